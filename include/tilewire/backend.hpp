@@ -1,0 +1,96 @@
+// What a backend must do: join ranks, hold memory that they share, and execute plans.
+// Implemented in src/backends/<name>; the table is src/backends/backends.cpp.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+#include "tilewire/tensor.hpp"
+#include "tilewire/trace.hpp"
+
+namespace tilewire {
+
+/// How to join a team.
+struct JoinOptions {
+  int rank = 0;
+  int num_ranks = 1;
+  std::string job;                         ///< name under which the ranks of one host find each other
+  int64_t arena_bytes = int64_t{16} << 30; ///< symmetric memory of a rank; committed as it is touched
+  double timeout_s = 30;                   ///< deadline of every wait, start-up included
+};
+
+/// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
+/// Throws Error(invalid_input) where RANK or WORLD_SIZE are missing or malformed.
+[[nodiscard]] JoinOptions join_options_from_env();
+
+struct RunOptions {
+  bool trace = false;
+};
+
+/// A plan that a backend has loaded for one rank: workspace carved, tables built.
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// One call: collective, returns when this rank's outputs are complete and no peer reads its inputs
+  /// any more. Tensors in the order of the operator's buffers. Throws Error (rank_lost, timeout); after
+  /// that the group is broken and every later call says so.
+  virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
+  /// This rank's events of the last traced call.
+  [[nodiscard]] virtual Trace trace() const = 0;
+};
+
+/// One rank's membership in a team at run time. All members are collective unless they say otherwise.
+class Group {
+ public:
+  virtual ~Group() = default;
+  /// Ranks and links; `rank` is mine. Not collective.
+  [[nodiscard]] virtual const Team& team() const = 0;
+  /// "host", "cuda". Not collective.
+  [[nodiscard]] virtual std::string backend() const = 0;
+  /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives as
+  /// long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
+  [[nodiscard]] virtual Tensor allocate(DType dtype, int64_t rows, int64_t cols) = 0;
+  /// Everybody's bytes, by rank. For small things: agreement on a config, a time, a hash.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
+  void barrier() { static_cast<void>(all_gather({})); }
+  /// Names of what this backend cannot do in the plan, "transport = tma"; empty = all of it. Not collective.
+  [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
+  /// Carve workspace, build tables. The plan must be validated; refuses where ranks hold different plans.
+  [[nodiscard]] virtual std::unique_ptr<Program> load(const Plan& plan) = 0;
+};
+
+/// One row of the table of backends.
+struct Backend {
+  const char* name;
+  const char* summary;
+  /// Nothing, or why this machine or build cannot run it.
+  std::optional<std::string> (*unavailable)();
+  std::unique_ptr<Group> (*join)(const JoinOptions&);
+};
+
+[[nodiscard]] std::span<const Backend> backends();
+/// Throw Error(invalid_input) that lists the known names.
+[[nodiscard]] const Backend& find_backend(const std::string& name);
+
+/// Join the team under `backend`. Throws Error(timeout) that names the silent ranks.
+[[nodiscard]] std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& options);
+
+struct LaunchOptions {
+  std::string backend = "host";
+  bool threads = false;  ///< ranks as threads of this process instead of processes
+  int64_t arena_bytes = JoinOptions{}.arena_bytes;
+  double timeout_s = JoinOptions{}.timeout_s;
+};
+
+/// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the
+/// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank.
+/// With processes, what `body` changes in memory stays in its process.
+void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body);
+
+}  // namespace tilewire

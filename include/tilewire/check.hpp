@@ -1,0 +1,76 @@
+// The checker: proves a plan right before anything runs, or refuses it with a counter-example.
+// Called by make_op (on request; always in debug builds), `tilewire check` and the tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// What an element of a caller's buffer stands for.
+enum class Role {
+  a,        ///< element (row, col) of A: row = m, col = k
+  b,        ///< element of B in the problem's layout
+  bias,     ///< element (0, n) of an epilogue operand
+  partial,  ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
+  indices,  ///< row indices into a table
+};
+
+/// Where one rank's copy of a caller's buffer lies in the global tensor. Local (0, 0) is global
+/// (row, col). For outputs: what every element must hold at the end.
+struct Meaning {
+  int buffer = 0;
+  int rank = 0;
+  Role role = Role::a;
+  int64_t row = 0;
+  int64_t col = 0;
+  Range terms;            ///< `partial`: the contributions held (inputs) or required (outputs)
+  bool finished = false;  ///< outputs: the epilogue has been applied
+
+  bool operator==(const Meaning&) const = default;
+};
+
+/// Which of the four proofs failed.
+enum class Rule { structure, progress, coverage, race, unsupported };
+
+/// One reason for a refusal. `text` names the tasks, signals and regions involved, in words.
+struct Violation {
+  Rule rule = Rule::structure;
+  std::string text;
+
+  bool operator==(const Violation&) const = default;
+};
+
+/// Bytes that one ordered pair of ranks moves in one call.
+struct LinkTraffic {
+  int from = 0;
+  int to = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const LinkTraffic&) const = default;
+};
+
+struct CheckResult {
+  std::vector<Violation> violations;  ///< empty = proven; at most 20, the first of each kind first
+  std::vector<LinkTraffic> traffic;   ///< pairs that move anything
+  int64_t total_bytes = 0;            ///< over all links
+  int64_t least_bytes = 0;            ///< what the operator cannot do without; 0 = unknown
+
+  [[nodiscard]] bool ok() const { return violations.empty(); }
+};
+
+/// Prove `plan` for any number of workers, any interleaving, and successive calls. The meaning of the
+/// callers' buffers comes from the table of operators. Sound: it refuses what it cannot prove.
+[[nodiscard]] CheckResult check(const Plan& plan);
+/// The same with the meanings given, for plans of operators that are not in the table.
+[[nodiscard]] CheckResult check(const Plan& plan, const std::vector<Meaning>& meanings);
+/// Throw Error(refused_plan) with the violations in words, unless `check(plan)` is ok.
+void require_proven(const Plan& plan);
+
+/// Bytes per link alone.
+[[nodiscard]] std::vector<LinkTraffic> traffic_of(const Plan& plan);
+
+}  // namespace tilewire

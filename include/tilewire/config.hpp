@@ -1,0 +1,63 @@
+// How a problem is to be done: the schedule and its knobs. One flat struct; `--set knob=value` and
+// JSON use the field names. Read by schedules and backends; chosen by the tuner where it is not given.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tilewire/dtype.hpp"
+
+namespace tilewire {
+
+enum class Direction { push, pull };
+enum class Transport {
+  store,        ///< the finished tile is stored where it belongs, on whichever rank
+  bulk,         ///< as store, by bulk asynchronous copies (cuda)
+  tma,          ///< as store, by tensor copies (cuda)
+  copy_engine,  ///< stored locally; a copy lane sends finished chunks
+  ll,           ///< the flag travels with the data
+};
+enum class Algorithm { direct, ring, one_shot, two_phase };
+enum class ReduceMode {
+  staged,      ///< partials are sent to slots at their owner, which sums them in rank order
+  pull,        ///< partials stay where they are; the owner reads them
+  accumulate,  ///< partials are added in place at the owner, in any order
+};
+enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of it is done
+enum class Order { naive, rank_shifted };
+enum class Release { tile, all };  ///< what a second lane waits for: its tile, or the whole GEMM
+enum class Pacing { unpaced, lockstep };
+enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
+
+/// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error.
+struct Config {
+  std::string schedule = "fused";
+  int64_t tile_m = 128;
+  int64_t tile_n = 256;
+  int64_t tile_k = 0;       ///< K step of the inner loop; 0 = the backend's choice
+  int stages = 0;           ///< depth of the load pipeline; 0 = the backend's choice
+  int cluster_m = 1;        ///< thread blocks that share loads
+  int cluster_n = 1;
+  int split_k = 1;          ///< parts that K is cut into, each a task of its own
+  int tile_workers = 0;     ///< workers of a tile lane; 0 = the backend's choice
+  int reduce_workers = 0;   ///< workers of a reduce lane; 0 = the backend's choice
+  int copy_workers = 0;     ///< workers that move bytes without a copy engine; 0 = the backend's choice
+  int64_t chunk_rows = 0;   ///< rows that are communicated at once; 0 = a whole shard
+  Direction direction = Direction::push;
+  Transport transport = Transport::store;
+  Algorithm algorithm = Algorithm::direct;
+  ReduceMode reduction = ReduceMode::staged;
+  ReduceWhen reduce_when = ReduceWhen::beside;
+  std::optional<DType> wire;  ///< type in which partials travel; default: the output's
+  Order order = Order::rank_shifted;
+  Release release = Release::tile;
+  int copy_lanes = 1;
+  Pacing pacing = Pacing::unpaced;
+  Provider compute = Provider::tiles;
+  Provider collective = Provider::tiles;
+
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace tilewire

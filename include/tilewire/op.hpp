@@ -1,0 +1,65 @@
+// An operator ready to run: problem, chosen config, proven plan, loaded program.
+// The call that most users make; see the program at the head of tilewire.hpp.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tilewire/backend.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+struct OpOptions {
+#ifdef NDEBUG
+  bool check = false;  ///< prove the plan first
+#else
+  bool check = true;
+#endif
+  bool trace = false;      ///< record every call
+  std::string tuner_file;  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
+};
+
+/// Made by make_op. Move only. Its group must outlive it.
+class Op {
+ public:
+  /// One call, collective. Throws Error as Program::run does; and Error(invalid_input), before anything
+  /// runs, where a tensor's shape or type is not that of its buffer. `stream` is the backend's (host: unused).
+  void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
+
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] const Config& config() const { return plan_.config; }
+  /// Which schedule runs, why it was chosen, and what else was considered.
+  [[nodiscard]] const std::string& explain() const { return explanation_; }
+  /// The Error of the last call, if it failed.
+  [[nodiscard]] const std::optional<Error>& last_status() const { return status_; }
+  /// This rank's events of the last call (OpOptions::trace).
+  [[nodiscard]] Trace last_trace() const { return program_->trace(); }
+  /// All ranks' events of the last call, on every rank. Collective.
+  [[nodiscard]] Trace gather_trace();
+
+ private:
+  friend Op make_op(Group&, const Problem&, const std::optional<Config>&, const OpOptions&);
+  Op() = default;
+
+  Group* group_ = nullptr;
+  Plan plan_;
+  std::string explanation_;
+  bool trace_ = false;
+  std::optional<Error> status_;
+  std::unique_ptr<Program> program_;
+};
+
+/// Collective. Without a config the tuner measures the candidates once and remembers the winner.
+/// Throws, before anything is allocated: Error(invalid_input) for a broken rule or ranks that ask for
+/// different things (both are named), Error(unsupported), Error(refused_plan).
+[[nodiscard]] Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config = std::nullopt,
+                         const OpOptions& options = {});
+
+/// Run a plan as it is, from a file or built by hand: validated and always checked. Collective.
+[[nodiscard]] Op make_op(Group& group, const Plan& plan, const OpOptions& options = {});
+
+}  // namespace tilewire

@@ -1,0 +1,239 @@
+// A plan: what every rank does in one call, as plain data. docs/plan.md says what each part means.
+// Made by schedules, proven by the checker, executed by backends, printed by the command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
+#include "tilewire/team.hpp"
+
+namespace tilewire {
+
+enum class Scope {
+  input,      ///< the caller's, only read
+  output,     ///< the caller's, written in full
+  local,      ///< workspace that only its own rank reaches
+  symmetric,  ///< workspace at the same offset on every rank; peers can address it
+};
+
+struct Shape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  bool operator==(const Shape&) const = default;
+};
+
+/// A matrix that every rank has under the same name.
+struct Buffer {
+  std::string name;
+  DType dtype = DType::fp32;
+  int64_t rows = 0;  ///< the most that any rank has
+  int64_t cols = 0;
+  Scope scope = Scope::local;
+  bool in_arena = false;      ///< a caller's buffer that peers can address
+  std::vector<Shape> shapes;  ///< one per rank where they differ; empty = rows x cols on every rank
+
+  bool operator==(const Buffer&) const = default;
+};
+
+/// The shape of `buffer` on `rank`.
+[[nodiscard]] inline Shape shape_on(const Buffer& buffer, int rank) {
+  return buffer.shapes.empty() ? Shape{buffer.rows, buffer.cols} : buffer.shapes[rank];
+}
+
+/// Whether other ranks can address the buffer.
+[[nodiscard]] inline bool reachable(const Buffer& buffer) {
+  return buffer.scope == Scope::symmetric || buffer.in_arena;
+}
+
+/// A number of rows that is known at run time only: element `index` of the int32 buffer `buffer` on
+/// the rank of the task. At most the planned number.
+struct RowsFrom {
+  int buffer = 0;
+  int64_t index = 0;
+
+  bool operator==(const RowsFrom&) const = default;
+};
+
+/// A rectangle of one rank's buffer, in elements.
+struct Region {
+  int rank = 0;
+  int buffer = 0;  ///< index in Plan::buffers
+  int64_t row = 0;
+  int64_t rows = 0;
+  int64_t col = 0;
+  int64_t cols = 0;
+  std::optional<RowsFrom> rows_from;
+
+  bool operator==(const Region&) const = default;
+};
+
+/// Row-by-row addresses: `entries` are rows of two int32 columns {rank, row} on the rank of the task;
+/// entry i says where row i of the data comes from or goes to.
+struct RowMap {
+  Region entries;
+
+  bool operator==(const RowMap&) const = default;
+};
+
+/// A 64-bit counter in symmetric memory on one rank. Only grows.
+struct Signal {
+  int rank = 0;
+  int index = 0;
+
+  bool operator==(const Signal&) const = default;
+};
+
+/// A named run of signal indices, the same on every rank: "arrived" = indices first .. first+count-1.
+struct SignalBlock {
+  std::string name;
+  int first = 0;
+  int count = 0;
+
+  bool operator==(const SignalBlock&) const = default;
+};
+
+/// Why a task waits.
+enum class Purpose {
+  data,   ///< what it reads has been written
+  ready,  ///< what it overwrites is no longer needed
+  pace,   ///< its turn; costs speed, never correctness
+};
+
+/// Wait until the signal, counted from the start of this call, is at least `at_least`.
+struct Wait {
+  Signal signal;
+  int64_t at_least = 1;
+  Purpose purpose = Purpose::data;
+
+  bool operator==(const Wait&) const = default;
+};
+
+/// Add to a signal after everything that the task wrote is visible.
+struct Post {
+  Signal signal;
+  int64_t add = 1;
+
+  bool operator==(const Post&) const = default;
+};
+
+enum class WriteMode { store, accumulate };
+
+/// Rows [first_row, first_row + to.rows) of a task's result go to `to`.
+struct Write {
+  Region to;
+  int64_t first_row = 0;
+  WriteMode mode = WriteMode::store;
+
+  bool operator==(const Write&) const = default;
+};
+
+enum class TaskKind {
+  compute,          ///< one tile of a compute body
+  copy,             ///< reads[0] to every write
+  reduce,           ///< reads[0] + reads[1] + ... in this order, in fp32, to every write
+  fill,             ///< `value` to every write
+  sync,             ///< moves nothing: waits, then posts
+  gemm_call,        ///< a whole GEMM by the vendor's library
+  collective_call,  ///< a whole collective by the vendor's library
+};
+
+enum class Body {
+  gemm,  ///< reads[0] = A, reads[1] = B in the problem's layouts; result rows x cols
+  gemv,  ///< as gemm, few rows
+  pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
+};
+
+enum class Collective { none, all_gather, reduce_scatter, all_reduce, all_to_all };
+
+/// A step of the problem's epilogue, applied by the task that finishes an element.
+struct EpilogueStep {
+  EpilogueKind kind = EpilogueKind::bias;
+  double value = 1;
+  std::optional<Region> operand;  ///< bias: 1 x cols; residual: rows x cols
+
+  bool operator==(const EpilogueStep&) const = default;
+};
+
+/// One piece of work of one lane.
+struct Task {
+  TaskKind kind = TaskKind::sync;
+  Body body = Body::gemm;                    ///< of `compute`
+  Collective collective = Collective::none;  ///< of `collective_call`
+  std::vector<Region> reads;
+  std::vector<Write> writes;
+  std::vector<Wait> waits;
+  std::vector<Post> posts;
+  std::vector<EpilogueStep> epilogue;
+  std::vector<double> weights;    ///< of `reduce`, one per read; empty = all 1
+  double value = 0;               ///< of `fill`
+  std::optional<RowMap> gather;   ///< rows of reads[0] come from here
+  std::optional<RowMap> scatter;  ///< rows of writes[0] go to here
+
+  bool operator==(const Task&) const = default;
+};
+
+enum class Engine {
+  tiles,    ///< a pool: any number of workers take tasks in list order
+  reduce,   ///< a pool, as tiles
+  copy,     ///< serial: a task starts when the one before has posted
+  library,  ///< serial
+  network,  ///< serial
+};
+
+/// Whether a lane of this engine runs one task at a time.
+[[nodiscard]] constexpr bool is_serial(Engine engine) {
+  return engine != Engine::tiles && engine != Engine::reduce;
+}
+
+/// Tasks that one engine of one rank starts in list order. Lanes meet only through signals.
+struct Lane {
+  int rank = 0;
+  Engine engine = Engine::tiles;
+  std::string name;
+  int workers = 0;  ///< of a pool; 0 = the backend's choice
+  std::vector<Task> tasks;
+
+  bool operator==(const Lane&) const = default;
+};
+
+/// What all ranks do in one call.
+struct Plan {
+  Problem problem;
+  Config config;
+  Team team;
+  std::vector<Buffer> buffers;
+  std::vector<SignalBlock> signals;
+  std::vector<Lane> lanes;
+
+  bool operator==(const Plan&) const = default;
+};
+
+/// Number of signals on each rank.
+[[nodiscard]] int num_signals(const Plan& plan);
+/// Number of tasks in all lanes.
+[[nodiscard]] int64_t num_tasks(const Plan& plan);
+/// "arrived[3] on rank 0".
+[[nodiscard]] std::string signal_name(const Plan& plan, Signal signal);
+/// "rank 1 gathered rows 0..128 cols 0..64".
+[[nodiscard]] std::string region_name(const Plan& plan, const Region& region);
+/// "task 4 of lane tiles on rank 1 (compute)".
+[[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
+/// Rows x cols of what a task computes, before it is written.
+[[nodiscard]] Shape result_shape(const Plan& plan, const Task& task);
+/// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
+[[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
+/// Bytes of local workspace on a rank, each buffer aligned to 256.
+[[nodiscard]] int64_t local_bytes(const Plan& plan);
+/// The sum of all posts to each signal in one call: [rank * num_signals + index].
+[[nodiscard]] std::vector<int64_t> signal_totals(const Plan& plan);
+
+/// Throw Error(invalid_input) where an index, rank, region or count points outside of what the plan
+/// declares. Everything else may rely on it: the checker calls it first, backends before they load.
+void validate(const Plan& plan);
+
+}  // namespace tilewire

@@ -1,0 +1,46 @@
+// Names of enumerators, and one readable line for every plain struct.
+// Used by messages, tables and tests.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "tilewire/check.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+// clang-format off
+#define TILEWIRE_FOR_EACH_ENUM(X) \
+  X(ErrorKind) X(DType) X(Reach) X(ALayout) X(BLayout) X(Reduction) X(EpilogueKind) X(Direction) \
+  X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(Order) X(Release) X(Pacing) X(Provider) \
+  X(Scope) X(Purpose) X(WriteMode) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule)
+#define TILEWIRE_FOR_EACH_STRUCT(X) \
+  X(Device) X(Link) X(Team) X(Epilogue) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(RowsFrom) X(Region) \
+  X(RowMap) X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(Task) X(Lane) X(Plan) \
+  X(TraceEvent) X(Trace) X(Meaning) X(Violation) X(LinkTraffic)
+// clang-format on
+
+/// The enumerator's name as JSON and the command line spell it.
+#define TILEWIRE_DECLARE(T) [[nodiscard]] std::string to_string(T value);
+TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DECLARE)
+#undef TILEWIRE_DECLARE
+
+/// One line: the struct's JSON without the fields that have their default.
+#define TILEWIRE_DECLARE(T) [[nodiscard]] std::string to_string(const T& value);
+TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DECLARE)
+#undef TILEWIRE_DECLARE
+
+/// Print whatever has a to_string.
+template <class T>
+  requires requires(const T& value) { tilewire::to_string(value); }
+std::ostream& operator<<(std::ostream& out, const T& value) {
+  return out << to_string(value);
+}
+
+/// The enumerator of that name. Throws Error(invalid_input) that lists the known ones.
+template <class E>
+[[nodiscard]] E parse(const std::string& name);
+
+}  // namespace tilewire

@@ -1,0 +1,34 @@
+// A schedule: a function from a problem to a plan. One file each in src/schedules; the table is
+// src/schedules/schedules.cpp. Used by make_op, the tuner and the command line.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// One row of the table of schedules.
+struct Schedule {
+  const char* name;
+  const char* summary;
+  /// Why this schedule cannot do the problem or honour a knob of the config, or nothing.
+  std::optional<std::string> (*refuses)(const Problem&, const Team&, const Config&);
+  /// Build the plan for all ranks; only called where `refuses` says nothing.
+  Plan (*make)(const Problem&, const Team&, const Config&);
+  /// Configs worth measuring for this problem, most promising first.
+  std::vector<Config> (*candidates)(const Problem&, const Team&);
+};
+
+[[nodiscard]] std::span<const Schedule> schedules();
+/// Throw Error(invalid_input) that lists the known names.
+[[nodiscard]] const Schedule& find_schedule(const std::string& name);
+
+/// Validate problem and config, find the schedule, build the plan. Throws Error(invalid_input) for a
+/// broken rule, Error(unsupported) with the schedule's reason.
+[[nodiscard]] Plan make_plan(const Problem& problem, const Team& team, const Config& config);
+
+}  // namespace tilewire

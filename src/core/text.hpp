@@ -1,0 +1,29 @@
+// Checks of callers' mistakes and of our own, with messages made by fmt.
+// Used by every source file of the library.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "tilewire/error.hpp"
+
+namespace tilewire {
+
+/// Throw an Error of this kind with a formatted message.
+template <class... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// A caller's mistake: throw Error(invalid_input) unless `condition` holds.
+template <class... Args>
+void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(ErrorKind::invalid_input, format, std::forward<Args>(args)...);
+}
+
+/// Our mistake: throw Error(internal) unless `condition` holds.
+template <class... Args>
+void ensure(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(ErrorKind::internal, format, std::forward<Args>(args)...);
+}
+
+}  // namespace tilewire
