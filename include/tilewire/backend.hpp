@@ -20,9 +20,9 @@ namespace tilewire {
 struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
-  std::string job;                         ///< name under which the ranks of one host find each other
-  int64_t arena_bytes = int64_t{16} << 30; ///< symmetric memory of a rank; committed as it is touched
-  double timeout_s = 30;                   ///< deadline of every wait, start-up included
+  std::string job;                          ///< name under which the ranks of one host find each other
+  int64_t arena_bytes = int64_t{16} << 30;  ///< symmetric memory of a rank; committed as it is touched
+  double timeout_s = 30;                    ///< deadline of every wait, start-up included
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.

@@ -35,15 +35,15 @@ struct Config {
   std::string schedule = "fused";
   int64_t tile_m = 128;
   int64_t tile_n = 256;
-  int64_t tile_k = 0;       ///< K step of the inner loop; 0 = the backend's choice
-  int stages = 0;           ///< depth of the load pipeline; 0 = the backend's choice
-  int cluster_m = 1;        ///< thread blocks that share loads
+  int64_t tile_k = 0;  ///< K step of the inner loop; 0 = the backend's choice
+  int stages = 0;      ///< depth of the load pipeline; 0 = the backend's choice
+  int cluster_m = 1;   ///< thread blocks that share loads
   int cluster_n = 1;
-  int split_k = 1;          ///< parts that K is cut into, each a task of its own
-  int tile_workers = 0;     ///< workers of a tile lane; 0 = the backend's choice
-  int reduce_workers = 0;   ///< workers of a reduce lane; 0 = the backend's choice
-  int copy_workers = 0;     ///< workers that move bytes without a copy engine; 0 = the backend's choice
-  int64_t chunk_rows = 0;   ///< rows that are communicated at once; 0 = a whole shard
+  int split_k = 1;         ///< parts that K is cut into, each a task of its own
+  int tile_workers = 0;    ///< workers of a tile lane; 0 = the backend's choice
+  int reduce_workers = 0;  ///< workers of a reduce lane; 0 = the backend's choice
+  int copy_workers = 0;    ///< workers that move bytes without a copy engine; 0 = the backend's choice
+  int64_t chunk_rows = 0;  ///< rows that are communicated at once; 0 = a whole shard
   Direction direction = Direction::push;
   Transport transport = Transport::store;
   Algorithm algorithm = Algorithm::direct;

@@ -9,8 +9,6 @@ namespace tilewire {
 enum class DType { fp32, bf16, fp16, int32 };
 
 /// Size of one element in bytes.
-[[nodiscard]] constexpr int64_t bytes_of(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::fp16 ? 2 : 4;
-}
+[[nodiscard]] constexpr int64_t bytes_of(DType dtype) { return dtype == DType::bf16 || dtype == DType::fp16 ? 2 : 4; }
 
 }  // namespace tilewire

@@ -9,8 +9,8 @@
 
 namespace tilewire {
 
-#define TILEWIRE_DECLARE(T)                             \
-  void to_json(nlohmann::json& json, const T& value);   \
+#define TILEWIRE_DECLARE(T)                           \
+  void to_json(nlohmann::json& json, const T& value); \
   void from_json(const nlohmann::json& json, T& value);
 TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DECLARE)
 TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DECLARE)

@@ -186,9 +186,7 @@ enum class Engine {
 };
 
 /// Whether a lane of this engine runs one task at a time.
-[[nodiscard]] constexpr bool is_serial(Engine engine) {
-  return engine != Engine::tiles && engine != Engine::reduce;
-}
+[[nodiscard]] constexpr bool is_serial(Engine engine) { return engine != Engine::tiles && engine != Engine::reduce; }
 
 /// Tasks that one engine of one rank starts in list order. Lanes meet only through signals.
 struct Lane {
@@ -231,6 +229,9 @@ struct Plan {
 [[nodiscard]] int64_t local_bytes(const Plan& plan);
 /// The sum of all posts to each signal in one call: [rank * num_signals + index].
 [[nodiscard]] std::vector<int64_t> signal_totals(const Plan& plan);
+
+/// A hash of everything in the plan: ranks compare it before they run.
+[[nodiscard]] uint64_t hash_of(const Plan& plan);
 
 /// Throw Error(invalid_input) where an index, rank, region or count points outside of what the plan
 /// declares. Everything else may rely on it: the checker calls it first, backends before they load.

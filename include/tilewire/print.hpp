@@ -8,6 +8,7 @@
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/trace.hpp"
 
 namespace tilewire {
 
@@ -34,10 +35,8 @@ TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DECLARE)
 
 /// Print whatever has a to_string.
 template <class T>
-  requires requires(const T& value) { tilewire::to_string(value); }
-std::ostream& operator<<(std::ostream& out, const T& value) {
-  return out << to_string(value);
-}
+requires requires(const T& value) { tilewire::to_string(value); }
+std::ostream& operator<<(std::ostream& out, const T& value) { return out << to_string(value); }
 
 /// The enumerator of that name. Throws Error(invalid_input) that lists the known ones.
 template <class E>

@@ -42,13 +42,13 @@ struct Problem {
   std::optional<DType> out_dtype;  ///< default: `dtype`
   ALayout a_layout = ALayout::mk;
   BLayout b_layout = BLayout::nk;
-  std::vector<int64_t> more_n;            ///< columns of a second, third ... B for the same A
-  std::vector<Epilogue> epilogue;         ///< in order; bias first
+  std::vector<int64_t> more_n;     ///< columns of a second, third ... B for the same A
+  std::vector<Epilogue> epilogue;  ///< in order; bias first
   Reduction reduction = Reduction::repeatable;
-  bool gathered_output = false;           ///< all_gather_*: also return the gathered input
-  bool allow_tf32 = false;                ///< fp32 products may be rounded to TF32
-  std::vector<std::string> arena;         ///< callers' buffers that lie in the arena (Group::allocate)
-  std::map<std::string, int64_t> sizes;   ///< sizes that one operator alone has: experts, top_k, tables ...
+  bool gathered_output = false;          ///< all_gather_*: also return the gathered input
+  bool allow_tf32 = false;               ///< fp32 products may be rounded to TF32
+  std::vector<std::string> arena;        ///< callers' buffers that lie in the arena (Group::allocate)
+  std::map<std::string, int64_t> sizes;  ///< sizes that one operator alone has: experts, top_k, tables ...
 
   bool operator==(const Problem&) const = default;
 };

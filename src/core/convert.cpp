@@ -1,0 +1,107 @@
+// Conversion between fp32 and the stored element types, row by row.
+// Called by the host backend, references and verification.
+#include "core/convert.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/text.hpp"
+
+namespace tilewire {
+namespace {
+
+template <class Word, class Convert>
+void load_words(const void* from, int64_t n, float* to, const Convert& convert) {
+  const auto* words = static_cast<const Word*>(from);
+  for (int64_t i = 0; i < n; ++i) to[i] = convert(words[i]);
+}
+
+template <class Word, class Convert>
+void store_words(const float* from, int64_t n, void* to, const Convert& convert) {
+  auto* words = static_cast<Word*>(to);
+  for (int64_t i = 0; i < n; ++i) words[i] = convert(from[i]);
+}
+
+/// Branch-free, so that loops over it vectorise.
+inline uint16_t round_to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const uint32_t nan = (bits >> 16) | 0x40U;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded);
+}
+
+inline float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+}  // namespace
+
+uint16_t bf16_from(float value) { return round_to_bf16(value); }
+
+float from_bf16(uint16_t bits) { return widen_bf16(bits); }
+
+uint16_t fp16_from(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000U;
+  const uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return static_cast<uint16_t>(sign | 0x7E00U | ((magnitude >> 13) & 0x3FFU));
+  if (magnitude >= 0x477FF000U) return static_cast<uint16_t>(sign | 0x7C00U);
+  if (magnitude >= 0x38800000U) {
+    const uint32_t rounded = magnitude + 0xFFFU + ((magnitude >> 13) & 1U) - 0x38000000U;
+    return static_cast<uint16_t>(sign | (rounded >> 13));
+  }
+  // Subnormal: adding 0.5 lets the adder round to the last bit that fp16 has.
+  const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+  return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
+}
+
+float from_fp16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1FU;
+  const uint32_t fraction = bits & 0x3FFU;
+  if (exponent == 0) {
+    const float value = std::ldexp(static_cast<float>(fraction), -24);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+  }
+  const uint32_t wide = exponent == 31 ? 255U : exponent + 112U;
+  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
+}
+
+void load_row(const void* from, DType dtype, int64_t n, float* to) {
+  switch (dtype) {
+    case DType::fp32:
+      if (n > 0) std::memcpy(to, from, static_cast<size_t>(n) * 4);
+      return;
+    case DType::bf16:
+      return load_words<uint16_t>(from, n, to, widen_bf16);
+    case DType::fp16:
+      return load_words<uint16_t>(from, n, to, from_fp16);
+    case DType::int32:
+      return load_words<int32_t>(from, n, to, [](int32_t word) { return static_cast<float>(word); });
+  }
+  fail(ErrorKind::internal, "load_row: unknown dtype {}", static_cast<int>(dtype));
+}
+
+void store_row(const float* from, int64_t n, void* to, DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      if (n > 0) std::memcpy(to, from, static_cast<size_t>(n) * 4);
+      return;
+    case DType::bf16:
+      return store_words<uint16_t>(from, n, to, round_to_bf16);
+    case DType::fp16:
+      return store_words<uint16_t>(from, n, to, fp16_from);
+    case DType::int32:
+      return store_words<int32_t>(from, n, to, [](float value) { return static_cast<int32_t>(std::lrintf(value)); });
+  }
+  fail(ErrorKind::internal, "store_row: unknown dtype {}", static_cast<int>(dtype));
+}
+
+float load_one(const void* from, DType dtype) {
+  float value = 0;
+  load_row(from, dtype, 1, &value);
+  return value;
+}
+
+void store_one(float value, void* to, DType dtype) { store_row(&value, 1, to, dtype); }
+
+}  // namespace tilewire

@@ -1,0 +1,24 @@
+// Conversion between fp32 and the stored element types, row by row.
+// Used by the host backend, references and verification.
+#pragma once
+
+#include <cstdint>
+
+#include "tilewire/dtype.hpp"
+
+namespace tilewire {
+
+/// `n` elements of `dtype` at `from` as fp32.
+void load_row(const void* from, DType dtype, int64_t n, float* to);
+/// `n` fp32 values rounded to nearest even into `dtype` at `to`; NaN stays NaN, overflow becomes Inf.
+void store_row(const float* from, int64_t n, void* to, DType dtype);
+
+[[nodiscard]] float load_one(const void* from, DType dtype);
+void store_one(float value, void* to, DType dtype);
+
+[[nodiscard]] uint16_t bf16_from(float value);
+[[nodiscard]] float from_bf16(uint16_t bits);
+[[nodiscard]] uint16_t fp16_from(float value);
+[[nodiscard]] float from_fp16(uint16_t bits);
+
+}  // namespace tilewire

@@ -1,0 +1,117 @@
+// The names of every enumerator and of every field, once. JSON, printing, hashing, `--set` and the
+// comparison of ranks' requests are all made from these tables (json.cpp).
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+
+/// All enumerators of E with the names that JSON and the command line use.
+template <class E>
+struct Names;
+
+/// All fields of the struct T: a tuple of {name, pointer to member}.
+template <class T>
+struct Fields;
+
+template <class T, class Member>
+struct Field {
+  const char* name;
+  Member T::*member;
+};
+
+template <class T, class Member>
+constexpr Field<T, Member> field(const char* name, Member T::*member) {
+  return {name, member};
+}
+
+#define TILEWIRE_NAMES(E, ...)                                                                  \
+  template <>                                                                                   \
+  struct Names<E> {                                                                             \
+    using enum E;                                                                               \
+    static constexpr const char* kType = #E;                                                    \
+    static constexpr auto kList = std::to_array<std::pair<E, std::string_view>>({__VA_ARGS__}); \
+  };
+#define TILEWIRE_FIELDS(T, ...)                            \
+  template <>                                              \
+  struct Fields<T> {                                       \
+    using S = T;                                           \
+    static constexpr const char* kType = #T;               \
+    static constexpr auto kList = std::tuple{__VA_ARGS__}; \
+  };
+#define F(name) field(#name, &S::name)
+
+// clang-format off
+TILEWIRE_NAMES(ErrorKind, {invalid_input, "invalid_input"}, {unsupported, "unsupported"}, {refused_plan, "refused_plan"},
+               {wrong_result, "wrong_result"}, {rank_lost, "rank_lost"}, {timeout, "timeout"}, {internal, "internal"})
+TILEWIRE_NAMES(DType, {fp32, "fp32"}, {bf16, "bf16"}, {fp16, "fp16"}, {int32, "int32"})
+TILEWIRE_NAMES(Reach, {load_store, "load_store"}, {copy, "copy"}, {network, "network"}, {none, "none"})
+TILEWIRE_NAMES(ALayout, {mk, "mk"}, {km, "km"})
+TILEWIRE_NAMES(BLayout, {nk, "nk"}, {kn, "kn"})
+TILEWIRE_NAMES(Reduction, {repeatable, "repeatable"}, {any, "any"})
+TILEWIRE_NAMES(EpilogueKind, {bias, "bias"}, {gelu, "gelu"}, {relu, "relu"}, {scale, "scale"}, {residual, "residual"})
+TILEWIRE_NAMES(Direction, {push, "push"}, {pull, "pull"})
+TILEWIRE_NAMES(Transport, {store, "store"}, {bulk, "bulk"}, {tma, "tma"}, {copy_engine, "copy_engine"}, {ll, "ll"})
+TILEWIRE_NAMES(Algorithm, {direct, "direct"}, {ring, "ring"}, {one_shot, "one_shot"}, {two_phase, "two_phase"})
+TILEWIRE_NAMES(ReduceMode, {staged, "staged"}, {pull, "pull"}, {accumulate, "accumulate"})
+TILEWIRE_NAMES(ReduceWhen, {beside, "beside"}, {after, "after"})
+TILEWIRE_NAMES(Order, {naive, "naive"}, {rank_shifted, "rank_shifted"})
+TILEWIRE_NAMES(Release, {tile, "tile"}, {all, "all"})
+TILEWIRE_NAMES(Pacing, {unpaced, "unpaced"}, {lockstep, "lockstep"})
+TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
+TILEWIRE_NAMES(Scope, {input, "input"}, {output, "output"}, {local, "local"}, {symmetric, "symmetric"})
+TILEWIRE_NAMES(Purpose, {data, "data"}, {ready, "ready"}, {pace, "pace"})
+TILEWIRE_NAMES(WriteMode, {store, "store"}, {accumulate, "accumulate"})
+TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
+               {gemm_call, "gemm_call"}, {collective_call, "collective_call"})
+TILEWIRE_NAMES(Body, {gemm, "gemm"}, {gemv, "gemv"}, {pool, "pool"})
+TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
+               {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
+TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {library, "library"}, {network, "network"})
+TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {indices, "indices"})
+TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
+               {unsupported, "unsupported"})
+
+TILEWIRE_FIELDS(Device, F(node), F(copy_engines))
+TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
+TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
+TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
+TILEWIRE_FIELDS(Range, F(begin), F(end))
+TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(a_layout), F(b_layout), F(more_n), F(epilogue),
+                F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(sizes))
+TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(tile_k), F(stages), F(cluster_m), F(cluster_n), F(split_k),
+                F(tile_workers), F(reduce_workers), F(copy_workers), F(chunk_rows), F(direction), F(transport),
+                F(algorithm), F(reduction), F(reduce_when), F(wire), F(order), F(release), F(copy_lanes), F(pacing),
+                F(compute), F(collective))
+TILEWIRE_FIELDS(Shape, F(rows), F(cols))
+TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(shapes))
+TILEWIRE_FIELDS(RowsFrom, F(buffer), F(index))
+TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols), F(rows_from))
+TILEWIRE_FIELDS(RowMap, F(entries))
+TILEWIRE_FIELDS(Signal, F(rank), F(index))
+TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))
+TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose))
+TILEWIRE_FIELDS(Post, F(signal), F(add))
+TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode))
+TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
+TILEWIRE_FIELDS(Task, F(kind), F(body), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue), F(weights),
+                F(value), F(gather), F(scatter))
+TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(tasks))
+TILEWIRE_FIELDS(Plan, F(problem), F(config), F(team), F(buffers), F(signals), F(lanes))
+TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns))
+TILEWIRE_FIELDS(Trace, F(events))
+TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))
+TILEWIRE_FIELDS(Violation, F(rule), F(text))
+TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
+// clang-format on
+
+#undef F
+#undef TILEWIRE_FIELDS
+#undef TILEWIRE_NAMES
+
+}  // namespace tilewire

@@ -1,0 +1,229 @@
+// Questions that everybody asks of a plan, and the check that its indices point at something.
+// Called by schedules, the checker, backends and the command line.
+#include "tilewire/plan.hpp"
+
+#include <algorithm>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+/// Where in a plan something is wrong, for messages.
+struct Place {
+  const Plan& plan;
+  int lane;
+  int64_t task;
+
+  [[nodiscard]] std::string name() const { return task_name(plan, lane, task); }
+};
+
+int64_t workspace_bytes(const Plan& plan, Scope scope) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.scope != scope) continue;
+    const int64_t size = buffer.rows * buffer.cols * bytes_of(buffer.dtype);
+    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return bytes;
+}
+
+void validate_buffers(const Plan& plan) {
+  const int num_ranks = plan.team.num_ranks;
+  constexpr int64_t kMax = int64_t{1} << 50;
+  for (const Buffer& buffer : plan.buffers) {
+    require(buffer.rows >= 0 && buffer.cols >= 0, "buffer {}: {} x {} is negative", buffer.name, buffer.rows,
+            buffer.cols);
+    require(buffer.rows <= kMax && buffer.cols <= kMax && (buffer.cols == 0 || buffer.rows <= kMax / buffer.cols),
+            "buffer {}: {} x {} elements overflow", buffer.name, buffer.rows, buffer.cols);
+    require(buffer.shapes.empty() || std::ssize(buffer.shapes) == num_ranks, "buffer {}: {} shapes for {} ranks",
+            buffer.name, buffer.shapes.size(), num_ranks);
+    require(buffer.scope != Scope::symmetric || buffer.shapes.empty(),
+            "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
+    for (const Shape& shape : buffer.shapes) {
+      require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
+              "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
+              buffer.rows, buffer.cols);
+    }
+  }
+}
+
+void validate_region(const Place& at, const Region& region) {
+  const Plan& plan = at.plan;
+  require(region.rank >= 0 && region.rank < plan.team.num_ranks, "{}: rank {} of {}", at.name(), region.rank,
+          plan.team.num_ranks);
+  require(region.buffer >= 0 && region.buffer < std::ssize(plan.buffers), "{}: buffer {} of {}", at.name(),
+          region.buffer, plan.buffers.size());
+  const Shape shape = shape_on(plan.buffers[region.buffer], region.rank);
+  const auto inside = [](int64_t first, int64_t count, int64_t extent) {
+    return first >= 0 && count >= 0 && first <= extent && count <= extent - first;
+  };
+  require(inside(region.row, region.rows, shape.rows) && inside(region.col, region.cols, shape.cols),
+          "{}: {} is outside of its {} x {}", at.name(), region_name(plan, region), shape.rows, shape.cols);
+  if (!region.rows_from) return;
+  require(region.rows_from->buffer >= 0 && region.rows_from->buffer < std::ssize(plan.buffers) &&
+              plan.buffers[region.rows_from->buffer].dtype == DType::int32,
+          "{}: rows_from names buffer {}, want an int32 buffer", at.name(), region.rows_from->buffer);
+}
+
+void validate_signal(const Place& at, Signal signal, int64_t value, int signals) {
+  require(signal.rank >= 0 && signal.rank < at.plan.team.num_ranks && signal.index >= 0 && signal.index < signals,
+          "{}: signal {} on rank {}, but there are {} signals on each of {} ranks", at.name(), signal.index,
+          signal.rank, signals, at.plan.team.num_ranks);
+  require(value >= 1, "{}: {} by {}: want at least 1", at.name(), signal_name(at.plan, signal), value);
+}
+
+/// How many reads a task of this kind has: {least, most}.
+std::pair<int64_t, int64_t> num_reads(const Task& task) {
+  constexpr int64_t kMany = 1 << 20;
+  switch (task.kind) {
+    case TaskKind::compute:
+    case TaskKind::gemm_call:
+      return {2, 2};
+    case TaskKind::copy:
+      return {1, 1};
+    case TaskKind::reduce:
+    case TaskKind::collective_call:
+      return {1, kMany};
+    case TaskKind::fill:
+    case TaskKind::sync:
+      return {0, 0};
+  }
+  return {0, 0};
+}
+
+void validate_task(const Place& at, const Task& task, int signals) {
+  for (const Region& region : task.reads) validate_region(at, region);
+  for (const Write& write : task.writes) {
+    validate_region(at, write.to);
+    require(write.first_row >= 0, "{}: first_row {} is negative", at.name(), write.first_row);
+  }
+  for (const EpilogueStep& step : task.epilogue) {
+    if (step.operand) validate_region(at, *step.operand);
+    const bool wants = step.kind == EpilogueKind::bias || step.kind == EpilogueKind::residual;
+    require(wants == step.operand.has_value(), "{}: epilogue {} {}", at.name(), to_string(step.kind),
+            wants ? "needs an operand" : "takes no operand");
+  }
+  if (task.gather) validate_region(at, task.gather->entries);
+  if (task.scatter) validate_region(at, task.scatter->entries);
+  for (const Wait& wait : task.waits) validate_signal(at, wait.signal, wait.at_least, signals);
+  for (const Post& post : task.posts) validate_signal(at, post.signal, post.add, signals);
+  const auto [least, most] = num_reads(task);
+  require(std::ssize(task.reads) >= least && std::ssize(task.reads) <= most, "{}: {} reads", at.name(),
+          task.reads.size());
+  require(task.kind == TaskKind::sync ? task.writes.empty() : !task.writes.empty(), "{}: {} writes", at.name(),
+          task.writes.size());
+  require(task.weights.empty() || task.weights.size() == task.reads.size(), "{}: {} weights for {} reads", at.name(),
+          task.weights.size(), task.reads.size());
+  const Shape result = result_shape(at.plan, task);
+  for (const Write& write : task.writes) {
+    if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
+    require(write.to.cols == result.cols && write.first_row + write.to.rows <= result.rows,
+            "{}: writes rows {}..{} x {} columns of a result of {} x {}", at.name(), write.first_row,
+            write.first_row + write.to.rows, write.to.cols, result.rows, result.cols);
+  }
+}
+
+}  // namespace
+
+int num_signals(const Plan& plan) {
+  int count = 0;
+  for (const SignalBlock& block : plan.signals) count = std::max(count, block.first + block.count);
+  return count;
+}
+
+int64_t num_tasks(const Plan& plan) {
+  int64_t count = 0;
+  for (const Lane& lane : plan.lanes) count += std::ssize(lane.tasks);
+  return count;
+}
+
+std::string signal_name(const Plan& plan, Signal signal) {
+  for (const SignalBlock& block : plan.signals) {
+    const int index = signal.index - block.first;
+    if (index < 0 || index >= block.count) continue;
+    return block.count == 1 ? fmt::format("{} on rank {}", block.name, signal.rank)
+                            : fmt::format("{}[{}] on rank {}", block.name, index, signal.rank);
+  }
+  return fmt::format("signal {} on rank {}", signal.index, signal.rank);
+}
+
+std::string region_name(const Plan& plan, const Region& region) {
+  const bool known = region.buffer >= 0 && region.buffer < std::ssize(plan.buffers);
+  return fmt::format("rank {} {} rows {}..{} cols {}..{}", region.rank,
+                     known ? plan.buffers[region.buffer].name : fmt::format("buffer {}", region.buffer), region.row,
+                     region.row + region.rows, region.col, region.col + region.cols);
+}
+
+std::string task_name(const Plan& plan, int lane, int64_t task) {
+  const Lane& where = plan.lanes[lane];
+  return fmt::format("task {} of lane {} on rank {} ({})", task, where.name, where.rank,
+                     to_string(where.tasks[task].kind));
+}
+
+Shape result_shape(const Plan& plan, const Task& task) {
+  switch (task.kind) {
+    case TaskKind::compute:
+    case TaskKind::gemm_call: {
+      const Region& a = task.reads[0];
+      const Region& b = task.reads[1];
+      if (task.body == Body::pool) return {b.rows, a.cols};
+      return {plan.problem.a_layout == ALayout::mk ? a.rows : a.cols,
+              plan.problem.b_layout == BLayout::nk ? b.rows : b.cols};
+    }
+    case TaskKind::copy:
+    case TaskKind::reduce:
+      return {task.reads[0].rows, task.reads[0].cols};
+    case TaskKind::fill:
+    case TaskKind::collective_call:
+      return {task.writes[0].to.rows, task.writes[0].to.cols};
+    case TaskKind::sync:
+      return {};
+  }
+  return {};
+}
+
+int64_t symmetric_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::symmetric); }
+
+int64_t local_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::local); }
+
+std::vector<int64_t> signal_totals(const Plan& plan) {
+  const int signals = num_signals(plan);
+  std::vector<int64_t> totals(static_cast<size_t>(plan.team.num_ranks) * signals);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      for (const Post& post : task.posts)
+        totals[static_cast<size_t>(post.signal.rank) * signals + post.signal.index] += post.add;
+    }
+  }
+  return totals;
+}
+
+void validate(const Plan& plan) {
+  const int num_ranks = plan.team.num_ranks;
+  require(num_ranks >= 1, "plan: {} ranks, want at least 1", num_ranks);
+  require(plan.team.devices.empty() || std::ssize(plan.team.devices) == num_ranks, "plan: {} devices for {} ranks",
+          plan.team.devices.size(), num_ranks);
+  require(plan.team.links.empty() || std::ssize(plan.team.links) == int64_t{num_ranks} * num_ranks,
+          "plan: {} links for {} ranks, want one for each ordered pair", plan.team.links.size(), num_ranks);
+  validate_buffers(plan);
+  for (const SignalBlock& block : plan.signals) {
+    require(block.first >= 0 && block.count >= 0 && block.first <= (1 << 28) && block.count <= (1 << 28),
+            "signal block {}: first {}, count {}", block.name, block.first, block.count);
+  }
+  const int signals = num_signals(plan);
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    const Lane& where = plan.lanes[lane];
+    require(where.rank >= 0 && where.rank < num_ranks, "lane {} ({}): rank {} of {}", lane, where.name, where.rank,
+            num_ranks);
+    require(where.workers >= 0, "lane {} ({}): {} workers", lane, where.name, where.workers);
+    for (int64_t task = 0; task < std::ssize(where.tasks); ++task) {
+      validate_task({plan, lane, task}, where.tasks[task], signals);
+    }
+  }
+}
+
+}  // namespace tilewire
