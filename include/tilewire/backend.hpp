@@ -20,7 +20,7 @@ namespace tilewire {
 struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
-  std::string job;                          ///< name under which the ranks of one host find each other
+  std::string job{};                        ///< name under which the ranks of one host find each other
   int64_t arena_bytes = int64_t{16} << 30;  ///< symmetric memory of a rank; committed as it is touched
   double timeout_s = 30;                    ///< deadline of every wait, start-up included
 };

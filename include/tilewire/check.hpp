@@ -27,7 +27,7 @@ struct Meaning {
   Role role = Role::a;
   int64_t row = 0;
   int64_t col = 0;
-  Range terms;            ///< `partial`: the contributions held (inputs) or required (outputs)
+  Range terms{};          ///< `partial`: the contributions held (inputs) or required (outputs)
   bool finished = false;  ///< outputs: the epilogue has been applied
 
   bool operator==(const Meaning&) const = default;
@@ -39,7 +39,7 @@ enum class Rule { structure, progress, coverage, race, unsupported };
 /// One reason for a refusal. `text` names the tasks, signals and regions involved, in words.
 struct Violation {
   Rule rule = Rule::structure;
-  std::string text;
+  std::string text{};
 
   bool operator==(const Violation&) const = default;
 };
@@ -54,10 +54,10 @@ struct LinkTraffic {
 };
 
 struct CheckResult {
-  std::vector<Violation> violations;  ///< empty = proven; at most 20, the first of each kind first
-  std::vector<LinkTraffic> traffic;   ///< pairs that move anything
-  int64_t total_bytes = 0;            ///< over all links
-  int64_t least_bytes = 0;            ///< what the operator cannot do without; 0 = unknown
+  std::vector<Violation> violations{};  ///< empty = proven; at most 20, the first of each kind first
+  std::vector<LinkTraffic> traffic{};   ///< pairs that move anything
+  int64_t total_bytes = 0;              ///< over all links
+  int64_t least_bytes = 0;              ///< what the operator cannot do without; 0 = unknown
 
   [[nodiscard]] bool ok() const { return violations.empty(); }
 };

@@ -22,13 +22,13 @@ enum class ErrorKind {
 
 /// What a failed wait wanted and what it saw.
 struct WaitReport {
-  std::string op;       ///< operator, "all_gather_gemm"
-  int rank = 0;         ///< rank that waited
-  std::string lane;     ///< lane that waited
-  int64_t task = 0;     ///< index of the waiting task in its lane
-  std::string signal;   ///< name of the signal, "arrived[3] on rank 0"
-  uint64_t wanted = 0;  ///< value waited for, counted over all calls
-  uint64_t seen = 0;    ///< value seen last
+  std::string op{};      ///< operator, "all_gather_gemm"
+  int rank = 0;          ///< rank that waited
+  std::string lane{};    ///< lane that waited
+  int64_t task = 0;      ///< index of the waiting task in its lane
+  std::string signal{};  ///< name of the signal, "arrived[3] on rank 0"
+  uint64_t wanted = 0;   ///< value waited for, counted over all calls
+  uint64_t seen = 0;     ///< value seen last
 
   bool operator==(const WaitReport&) const = default;
 };
@@ -46,7 +46,7 @@ class Error : public std::runtime_error {
 
  private:
   ErrorKind kind_;
-  std::optional<WaitReport> wait_;
+  std::optional<WaitReport> wait_{};
 };
 
 }  // namespace tilewire

@@ -19,8 +19,8 @@ struct OpOptions {
 #else
   bool check = true;
 #endif
-  bool trace = false;      ///< record every call
-  std::string tuner_file;  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
+  bool trace = false;        ///< record every call
+  std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
 };
 
 /// Made by make_op. Move only. Its group must outlive it.
@@ -47,9 +47,9 @@ class Op {
 
   Group* group_ = nullptr;
   Plan plan_;
-  std::string explanation_;
+  std::string explanation_{};
   bool trace_ = false;
-  std::optional<Error> status_;
+  std::optional<Error> status_{};
   std::unique_ptr<Program> program_;
 };
 

@@ -29,13 +29,13 @@ struct Shape {
 
 /// A matrix that every rank has under the same name.
 struct Buffer {
-  std::string name;
+  std::string name{};
   DType dtype = DType::fp32;
   int64_t rows = 0;  ///< the most that any rank has
   int64_t cols = 0;
   Scope scope = Scope::local;
-  bool in_arena = false;      ///< a caller's buffer that peers can address
-  std::vector<Shape> shapes;  ///< one per rank where they differ; empty = rows x cols on every rank
+  bool in_arena = false;        ///< a caller's buffer that peers can address
+  std::vector<Shape> shapes{};  ///< one per rank where they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;
 };
@@ -67,7 +67,7 @@ struct Region {
   int64_t rows = 0;
   int64_t col = 0;
   int64_t cols = 0;
-  std::optional<RowsFrom> rows_from;
+  std::optional<RowsFrom> rows_from{};
 
   bool operator==(const Region&) const = default;
 };
@@ -75,7 +75,7 @@ struct Region {
 /// Row-by-row addresses: `entries` are rows of two int32 columns {rank, row} on the rank of the task;
 /// entry i says where row i of the data comes from or goes to.
 struct RowMap {
-  Region entries;
+  Region entries{};
 
   bool operator==(const RowMap&) const = default;
 };
@@ -90,7 +90,7 @@ struct Signal {
 
 /// A named run of signal indices, the same on every rank: "arrived" = indices first .. first+count-1.
 struct SignalBlock {
-  std::string name;
+  std::string name{};
   int first = 0;
   int count = 0;
 
@@ -106,7 +106,7 @@ enum class Purpose {
 
 /// Wait until the signal, counted from the start of this call, is at least `at_least`.
 struct Wait {
-  Signal signal;
+  Signal signal{};
   int64_t at_least = 1;
   Purpose purpose = Purpose::data;
 
@@ -115,7 +115,7 @@ struct Wait {
 
 /// Add to a signal after everything that the task wrote is visible.
 struct Post {
-  Signal signal;
+  Signal signal{};
   int64_t add = 1;
 
   bool operator==(const Post&) const = default;
@@ -125,7 +125,7 @@ enum class WriteMode { store, accumulate };
 
 /// Rows [first_row, first_row + to.rows) of a task's result go to `to`.
 struct Write {
-  Region to;
+  Region to{};
   int64_t first_row = 0;
   WriteMode mode = WriteMode::store;
 
@@ -154,7 +154,7 @@ enum class Collective { none, all_gather, reduce_scatter, all_reduce, all_to_all
 struct EpilogueStep {
   EpilogueKind kind = EpilogueKind::bias;
   double value = 1;
-  std::optional<Region> operand;  ///< bias: 1 x cols; residual: rows x cols
+  std::optional<Region> operand{};  ///< bias: 1 x cols; residual: rows x cols
 
   bool operator==(const EpilogueStep&) const = default;
 };
@@ -164,15 +164,15 @@ struct Task {
   TaskKind kind = TaskKind::sync;
   Body body = Body::gemm;                    ///< of `compute`
   Collective collective = Collective::none;  ///< of `collective_call`
-  std::vector<Region> reads;
-  std::vector<Write> writes;
-  std::vector<Wait> waits;
-  std::vector<Post> posts;
-  std::vector<EpilogueStep> epilogue;
-  std::vector<double> weights;    ///< of `reduce`, one per read; empty = all 1
-  double value = 0;               ///< of `fill`
-  std::optional<RowMap> gather;   ///< rows of reads[0] come from here
-  std::optional<RowMap> scatter;  ///< rows of writes[0] go to here
+  std::vector<Region> reads{};
+  std::vector<Write> writes{};
+  std::vector<Wait> waits{};
+  std::vector<Post> posts{};
+  std::vector<EpilogueStep> epilogue{};
+  std::vector<double> weights{};    ///< of `reduce`, one per read; empty = all 1
+  double value = 0;                 ///< of `fill`
+  std::optional<RowMap> gather{};   ///< rows of reads[0] come from here
+  std::optional<RowMap> scatter{};  ///< rows of writes[0] go to here
 
   bool operator==(const Task&) const = default;
 };
@@ -192,21 +192,21 @@ enum class Engine {
 struct Lane {
   int rank = 0;
   Engine engine = Engine::tiles;
-  std::string name;
+  std::string name{};
   int workers = 0;  ///< of a pool; 0 = the backend's choice
-  std::vector<Task> tasks;
+  std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;
 };
 
 /// What all ranks do in one call.
 struct Plan {
-  Problem problem;
-  Config config;
-  Team team;
-  std::vector<Buffer> buffers;
-  std::vector<SignalBlock> signals;
-  std::vector<Lane> lanes;
+  Problem problem{};
+  Config config{};
+  Team team{};
+  std::vector<Buffer> buffers{};
+  std::vector<SignalBlock> signals{};
+  std::vector<Lane> lanes{};
 
   bool operator==(const Plan&) const = default;
 };

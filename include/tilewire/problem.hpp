@@ -34,21 +34,21 @@ struct Epilogue {
 /// Sizes are global: over all ranks. Which of them a rank holds a shard of is the operator's rule
 /// (docs/operators.md); shards follow the ceiling rule, see `shard_of`.
 struct Problem {
-  std::string op;  ///< name in the table of operators
-  int64_t m = 0;   ///< rows of the output (tokens)
-  int64_t n = 0;   ///< columns of the output
-  int64_t k = 0;   ///< length of the dot products; unused where there is no GEMM
+  std::string op{};  ///< name in the table of operators
+  int64_t m = 0;     ///< rows of the output (tokens)
+  int64_t n = 0;     ///< columns of the output
+  int64_t k = 0;     ///< length of the dot products; unused where there is no GEMM
   DType dtype = DType::bf16;
-  std::optional<DType> out_dtype;  ///< default: `dtype`
+  std::optional<DType> out_dtype{};  ///< default: `dtype`
   ALayout a_layout = ALayout::mk;
   BLayout b_layout = BLayout::nk;
-  std::vector<int64_t> more_n;     ///< columns of a second, third ... B for the same A
-  std::vector<Epilogue> epilogue;  ///< in order; bias first
+  std::vector<int64_t> more_n{};     ///< columns of a second, third ... B for the same A
+  std::vector<Epilogue> epilogue{};  ///< in order; bias first
   Reduction reduction = Reduction::repeatable;
-  bool gathered_output = false;          ///< all_gather_*: also return the gathered input
-  bool allow_tf32 = false;               ///< fp32 products may be rounded to TF32
-  std::vector<std::string> arena;        ///< callers' buffers that lie in the arena (Group::allocate)
-  std::map<std::string, int64_t> sizes;  ///< sizes that one operator alone has: experts, top_k, tables ...
+  bool gathered_output = false;            ///< all_gather_*: also return the gathered input
+  bool allow_tf32 = false;                 ///< fp32 products may be rounded to TF32
+  std::vector<std::string> arena{};        ///< callers' buffers that lie in the arena (Group::allocate)
+  std::map<std::string, int64_t> sizes{};  ///< sizes that one operator alone has: experts, top_k, tables ...
 
   bool operator==(const Problem&) const = default;
 };

@@ -34,9 +34,9 @@ struct Link {
 /// A group of ranks. A plan holds the team that it was made for, with `rank` 0: it serves all ranks.
 struct Team {
   int num_ranks = 1;
-  int rank = 0;                 ///< mine
-  std::vector<Device> devices;  ///< one per rank; empty = all on one node
-  std::vector<Link> links;      ///< [from * num_ranks + to]; empty = load and store everywhere
+  int rank = 0;                   ///< mine
+  std::vector<Device> devices{};  ///< one per rank; empty = all on one node
+  std::vector<Link> links{};      ///< [from * num_ranks + to]; empty = load and store everywhere
 
   bool operator==(const Team&) const = default;
 };

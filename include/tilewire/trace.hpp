@@ -25,7 +25,7 @@ struct TraceEvent {
 
 /// All ranks' events of one call, sorted by lane, then by time.
 struct Trace {
-  std::vector<TraceEvent> events;
+  std::vector<TraceEvent> events{};
 
   bool operator==(const Trace&) const = default;
 };
@@ -46,7 +46,8 @@ struct LaneSummary {
 /// the post that completed a wait to the waiter.
 void write_chrome_trace(std::ostream& out, const Plan& plan, const Trace& trace);
 
-/// Flux, eq. 1-2: 1 - (total - gemm) / (sequential - gemm). 0 = nothing hidden, 1 = all.
+/// Flux, eq. 1-2: 1 - (total - gemm) / (sequential - gemm). 0 = nothing hidden, 1 = all. NaN where
+/// `sequential` is no longer than `gemm`: there is nothing to hide.
 [[nodiscard]] double overlap_efficiency(double total_us, double gemm_us, double sequential_us);
 
 }  // namespace tilewire

@@ -1,0 +1,86 @@
+// AllGather + GEMM: every rank holds rows of A and columns of B; the rows are gathered, each rank
+// computes its columns of C. Listed in operators.cpp.
+#include "operators/all_gather_gemm/all_gather_gemm.hpp"
+
+#include "operators/gemm.hpp"
+
+namespace tilewire {
+namespace {
+
+std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
+  std::vector<Shape> a;
+  std::vector<Shape> b;
+  std::vector<Shape> bias;
+  std::vector<Shape> c;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int64_t n = shard_of(problem.n, num_ranks, rank).size();
+    a.push_back({shard_of(problem.m, num_ranks, rank).size(), problem.k});
+    b.push_back(b_shape(problem, n, problem.k));
+    bias.push_back({1, n});
+    c.push_back({problem.m, n});
+  }
+  std::vector<Buffer> all{sharded_buffer("a", problem.dtype, Scope::input, a),
+                          sharded_buffer("b", problem.dtype, Scope::input, b)};
+  if (has_bias(problem)) all.push_back(sharded_buffer("bias", problem.dtype, Scope::input, bias));
+  all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
+  if (problem.gathered_output) {
+    all.push_back(whole_buffer("gathered", problem.dtype, Scope::output, {problem.m, problem.k}));
+  }
+  return all;
+}
+
+std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
+  std::vector<Meaning> all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int64_t n = shard_of(problem.n, num_ranks, rank).begin;
+    const bool nk = problem.b_layout == BLayout::nk;
+    int buffer = 0;
+    all.push_back(
+        {.buffer = buffer++, .rank = rank, .role = Role::a, .row = shard_of(problem.m, num_ranks, rank).begin});
+    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? n : 0, .col = nk ? 0 : n});
+    if (has_bias(problem)) all.push_back({.buffer = buffer++, .rank = rank, .role = Role::bias, .col = n});
+    all.push_back({.buffer = buffer++,
+                   .rank = rank,
+                   .role = Role::partial,
+                   .col = n,
+                   .terms = {0, problem.k},
+                   .finished = !problem.epilogue.empty()});
+    if (problem.gathered_output) all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a});
+  }
+  return all;
+}
+
+int64_t least_bytes(const Problem& problem, int num_ranks) {
+  return (num_ranks - 1) * problem.m * problem.k * bytes_of(problem.dtype);
+}
+
+void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
+  const int num_ranks = static_cast<int>(tensors.size());
+  const size_t c = has_bias(problem) ? 3 : 2;
+  for (const std::vector<Tensor>& mine : tensors) {
+    DoubleMatrix sum(problem.m, mine[c].cols);
+    for (int owner = 0; owner < num_ranks; ++owner) {
+      const Range rows = shard_of(problem.m, num_ranks, owner);
+      DoubleMatrix part(rows.size(), sum.cols);
+      add_product(problem, tensors[owner][0], mine[1], part);
+      std::copy(part.values.begin(), part.values.end(), sum.values.begin() + rows.begin * sum.cols);
+      if (problem.gathered_output) copy_rows(tensors[owner][0], mine[c + 1], rows.begin);
+    }
+    apply_epilogue(problem, has_bias(problem) ? &mine[2] : nullptr, sum);
+    store_rows(sum, 0, mine[c]);
+  }
+}
+
+}  // namespace
+
+Operator all_gather_gemm() {
+  return {.name = "all_gather_gemm",
+          .summary = "C[:, shard] = all_gather(A) * B[shard]: A sharded by rows, B by columns",
+          .validate = [](const Problem&, int) {},
+          .buffers = buffers,
+          .meanings = meanings,
+          .least_bytes = least_bytes,
+          .reference = reference};
+}
+
+}  // namespace tilewire

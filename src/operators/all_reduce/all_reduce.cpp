@@ -1,0 +1,55 @@
+// AllReduce, tile by tile: the sum of every rank's matrix on every rank. Listed in operators.cpp.
+// The collective that `two_stream` runs beside a GEMM, usable by itself.
+#include "operators/all_reduce/all_reduce.hpp"
+
+#include "core/text.hpp"
+#include "operators/gemm.hpp"
+
+namespace tilewire {
+namespace {
+
+void forbid_epilogue(const Problem& problem, int) {
+  require(problem.epilogue.empty(), "all_reduce: takes no epilogue, got {} steps", problem.epilogue.size());
+}
+
+std::vector<Buffer> buffers(const Problem& problem, int) {
+  return {whole_buffer("x", problem.dtype, Scope::input, {problem.m, problem.n}),
+          whole_buffer("y", out_dtype_of(problem), Scope::output, {problem.m, problem.n})};
+}
+
+std::vector<Meaning> meanings(const Problem&, int num_ranks) {
+  std::vector<Meaning> all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    all.push_back({.buffer = 0, .rank = rank, .role = Role::partial, .terms = {rank, rank + 1}});
+    all.push_back({.buffer = 1, .rank = rank, .role = Role::partial, .terms = {0, num_ranks}});
+  }
+  return all;
+}
+
+int64_t least_bytes(const Problem& problem, int num_ranks) {
+  return 2 * (num_ranks - 1) * problem.m * problem.n * bytes_of(out_dtype_of(problem));
+}
+
+void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
+  DoubleMatrix sum(problem.m, problem.n);
+  for (const std::vector<Tensor>& mine : tensors) {
+    for (int64_t row = 0; row < sum.rows; ++row) {
+      for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += element(mine[0], row, col);
+    }
+  }
+  for (const std::vector<Tensor>& mine : tensors) store_rows(sum, 0, mine[1]);
+}
+
+}  // namespace
+
+Operator all_reduce() {
+  return {.name = "all_reduce",
+          .summary = "Y = sum over ranks of X, tile by tile",
+          .validate = forbid_epilogue,
+          .buffers = buffers,
+          .meanings = meanings,
+          .least_bytes = least_bytes,
+          .reference = reference};
+}
+
+}  // namespace tilewire

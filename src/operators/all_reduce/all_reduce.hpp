@@ -1,0 +1,11 @@
+// The table entry of all_reduce.
+// Called by src/operators/operators.cpp.
+#pragma once
+
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Operator all_reduce();
+
+}  // namespace tilewire

@@ -1,0 +1,126 @@
+// What the operators that contain a GEMM share: buffers of A, B and bias, and the reference product.
+// Called by the operators' folders.
+#include "operators/gemm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/convert.hpp"
+
+namespace tilewire {
+namespace {
+
+const char* element_at(const Tensor& tensor, int64_t row, int64_t col) {
+  return static_cast<const char*>(tensor.data) + (row * tensor.row_stride + col) * bytes_of(tensor.dtype);
+}
+
+double apply_step(const Epilogue& step, double value, double operand) {
+  switch (step.kind) {
+    case EpilogueKind::bias:
+    case EpilogueKind::residual:
+      return value + operand;
+    case EpilogueKind::gelu:
+      return 0.5 * value * (1 + std::erf(value / std::sqrt(2.0)));
+    case EpilogueKind::relu:
+      return value < 0 ? 0 : value;
+    case EpilogueKind::scale:
+      return value * step.value;
+  }
+  return value;
+}
+
+}  // namespace
+
+Buffer sharded_buffer(std::string name, DType dtype, Scope scope, std::vector<Shape> shapes) {
+  Buffer buffer{.name = std::move(name), .dtype = dtype, .scope = scope, .shapes = std::move(shapes)};
+  for (const Shape& shape : buffer.shapes) {
+    buffer.rows = std::max(buffer.rows, shape.rows);
+    buffer.cols = std::max(buffer.cols, shape.cols);
+  }
+  const auto same = [&](const Shape& shape) { return shape == buffer.shapes.front(); };
+  if (std::ranges::all_of(buffer.shapes, same)) buffer.shapes.clear();
+  return buffer;
+}
+
+Buffer whole_buffer(std::string name, DType dtype, Scope scope, Shape shape) {
+  return {.name = std::move(name), .dtype = dtype, .rows = shape.rows, .cols = shape.cols, .scope = scope};
+}
+
+Shape b_shape(const Problem& problem, int64_t n, int64_t k) {
+  return problem.b_layout == BLayout::nk ? Shape{n, k} : Shape{k, n};
+}
+
+bool has_bias(const Problem& problem) {
+  return !problem.epilogue.empty() && problem.epilogue.front().kind == EpilogueKind::bias;
+}
+
+std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks) {
+  std::vector<Shape> a;
+  std::vector<Shape> b;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int64_t k = shard_of(problem.k, num_ranks, rank).size();
+    a.push_back({problem.m, k});
+    b.push_back(b_shape(problem, problem.n, k));
+  }
+  std::vector<Buffer> buffers{sharded_buffer("a", problem.dtype, Scope::input, a),
+                              sharded_buffer("b", problem.dtype, Scope::input, b)};
+  if (has_bias(problem)) buffers.push_back(whole_buffer("bias", problem.dtype, Scope::input, {1, problem.n}));
+  return buffers;
+}
+
+std::vector<Meaning> k_sharded_meanings(const Problem& problem, int num_ranks, int rank) {
+  const int64_t k = shard_of(problem.k, num_ranks, rank).begin;
+  const bool nk = problem.b_layout == BLayout::nk;
+  std::vector<Meaning> meanings{
+      {.buffer = 0, .rank = rank, .role = Role::a, .col = k},
+      {.buffer = 1, .rank = rank, .role = Role::b, .row = nk ? 0 : k, .col = nk ? k : 0},
+  };
+  if (has_bias(problem)) meanings.push_back({.buffer = 2, .rank = rank, .role = Role::bias});
+  return meanings;
+}
+
+double element(const Tensor& tensor, int64_t row, int64_t col) {
+  return static_cast<double>(load_one(element_at(tensor, row, col), tensor.dtype));
+}
+
+void add_product(const Problem& problem, const Tensor& a, const Tensor& b, DoubleMatrix& sum) {
+  const bool nk = problem.b_layout == BLayout::nk;
+  for (int64_t row = 0; row < sum.rows; ++row) {
+    for (int64_t col = 0; col < sum.cols; ++col) {
+      double dot = 0;
+      for (int64_t k = 0; k < a.cols; ++k) dot += element(a, row, k) * (nk ? element(b, col, k) : element(b, k, col));
+      sum.at(row, col) += dot;
+    }
+  }
+}
+
+void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& sum) {
+  for (const Epilogue& step : problem.epilogue) {
+    for (int64_t row = 0; row < sum.rows; ++row) {
+      for (int64_t col = 0; col < sum.cols; ++col) {
+        const double operand = step.kind == EpilogueKind::bias ? element(*bias, 0, col) : 0;
+        sum.at(row, col) = apply_step(step, sum.at(row, col), operand);
+      }
+    }
+  }
+}
+
+void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to) {
+  for (int64_t row = 0; row < to.rows; ++row) {
+    for (int64_t col = 0; col < to.cols; ++col) {
+      store_one(static_cast<float>(from.at(first_row + row, col)), const_cast<char*>(element_at(to, row, col)),
+                to.dtype);
+    }
+  }
+}
+
+void copy_rows(const Tensor& from, const Tensor& to, int64_t first_row) {
+  if (from.cols == 0) return;
+  const auto bytes = static_cast<size_t>(from.cols * bytes_of(from.dtype));
+  for (int64_t row = 0; row < from.rows; ++row) {
+    std::memcpy(const_cast<char*>(element_at(to, first_row + row, 0)), element_at(from, row, 0), bytes);
+  }
+}
+
+}  // namespace tilewire

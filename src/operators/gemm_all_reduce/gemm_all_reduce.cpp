@@ -1,0 +1,52 @@
+// GEMM + AllReduce: every rank multiplies its K range; the products are summed, each rank has all of
+// the sum. Listed in operators.cpp.
+#include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
+
+#include "operators/gemm.hpp"
+
+namespace tilewire {
+namespace {
+
+std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
+  std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
+  all.push_back(whole_buffer("c", out_dtype_of(problem), Scope::output, {problem.m, problem.n}));
+  return all;
+}
+
+std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
+  std::vector<Meaning> all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
+    all.push_back({.buffer = has_bias(problem) ? 3 : 2,
+                   .rank = rank,
+                   .role = Role::partial,
+                   .terms = {0, problem.k},
+                   .finished = !problem.epilogue.empty()});
+  }
+  return all;
+}
+
+int64_t least_bytes(const Problem& problem, int num_ranks) {
+  return 2 * (num_ranks - 1) * problem.m * problem.n * bytes_of(out_dtype_of(problem));
+}
+
+void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
+  DoubleMatrix sum(problem.m, problem.n);
+  for (const std::vector<Tensor>& mine : tensors) add_product(problem, mine[0], mine[1], sum);
+  apply_epilogue(problem, has_bias(problem) ? &tensors[0][2] : nullptr, sum);
+  for (const std::vector<Tensor>& mine : tensors) store_rows(sum, 0, mine.back());
+}
+
+}  // namespace
+
+Operator gemm_all_reduce() {
+  return {.name = "gemm_all_reduce",
+          .summary = "C = all_reduce(A * B): A and B sharded along K, C whole on every rank",
+          .validate = [](const Problem&, int) {},
+          .buffers = buffers,
+          .meanings = meanings,
+          .least_bytes = least_bytes,
+          .reference = reference};
+}
+
+}  // namespace tilewire

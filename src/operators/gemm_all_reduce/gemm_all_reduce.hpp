@@ -1,0 +1,11 @@
+// The table entry of gemm_all_reduce.
+// Called by src/operators/operators.cpp.
+#pragma once
+
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Operator gemm_all_reduce();
+
+}  // namespace tilewire

@@ -1,0 +1,11 @@
+// The table entry of gemm_reduce_scatter.
+// Called by src/operators/operators.cpp.
+#pragma once
+
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Operator gemm_reduce_scatter();
+
+}  // namespace tilewire

@@ -1,0 +1,92 @@
+// The table of operators, and the rules that all problems keep.
+// Called by make_plan, the checker, the tuner and the command line.
+#include <algorithm>
+#include <array>
+
+#include "core/text.hpp"
+#include "operators/all_gather_gemm/all_gather_gemm.hpp"
+#include "operators/all_reduce/all_reduce.hpp"
+#include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
+#include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr int kMaxRanks = 64;
+constexpr int64_t kMaxExtent = int64_t{1} << 31;
+constexpr int64_t kMaxElements = int64_t{1} << 42;
+
+void validate_sizes(const Problem& problem) {
+  const auto extent = [](const char* name, int64_t value) {
+    require(value >= 0, "{} = {} is negative", name, value);
+    require(value <= kMaxExtent, "{} = {} is more than {}", name, value, kMaxExtent);
+  };
+  extent("m", problem.m);
+  extent("n", problem.n);
+  extent("k", problem.k);
+  const auto product = [](const char* what, int64_t rows, int64_t cols) {
+    require(cols == 0 || rows <= kMaxElements / cols, "{} has {} x {} elements, more than {}: sizes overflow", what,
+            rows, cols, kMaxElements);
+  };
+  product("C (m x n)", problem.m, problem.n);
+  product("A (m x k)", problem.m, problem.k);
+  product("B (n x k)", problem.n, problem.k);
+}
+
+void validate_types(const Problem& problem) {
+  for (const DType dtype : {problem.dtype, out_dtype_of(problem)}) {
+    require(dtype != DType::int32, "dtype = {}: want fp32, bf16 or fp16", to_string(dtype));
+  }
+  if (problem.a_layout != ALayout::mk) {
+    fail(ErrorKind::unsupported, "a_layout = {}: only mk is implemented", to_string(problem.a_layout));
+  }
+  if (!problem.more_n.empty()) {
+    fail(ErrorKind::unsupported, "more_n has {} entries: only one B is implemented", problem.more_n.size());
+  }
+}
+
+void validate_epilogue(const Problem& problem) {
+  for (size_t i = 0; i < problem.epilogue.size(); ++i) {
+    const EpilogueKind kind = problem.epilogue[i].kind;
+    require(kind != EpilogueKind::bias || i == 0, "epilogue: bias is step {}, must be the first", i);
+    if (kind == EpilogueKind::residual) fail(ErrorKind::unsupported, "epilogue: residual is not implemented");
+  }
+}
+
+}  // namespace
+
+std::span<const Operator> operators() {
+  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(), gemm_all_reduce(), all_reduce()};
+  return kTable;
+}
+
+const Operator& find_operator(const std::string& name) {
+  std::string known;
+  for (const Operator& op : operators()) {
+    if (op.name == name) return op;
+    known += (known.empty() ? "" : ", ") + std::string(op.name);
+  }
+  fail(ErrorKind::invalid_input, "unknown operator '{}'; known: {}", name, known);
+}
+
+void validate(const Problem& problem, int num_ranks) {
+  const Operator& op = find_operator(problem.op);
+  require(num_ranks >= 1 && num_ranks <= kMaxRanks, "{} ranks: want 1 to {}", num_ranks, kMaxRanks);
+  validate_sizes(problem);
+  validate_types(problem);
+  validate_epilogue(problem);
+  require(!problem.gathered_output || problem.op.starts_with("all_gather"), "gathered_output: {} gathers nothing",
+          problem.op);
+  require(problem.sizes.empty(), "sizes: {} has no size '{}'", problem.op,
+          problem.sizes.empty() ? "" : problem.sizes.begin()->first);
+  op.validate(problem, num_ranks);
+  const std::vector<Buffer> buffers = op.buffers(problem, num_ranks);
+  for (const std::string& name : problem.arena) {
+    const bool known = std::ranges::any_of(buffers, [&](const Buffer& buffer) { return buffer.name == name; });
+    require(known, "arena: {} has no buffer '{}'", problem.op, name);
+  }
+}
+
+}  // namespace tilewire

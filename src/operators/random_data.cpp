@@ -1,0 +1,105 @@
+// Random inputs as a function of seed, buffer and global place.
+// Called by the bench, by verification and by tests.
+#include "operators/random_data.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "core/convert.hpp"
+#include "core/text.hpp"
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
+
+// The finalizer of splitmix64: every output bit depends on every input bit.
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+// What a reader of random rows must know of the problem.
+struct Inputs {
+  std::vector<Buffer> buffers;
+  std::vector<Meaning> meanings;  // [buffer * num_ranks + rank]
+  std::vector<bool> known;        // as meanings
+  bool a_is_km = false;
+  int num_ranks = 1;
+  uint64_t seed = 0;
+};
+
+void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float* to) {
+  const auto place = static_cast<size_t>(buffer) * inputs.num_ranks + rank;
+  ensure(inputs.known[place], "no meaning for buffer {} on rank {}", buffer, rank);
+  const Meaning& meaning = inputs.meanings[place];
+  const Buffer& described = inputs.buffers[buffer];
+  if (meaning.role == Role::indices) {
+    fail(ErrorKind::unsupported, "random data for {}: it holds row indices, not numbers", described.name);
+  }
+  const uint64_t stream = random_stream(inputs.seed, meaning);
+  const int64_t cols = shape_on(described, rank).cols;
+  if (meaning.role == Role::a && inputs.a_is_km) {
+    for (int64_t m = 0; m < cols; ++m) {
+      random_row(stream, meaning.row + m, meaning.col + row, 1, described.dtype, to + m);
+    }
+    return;
+  }
+  random_row(stream, meaning.row + row, meaning.col, cols, described.dtype, to);
+}
+
+}  // namespace
+
+void random_row(uint64_t stream, int64_t row, int64_t col, int64_t n, DType dtype, float* to) {
+  const uint64_t start = mix(stream + kGolden * static_cast<uint64_t>(row + 1));
+  for (int64_t i = 0; i < n; ++i) {
+    // NOTE: 24 bits fit fp32 exactly, so the value does not depend on how it is rounded there.
+    const auto bits = static_cast<int32_t>(mix(start + kGolden * static_cast<uint64_t>(col + i)) >> 40);
+    to[i] = static_cast<float>(bits - (1 << 23)) * 0x1p-23F;
+  }
+  if (dtype == DType::fp32) return;
+  std::array<uint32_t, 256> rounded{};
+  for (int64_t i = 0; i < n; i += rounded.size()) {
+    const int64_t count = std::min<int64_t>(n - i, rounded.size());
+    store_row(to + i, count, rounded.data(), dtype);
+    load_row(rounded.data(), dtype, count, to + i);
+  }
+}
+
+uint64_t random_stream(uint64_t seed, const Meaning& meaning) {
+  const uint64_t term = meaning.role == Role::partial ? static_cast<uint64_t>(meaning.terms.begin) + 1 : 0;
+  return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(meaning.buffer)) + term * kGolden);
+}
+
+ReadRow random_inputs(const Problem& problem, int num_ranks, uint64_t seed) {
+  const Operator& op = find_operator(problem.op);
+  auto inputs = std::make_shared<Inputs>();
+  inputs->buffers = op.buffers(problem, num_ranks);
+  inputs->meanings.resize(inputs->buffers.size() * num_ranks);
+  inputs->known.resize(inputs->meanings.size());
+  for (const Meaning& meaning : op.meanings(problem, num_ranks)) {
+    const auto place = static_cast<size_t>(meaning.buffer) * num_ranks + meaning.rank;
+    inputs->meanings[place] = meaning;
+    inputs->known[place] = true;
+  }
+  inputs->a_is_km = problem.a_layout == ALayout::km;
+  inputs->num_ranks = num_ranks;
+  inputs->seed = seed;
+  return [inputs](int buffer, int rank, int64_t row, float* to) { read_random(*inputs, buffer, rank, row, to); };
+}
+
+void fill_rows(const ReadRow& read, int buffer, int rank, const Tensor& tensor) {
+  std::vector<float> line(std::max<int64_t>(tensor.cols, 1));
+  auto* to = static_cast<std::byte*>(tensor.data);
+  for (int64_t row = 0; row < tensor.rows; ++row) {
+    read(buffer, rank, row, line.data());
+    store_row(line.data(), tensor.cols, to + row * tensor.row_stride * bytes_of(tensor.dtype), tensor.dtype);
+  }
+}
+
+}  // namespace tilewire

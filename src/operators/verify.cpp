@@ -1,0 +1,247 @@
+// Verification of outputs: full, sampled, and by Freivalds' check.
+// Called by the bench, by `tilewire run --verify` and by tests.
+#include "operators/verify.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+#include "core/convert.hpp"
+#include "core/text.hpp"
+#include "operators/products.hpp"
+#include "tilewire/json.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr size_t kDoubtfulRows = 16;  // rows with NaN or Inf that are recomputed at once
+
+// The rows of one output that are known element by element.
+struct ExactRows {
+  std::vector<int64_t> rows;   // local, sorted
+  std::vector<double> values;  // rows x cols
+};
+
+// One output buffer of my rank and what is known of it.
+struct Target {
+  size_t output = 0;  // among the outputs
+  Part part;
+  std::string name;
+  ExactRows exact;
+  RowSizes sizes;  // of every local row
+};
+
+std::vector<int64_t> sample_rows(int64_t num_rows, int64_t wanted, uint64_t seed) {
+  std::vector<int64_t> rows;
+  if (wanted >= num_rows) {
+    rows.resize(num_rows);
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+  }
+  rows = {0, num_rows - 1};
+  std::vector<float> places(wanted);
+  random_row(seed, 0, 0, wanted, DType::fp32, places.data());
+  for (float place : places) rows.push_back(static_cast<int64_t>((place + 1) / 2 * static_cast<float>(num_rows - 1)));
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+// |out - ref|^2 and |ref|^2 of one row; infinite where NaN or Inf do not agree.
+struct RowError {
+  double error = 0;
+  double reference = 0;
+};
+
+RowError compare_row(const float* out, const double* ref, int64_t cols, DType dtype) {
+  RowError sum;
+  for (int64_t col = 0; col < cols; ++col) {
+    if (std::isfinite(out[col]) && std::isfinite(ref[col])) {
+      const double error = static_cast<double>(out[col]) - ref[col];
+      sum.error += error * error;
+      sum.reference += ref[col] * ref[col];
+      continue;
+    }
+    // A finite value in double may be beyond the largest of the output's type.
+    float rounded = static_cast<float>(ref[col]);
+    store_one(rounded, &rounded, dtype);
+    rounded = load_one(&rounded, dtype);
+    const bool same = std::isnan(rounded) ? std::isnan(out[col]) : rounded == out[col];
+    if (!same) sum.error = std::numeric_limits<double>::infinity();
+  }
+  return sum;
+}
+
+const float* load(const Tensor& tensor, int64_t row, std::vector<float>& line) {
+  line.resize(tensor.cols);
+  const auto* from = static_cast<const std::byte*>(tensor.data) + row * tensor.row_stride * bytes_of(tensor.dtype);
+  load_row(from, tensor.dtype, tensor.cols, line.data());
+  return line.data();
+}
+
+}  // namespace
+
+struct Expected::State {
+  Inputs inputs;
+  std::vector<double> signs;  // the random vector of +-1, by global column
+  std::vector<Target> targets;
+
+  void note(Comparison& into, const Target& target, int64_t row, double error, double size, double tolerance) const;
+  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+                     double tolerance) const;
+  void compare_dots(Comparison& into, const Target& target, const Tensor& out, double tolerance) const;
+  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows, const Tensor& out,
+                        double tolerance) const;
+};
+
+// Count the row as wrong unless error <= tolerance * size, both given as squares.
+void Expected::State::note(Comparison& into, const Target& target, int64_t row, double error, double size,
+                           double tolerance) const {
+  if (error <= tolerance * tolerance * size) return;
+  if (into.wrong++ == 0) {
+    into.first = fmt::format("row {} of {} on rank {}: error {:.3g} of its size, allowed {:.3g}", row, target.name,
+                             target.part.meaning.rank, std::sqrt(error / size), tolerance);
+  }
+}
+
+void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+                                    double tolerance) const {
+  std::vector<float> line;
+  for (size_t i = 0; i < exact.rows.size(); ++i) {
+    const int64_t row = exact.rows[i];
+    const RowError sum = compare_row(load(out, row, line), exact.values.data() + i * out.cols, out.cols, out.dtype);
+    into.error_squares += sum.error;
+    into.reference_squares += sum.reference;
+    into.elements += out.cols;
+    const double products = target.sizes.squares.empty() ? 0 : target.sizes.squares[row];
+    const double size = std::isfinite(products) ? std::max(sum.reference, products) : sum.reference;
+    note(into, target, row, sum.error, size, tolerance);
+  }
+}
+
+// Rows whose dot product is NaN or Inf say little that way: recompute them, a batch at a time while they are right.
+void Expected::State::compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
+                                       const Tensor& out, double tolerance) const {
+  for (size_t begin = 0; begin < rows.size() && into.ok(); begin += kDoubtfulRows) {
+    const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
+    ExactRows exact{{rows.begin() + begin, rows.begin() + end}, {}};
+    exact.values = inputs.exact_rows(target.part, exact.rows);
+    compare_exact(into, target, exact, out, tolerance);
+  }
+}
+
+void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out, double tolerance) const {
+  if (target.sizes.dots.empty()) return;
+  std::vector<float> line;
+  std::vector<int64_t> doubtful;
+  size_t both = 0;
+  const double* sign = signs.data() + target.part.meaning.col;
+  for (int64_t row = 0; row < out.rows; ++row) {
+    const float* values = load(out, row, line);
+    double dot = 0;
+    double squares = 0;
+    for (int64_t col = 0; col < out.cols; ++col) {
+      const double value = values[col];
+      dot += sign[col] * value;
+      squares += value * value;
+    }
+    const double wanted = target.sizes.dots[row];
+    if (!std::isfinite(dot) || !std::isfinite(wanted)) {
+      // Where both are NaN or Inf a few rows stand for all.
+      const bool agree = !std::isfinite(dot) && !std::isfinite(wanted);
+      if (!agree || both++ < kDoubtfulRows) doubtful.push_back(row);
+      continue;
+    }
+    into.dot_error_squares += (dot - wanted) * (dot - wanted);
+    into.dot_squares += wanted * wanted;
+    note(into, target, row, (dot - wanted) * (dot - wanted), std::max(squares, target.sizes.squares[row]), tolerance);
+  }
+  compare_doubtful(into, target, doubtful, out, tolerance);
+}
+
+Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read, const VerifyOptions& options)
+    : state_(std::make_unique<State>(State{Inputs(problem, num_ranks, std::move(read)), {}, {}})) {
+  Inputs& inputs = state_->inputs;
+  state_->signs = inputs.random_signs(options.seed);
+  const bool small = inputs.work() <= options.reference_work;
+  const auto reference = small ? inputs.reference_outputs(rank) : std::vector<std::vector<double>>{};
+  for (const Part& part : inputs.outputs_of(rank)) {
+    Target target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
+    const int64_t per_row = std::max<int64_t>(inputs.work_per_row(part), 1);
+    const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, options.sample_work / per_row);
+    target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
+    target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
+    target.sizes = inputs.row_sizes(part, state_->signs);
+    state_->targets.push_back(std::move(target));
+  }
+}
+
+Expected::~Expected() = default;
+Expected::Expected(Expected&&) noexcept = default;
+Expected& Expected::operator=(Expected&&) noexcept = default;
+
+Comparison Expected::compare(std::span<const Tensor> outputs, double tolerance) const {
+  require(outputs.size() == state_->targets.size(), "verification got {} outputs, the operator has {}", outputs.size(),
+          state_->targets.size());
+  Comparison sum;
+  for (const Target& target : state_->targets) {
+    const Tensor& out = outputs[target.output];
+    const Shape& shape = target.part.shape;
+    require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
+            target.name, out.rows, out.cols, shape.rows, shape.cols);
+    // What is only moved must keep its bits.
+    const double allowed = target.part.meaning.role == Role::a ? 0 : tolerance;
+    state_->compare_exact(sum, target, target.exact, out, allowed);
+    state_->compare_dots(sum, target, out, allowed);
+  }
+  return sum;
+}
+
+void Comparison::add(const Comparison& other) {
+  error_squares += other.error_squares;
+  reference_squares += other.reference_squares;
+  dot_error_squares += other.dot_error_squares;
+  dot_squares += other.dot_squares;
+  elements += other.elements;
+  if (wrong == 0) first = other.first;
+  wrong += other.wrong;
+}
+
+double Comparison::rel_error() const {
+  const auto ratio = [](double error, double size) {
+    if (error == 0) return 0.0;
+    return size > 0 ? std::sqrt(error / size) : std::numeric_limits<double>::infinity();
+  };
+  return std::max(ratio(error_squares, reference_squares), ratio(dot_error_squares, dot_squares));
+}
+
+double tolerance_of(const Problem& problem, const Config& config) {
+  const auto of = [](DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::fp16 ? 0x1p-10 : 1e-5; };
+  double tolerance = of(out_dtype_of(problem));
+  if (config.wire) tolerance = std::max(tolerance, of(*config.wire));
+  if (problem.allow_tf32 && problem.dtype == DType::fp32) tolerance = std::max(tolerance, 0x1p-10);
+  return tolerance;
+}
+
+Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs, double tolerance) {
+  const Comparison mine = expected.compare(outputs, tolerance);
+  const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("inf"); };
+  const nlohmann::json sent = {number(mine.error_squares), mine.reference_squares, number(mine.dot_error_squares),
+                               mine.dot_squares,           mine.elements,          mine.wrong,
+                               mine.first};
+  Comparison sum;
+  for (const std::string& text : group.all_gather(sent.dump())) {
+    const auto got = nlohmann::json::parse(text);
+    const auto value = [](const nlohmann::json& json) {
+      return json.is_number() ? json.get<double>() : std::numeric_limits<double>::infinity();
+    };
+    sum.add({value(got[0]), got[1].get<double>(), value(got[2]), got[3].get<double>(), got[4].get<int64_t>(),
+             got[5].get<int64_t>(), got[6].get<std::string>()});
+  }
+  return sum;
+}
+
+}  // namespace tilewire

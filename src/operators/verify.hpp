@@ -1,0 +1,66 @@
+// Whether outputs are right: against the operator's reference where that is quick, else sampled rows in
+// double and Freivalds' check of every row. Used by the bench, by `tilewire run --verify` and by tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "operators/random_data.hpp"
+#include "tilewire/backend.hpp"
+
+namespace tilewire {
+
+/// The error that a right result may have, as a part of its size: 2^-7 for bf16, 2^-10 for fp16 (and
+/// TF32), 1e-5 for fp32: two units of rounding of the coarsest type that a sum is rounded to, and for
+/// fp32 what accumulating long sums costs. `wire` counts where it is coarser than the output.
+[[nodiscard]] double tolerance_of(const Problem& problem, const Config& config);
+
+/// How outputs compare with the reference. Adds up over ranks.
+struct Comparison {
+  double error_squares = 0;      ///< |out - ref|^2 over the rows compared element by element
+  double reference_squares = 0;  ///< |ref|^2 over the same
+  double dot_error_squares = 0;  ///< the same of rows times a random vector of +-1, which has the same mean
+  double dot_squares = 0;
+  int64_t elements = 0;  ///< compared one by one
+  int64_t wrong = 0;     ///< rows outside of the tolerance
+  std::string first;     ///< the first wrong row, in words
+
+  void add(const Comparison& other);
+  /// |out - ref| / |ref|, Frobenius norms; the larger of the two estimates. Infinite where a NaN or an
+  /// Inf stands where the reference has none, or the reverse.
+  [[nodiscard]] double rel_error() const;
+  [[nodiscard]] bool ok() const { return wrong == 0; }
+};
+
+struct VerifyOptions {
+  int64_t reference_work = int64_t{1} << 21;  ///< multiply-adds up to which the operator's reference runs
+  int64_t sample_work = int64_t{1} << 27;     ///< multiply-adds spent on sampled rows of one output
+  uint64_t seed = 1;                          ///< of the rows and of the random vector
+};
+
+/// What one rank's outputs must hold. Made once for a problem and its inputs, compared with the outputs
+/// of many plans. A row passes if its error is within the tolerance of its own size, or of the size of the
+/// products that were added up, where they cancel. NaN equals NaN and Inf equals Inf of the same sign.
+class Expected {
+ public:
+  /// Throws Error(unsupported) for epilogues whose operands it cannot read.
+  Expected(const Problem& problem, int num_ranks, int rank, ReadRow read, const VerifyOptions& options = {});
+  ~Expected();
+  Expected(Expected&&) noexcept;
+  Expected& operator=(Expected&&) noexcept;
+
+  /// Compare with this rank's outputs, in the order of the operator's buffers.
+  [[nodiscard]] Comparison compare(std::span<const Tensor> outputs, double tolerance) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Compare on every rank and add up: all ranks return the same. Collective.
+[[nodiscard]] Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs,
+                                double tolerance);
+
+}  // namespace tilewire
