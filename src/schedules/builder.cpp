@@ -1,0 +1,148 @@
+// A plan under construction: buffers, signals, lanes, ready handshake, GEMM tiles with split-K.
+// Called by gather.cpp and reduce.cpp.
+#include "schedules/builder.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/text.hpp"
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+bool in_arena(const Problem& problem, const std::string& name) {
+  return std::ranges::find(problem.arena, name) != problem.arena.end();
+}
+
+PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config) {
+  plan_.problem = problem;
+  plan_.team = team;
+  plan_.team.rank = 0;
+  plan_.config = config;
+  plan_.buffers = find_operator(problem.op).buffers(problem, team.num_ranks);
+  for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
+  num_parts_.assign(team.num_ranks, 0);
+}
+
+int PlanBuilder::buffer(const std::string& name) const {
+  const auto found = std::ranges::find(plan_.buffers, name, &Buffer::name);
+  ensure(found != plan_.buffers.end(), "plan of {} has no buffer {}", plan_.problem.op, name);
+  return static_cast<int>(found - plan_.buffers.begin());
+}
+
+int PlanBuilder::add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope) {
+  plan_.buffers.push_back({.name = name, .dtype = dtype, .rows = rows, .cols = cols, .scope = scope});
+  return static_cast<int>(plan_.buffers.size()) - 1;
+}
+
+int PlanBuilder::add_signals(const std::string& name, int count) {
+  const int first = num_signals(plan_);
+  plan_.signals.push_back({name, first, count});
+  return first;
+}
+
+int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int workers) {
+  plan_.lanes.push_back({.rank = rank, .engine = engine, .name = name, .workers = workers});
+  return static_cast<int>(plan_.lanes.size()) - 1;
+}
+
+void PlanBuilder::add(int lane, Task task) { plan_.lanes[lane].tasks.push_back(std::move(task)); }
+
+Region PlanBuilder::region(int rank, int buffer, Range rows, Range cols) {
+  return {
+      .rank = rank, .buffer = buffer, .row = rows.begin, .rows = rows.size(), .col = cols.begin, .cols = cols.size()};
+}
+
+Region PlanBuilder::whole(int rank, int buffer) const {
+  const Shape shape = shape_on(plan_.buffers[buffer], rank);
+  return region(rank, buffer, {0, shape.rows}, {0, shape.cols});
+}
+
+std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range cols) const {
+  std::vector<EpilogueStep> steps;
+  for (const Epilogue& step : plan_.problem.epilogue) {
+    steps.push_back({.kind = step.kind, .value = step.value});
+    if (step.kind == EpilogueKind::bias) steps.back().operand = region(rank, buffer("bias"), {0, 1}, cols);
+  }
+  return steps;
+}
+
+std::vector<Post> PlanBuilder::ready_posts(int rank, bool also_self) {
+  if (ready_ < 0) ready_ = add_signals("ready", num_ranks());
+  std::vector<Post> posts;
+  for (const int peer : peers_after(num_ranks(), rank)) posts.push_back({{peer, ready_ + rank}});
+  if (also_self) posts.push_back({{rank, ready_ + rank}});
+  return posts;
+}
+
+void PlanBuilder::say_ready(int rank, int lane) {
+  if (num_ranks() > 1) add(lane, {.kind = TaskKind::sync, .posts = ready_posts(rank, false)});
+}
+
+Wait PlanBuilder::ready(int rank, int peer, Purpose purpose) {
+  if (ready_ < 0) ready_ = add_signals("ready", num_ranks());
+  return {{rank, ready_ + peer}, 1, purpose};
+}
+
+Region PlanBuilder::b_region(int rank, Range cols, Range depth) const {
+  const int b = buffer("b");
+  return plan_.problem.b_layout == BLayout::nk ? region(rank, b, cols, depth) : region(rank, b, depth, cols);
+}
+
+void PlanBuilder::expect_products(int64_t most) {
+  const Config& c = plan_.config;
+  if (c.split_k == 1 || most == 0) return;
+  parts_ = add_buffer("parts", DType::fp32, most * c.split_k * c.tile_m, c.tile_n, Scope::local);
+  parts_made_ = add_signals("parts_made", static_cast<int>(most));
+}
+
+void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task task) {
+  const int rank = plan_.lanes[lane].rank;
+  const int split = plan_.config.split_k;
+  if (split == 1) {
+    task.reads = {a, b_region(rank, cols, {0, a.cols})};
+    return add(lane, std::move(task));
+  }
+  // Each part waits for the data; their sum waits for the parts and for whatever it overwrites.
+  const int index = num_parts_[rank]++;
+  const Signal made{rank, parts_made_ + index};
+  std::vector<Wait> data_waits;
+  std::ranges::copy_if(task.waits, std::back_inserter(data_waits),
+                       [](const Wait& w) { return w.purpose == Purpose::data; });
+  std::erase_if(task.waits, [](const Wait& w) { return w.purpose == Purpose::data; });
+  task.waits.push_back({made, split});
+  task.kind = TaskKind::reduce;
+  for (int part = 0; part < split; ++part) {
+    const Range depth = shard_of(a.cols, split, part);
+    const int64_t row = (int64_t{index} * split + part) * plan_.config.tile_m;
+    const Region to = region(rank, parts_, {row, row + a.rows}, {0, cols.size()});
+    Region slice = a;
+    slice.col += depth.begin;
+    slice.cols = depth.size();
+    task.reads.push_back(to);
+    add(lane, {.kind = TaskKind::compute,
+               .reads = {slice, b_region(rank, cols, depth)},
+               .writes = {{to}},
+               .waits = data_waits,
+               .posts = {{made}}});
+  }
+  add(sum_lane, std::move(task));
+}
+
+Plan PlanBuilder::take() {
+  const std::vector<int64_t> totals = signal_totals(plan_);
+  const int signals = num_signals(plan_);
+  std::erase_if(plan_.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
+  for (Lane& lane : plan_.lanes) {
+    for (Task& task : lane.tasks) {
+      for (Wait& wait : task.waits) {
+        if (wait.at_least == kAllPosts)
+          wait.at_least = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
+      }
+      std::erase_if(task.waits, [](const Wait& wait) { return wait.at_least == 0; });
+    }
+  }
+  return std::move(plan_);
+}
+
+}  // namespace tilewire

@@ -1,0 +1,69 @@
+// A plan under construction: the callers' buffers, workspace, signals, lanes, and the pieces that every
+// schedule needs (ready handshake, GEMM tiles with split-K). Called by gather.cpp and reduce.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedules/order.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// As Wait::at_least: all posts that the finished plan makes to the signal; no wait where there are none.
+inline constexpr int64_t kAllPosts = 0;
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Problem& problem, const Team& team, const Config& config);
+
+  [[nodiscard]] int num_ranks() const { return plan_.team.num_ranks; }
+  [[nodiscard]] const Problem& problem() const { return plan_.problem; }
+  [[nodiscard]] const Config& config() const { return plan_.config; }
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+
+  /// Index of a caller's or workspace buffer; it must exist.
+  [[nodiscard]] int buffer(const std::string& name) const;
+  int add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope);
+  /// First index of `count` new signals on every rank.
+  int add_signals(const std::string& name, int count);
+  int add_lane(int rank, Engine engine, const std::string& name, int workers = 0);
+  void add(int lane, Task task);
+
+  /// A region of a buffer.
+  [[nodiscard]] static Region region(int rank, int buffer, Range rows, Range cols);
+  /// All of a rank's buffer.
+  [[nodiscard]] Region whole(int rank, int buffer) const;
+  /// The problem's epilogue for these columns of the output on `rank`.
+  [[nodiscard]] std::vector<EpilogueStep> epilogue(int rank, Range cols) const;
+
+  /// Tell every peer that `rank` has begun this call. `lane` must not be waiting for anything yet.
+  void say_ready(int rank, int lane);
+  /// Posts that say so, for a task that must come first (a fill). With `also_self`.
+  [[nodiscard]] std::vector<Post> ready_posts(int rank, bool also_self);
+  /// Wait on `rank` until `peer` has begun this call.
+  [[nodiscard]] Wait ready(int rank, int peer, Purpose purpose = Purpose::ready);
+
+  /// Make room for `most` products on each rank; call before the first add_product.
+  void expect_products(int64_t most);
+  /// Add one GEMM tile to `lane`: A's rows times B's columns `cols` of `task.writes`' result, with the
+  /// waits, posts and epilogue of `task`. With split-K: parts in `lane`, their sum in `sum_lane`.
+  void add_product(int lane, int sum_lane, Region a, Range cols, Task task);
+
+  /// The finished plan, with every kAllPosts replaced by the signal's total.
+  [[nodiscard]] Plan take();
+
+ private:
+  [[nodiscard]] Region b_region(int rank, Range cols, Range depth) const;
+
+  Plan plan_;
+  int ready_ = -1;
+  int parts_ = -1;
+  int parts_made_ = -1;
+  std::vector<int> num_parts_;  ///< per rank: split tiles added so far
+};
+
+/// Whether caller's buffer `name` lies in the arena.
+[[nodiscard]] bool in_arena(const Problem& problem, const std::string& name);
+
+}  // namespace tilewire

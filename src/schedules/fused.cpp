@@ -1,0 +1,104 @@
+// The schedule `fused` (Flux): one lane of tiles per rank. AllGather: a tile waits for the chunk that it
+// reads, local ones first. Reductions: a tile leaves when it is finished, remote ones first.
+// Listed in schedules.cpp.
+#include "schedules/fused.hpp"
+
+#include "core/text.hpp"
+#include "schedules/gather.hpp"
+#include "schedules/knobs.hpp"
+#include "schedules/reduce.hpp"
+
+namespace tilewire {
+namespace {
+
+bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
+
+std::optional<std::string> refuses_transport(const Config& config) {
+  if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
+  return "transports bulk, tma and ll are not built by this schedule yet";
+}
+
+std::optional<std::string> refuses_gather(const Config& config) {
+  if (auto knob = ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "direction", "transport", "algorithm",
+                                        "order", "copy_lanes", "pacing"})) {
+    return knob;
+  }
+  if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring) {
+    return "an all-gather is direct or a ring";
+  }
+  if (config.algorithm == Algorithm::ring && config.direction == Direction::pull) return "a ring pushes";
+  if (config.algorithm == Algorithm::ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
+  return refuses_transport(config);
+}
+
+std::optional<std::string> refuses_reduce(const Problem& problem, const Config& config) {
+  const bool scatters = problem.op == "gemm_reduce_scatter";
+  const bool sends = config.transport == Transport::copy_engine;
+  if (auto knob = ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm",
+                                        "reduction", "reduce_when", "wire", "order", "copy_lanes", "pacing"})) {
+    return knob;
+  }
+  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
+  if (config.chunk_rows > 0 && (!sends || !scatters))
+    return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
+  if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";
+  if (!sends && config.pacing == Pacing::lockstep)
+    return "pacing = lockstep: stores from tiles are paced by their order";
+  if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase)) {
+    return "one_shot and two_phase are algorithms of an all-reduce";
+  }
+  const bool ring = config.algorithm == Algorithm::ring;
+  if (ring && (config.reduction != ReduceMode::staged || config.transport != Transport::store ||
+               config.reduce_when != ReduceWhen::beside)) {
+    return "a ring has its own way to send and sum; leave transport, reduction and reduce_when at their defaults";
+  }
+  if (sends && config.reduction != ReduceMode::staged) return "a copy lane sends to staged slots only";
+  const bool accumulates = config.reduction == ReduceMode::accumulate;
+  if (accumulates && config.algorithm == Algorithm::one_shot) return "one_shot does not accumulate";
+  if ((ring || accumulates) && problem.reduction == Reduction::repeatable) {
+    return fmt::format("{} sums in an order that is not the ranks': needs reduction = any",
+                       ring ? "a ring" : "accumulate");
+  }
+  return refuses_transport(config);
+}
+
+std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
+  if (auto peer = unreachable_peer(team)) return peer;
+  return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, config);
+}
+
+Plan make(const Problem& problem, const Team& team, const Config& config) {
+  if (gathers(problem)) return make_gather_plan(problem, team, config);
+  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles);
+}
+
+std::vector<Config> candidates(const Problem& problem, const Team& team) {
+  const Pacing pacing = team.num_ranks > 2 ? Pacing::lockstep : Pacing::unpaced;
+  std::vector<Config> list;
+  const auto with = [&](auto&& change) { change(list.emplace_back(Config{.schedule = "fused"})); };
+  if (gathers(problem)) {
+    const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+    with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing; });
+    with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing, c.chunk_rows = (shard + 3) / 4; });
+    with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing, c.direction = Direction::pull; });
+    with([](Config&) {});
+    return list;
+  }
+  with([](Config&) {});
+  with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing; });
+  with([](Config& c) { c.reduction = ReduceMode::pull; });
+  if (problem.op != "gemm_reduce_scatter") with([](Config& c) { c.algorithm = Algorithm::one_shot; });
+  return list;
+}
+
+}  // namespace
+
+Schedule fused() {
+  return {.name = "fused",
+          .summary = "tiles wait for the chunk that they read and leave when they are finished (Flux)",
+          .refuses = refuses,
+          .make = make,
+          .candidates = candidates};
+}
+
+}  // namespace tilewire

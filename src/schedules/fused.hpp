@@ -1,0 +1,11 @@
+// The schedule `fused`: one lane of tiles per rank; tiles wait for their chunk and leave when finished.
+// Listed in schedules.cpp.
+#pragma once
+
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Schedule fused();
+
+}  // namespace tilewire

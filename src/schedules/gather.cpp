@@ -1,0 +1,312 @@
+// Plans of AllGather + GEMM: chunks of A travel, tiles of C wait for the chunks that they read.
+// Called by fused.cpp and sequential.cpp, which differ in the config alone.
+#include "schedules/gather.hpp"
+
+#include <algorithm>
+
+#include "schedules/builder.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Rows of one owner's shard that travel together. Rows are global.
+struct Chunk {
+  int owner;
+  Range rows;
+};
+
+bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
+
+class GatherPlanner {
+ public:
+  GatherPlanner(const Problem& problem, const Team& team, const Config& config)
+      : build_(problem, team, config), n_(team.num_ranks) {}
+
+  Plan make() {
+    cut_chunks();
+    add_buffers();
+    for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
+    for (int rank = 0; rank < n_; ++rank) add_rank(rank);
+    return build_.take();
+  }
+
+ private:
+  [[nodiscard]] const Config& config() const { return build_.config(); }
+  [[nodiscard]] const Problem& problem() const { return build_.problem(); }
+  [[nodiscard]] bool pulls() const { return config().direction == Direction::pull; }
+  [[nodiscard]] bool one_call() const { return config().compute == Provider::library; }
+  [[nodiscard]] int64_t tile_rows() const { return one_call() ? std::max<int64_t>(1, problem().m) : config().tile_m; }
+  [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
+  [[nodiscard]] Range depth() const { return {0, problem().k}; }
+
+  void cut_chunks() {
+    for (int owner = 0; owner < n_; ++owner) {
+      const Range rows = shard(owner);
+      const int64_t step = config().chunk_rows > 0 ? config().chunk_rows : std::max<int64_t>(1, rows.size());
+      first_chunk_.push_back(static_cast<int>(chunks_.size()));
+      for (int64_t row = rows.begin; row < rows.end; row += step) {
+        chunks_.push_back({owner, {row, std::min(rows.end, row + step)}});
+      }
+    }
+    first_chunk_.push_back(static_cast<int>(chunks_.size()));
+  }
+
+  void add_buffers() {
+    const int num_chunks = static_cast<int>(chunks_.size());
+    a_ = build_.buffer("a");
+    const bool into_output = problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
+    gathered_ = into_output ? build_.buffer("gathered")
+                            : build_.add_buffer("gather", problem().dtype, problem().m, problem().k,
+                                                pulls() || n_ == 1 ? Scope::local : Scope::symmetric);
+    stages_ = pulls() && n_ > 1 && !in_arena(problem(), "a");
+    source_ =
+        stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;
+    arrived_ = build_.add_signals("arrived", num_chunks);
+    own_ = build_.add_signals("own", 2);
+    if (stages_) staged_ = build_.add_signals("staged", num_chunks);
+    if (pulls()) taken_ = build_.add_signals("taken", 1);
+    if (config().release == Release::all) gate_ = build_.add_signals("all_arrived", 1);
+    if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
+    int64_t most = 0;
+    for (int rank = 0; rank < n_; ++rank) most = std::max(most, std::ssize(tiles_of(rank)));
+    build_.expect_products(most);
+  }
+
+  [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
+    const int64_t cols = shard_of(problem().n, n_, rank).size();
+    return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n);
+  }
+
+  void add_lanes(int rank) {
+    tile_lanes_.push_back(
+        build_.add_lane(rank, one_call() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
+    sum_lanes_.push_back(config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1);
+    const bool engines = config().transport == Transport::copy_engine;
+    auto& lanes = comm_lanes_.emplace_back();
+    for (int lane = 0; lane < config().copy_lanes; ++lane) {
+      lanes.push_back(
+          build_.add_lane(rank, engines ? Engine::copy : Engine::tiles, "gather", engines ? 0 : config().copy_workers));
+    }
+  }
+
+  void add_rank(int rank) {
+    build_.say_ready(rank, tile_lanes_[rank]);
+    find_straddling_pieces(rank);
+    add_own_copies(rank);
+    if (config().algorithm == Algorithm::ring) {
+      add_ring_pushes(rank);
+    } else {
+      add_direct_copies(rank);
+    }
+    add_gathered_output(rank);
+    add_gate(rank);
+    add_tiles(rank);
+    if (pulls()) add_taken_wait(rank);
+  }
+
+  /// Rows of my shard that share a tile with another rank's rows: these tiles read `gather`, not `a`.
+  void find_straddling_pieces(int rank) {
+    pieces_.clear();
+    const Range rows = shard(rank);
+    const int64_t tile = tile_rows();
+    if (rows.size() == 0 || n_ == 1) return;
+    const auto tile_of = [&](int64_t row) {
+      return Range{row / tile * tile, std::min(problem().m, row / tile * tile + tile)};
+    };
+    for (const Range in : {tile_of(rows.begin), tile_of(rows.end - 1)}) {
+      const Range piece{std::max(in.begin, rows.begin), std::min(in.end, rows.end)};
+      const bool straddles = in.begin < rows.begin || in.end > rows.end;
+      if (straddles && (pieces_.empty() || !(pieces_.back() == piece))) pieces_.push_back(piece);
+    }
+  }
+
+  [[nodiscard]] Region shard_region(int rank, int buffer, Range rows) const {
+    const int64_t first = shard(rank).begin;
+    return PlanBuilder::region(rank, buffer, {rows.begin - first, rows.end - first}, depth());
+  }
+
+  void add_own_copies(int rank) {
+    const int lane = comm_lanes_[rank][0];
+    for (int i = 0; i < std::ssize(pieces_); ++i) {
+      build_.add(lane, {.kind = TaskKind::copy,
+                        .reads = {shard_region(rank, a_, pieces_[i])},
+                        .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], depth())}},
+                        .posts = {{{rank, own_ + i}}}});
+    }
+    if (!stages_) return;
+    for (int chunk = first_chunk_[rank]; chunk < first_chunk_[rank + 1]; ++chunk) {
+      Task task{.kind = TaskKind::copy,
+                .reads = {shard_region(rank, a_, chunks_[chunk].rows)},
+                .writes = {{shard_region(rank, source_, chunks_[chunk].rows)}}};
+      for (const int peer : peers_after(n_, rank)) task.posts.push_back({{peer, staged_ + chunk}});
+      build_.add(lane, std::move(task));
+    }
+  }
+
+  /// Phase k of `rank`: push my shard to rank + k, or pull the shard of rank + k.
+  void add_direct_copies(int rank) {
+    const std::vector<int> peers = peers_after(n_, rank);
+    for (int phase = 1; phase <= std::ssize(peers); ++phase) {
+      const int peer = peers[phase - 1];
+      const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
+      const int owner = pulls() ? peer : rank;
+      for (int chunk = first_chunk_[owner]; chunk < first_chunk_[owner + 1]; ++chunk) {
+        Task task = pulls() ? pull_task(rank, chunk)
+                            : push_task(rank, peer, chunk, shard_region(rank, a_, chunks_[chunk].rows));
+        pace(task, rank, phase);
+        build_.add(lane, std::move(task));
+      }
+    }
+  }
+
+  [[nodiscard]] Task push_task(int rank, int peer, int chunk, Region from) {
+    return {.kind = TaskKind::copy,
+            .reads = {from},
+            .writes = {{PlanBuilder::region(peer, gathered_, chunks_[chunk].rows, depth())}},
+            .waits = {build_.ready(rank, peer)},
+            .posts = {{{peer, arrived_ + chunk}}}};
+  }
+
+  [[nodiscard]] Task pull_task(int rank, int chunk) {
+    const auto [owner, rows] = chunks_[chunk];
+    const Wait there = stages_ ? Wait{{rank, staged_ + chunk}} : build_.ready(rank, owner, Purpose::data);
+    return {.kind = TaskKind::copy,
+            .reads = {shard_region(owner, source_, rows)},
+            .writes = {{PlanBuilder::region(rank, gathered_, rows, depth())}},
+            .waits = {there},
+            .posts = {{{rank, arrived_ + chunk}}, {{owner, taken_}}}};
+  }
+
+  /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 what I have left.
+  void pace(Task& task, int rank, int phase) {
+    if (config().pacing != Pacing::lockstep) return;
+    if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
+    task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
+  }
+
+  /// Everything goes to rank + 1: my own shard, then each shard that I received.
+  void add_ring_pushes(int rank) {
+    const int next = (rank + 1) % n_;
+    for (int step = 1; step < n_; ++step) {
+      const int owner = (rank - step + 1 + n_) % n_;
+      for (int chunk = first_chunk_[owner]; chunk < first_chunk_[owner + 1]; ++chunk) {
+        const Range rows = chunks_[chunk].rows;
+        Task task =
+            push_task(rank, next, chunk,
+                      step == 1 ? shard_region(rank, a_, rows) : PlanBuilder::region(rank, gathered_, rows, depth()));
+        if (step > 1) task.waits.push_back({{rank, arrived_ + chunk}});
+        build_.add(comm_lanes_[rank][(step - 1) % config().copy_lanes], std::move(task));
+      }
+    }
+  }
+
+  /// Complete the caller's `gathered`: my own rows, and what arrived in workspace.
+  void add_gathered_output(int rank) {
+    if (!problem().gathered_output) return;
+    const int lane = comm_lanes_[rank][0];
+    const int output = build_.buffer("gathered");
+    const auto add_copy = [&](Region from, Range rows, std::vector<Wait> waits) {
+      if (rows.size() <= 0) return;
+      build_.add(lane, {.kind = TaskKind::copy,
+                        .reads = {from},
+                        .writes = {{PlanBuilder::region(rank, output, rows, depth())}},
+                        .waits = std::move(waits)});
+    };
+    Range rest = shard(rank);
+    if (gathered_ == output) {
+      for (const Range piece : pieces_) {
+        if (piece.begin == rest.begin) rest.begin = piece.end;
+        if (piece.end == rest.end) rest.end = piece.begin;
+      }
+    }
+    add_copy(shard_region(rank, a_, rest), rest, {});
+    if (gathered_ == output) return;
+    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
+      if (chunks_[chunk].owner == rank) continue;
+      add_copy(PlanBuilder::region(rank, gathered_, chunks_[chunk].rows, depth()), chunks_[chunk].rows,
+               {{{rank, arrived_ + chunk}}});
+    }
+  }
+
+  /// All chunks are here: ends the call, and opens the GEMM where it waits for all of them.
+  void add_gate(int rank) {
+    Task gate{.kind = TaskKind::sync};
+    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
+      if (chunks_[chunk].owner != rank) gate.waits.push_back({{rank, arrived_ + chunk}});
+    }
+    for (int i = 0; i < std::ssize(pieces_); ++i) gate.waits.push_back({{rank, own_ + i}});
+    if (config().release == Release::all) gate.posts.push_back({{rank, gate_}});
+    if (!gate.waits.empty() || !gate.posts.empty()) build_.add(comm_lanes_[rank][0], std::move(gate));
+  }
+
+  void add_tiles(int rank) {
+    const std::vector<Tile> tiles = tiles_of(rank);
+    const std::vector<int> stages = stages_of(tiles, rank);
+    const int c = build_.buffer("c");
+    for (const int index : walk_tiles(tiles, stages, config().group_m)) {
+      const Tile& tile = tiles[index];
+      Task task{.kind = one_call() ? TaskKind::gemm_call : TaskKind::compute,
+                .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
+                .waits = waits_for(rank, tile.rows),
+                .epilogue = build_.epilogue(rank, tile.cols)};
+      const Range mine = shard(rank);
+      const bool local = n_ == 1 || (tile.rows.begin >= mine.begin && tile.rows.end <= mine.end);
+      const Region a =
+          local ? shard_region(rank, a_, tile.rows) : PlanBuilder::region(rank, gathered_, tile.rows, depth());
+      build_.add_product(tile_lanes_[rank], sum_lanes_[rank], a, tile.cols, std::move(task));
+    }
+  }
+
+  /// When a tile can start: 0 = at once, i = when the i-th shard to arrive is here.
+  [[nodiscard]] std::vector<int> stages_of(const std::vector<Tile>& tiles, int rank) const {
+    std::vector<int> arrival(n_, 0);
+    const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
+    for (int i = 0; i < std::ssize(peers); ++i) arrival[peers[i]] = i + 1;
+    std::vector<int> stages;
+    for (const Tile& tile : tiles) {
+      int stage = 0;
+      const Range owners = owners_of(tile.rows, problem().m, n_);
+      for (int64_t owner = owners.begin; owner < owners.end; ++owner) stage = std::max(stage, arrival[owner]);
+      stages.push_back(config().order == Order::naive ? 0 : stage);
+    }
+    return stages;
+  }
+
+  [[nodiscard]] std::vector<Wait> waits_for(int rank, Range rows) const {
+    if (config().release == Release::all) return {{{rank, gate_}}};
+    std::vector<Wait> waits;
+    const Range mine = shard(rank);
+    if (n_ == 1 || (rows.begin >= mine.begin && rows.end <= mine.end)) return waits;
+    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
+      if (chunks_[chunk].owner != rank && meet(chunks_[chunk].rows, rows)) waits.push_back({{rank, arrived_ + chunk}});
+    }
+    for (int i = 0; i < std::ssize(pieces_); ++i) {
+      if (meet(pieces_[i], rows)) waits.push_back({{rank, own_ + i}});
+    }
+    return waits;
+  }
+
+  /// Peers read my shard: my call ends when they have.
+  void add_taken_wait(int rank) {
+    build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
+  }
+
+  PlanBuilder build_;
+  int n_;
+  std::vector<Chunk> chunks_;
+  std::vector<int> first_chunk_;
+  std::vector<Range> pieces_;  // of the rank that is being added
+  bool stages_ = false;
+  int a_ = 0, gathered_ = 0, source_ = 0;
+  int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;
+  std::vector<int> tile_lanes_, sum_lanes_;
+  std::vector<std::vector<int>> comm_lanes_;
+};
+
+}  // namespace
+
+Plan make_gather_plan(const Problem& problem, const Team& team, const Config& config) {
+  return GatherPlanner(problem, team, config).make();
+}
+
+}  // namespace tilewire

@@ -1,0 +1,62 @@
+// Which knobs a schedule honours: every other one must have its default, or the schedule refuses.
+// Called by the schedules' `refuses`.
+#include "schedules/knobs.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+
+namespace tilewire {
+
+std::optional<std::string> ignored_knob(const Config& config, std::initializer_list<const char*> honoured) {
+  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",  "tile_k",      "stages",
+                                          "cluster_m", "cluster_n", "group_m", "tile_workers"};
+  const auto knows = [](const auto& list, const std::string& key) {
+    return std::ranges::find(list, key) != std::end(list);
+  };
+  const nlohmann::json changed = config;
+  for (const auto& [key, value] : changed.items()) {
+    if (knows(kAlways, key) || knows(honoured, key)) continue;
+    return fmt::format("knob {} = {} has no meaning here", key,
+                       value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> unreachable_peer(const Team& team) {
+  for (int from = 0; from < team.num_ranks; ++from) {
+    for (int to = 0; to < team.num_ranks; ++to) {
+      const Reach reach = link_between(team, from, to).reach;
+      if (from == to || reach == Reach::load_store) continue;
+      return fmt::format("rank {} reaches rank {} by {} only, want load_store", from, to, to_string(reach));
+    }
+  }
+  return std::nullopt;
+}
+
+void validate(const Config& config) {
+  const auto at_least = [](const char* knob, int64_t value, int64_t least) {
+    require(value >= least, "knob {} = {}: want at least {}", knob, value, least);
+    require(value <= (int64_t{1} << 31), "knob {} = {} is too large", knob, value);
+  };
+  at_least("tile_m", config.tile_m, 1);
+  at_least("tile_n", config.tile_n, 1);
+  at_least("tile_k", config.tile_k, 0);
+  at_least("stages", config.stages, 0);
+  at_least("cluster_m", config.cluster_m, 1);
+  at_least("cluster_n", config.cluster_n, 1);
+  at_least("group_m", config.group_m, 1);
+  at_least("split_k", config.split_k, 1);
+  at_least("tile_workers", config.tile_workers, 0);
+  at_least("reduce_workers", config.reduce_workers, 0);
+  at_least("copy_workers", config.copy_workers, 0);
+  at_least("chunk_rows", config.chunk_rows, 0);
+  at_least("copy_lanes", config.copy_lanes, 1);
+  require(config.split_k <= 64, "knob split_k = {}: want at most 64", config.split_k);
+  require(config.copy_lanes <= 64, "knob copy_lanes = {}: want at most 64", config.copy_lanes);
+  require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
+}
+
+}  // namespace tilewire

@@ -1,0 +1,22 @@
+// Which knobs a schedule honours: every other one must have its default, or the schedule refuses.
+// Called by the schedules' `refuses`.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// The first knob that differs from its default and is neither in `honoured` nor one of those that
+/// every schedule hands on to the kernels (tile shape, pipeline, workers of the tile lane).
+[[nodiscard]] std::optional<std::string> ignored_knob(const Config& config,
+                                                      std::initializer_list<const char*> honoured);
+/// Why stores and loads between ranks cannot be used in this team, or nothing.
+[[nodiscard]] std::optional<std::string> unreachable_peer(const Team& team);
+/// Throw Error(invalid_input) for values that no schedule can take.
+void validate(const Config& config);
+
+}  // namespace tilewire

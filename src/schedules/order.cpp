@@ -1,0 +1,57 @@
+// In which order a rank turns to its peers and walks its tiles. One place for every schedule.
+// Called by gather.cpp and reduce.cpp.
+#include "schedules/order.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tilewire {
+
+std::vector<int> peers_after(int num_ranks, int rank) {
+  std::vector<int> peers;
+  for (int step = 1; step < num_ranks; ++step) peers.push_back((rank + step) % num_ranks);
+  return peers;
+}
+
+std::vector<int> peers_before(int num_ranks, int rank) {
+  std::vector<int> peers = peers_after(num_ranks, rank);
+  std::ranges::reverse(peers);
+  return peers;
+}
+
+std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n) {
+  std::vector<Tile> tiles;
+  for (int64_t row = 0; row < rows; row += tile_m) {
+    for (int64_t col = 0; col < cols; col += tile_n) {
+      tiles.push_back({{row, std::min(rows, row + tile_m)}, {col, std::min(cols, col + tile_n)}});
+    }
+  }
+  return tiles;
+}
+
+std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, int64_t group_m) {
+  std::vector<int> order(tiles.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int tile) { return stage[tile]; });
+  // Number the row tiles of each stage, then sort each group of them by column.
+  std::vector<int64_t> group(tiles.size());
+  int64_t row_tile = -1;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const bool new_stage = i == 0 || stage[order[i]] != stage[order[i - 1]];
+    const bool new_row = new_stage || tiles[order[i]].rows.begin != tiles[order[i - 1]].rows.begin;
+    row_tile = new_stage ? 0 : row_tile + static_cast<int64_t>(new_row);
+    group[order[i]] = row_tile / group_m;
+  }
+  std::ranges::stable_sort(order, {}, [&](int tile) {
+    return std::tuple(stage[tile], group[tile], group_m > 1 ? tiles[tile].cols.begin : 0);
+  });
+  return order;
+}
+
+Range owners_of(Range rows, int64_t extent, int num_ranks) {
+  if (rows.size() <= 0) return {};
+  const int64_t each = shard_of(extent, num_ranks, 0).size();
+  return {rows.begin / each, (rows.end - 1) / each + 1};
+}
+
+}  // namespace tilewire

@@ -1,0 +1,35 @@
+// In which order a rank turns to its peers and walks its tiles. One place for every schedule.
+// Called by gather.cpp and reduce.cpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
+
+namespace tilewire {
+
+/// rank + 1, rank + 2, ... around the ring, all peers once (Flux 4.3: rank 5 of 8 is 6 7 0 1 2 3 4).
+[[nodiscard]] std::vector<int> peers_after(int num_ranks, int rank);
+/// rank - 1, rank - 2, ...: the order in which pushes by `peers_after` arrive.
+[[nodiscard]] std::vector<int> peers_before(int num_ranks, int rank);
+
+/// One output tile in a grid of tiles, cut off at the edges.
+struct Tile {
+  Range rows;
+  Range cols;
+};
+
+/// All tiles of a rows x cols matrix, row by row of tiles.
+[[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n);
+
+/// Indices into `tiles` in the order of their `stage` (stable), and within a stage `group_m` row tiles
+/// at a time, column by column of tiles.
+[[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
+                                          int64_t group_m);
+
+/// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
+[[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);
+
+}  // namespace tilewire

@@ -1,0 +1,478 @@
+// Plans that sum partial results of all ranks: GEMM + ReduceScatter, GEMM + AllReduce, AllReduce.
+// Called by fused.cpp, two_stream.cpp and sequential.cpp, which differ in the config alone.
+//
+// Each rank makes tiles of its partial result. The output is cut into pieces, each with one owner that
+// sums it. How a piece comes from its makers to its owner is the route:
+//   stage       the tile is stored into the maker's slot at the owner
+//   send        the tile is stored locally, a copy lane sends finished chunks to the slots
+//   pull        the tile is stored locally, the owner reads it
+//   accumulate  the tile is added in place at the owner
+//   ring        from rank to rank, each adding its own, ending at the owner
+#include "schedules/reduce.hpp"
+
+#include <algorithm>
+
+#include "schedules/builder.hpp"
+
+namespace tilewire {
+namespace {
+
+enum class Route { stage, send, pull, accumulate, ring };
+
+/// Part of one tile that one rank sums. Rows and columns are global.
+struct Piece {
+  int tile = 0;  ///< index of the tile that contains it
+  int owner = 0;
+  Range rows;
+  Range cols;
+  int index = 0;  ///< among its owner's pieces
+  int chunk = 0;  ///< what it travels in (send)
+};
+
+/// Pieces of one owner that one copy sends.
+struct Chunk {
+  int owner = 0;
+  Range rows;
+  Range cols;
+  int first_piece = 0;
+};
+
+Route route_of(const Config& config) {
+  if (config.algorithm == Algorithm::ring) return Route::ring;
+  if (config.reduction == ReduceMode::accumulate) return Route::accumulate;
+  if (config.reduction == ReduceMode::pull) return Route::pull;
+  return config.transport == Transport::copy_engine ? Route::send : Route::stage;
+}
+
+class ReducePlanner {
+ public:
+  ReducePlanner(const Problem& problem, const Team& team, const Config& config, Share share)
+      : build_(problem, team, config),
+        n_(team.num_ranks),
+        route_(route_of(config)),
+        share_(share),
+        one_shot_(config.algorithm == Algorithm::one_shot),
+        has_gemm_(problem.op != "all_reduce"),
+        wire_(config.wire.value_or(out_dtype_of(problem))) {}
+
+  Plan make() {
+    cut_tiles();
+    cut_pieces();
+    cut_chunks();
+    add_buffers();
+    add_signals();
+    for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
+    for (int rank = 0; rank < n_; ++rank) add_rank(rank);
+    return build_.take();
+  }
+
+ private:
+  [[nodiscard]] const Config& config() const { return build_.config(); }
+  [[nodiscard]] const Problem& problem() const { return build_.problem(); }
+  [[nodiscard]] bool one_call() const { return config().compute == Provider::library; }
+  [[nodiscard]] bool scatters() const { return share_ == Share::rows; }
+  /// Rows of a slot that a whole tile takes.
+  [[nodiscard]] int64_t piece_rows() const { return std::min(config().tile_m, problem().m); }
+  /// Every owner's result goes to every rank.
+  [[nodiscard]] bool broadcasts() const { return !scatters() && !one_shot_ && n_ > 1; }
+  /// Owners wait for everything, not for their piece.
+  [[nodiscard]] bool waits_for_all() const {
+    return config().reduce_when == ReduceWhen::after || config().release == Release::all;
+  }
+  /// Tiles are stored in `partial` on their own rank first.
+  [[nodiscard]] bool keeps_partial() const { return route_ != Route::stage && route_ != Route::accumulate; }
+  [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
+
+  // ---- what there is -------------------------------------------------------------------------------
+
+  void cut_tiles() {
+    grid_ = tile_grid(problem().m, problem().n, config().tile_m, config().tile_n);
+    tiles_ = grid_;
+    if (one_call())
+      tiles_ =
+          tile_grid(problem().m, problem().n, std::max<int64_t>(1, problem().m), std::max<int64_t>(1, problem().n));
+  }
+
+  void cut_pieces() {
+    for (int index = 0; index < std::ssize(grid_); ++index) {
+      const Tile& tile = grid_[index];
+      for (int owner = 0; owner < n_; ++owner) {
+        Piece piece{.tile = one_call() ? 0 : index, .owner = owner, .rows = tile.rows, .cols = tile.cols};
+        cut_share(piece, index);
+        if (piece.rows.size() > 0 && piece.cols.size() > 0) pieces_.push_back(piece);
+      }
+    }
+    std::vector<int> count(n_);
+    for (Piece& piece : pieces_) piece.index = count[piece.owner]++;
+    most_pieces_ = *std::ranges::max_element(count);
+  }
+
+  /// Reduce `piece`, which is a whole tile, to what its owner sums of it.
+  void cut_share(Piece& piece, int index) const {
+    if (one_shot_) return;
+    if (share_ == Share::rows) {
+      const Range mine = shard(piece.owner);
+      piece.rows = {std::max(piece.rows.begin, mine.begin), std::min(piece.rows.end, mine.end)};
+    } else if (share_ == Share::tiles) {
+      const Range mine = shard_of(std::ssize(grid_), n_, piece.owner);
+      if (index < mine.begin || index >= mine.end) piece.rows = {};
+    } else {
+      Range& longer = piece.rows.size() >= n_ ? piece.rows : piece.cols;
+      const Range slice = shard_of(longer.size(), n_, piece.owner);
+      longer = {longer.begin + slice.begin, longer.begin + slice.end};
+    }
+  }
+
+  /// Row sharing: chunk_rows rows of a shard, rounded up to whole pieces; else each piece by itself.
+  void cut_chunks() {
+    for (Piece& piece : pieces_) {
+      const int64_t step =
+          config().chunk_rows > 0 ? config().chunk_rows : std::max<int64_t>(1, shard(piece.owner).size());
+      const auto same = [&](const Chunk& chunk) {
+        const int64_t first = shard(piece.owner).begin;
+        return chunk.owner == piece.owner && (chunk.rows.begin - first) / step == (piece.rows.begin - first) / step;
+      };
+      auto found = scatters() ? std::find_if(chunks_.rbegin(), chunks_.rend(), same) : chunks_.rend();
+      if (found == chunks_.rend()) {
+        chunks_.push_back({piece.owner, piece.rows, piece.cols, piece_id(piece)});
+        found = chunks_.rbegin();
+      }
+      found->rows.end = std::max(found->rows.end, piece.rows.end);
+      if (scatters()) found->cols = {0, problem().n};
+      piece.chunk = static_cast<int>(&*found - chunks_.data());
+    }
+  }
+
+  void add_buffers() {
+    output_ = build_.buffer(has_gemm_ ? "c" : "y");
+    const auto symmetric = [&](const char* name, DType dtype, int64_t rows, int64_t cols) {
+      return build_.add_buffer(name, dtype, rows, cols, Scope::symmetric);
+    };
+    slot_rows_ = scatters() ? shard(0).size() : one_shot_ ? problem().m : most_pieces_ * piece_rows();
+    slot_cols_ = scatters() || one_shot_ ? problem().n : std::min(config().tile_n, problem().n);
+    if (route_ == Route::stage || route_ == Route::send)
+      staged_ = symmetric("staged", wire_, n_ * slot_rows_, slot_cols_);
+    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, slot_rows_, slot_cols_);
+    if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
+    if (keeps_partial()) {
+      const bool peers_read = route_ == Route::pull && n_ > 1;
+      input_is_partial_ = !has_gemm_ && wire_ == problem().dtype && (!peers_read || in_arena(problem(), "x"));
+      partial_ = input_is_partial_ ? build_.buffer("x")
+                                   : build_.add_buffer("partial", wire_, problem().m, problem().n,
+                                                       peers_read ? Scope::symmetric : Scope::local);
+    }
+    lands_in_output_ = in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
+    if (broadcasts())
+      landing_ = lands_in_output_ ? output_ : symmetric("result", out_dtype_of(problem()), problem().m, problem().n);
+    if (has_gemm_) build_.expect_products(std::ssize(tiles_));
+  }
+
+  void add_signals() {
+    const int pieces = static_cast<int>(pieces_.size());
+    const int chunks = static_cast<int>(chunks_.size());
+    arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : most_pieces_);
+    if (keeps_partial() && route_ != Route::pull && !input_is_partial_)
+      made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(pieces, chunks));
+    if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", pieces);
+    if (needs_taken()) taken_ = build_.add_signals("taken", 1);
+    if (broadcasts()) landed_ = build_.add_signals("landed", lands_in_output_ && route_ != Route::ring ? 1 : pieces);
+    if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
+  }
+
+  /// Peers read my partials, and nothing else tells me that they have.
+  [[nodiscard]] bool needs_taken() const { return route_ == Route::pull && n_ > 1 && !broadcasts(); }
+
+  void add_lanes(int rank) {
+    tile_lanes_.push_back(
+        build_.add_lane(rank, one_call() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
+    sum_lanes_.push_back(config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1);
+    auto& lanes = copy_lanes_.emplace_back();
+    for (int lane = 0; route_ == Route::send && lane < config().copy_lanes; ++lane)
+      lanes.push_back(build_.add_lane(rank, Engine::copy, "send"));
+    reduce_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "reduce", config().reduce_workers));
+    landing_lanes_.push_back(build_.add_lane(rank, Engine::copy, "land"));
+  }
+
+  void add_rank(int rank) {
+    if (route_ == Route::accumulate) {
+      add_fill(rank);
+    } else {
+      build_.say_ready(rank, tile_lanes_[rank]);
+    }
+    if (!input_is_partial_) add_tiles(rank);
+    if (route_ == Route::send) add_sends(rank);
+    for (const Piece* piece : pieces_by_arrival(rank)) {
+      if (route_ == Route::ring) {
+        build_.add(reduce_lanes_[rank], ring_task(rank, *piece));
+      } else if (piece->owner == rank) {
+        build_.add(reduce_lanes_[rank], sum_task(*piece));
+      }
+    }
+    if (broadcasts()) add_landings(rank);
+    if (needs_taken()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
+  }
+
+  // ---- tiles ---------------------------------------------------------------------------------------
+
+  /// Clear what others will add to; that it is clear is what they wait for.
+  void add_fill(int rank) {
+    Task fill{.kind = TaskKind::fill, .writes = {{build_.whole(rank, sum_)}}};
+    fill.posts = build_.ready_posts(rank, true);
+    build_.add(reduce_lanes_[rank], std::move(fill));
+  }
+
+  void add_tiles(int rank) {
+    std::vector<std::vector<const Piece*>> pieces_of(tiles_.size());
+    for (const Piece& piece : pieces_) pieces_of[piece.tile].push_back(&piece);
+    for (const int index : walk_tiles(tiles_, stages_of(pieces_of, rank), config().group_m)) {
+      const Tile& tile = tiles_[index];
+      Task task = tile_task(rank, tile, pieces_of[index]);
+      if (has_gemm_) {
+        const int a = build_.buffer("a");
+        const int64_t depth = shape_on(build_.plan().buffers[a], rank).cols;
+        const Region rows = PlanBuilder::region(rank, a, tile.rows, {0, depth});
+        task.kind = one_call() ? TaskKind::gemm_call : TaskKind::compute;
+        build_.add_product(tile_lanes_[rank], sum_lanes_[rank], rows, tile.cols, std::move(task));
+      } else {
+        // NOTE: a copy cannot change the type; a sum of one region can.
+        task.kind = wire_ == problem().dtype ? TaskKind::copy : TaskKind::reduce;
+        task.reads = {PlanBuilder::region(rank, build_.buffer("x"), tile.rows, tile.cols)};
+        build_.add(tile_lanes_[rank], std::move(task));
+      }
+    }
+  }
+
+  /// Where a tile goes, what it waits for and what it tells, whoever computes it.
+  [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Piece*>& pieces) {
+    Task task;
+    if (keeps_partial()) task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
+    for (const Piece* piece : pieces) {
+      const int owner = piece->owner;
+      if (route_ == Route::send || route_ == Route::ring) {
+        task.posts.push_back({{rank, made_ + made_index(*piece)}});
+        continue;
+      }
+      task.posts.push_back({{owner, arrived_ + group_of(*piece)}});
+      if (route_ == Route::pull) continue;
+      const bool adds = route_ == Route::accumulate;
+      task.writes.push_back({.to = adds ? place(owner, sum_, 0, *piece) : place(owner, staged_, rank, *piece),
+                             .first_row = piece->rows.begin - tile.rows.begin,
+                             .mode = adds ? WriteMode::accumulate : WriteMode::store});
+      if (adds || owner != rank) task.waits.push_back(build_.ready(rank, owner));
+    }
+    return task;
+  }
+
+  /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round.
+  [[nodiscard]] std::vector<int> stages_of(const std::vector<std::vector<const Piece*>>& pieces_of, int rank) const {
+    std::vector<int> stages(tiles_.size(), 0);
+    if (config().order == Order::naive || one_shot_ || share_ == Share::slices) return stages;
+    for (size_t tile = 0; tile < tiles_.size(); ++tile) {
+      stages[tile] = n_;
+      for (const Piece* piece : pieces_of[tile]) {
+        const int distance = route_ == Route::ring ? rank - piece->owner : piece->owner - rank;
+        stages[tile] = std::min(stages[tile], (distance - 1 + n_) % n_);
+      }
+    }
+    return stages;
+  }
+
+  /// Pieces in the order in which a ring brings them to `rank`; without a ring, as they lie.
+  [[nodiscard]] std::vector<const Piece*> pieces_by_arrival(int rank) const {
+    std::vector<const Piece*> order;
+    for (const Piece& piece : pieces_) order.push_back(&piece);
+    if (route_ != Route::ring) return order;
+    std::ranges::stable_sort(order, {}, [&](const Piece* piece) { return (rank - piece->owner - 1 + n_) % n_; });
+    return order;
+  }
+
+  [[nodiscard]] int made_index(const Piece& piece) const {
+    if (config().release == Release::all) return 0;
+    return route_ == Route::send ? piece.chunk : piece_id(piece);
+  }
+
+  [[nodiscard]] int piece_id(const Piece& piece) const { return static_cast<int>(&piece - pieces_.data()); }
+
+  /// Which `arrived` signal of its owner a piece counts in.
+  [[nodiscard]] int group_of(const Piece& piece) const {
+    if (waits_for_all()) return 0;
+    return route_ == Route::send ? piece.chunk : piece.index;
+  }
+
+  /// A piece in `buffer` at its owner, which has a slot for each maker.
+  [[nodiscard]] Region place(int rank, int buffer, int slot, const Piece& piece) const {
+    int64_t row = piece.rows.begin;
+    int64_t col = piece.cols.begin;
+    if (scatters()) {
+      row -= shard(piece.owner).begin;
+    } else if (!one_shot_) {
+      row = piece.index * piece_rows();
+      col = 0;
+    }
+    row += slot * slot_rows_;
+    return PlanBuilder::region(rank, buffer, {row, row + piece.rows.size()}, {col, col + piece.cols.size()});
+  }
+
+  // ---- from maker to owner -------------------------------------------------------------------------
+
+  /// Phase k of `rank`: send the finished chunks of rank + k.
+  void add_sends(int rank) {
+    const std::vector<int> peers = peers_after(n_, rank);
+    for (int phase = 1; phase <= std::ssize(peers); ++phase) {
+      const int owner = peers[phase - 1];
+      const int lane = copy_lanes_[rank][(phase - 1) % config().copy_lanes];
+      for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
+        if (chunks_[chunk].owner == owner) build_.add(lane, send_task(rank, phase, chunk));
+      }
+    }
+  }
+
+  [[nodiscard]] Task send_task(int rank, int phase, int chunk) {
+    const auto& [owner, rows, cols, first_piece] = chunks_[chunk];
+    const Piece& first = pieces_[first_piece];
+    Region to = place(owner, staged_, rank, first);
+    to.rows = rows.size();
+    to.cols = cols.size();
+    Task task{.kind = TaskKind::copy,
+              .reads = {PlanBuilder::region(rank, partial_, rows, cols)},
+              .writes = {{to}},
+              .waits = {build_.ready(rank, owner)},
+              .posts = {{{owner, arrived_ + group_of(first)}}}};
+    if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(first)}, kAllPosts});
+    if (config().pacing == Pacing::lockstep) {
+      if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
+      task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
+    }
+    return task;
+  }
+
+  /// The owner sums the pieces of all makers in rank order.
+  [[nodiscard]] Task sum_task(const Piece& piece) {
+    const int rank = piece.owner;
+    Task task{.kind = TaskKind::reduce};
+    for (int maker = 0; maker < n_; ++maker) {
+      if (route_ == Route::accumulate) {
+        if (maker == 0) task.reads.push_back(place(rank, sum_, 0, piece));
+      } else if (route_ == Route::pull || (route_ == Route::send && maker == rank)) {
+        task.reads.push_back(PlanBuilder::region(maker, partial_, piece.rows, piece.cols));
+      } else {
+        task.reads.push_back(place(rank, staged_, maker, piece));
+      }
+      if (input_is_partial_ && route_ == Route::pull && maker != rank)
+        task.waits.push_back(build_.ready(rank, maker, Purpose::data));
+      if (needs_taken() && maker != rank) task.posts.push_back({{maker, taken_}});
+    }
+    task.waits.push_back({{rank, arrived_ + group_of(piece)}, kAllPosts});
+    if (route_ == Route::send && !input_is_partial_)
+      task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
+    finish(task, piece);
+    return task;
+  }
+
+  /// One hop: what came from rank - 1 plus my own, to rank + 1; at the owner, the result.
+  [[nodiscard]] Task ring_task(int rank, const Piece& piece) {
+    const int id = piece_id(piece);
+    const int next = (rank + 1) % n_;
+    Task task{.kind = TaskKind::reduce};
+    const bool is_first = rank == (piece.owner + 1) % n_;
+    if (!is_first || n_ == 1) {
+      if (n_ > 1) task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
+      if (n_ > 1) task.waits.push_back({{rank, hopped_ + id}});
+    }
+    task.reads.push_back(PlanBuilder::region(rank, partial_, piece.rows, piece.cols));
+    if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
+    if (rank == piece.owner) {
+      finish(task, piece);
+      return task;
+    }
+    task.writes = {{PlanBuilder::region(next, hop_, piece.rows, piece.cols)}};
+    task.waits.push_back(build_.ready(rank, next));
+    task.posts.push_back({{next, hopped_ + id}});
+    return task;
+  }
+
+  // ---- from owner to output ------------------------------------------------------------------------
+
+  [[nodiscard]] Region in_output(int rank, const Piece& piece) const {
+    Range rows = piece.rows;
+    if (scatters()) rows = {rows.begin - shard(rank).begin, rows.end - shard(rank).begin};
+    return PlanBuilder::region(rank, output_, rows, piece.cols);
+  }
+
+  [[nodiscard]] Region in_landing(int rank, const Piece& piece) const {
+    return PlanBuilder::region(rank, landing_, piece.rows, piece.cols);
+  }
+
+  [[nodiscard]] Signal landed(int rank, const Piece& piece) const {
+    const bool counts = lands_in_output_ && route_ != Route::ring;
+    return {rank, landed_ + (counts ? 0 : piece_id(piece))};
+  }
+
+  /// Epilogue and destinations of the task that completes a piece at its owner.
+  void finish(Task& task, const Piece& piece) {
+    const int rank = piece.owner;
+    task.epilogue = build_.epilogue(rank, piece.cols);
+    task.writes = {{in_output(rank, piece)}};
+    if (!broadcasts()) return;
+    for (const int peer : peers_after(n_, rank)) {
+      task.writes.push_back({in_landing(peer, piece)});
+      task.posts.push_back({landed(peer, piece)});
+      if (route_ == Route::ring || input_is_partial_) task.waits.push_back(build_.ready(rank, peer));
+      if (route_ == Route::ring) break;
+    }
+  }
+
+  /// Take what other owners finished; on a ring, hand it on.
+  void add_landings(int rank) {
+    if (lands_in_output_ && route_ != Route::ring) {
+      build_.add(landing_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, landed_}, kAllPosts}}});
+      return;
+    }
+    const int next = (rank + 1) % n_;
+    Task gate{.kind = TaskKind::sync};
+    for (const Piece* each : pieces_by_arrival(rank)) {
+      const Piece& piece = *each;
+      if (piece.owner == rank) continue;
+      Task task{.kind = TaskKind::copy, .reads = {in_landing(rank, piece)}, .waits = {{landed(rank, piece)}}};
+      if (!lands_in_output_) task.writes.push_back({in_output(rank, piece)});
+      if (route_ == Route::ring && piece.owner != next) {
+        task.writes.push_back({in_landing(next, piece)});
+        task.waits.push_back(build_.ready(rank, next));
+        task.posts.push_back({landed(next, piece)});
+      }
+      if (task.writes.empty()) {
+        gate.waits.push_back({landed(rank, piece)});
+      } else {
+        build_.add(landing_lanes_[rank], std::move(task));
+      }
+    }
+    if (!gate.waits.empty()) build_.add(landing_lanes_[rank], std::move(gate));
+  }
+
+  PlanBuilder build_;
+  int n_;
+  Route route_;
+  Share share_;
+  bool one_shot_;
+  bool has_gemm_;
+  DType wire_;
+  bool input_is_partial_ = false;
+  bool lands_in_output_ = false;
+  std::vector<Tile> grid_, tiles_;
+  std::vector<Piece> pieces_;
+  std::vector<Chunk> chunks_;
+  int most_pieces_ = 0;
+  int64_t slot_rows_ = 0, slot_cols_ = 0;
+  int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
+  int arrived_ = 0, made_ = 0, hopped_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
+  std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
+  std::vector<std::vector<int>> copy_lanes_;
+};
+
+}  // namespace
+
+Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Share share) {
+  return ReducePlanner(problem, team, config, share).make();
+}
+
+}  // namespace tilewire

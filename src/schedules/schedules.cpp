@@ -1,0 +1,52 @@
+// The table of schedules, and the way from a problem and a config to a plan.
+// Called by make_op, the tuner, the command line and tests.
+#include <array>
+
+#include "core/text.hpp"
+#include "schedules/fused.hpp"
+#include "schedules/knobs.hpp"
+#include "schedules/sequential.hpp"
+#include "schedules/two_stream.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr int64_t kMaxTiles = int64_t{1} << 20;
+
+void validate_tile_count(const Problem& problem, const Config& config) {
+  const int64_t rows = problem.m / config.tile_m + 1;
+  const int64_t cols = problem.n / config.tile_n + 1;
+  require(rows <= kMaxTiles / cols, "tile_m = {}, tile_n = {}: about {} x {} tiles are more than {}", config.tile_m,
+          config.tile_n, rows, cols, kMaxTiles);
+}
+
+}  // namespace
+
+std::span<const Schedule> schedules() {
+  static const std::array kTable{sequential(), fused(), two_stream()};
+  return kTable;
+}
+
+const Schedule& find_schedule(const std::string& name) {
+  std::string known;
+  for (const Schedule& schedule : schedules()) {
+    if (schedule.name == name) return schedule;
+    known += (known.empty() ? "" : ", ") + std::string(schedule.name);
+  }
+  fail(ErrorKind::invalid_input, "unknown schedule '{}'; known: {}", name, known);
+}
+
+Plan make_plan(const Problem& problem, const Team& team, const Config& config) {
+  validate(problem, team.num_ranks);
+  validate(config);
+  validate_tile_count(problem, config);
+  const Schedule& schedule = find_schedule(config.schedule);
+  if (const auto reason = schedule.refuses(problem, team, config)) {
+    fail(ErrorKind::unsupported, "schedule {} cannot do {}: {}", schedule.name, problem.op, *reason);
+  }
+  return schedule.make(problem, team, config);
+}
+
+}  // namespace tilewire

@@ -1,0 +1,62 @@
+// The schedule `sequential`: the collective, then the GEMM, or the reverse; the same tiles and sums as the
+// others, no overlap. What overlap is measured against. Listed in schedules.cpp.
+#include "schedules/sequential.hpp"
+
+#include "schedules/gather.hpp"
+#include "schedules/knobs.hpp"
+#include "schedules/reduce.hpp"
+
+namespace tilewire {
+namespace {
+
+bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
+
+std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
+  if (auto peer = unreachable_peer(team)) return peer;
+  if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
+  const bool library = config.compute == Provider::library;
+  if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
+  if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
+  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
+  if (!gathers(problem)) {
+    if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
+      return "chunk_rows: only a reduce-scatter sends chunks";
+    return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "wire", "copy_lanes", "pacing", "compute"});
+  }
+  if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring)
+    return "an all-gather is direct or a ring";
+  const bool ring = config.algorithm == Algorithm::ring;
+  if (ring && config.direction == Direction::pull) return "a ring pushes";
+  if (ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
+  return ignored_knob(config, {"split_k", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
+}
+
+Plan make(const Problem& problem, const Team& team, const Config& config) {
+  Config apart = config;
+  apart.transport = Transport::copy_engine;
+  apart.release = Release::all;
+  apart.order = Order::naive;
+  if (!gathers(problem)) apart.reduce_when = ReduceWhen::after;
+  const Share share = problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles;
+  Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart) : make_reduce_plan(problem, team, apart, share);
+  plan.config = config;
+  return plan;
+}
+
+std::vector<Config> candidates(const Problem&, const Team& team) {
+  Config config{.schedule = "sequential"};
+  if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
+  return {config};
+}
+
+}  // namespace
+
+Schedule sequential() {
+  return {.name = "sequential",
+          .summary = "the collective, then the GEMM, or the reverse: no overlap",
+          .refuses = refuses,
+          .make = make,
+          .candidates = candidates};
+}
+
+}  // namespace tilewire

@@ -1,0 +1,38 @@
+// The schedule `two_stream` (DistFuse): tiles are stored locally and post flags; a second lane all-reduces
+// tile by tile, each rank reading and summing 1/n of a tile and broadcasting it. Listed in schedules.cpp.
+#include "schedules/two_stream.hpp"
+
+#include "schedules/knobs.hpp"
+#include "schedules/reduce.hpp"
+
+namespace tilewire {
+namespace {
+
+std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
+  if (problem.op != "gemm_all_reduce" && problem.op != "all_reduce") return "it all-reduces: use it with *all_reduce";
+  if (auto peer = unreachable_peer(team)) return peer;
+  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
+  return ignored_knob(config, {"split_k", "reduce_workers", "wire", "release"});
+}
+
+Plan make(const Problem& problem, const Team& team, const Config& config) {
+  Config pulled = config;
+  pulled.reduction = ReduceMode::pull;
+  Plan plan = make_reduce_plan(problem, team, pulled, Share::slices);
+  plan.config = config;
+  return plan;
+}
+
+std::vector<Config> candidates(const Problem&, const Team&) { return {Config{.schedule = "two_stream"}}; }
+
+}  // namespace
+
+Schedule two_stream() {
+  return {.name = "two_stream",
+          .summary = "tiles post flags, a second lane all-reduces them one by one (DistFuse)",
+          .refuses = refuses,
+          .make = make,
+          .candidates = candidates};
+}
+
+}  // namespace tilewire
