@@ -43,7 +43,8 @@ class Op {
 
  private:
   friend Op make_op(Group&, const Problem&, const std::optional<Config>&, const OpOptions&);
-  Op() = default;
+  friend Op make_op(Group&, const Plan&, const OpOptions&);
+  Op(Group& group, Plan plan, const std::string& why, const OpOptions& options);
 
   Group* group_ = nullptr;
   Plan plan_;

@@ -21,6 +21,12 @@ struct Place {
   [[nodiscard]] std::string name() const { return task_name(plan, lane, task); }
 };
 
+/// NOTE: unlike `require`, its arguments are only evaluated where the plan is wrong; names are costly.
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  fail(ErrorKind::invalid_input, format, std::forward<Args>(args)...);
+}
+
 int64_t workspace_bytes(const Plan& plan, Scope scope) {
   int64_t bytes = 0;
   for (const Buffer& buffer : plan.buffers) {
@@ -53,27 +59,27 @@ void validate_buffers(const Plan& plan) {
 
 void validate_region(const Place& at, const Region& region) {
   const Plan& plan = at.plan;
-  require(region.rank >= 0 && region.rank < plan.team.num_ranks, "{}: rank {} of {}", at.name(), region.rank,
-          plan.team.num_ranks);
-  require(region.buffer >= 0 && region.buffer < std::ssize(plan.buffers), "{}: buffer {} of {}", at.name(),
-          region.buffer, plan.buffers.size());
+  if (!(region.rank >= 0 && region.rank < plan.team.num_ranks))
+    refuse("{}: rank {} of {}", at.name(), region.rank, plan.team.num_ranks);
+  if (!(region.buffer >= 0 && region.buffer < std::ssize(plan.buffers)))
+    refuse("{}: buffer {} of {}", at.name(), region.buffer, plan.buffers.size());
   const Shape shape = shape_on(plan.buffers[region.buffer], region.rank);
   const auto inside = [](int64_t first, int64_t count, int64_t extent) {
     return first >= 0 && count >= 0 && first <= extent && count <= extent - first;
   };
-  require(inside(region.row, region.rows, shape.rows) && inside(region.col, region.cols, shape.cols),
-          "{}: {} is outside of its {} x {}", at.name(), region_name(plan, region), shape.rows, shape.cols);
+  if (!(inside(region.row, region.rows, shape.rows) && inside(region.col, region.cols, shape.cols)))
+    refuse("{}: {} is outside of its {} x {}", at.name(), region_name(plan, region), shape.rows, shape.cols);
   if (!region.rows_from) return;
-  require(region.rows_from->buffer >= 0 && region.rows_from->buffer < std::ssize(plan.buffers) &&
-              plan.buffers[region.rows_from->buffer].dtype == DType::int32,
-          "{}: rows_from names buffer {}, want an int32 buffer", at.name(), region.rows_from->buffer);
+  if (!(region.rows_from->buffer >= 0 && region.rows_from->buffer < std::ssize(plan.buffers) &&
+        plan.buffers[region.rows_from->buffer].dtype == DType::int32))
+    refuse("{}: rows_from names buffer {}, want an int32 buffer", at.name(), region.rows_from->buffer);
 }
 
 void validate_signal(const Place& at, Signal signal, int64_t value, int signals) {
-  require(signal.rank >= 0 && signal.rank < at.plan.team.num_ranks && signal.index >= 0 && signal.index < signals,
-          "{}: signal {} on rank {}, but there are {} signals on each of {} ranks", at.name(), signal.index,
-          signal.rank, signals, at.plan.team.num_ranks);
-  require(value >= 1, "{}: {} by {}: want at least 1", at.name(), signal_name(at.plan, signal), value);
+  if (!(signal.rank >= 0 && signal.rank < at.plan.team.num_ranks && signal.index >= 0 && signal.index < signals))
+    refuse("{}: signal {} on rank {}, but there are {} signals on each of {} ranks", at.name(), signal.index,
+           signal.rank, signals, at.plan.team.num_ranks);
+  if (!(value >= 1)) refuse("{}: {} by {}: want at least 1", at.name(), signal_name(at.plan, signal), value);
 }
 
 /// How many reads a task of this kind has: {least, most}.
@@ -99,31 +105,31 @@ void validate_task(const Place& at, const Task& task, int signals) {
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
-    require(write.first_row >= 0, "{}: first_row {} is negative", at.name(), write.first_row);
+    if (!(write.first_row >= 0)) refuse("{}: first_row {} is negative", at.name(), write.first_row);
   }
   for (const EpilogueStep& step : task.epilogue) {
     if (step.operand) validate_region(at, *step.operand);
     const bool wants = step.kind == EpilogueKind::bias || step.kind == EpilogueKind::residual;
-    require(wants == step.operand.has_value(), "{}: epilogue {} {}", at.name(), to_string(step.kind),
-            wants ? "needs an operand" : "takes no operand");
+    if (!(wants == step.operand.has_value()))
+      refuse("{}: epilogue {} {}", at.name(), to_string(step.kind), wants ? "needs an operand" : "takes no operand");
   }
   if (task.gather) validate_region(at, task.gather->entries);
   if (task.scatter) validate_region(at, task.scatter->entries);
   for (const Wait& wait : task.waits) validate_signal(at, wait.signal, wait.at_least, signals);
   for (const Post& post : task.posts) validate_signal(at, post.signal, post.add, signals);
   const auto [least, most] = num_reads(task);
-  require(std::ssize(task.reads) >= least && std::ssize(task.reads) <= most, "{}: {} reads", at.name(),
-          task.reads.size());
-  require(task.kind == TaskKind::sync ? task.writes.empty() : !task.writes.empty(), "{}: {} writes", at.name(),
-          task.writes.size());
-  require(task.weights.empty() || task.weights.size() == task.reads.size(), "{}: {} weights for {} reads", at.name(),
-          task.weights.size(), task.reads.size());
+  if (!(std::ssize(task.reads) >= least && std::ssize(task.reads) <= most))
+    refuse("{}: {} reads", at.name(), task.reads.size());
+  if (!(task.kind == TaskKind::sync ? task.writes.empty() : !task.writes.empty()))
+    refuse("{}: {} writes", at.name(), task.writes.size());
+  if (!(task.weights.empty() || task.weights.size() == task.reads.size()))
+    refuse("{}: {} weights for {} reads", at.name(), task.weights.size(), task.reads.size());
   const Shape result = result_shape(at.plan, task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
-    require(write.to.cols == result.cols && write.first_row + write.to.rows <= result.rows,
-            "{}: writes rows {}..{} x {} columns of a result of {} x {}", at.name(), write.first_row,
-            write.first_row + write.to.rows, write.to.cols, result.rows, result.cols);
+    if (!(write.to.cols == result.cols && write.first_row + write.to.rows <= result.rows))
+      refuse("{}: writes rows {}..{} x {} columns of a result of {} x {}", at.name(), write.first_row,
+             write.first_row + write.to.rows, write.to.cols, result.rows, result.cols);
   }
 }
 

@@ -29,7 +29,6 @@ struct Inputs {
   std::vector<Buffer> buffers;
   std::vector<Meaning> meanings;  // [buffer * num_ranks + rank]
   std::vector<bool> known;        // as meanings
-  bool a_is_km = false;
   int num_ranks = 1;
   uint64_t seed = 0;
 };
@@ -44,12 +43,6 @@ void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float*
   }
   const uint64_t stream = random_stream(inputs.seed, meaning);
   const int64_t cols = shape_on(described, rank).cols;
-  if (meaning.role == Role::a && inputs.a_is_km) {
-    for (int64_t m = 0; m < cols; ++m) {
-      random_row(stream, meaning.row + m, meaning.col + row, 1, described.dtype, to + m);
-    }
-    return;
-  }
   random_row(stream, meaning.row + row, meaning.col, cols, described.dtype, to);
 }
 
@@ -87,7 +80,6 @@ ReadRow random_inputs(const Problem& problem, int num_ranks, uint64_t seed) {
     inputs->meanings[place] = meaning;
     inputs->known[place] = true;
   }
-  inputs->a_is_km = problem.a_layout == ALayout::km;
   inputs->num_ranks = num_ranks;
   inputs->seed = seed;
   return [inputs](int buffer, int rank, int64_t row, float* to) { read_random(*inputs, buffer, rank, row, to); };

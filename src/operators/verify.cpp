@@ -21,8 +21,8 @@ constexpr size_t kDoubtfulRows = 16;  // rows with NaN or Inf that are recompute
 
 // The rows of one output that are known element by element.
 struct ExactRows {
-  std::vector<int64_t> rows;   // local, sorted
-  std::vector<double> values;  // rows x cols
+  std::vector<int64_t> rows;  // local, sorted
+  DoubleMatrix values{0, 0};
 };
 
 // One output buffer of my rank and what is known of it.
@@ -112,7 +112,8 @@ void Expected::State::compare_exact(Comparison& into, const Target& target, cons
   std::vector<float> line;
   for (size_t i = 0; i < exact.rows.size(); ++i) {
     const int64_t row = exact.rows[i];
-    const RowError sum = compare_row(load(out, row, line), exact.values.data() + i * out.cols, out.cols, out.dtype);
+    const RowError sum =
+        compare_row(load(out, row, line), exact.values.values.data() + i * out.cols, out.cols, out.dtype);
     into.error_squares += sum.error;
     into.reference_squares += sum.reference;
     into.elements += out.cols;
@@ -127,7 +128,7 @@ void Expected::State::compare_doubtful(Comparison& into, const Target& target, c
                                        const Tensor& out, double tolerance) const {
   for (size_t begin = 0; begin < rows.size() && into.ok(); begin += kDoubtfulRows) {
     const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
-    ExactRows exact{{rows.begin() + begin, rows.begin() + end}, {}};
+    ExactRows exact{{rows.begin() + begin, rows.begin() + end}};
     exact.values = inputs.exact_rows(target.part, exact.rows);
     compare_exact(into, target, exact, out, tolerance);
   }
@@ -167,7 +168,7 @@ Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read
   Inputs& inputs = state_->inputs;
   state_->signs = inputs.random_signs(options.seed);
   const bool small = inputs.work() <= options.reference_work;
-  const auto reference = small ? inputs.reference_outputs(rank) : std::vector<std::vector<double>>{};
+  const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
   for (const Part& part : inputs.outputs_of(rank)) {
     Target target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
     const int64_t per_row = std::max<int64_t>(inputs.work_per_row(part), 1);
@@ -229,8 +230,12 @@ double tolerance_of(const Problem& problem, const Config& config) {
 Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs, double tolerance) {
   const Comparison mine = expected.compare(outputs, tolerance);
   const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("inf"); };
-  const nlohmann::json sent = {number(mine.error_squares), mine.reference_squares, number(mine.dot_error_squares),
-                               mine.dot_squares,           mine.elements,          mine.wrong,
+  const nlohmann::json sent = {number(mine.error_squares),
+                               mine.reference_squares,
+                               number(mine.dot_error_squares),
+                               mine.dot_squares,
+                               mine.elements,
+                               mine.wrong,
                                mine.first};
   Comparison sum;
   for (const std::string& text : group.all_gather(sent.dump())) {
