@@ -13,29 +13,12 @@
 #include <algorithm>
 
 #include "schedules/builder.hpp"
+#include "schedules/pieces.hpp"
 
 namespace tilewire {
 namespace {
 
 enum class Route { stage, send, pull, accumulate, ring };
-
-/// Part of one tile that one rank sums. Rows and columns are global.
-struct Piece {
-  int tile = 0;  ///< index of the tile that contains it
-  int owner = 0;
-  Range rows;
-  Range cols;
-  int index = 0;  ///< among its owner's pieces
-  int chunk = 0;  ///< what it travels in (send)
-};
-
-/// Pieces of one owner that one copy sends.
-struct Chunk {
-  int owner = 0;
-  Range rows;
-  Range cols;
-  int first_piece = 0;
-};
 
 Route route_of(const Config& config) {
   if (config.algorithm == Algorithm::ring) return Route::ring;
@@ -53,12 +36,12 @@ class ReducePlanner {
         share_(share),
         one_shot_(config.algorithm == Algorithm::one_shot),
         has_gemm_(problem.op != "all_reduce"),
-        wire_(config.wire.value_or(out_dtype_of(problem))) {}
+        wire_(config.wire.value_or(out_dtype_of(problem))),
+        cut_(cut_output(problem, config, n_, share)),
+        pieces_(cut_.pieces),
+        tiles_(cut_.tiles) {}
 
   Plan make() {
-    cut_tiles();
-    cut_pieces();
-    cut_chunks();
     add_buffers();
     add_signals();
     for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
@@ -83,72 +66,12 @@ class ReducePlanner {
   [[nodiscard]] bool keeps_partial() const { return route_ != Route::stage && route_ != Route::accumulate; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
 
-  // ---- what there is -------------------------------------------------------------------------------
-
-  void cut_tiles() {
-    grid_ = tile_grid(problem().m, problem().n, config().tile_m, config().tile_n);
-    tiles_ = grid_;
-    if (one_call())
-      tiles_ =
-          tile_grid(problem().m, problem().n, std::max<int64_t>(1, problem().m), std::max<int64_t>(1, problem().n));
-  }
-
-  void cut_pieces() {
-    for (int index = 0; index < std::ssize(grid_); ++index) {
-      const Tile& tile = grid_[index];
-      for (int owner = 0; owner < n_; ++owner) {
-        Piece piece{.tile = one_call() ? 0 : index, .owner = owner, .rows = tile.rows, .cols = tile.cols};
-        cut_share(piece, index);
-        if (piece.rows.size() > 0 && piece.cols.size() > 0) pieces_.push_back(piece);
-      }
-    }
-    std::vector<int> count(n_);
-    for (Piece& piece : pieces_) piece.index = count[piece.owner]++;
-    most_pieces_ = *std::ranges::max_element(count);
-  }
-
-  /// Reduce `piece`, which is a whole tile, to what its owner sums of it.
-  void cut_share(Piece& piece, int index) const {
-    if (one_shot_) return;
-    if (share_ == Share::rows) {
-      const Range mine = shard(piece.owner);
-      piece.rows = {std::max(piece.rows.begin, mine.begin), std::min(piece.rows.end, mine.end)};
-    } else if (share_ == Share::tiles) {
-      const Range mine = shard_of(std::ssize(grid_), n_, piece.owner);
-      if (index < mine.begin || index >= mine.end) piece.rows = {};
-    } else {
-      Range& longer = piece.rows.size() >= n_ ? piece.rows : piece.cols;
-      const Range slice = shard_of(longer.size(), n_, piece.owner);
-      longer = {longer.begin + slice.begin, longer.begin + slice.end};
-    }
-  }
-
-  /// Row sharing: chunk_rows rows of a shard, rounded up to whole pieces; else each piece by itself.
-  void cut_chunks() {
-    for (Piece& piece : pieces_) {
-      const int64_t step =
-          config().chunk_rows > 0 ? config().chunk_rows : std::max<int64_t>(1, shard(piece.owner).size());
-      const auto same = [&](const Chunk& chunk) {
-        const int64_t first = shard(piece.owner).begin;
-        return chunk.owner == piece.owner && (chunk.rows.begin - first) / step == (piece.rows.begin - first) / step;
-      };
-      auto found = scatters() ? std::find_if(chunks_.rbegin(), chunks_.rend(), same) : chunks_.rend();
-      if (found == chunks_.rend()) {
-        chunks_.push_back({piece.owner, piece.rows, piece.cols, piece_id(piece)});
-        found = chunks_.rbegin();
-      }
-      found->rows.end = std::max(found->rows.end, piece.rows.end);
-      if (scatters()) found->cols = {0, problem().n};
-      piece.chunk = static_cast<int>(&*found - chunks_.data());
-    }
-  }
-
   void add_buffers() {
     output_ = build_.buffer(has_gemm_ ? "c" : "y");
     const auto symmetric = [&](const char* name, DType dtype, int64_t rows, int64_t cols) {
       return build_.add_buffer(name, dtype, rows, cols, Scope::symmetric);
     };
-    slot_rows_ = scatters() ? shard(0).size() : one_shot_ ? problem().m : most_pieces_ * piece_rows();
+    slot_rows_ = scatters() ? shard(0).size() : one_shot_ ? problem().m : cut_.most_pieces * piece_rows();
     slot_cols_ = scatters() || one_shot_ ? problem().n : std::min(config().tile_n, problem().n);
     if (route_ == Route::stage || route_ == Route::send)
       staged_ = symmetric("staged", wire_, n_ * slot_rows_, slot_cols_);
@@ -169,8 +92,8 @@ class ReducePlanner {
 
   void add_signals() {
     const int pieces = static_cast<int>(pieces_.size());
-    const int chunks = static_cast<int>(chunks_.size());
-    arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : most_pieces_);
+    const int chunks = static_cast<int>(cut_.chunks.size());
+    arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : cut_.most_pieces);
     if (keeps_partial() && route_ != Route::pull && !input_is_partial_)
       made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(pieces, chunks));
     if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", pieces);
@@ -211,8 +134,6 @@ class ReducePlanner {
     if (broadcasts()) add_landings(rank);
     if (needs_taken()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
-
-  // ---- tiles ---------------------------------------------------------------------------------------
 
   /// Clear what others will add to; that it is clear is what they wait for.
   void add_fill(int rank) {
@@ -313,22 +234,20 @@ class ReducePlanner {
     return PlanBuilder::region(rank, buffer, {row, row + piece.rows.size()}, {col, col + piece.cols.size()});
   }
 
-  // ---- from maker to owner -------------------------------------------------------------------------
-
   /// Phase k of `rank`: send the finished chunks of rank + k.
   void add_sends(int rank) {
     const std::vector<int> peers = peers_after(n_, rank);
     for (int phase = 1; phase <= std::ssize(peers); ++phase) {
       const int owner = peers[phase - 1];
       const int lane = copy_lanes_[rank][(phase - 1) % config().copy_lanes];
-      for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-        if (chunks_[chunk].owner == owner) build_.add(lane, send_task(rank, phase, chunk));
+      for (int chunk = 0; chunk < std::ssize(cut_.chunks); ++chunk) {
+        if (cut_.chunks[chunk].owner == owner) build_.add(lane, send_task(rank, phase, chunk));
       }
     }
   }
 
   [[nodiscard]] Task send_task(int rank, int phase, int chunk) {
-    const auto& [owner, rows, cols, first_piece] = chunks_[chunk];
+    const auto& [owner, rows, cols, first_piece] = cut_.chunks[chunk];
     const Piece& first = pieces_[first_piece];
     Region to = place(owner, staged_, rank, first);
     to.rows = rows.size();
@@ -390,8 +309,6 @@ class ReducePlanner {
     task.posts.push_back({{next, hopped_ + id}});
     return task;
   }
-
-  // ---- from owner to output ------------------------------------------------------------------------
 
   [[nodiscard]] Region in_output(int rank, const Piece& piece) const {
     Range rows = piece.rows;
@@ -458,10 +375,9 @@ class ReducePlanner {
   DType wire_;
   bool input_is_partial_ = false;
   bool lands_in_output_ = false;
-  std::vector<Tile> grid_, tiles_;
-  std::vector<Piece> pieces_;
-  std::vector<Chunk> chunks_;
-  int most_pieces_ = 0;
+  OutputCut cut_;
+  const std::vector<Piece>& pieces_;
+  const std::vector<Tile>& tiles_;
   int64_t slot_rows_ = 0, slot_cols_ = 0;
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
   int arrived_ = 0, made_ = 0, hopped_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;

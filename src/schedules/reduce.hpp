@@ -2,16 +2,10 @@
 // Called by fused.cpp, two_stream.cpp and sequential.cpp, which differ in the config alone.
 #pragma once
 
+#include "schedules/pieces.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
-
-/// Who sums which part of the output.
-enum class Share {
-  rows,    ///< the owner of the rows (reduce-scatter)
-  tiles,   ///< a run of whole tiles each
-  slices,  ///< 1/n of every tile each
-};
 
 /// `config` decides: transport, reduction, algorithm, reduce_when, release, chunk_rows, wire, pacing,
 /// order, split_k, compute.

@@ -1,0 +1,41 @@
+// tilewire: compute-and-collective operators that overlap at tile granularity. Include this; then read
+// the headers below in their order. A complete program, C = all_gather(A) * B^T on four ranks of this host:
+//
+//   #include <tilewire/tilewire.hpp>
+//   #include <cstdio>
+//   #include <vector>
+//
+//   int main() {
+//     using namespace tilewire;
+//     const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 256, .dtype = DType::fp32};
+//     launch(4, {}, [&](Group& group) {                      // four processes; this runs on each
+//       std::vector<float> a(128 * 256, 1.0F);               // my 512 / 4 rows of A
+//       std::vector<float> b(256 * 256, 0.5F);               // my 1024 / 4 columns of B, stored [n, k]
+//       std::vector<float> c(512 * 256);                     // my columns of C
+//       Op op = make_op(group, problem, Config{.schedule = "fused"});  // no config: measure and choose
+//       op.run(std::vector{make_tensor(a.data(), DType::fp32, 128, 256), make_tensor(b.data(), DType::fp32, 256, 256)},
+//              std::vector{make_tensor(c.data(), DType::fp32, 512, 256)});
+//       if (group.team().rank == 0) std::printf("%s\nc[0] = %g, want 128\n", op.explain().c_str(), c[0]);
+//     });
+//   }
+//
+// Problem (asked) -> Config (chosen) -> Plan (what every rank does) -> backend -> Trace (what happened).
+#pragma once
+
+// clang-format off: reading order
+#include "tilewire/backend.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/dtype.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/op.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/plan.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/problem.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/team.hpp"
+#include "tilewire/tensor.hpp"
+#include "tilewire/trace.hpp"
+// clang-format on

@@ -1,0 +1,56 @@
+// Every combination of knobs that some schedule accepts for a problem.
+// Called by src/cli/check.cpp and tests.
+#include "schedules/variants.hpp"
+
+#include <initializer_list>
+
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Multiply the list by the values of one knob.
+template <class T>
+void vary(std::vector<Config>& configs, T Config::*knob, std::initializer_list<T> values) {
+  std::vector<Config> product;
+  for (const Config& config : configs) {
+    for (const T& value : values) product.emplace_back(config).*knob = value;
+  }
+  configs = std::move(product);
+}
+
+/// Keep what the schedule accepts, so that the product stays small.
+void prune(std::vector<Config>& configs, const Schedule& schedule, const Problem& problem, const Team& team) {
+  std::erase_if(configs, [&](const Config& config) { return schedule.refuses(problem, team, config).has_value(); });
+}
+
+}  // namespace
+
+std::vector<Config> all_variants(const Problem& problem, const Team& team, const Config& base) {
+  std::vector<Config> all;
+  for (const Schedule& schedule : schedules()) {
+    std::vector<Config> configs{base};
+    configs.front().schedule = schedule.name;
+    configs.front().chunk_rows = 0;
+    const auto by = [&](auto knob, auto values) {
+      vary(configs, knob, values);
+      prune(configs, schedule, problem, team);
+    };
+    by(&Config::reduction, std::initializer_list{ReduceMode::staged, ReduceMode::pull, ReduceMode::accumulate});
+    by(&Config::algorithm, std::initializer_list{Algorithm::direct, Algorithm::ring, Algorithm::one_shot});
+    by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine});
+    by(&Config::direction, std::initializer_list{Direction::push, Direction::pull});
+    by(&Config::order, std::initializer_list{Order::rank_shifted, Order::naive});
+    by(&Config::release, std::initializer_list{Release::tile, Release::all});
+    by(&Config::reduce_when, std::initializer_list{ReduceWhen::beside, ReduceWhen::after});
+    by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});
+    by(&Config::compute, std::initializer_list{Provider::tiles, Provider::library});
+    by(&Config::copy_lanes, std::initializer_list{1, 2});
+    by(&Config::split_k, std::initializer_list{1, 3});
+    if (base.chunk_rows > 0) by(&Config::chunk_rows, std::initializer_list<int64_t>{0, base.chunk_rows});
+    all.insert(all.end(), configs.begin(), configs.end());
+  }
+  return all;
+}
+
+}  // namespace tilewire

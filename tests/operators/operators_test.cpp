@@ -1,0 +1,117 @@
+// Every operator x every accepted combination of knobs x dtypes x ranks against the reference, on host ranks.
+// Built as the target `operators`.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "operators/run_case.hpp"
+#include "schedules/variants.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
+
+std::vector<Config> few(const std::vector<Config>& configs, size_t most, uint64_t seed) {
+  if (configs.size() <= most) return configs;
+  std::vector<Config> some;
+  std::mt19937_64 random(seed);
+  std::sample(configs.begin(), configs.end(), std::back_inserter(some), most, random);
+  return some;
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, int>>& info) {
+  return fmt::format("{}_{}_ranks", std::get<0>(info.param), std::get<1>(info.param));
+}
+
+class EveryOperator : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(EveryOperator, AllKnobsAreRight) {
+  const Problem problem{.op = op(), .m = 37, .n = 29, .k = 23, .dtype = DType::fp32, .reduction = Reduction::any};
+  const Config base{.tile_m = 8, .tile_n = 8, .chunk_rows = 5};
+  expect_right(problem, ranks(), all_variants(problem, {.num_ranks = ranks()}, base), {.num_calls = 2, .seed = 11});
+}
+
+TEST_P(EveryOperator, RepeatableSumsHaveTheSameBits) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    const Problem problem{.op = op(), .m = 33, .n = 40, .k = 64, .dtype = dtype};
+    const Config base{.tile_m = 16, .tile_n = 16, .chunk_rows = 16};
+    expect_right(problem, ranks(), all_variants(problem, {.num_ranks = ranks()}, base), {.num_calls = 1, .seed = 12});
+  }
+}
+
+TEST_P(EveryOperator, AwkwardShapes) {
+  constexpr std::array<std::array<int64_t, 3>, 12> kShapes{{{0, 8, 8},
+                                                            {8, 0, 8},
+                                                            {8, 8, 0},
+                                                            {0, 0, 0},
+                                                            {1, 1, 1},
+                                                            {1, 40, 3},
+                                                            {3, 1, 40},
+                                                            {7, 17, 5},
+                                                            {16, 16, 16},
+                                                            {31, 2, 9},
+                                                            {2, 33, 1},
+                                                            {64, 5, 7}}};
+  uint64_t seed = 100;
+  for (const auto& [m, n, k] : kShapes) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      const Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = dtype, .reduction = Reduction::any};
+      const Config base{.tile_m = 8, .tile_n = 8, .chunk_rows = 3};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 12, seed),
+                   {.num_calls = 1, .seed = seed});
+      ++seed;
+    }
+  }
+}
+
+TEST_P(EveryOperator, LayoutsBiasGatheredAndArena) {
+  const bool has_gemm = op() != std::string("all_reduce");
+  uint64_t seed = 200;
+  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+    for (const bool arena : {false, true}) {
+      Problem problem{.op = op(), .m = 26, .n = 19, .k = 17, .dtype = DType::bf16, .b_layout = layout};
+      problem.out_dtype = DType::fp32;
+      if (has_gemm) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
+      problem.gathered_output = op() == std::string("all_gather_gemm");
+      if (arena) {
+        for (const Buffer& buffer : find_operator(op()).buffers(problem, ranks())) problem.arena.push_back(buffer.name);
+      }
+      const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 40, seed),
+                   {.num_calls = 2, .seed = seed});
+      ++seed;
+    }
+  }
+}
+
+TEST_P(EveryOperator, WireOfFp32) {
+  if (op() == std::string("all_gather_gemm")) GTEST_SKIP() << "an all-gather sums nothing";
+  const Problem problem{.op = op(), .m = 24, .n = 24, .k = 48, .dtype = DType::bf16};
+  Config base{.tile_m = 8, .tile_n = 8};
+  base.wire = DType::fp32;
+  expect_right(problem, ranks(), all_variants(problem, {.num_ranks = ranks()}, base), {.num_calls = 1, .seed = 300});
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, EveryOperator,
+                         ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
+                         name_of);
+
+TEST(Operators, CandidatesWithLargerTiles) {
+  for (const char* op : kOperators) {
+    const Problem problem{.op = op, .m = 300, .n = 520, .k = 200, .dtype = DType::bf16};
+    std::vector<Config> configs;
+    for (const Schedule& schedule : schedules()) {
+      for (const Config& config : schedule.candidates(problem, {.num_ranks = 3})) {
+        if (!schedule.refuses(problem, {.num_ranks = 3}, config)) configs.push_back(config);
+      }
+    }
+    expect_right(problem, 3, configs, {.num_calls = 2, .seed = 400});
+  }
+}
+
+}  // namespace
+}  // namespace tilewire::testing

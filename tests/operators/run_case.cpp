@@ -1,0 +1,160 @@
+// Run one problem under many configs on host ranks and compare with the reference and with each other.
+// Called by the tests in this folder.
+#include "operators/run_case.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "core/convert.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+void fill_random(const Tensor& tensor, std::mt19937_64& random) {
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  const int64_t size = bytes_of(tensor.dtype);
+  for (int64_t i = 0; i < tensor.rows * tensor.cols; ++i) {
+    store_one(uniform(random), static_cast<std::byte*>(tensor.data) + i * size, tensor.dtype);
+  }
+}
+
+/// |x - ref| / |ref| over one output, or infinity where only one of them is a number.
+double relative_error(const Tensor& got, const Tensor& want) {
+  double difference = 0;
+  double norm = 0;
+  const int64_t size = bytes_of(got.dtype);
+  for (int64_t i = 0; i < got.rows * got.cols; ++i) {
+    const double x = static_cast<double>(load_one(static_cast<std::byte*>(got.data) + i * size, got.dtype));
+    const double y = static_cast<double>(load_one(static_cast<std::byte*>(want.data) + i * size, want.dtype));
+    if (std::isnan(x) != std::isnan(y)) return INFINITY;
+    if (std::isnan(x) || x == y) continue;
+    difference += (x - y) * (x - y);
+    norm += y * y;
+  }
+  if (difference == 0) return 0;
+  for (int64_t i = 0; i < got.rows * got.cols; ++i) {
+    const double y = static_cast<double>(load_one(static_cast<std::byte*>(want.data) + i * size, want.dtype));
+    if (!std::isnan(y)) norm += y * y;
+  }
+  return std::sqrt(difference / norm);
+}
+
+size_t num_inputs(const Problem& problem, int num_ranks) {
+  const auto buffers = find_operator(problem.op).buffers(problem, num_ranks);
+  return static_cast<size_t>(std::ranges::count(buffers, Scope::input, &Buffer::scope));
+}
+
+/// What must be the same for two configs to give the same bits.
+std::string bits_key(const Problem& problem, const Config& config, size_t call) {
+  const bool fixed = problem.reduction == Reduction::repeatable ||
+                     (config.reduction != ReduceMode::accumulate && config.algorithm != Algorithm::ring);
+  if (!fixed || config.compute == Provider::library) return {};
+  return fmt::format("{} x {} / {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
+                     to_string(config.wire.value_or(out_dtype_of(problem))), call);
+}
+
+/// The bytes of all outputs of all ranks.
+std::string output_bytes(const std::vector<RankTensors>& ranks, size_t inputs) {
+  std::string bytes;
+  for (const RankTensors& rank : ranks) {
+    for (size_t i = inputs; i < rank.memory.size(); ++i) {
+      bytes.append(reinterpret_cast<const char*>(rank.memory[i].data()), rank.memory[i].size());
+    }
+  }
+  return bytes;
+}
+
+/// One call on one rank: callers' tensors, or copies of them in the arena where the problem says so.
+void run_rank(Group& group, Op& op, const Problem& problem, std::vector<Tensor>& in_arena, RankTensors& mine,
+              size_t inputs) {
+  std::vector<Tensor> used = mine.tensors;
+  const auto& buffers = op.plan().buffers;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!buffers[i].in_arena) continue;
+    const Tensor whole = in_arena[i];
+    used[i] = make_tensor(whole.data, whole.dtype, used[i].rows, used[i].cols);
+    if (!mine.memory[i].empty()) std::memcpy(used[i].data, mine.memory[i].data(), mine.memory[i].size());
+  }
+  static_cast<void>(group);
+  static_cast<void>(problem);
+  op.run(std::span(used).first(inputs), std::span(used).subspan(inputs));
+  for (size_t i = inputs; i < used.size(); ++i) {
+    if (buffers[i].in_arena && !mine.memory[i].empty())
+      std::memcpy(mine.memory[i].data(), used[i].data, mine.memory[i].size());
+  }
+}
+
+}  // namespace
+
+double tolerance_of(DType dtype) { return dtype == DType::fp32 ? 1e-5 : dtype == DType::fp16 ? 1e-3 : 8e-3; }
+
+std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uint64_t seed) {
+  std::vector<RankTensors> ranks(num_ranks);
+  std::mt19937_64 random(seed);
+  const auto buffers = find_operator(problem.op).buffers(problem, num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    for (const Buffer& buffer : buffers) {
+      const Shape shape = shape_on(buffer, rank);
+      auto& memory = ranks[rank].memory.emplace_back(
+          static_cast<size_t>(shape.rows * shape.cols * bytes_of(buffer.dtype)), std::byte{0xFF});
+      ranks[rank].tensors.push_back(make_tensor(memory.data(), buffer.dtype, shape.rows, shape.cols));
+      if (buffer.scope == Scope::input) fill_random(ranks[rank].tensors.back(), random);
+    }
+  }
+  if (num_ranks == 1 || problem.epilogue.empty() || problem.op == "all_gather_gemm") return ranks;
+  // NOTE: the bias of a sum over ranks is the same on all of them.
+  for (int rank = 1; rank < num_ranks; ++rank) std::ranges::copy(ranks[0].memory[2], ranks[rank].memory[2].begin());
+  return ranks;
+}
+
+void expect_right(const Problem& problem, int num_ranks, const std::vector<Config>& configs,
+                  const CaseOptions& options) {
+  SCOPED_TRACE(fmt::format("{} on {} ranks, seed {}", to_string(problem), num_ranks, options.seed));
+  const size_t inputs = num_inputs(problem, num_ranks);
+  std::vector<std::vector<RankTensors>> want(options.num_calls);
+  std::vector<std::vector<std::vector<RankTensors>>> got(configs.size());
+  for (int call = 0; call < options.num_calls; ++call) {
+    want[call] = make_tensors(problem, num_ranks, options.seed + call);
+    for (auto& calls : got) calls.push_back(make_tensors(problem, num_ranks, options.seed + call));
+    std::vector<std::vector<Tensor>> tensors;
+    for (const RankTensors& rank : want[call]) tensors.push_back(rank.tensors);
+    find_operator(problem.op).reference(problem, tensors);
+  }
+  launch(num_ranks, {.threads = options.threads}, [&](Group& group) {
+    std::vector<Tensor> in_arena;
+    for (Buffer& buffer : find_operator(problem.op).buffers(problem, num_ranks)) {
+      const bool shared = std::ranges::find(problem.arena, buffer.name) != problem.arena.end();
+      in_arena.push_back(shared ? group.allocate(buffer.dtype, buffer.rows, buffer.cols) : Tensor{});
+    }
+    for (size_t i = 0; i < configs.size(); ++i) {
+      Op op = make_op(group, problem, configs[i], options.op);
+      for (int call = 0; call < options.num_calls; ++call) {
+        run_rank(group, op, problem, in_arena, got[i][call][group.team().rank], inputs);
+      }
+    }
+  });
+  std::map<std::string, std::string> bits;
+  for (size_t i = 0; i < configs.size(); ++i) {
+    SCOPED_TRACE(to_string(configs[i]));
+    for (int call = 0; call < options.num_calls; ++call) {
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        for (size_t output = inputs; output < want[call][rank].tensors.size(); ++output) {
+          const Tensor& tensor = got[i][call][rank].tensors[output];
+          ASSERT_LE(relative_error(tensor, want[call][rank].tensors[output]), tolerance_of(tensor.dtype))
+              << "rank " << rank << " output " << output << " call " << call;
+        }
+      }
+      const std::string key = bits_key(problem, configs[i], call);
+      if (key.empty()) continue;
+      const std::string bytes = output_bytes(got[i][call], inputs);
+      ASSERT_EQ(bits.emplace(key, bytes).first->second == bytes, true) << "bits differ: " << key;
+    }
+  }
+}
+
+}  // namespace tilewire::testing

@@ -1,0 +1,40 @@
+// Run one problem under many configs on host ranks, with fresh inputs and poisoned outputs, and compare
+// with the reference and with each other. Called by the tests in this folder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tilewire/tilewire.hpp"
+
+namespace tilewire::testing {
+
+/// One rank's tensors in the order of the operator's buffers, with the memory behind them.
+struct RankTensors {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<Tensor> tensors;
+};
+
+/// Inputs of all ranks, random from `seed`, and outputs full of NaN.
+[[nodiscard]] std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uint64_t seed);
+
+/// How far a dtype may be from the reference: |out - ref| / |ref| over the whole output.
+[[nodiscard]] double tolerance_of(DType dtype);
+
+struct CaseOptions {
+  int num_calls = 2;  ///< with different data each
+  bool threads = true;
+  uint64_t seed = 1;
+  OpOptions op;
+};
+
+/// Run `problem` under every config on `num_ranks` ranks and fail the current test where a result differs
+/// from the reference, or, for repeatable sums, by one bit between configs of the same tile shape, split-K
+/// and wire type.
+void expect_right(const Problem& problem, int num_ranks, const std::vector<Config>& configs,
+                  const CaseOptions& options = {});
+
+}  // namespace tilewire::testing

@@ -1,0 +1,221 @@
+// Orders, cuts and rules of the schedules, and the papers' worked examples.
+// Built as part of the target `unit_core`.
+#include <gtest/gtest.h>
+
+#include "schedules/order.hpp"
+#include "schedules/variants.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/tilewire.hpp"
+
+namespace tilewire {
+namespace {
+
+std::vector<const Lane*> lanes_named(const Plan& plan, int rank, const std::string& name) {
+  std::vector<const Lane*> lanes;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank == rank && lane.name == name) lanes.push_back(&lane);
+  }
+  return lanes;
+}
+
+const Lane& lane_named(const Plan& plan, int rank, const std::string& name) {
+  return *lanes_named(plan, rank, name).at(0);
+}
+
+/// Distinct values in order of first appearance.
+std::vector<int> distinct(const std::vector<int>& values) {
+  std::vector<int> seen;
+  for (const int value : values) {
+    if (std::ranges::find(seen, value) == seen.end()) seen.push_back(value);
+  }
+  return seen;
+}
+
+/// Whose rows the tiles of a rank cover, in the order of its lane.
+std::vector<int> owners_in_order(const Plan& plan, int rank) {
+  std::vector<int> owners;
+  for (const Task& task : lane_named(plan, rank, "tiles").tasks) {
+    if (task.kind != TaskKind::compute) continue;
+    const Region& a = task.reads[0];
+    const bool local = plan.buffers[a.buffer].name == "a" && plan.problem.op == "all_gather_gemm";
+    const int64_t row = local ? shard_of(plan.problem.m, plan.team.num_ranks, rank).begin + a.row : a.row;
+    owners.push_back(static_cast<int>(owners_of({row, row + 1}, plan.problem.m, plan.team.num_ranks).begin));
+  }
+  return distinct(owners);
+}
+
+TEST(Order, FluxCommunicationOrder) {
+  // Flux 4.3: rank 5 of 8 turns to 6, 7, 0, 1, 2, 3, 4.
+  EXPECT_EQ(peers_after(8, 5), (std::vector{6, 7, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(peers_before(8, 5), (std::vector{4, 3, 2, 1, 0, 7, 6}));
+  EXPECT_TRUE(peers_after(1, 0).empty());
+}
+
+TEST(Order, FluxPullPlanFollowsIt) {
+  const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
+  const Config config{.direction = Direction::pull, .transport = Transport::copy_engine};
+  const Plan plan = make_plan(problem, {.num_ranks = 8}, config);
+  std::vector<int> sources;
+  for (const Task& task : lane_named(plan, 5, "gather").tasks) {
+    if (task.kind == TaskKind::copy && task.reads[0].rank != 5) sources.push_back(task.reads[0].rank);
+  }
+  EXPECT_EQ(sources, (std::vector{6, 7, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(owners_in_order(plan, 5), (std::vector{5, 6, 7, 0, 1, 2, 3, 4}));
+}
+
+TEST(Order, PushedTilesFollowArrival) {
+  const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
+  const Plan plan = make_plan(problem, {.num_ranks = 8}, {});
+  EXPECT_EQ(owners_in_order(plan, 5), (std::vector{5, 4, 3, 2, 1, 0, 7, 6}));
+  Config naive;
+  naive.order = Order::naive;
+  EXPECT_EQ(owners_in_order(make_plan(problem, {.num_ranks = 8}, naive), 5), (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Order, ReduceScatterEndsAtHome) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 1024, .n = 256, .k = 64};
+  for (int rank = 0; rank < 8; ++rank) {
+    std::vector<int> want = peers_after(8, rank);
+    want.push_back(rank);
+    EXPECT_EQ(owners_in_order(make_plan(problem, {.num_ranks = 8}, {}), rank), want);
+  }
+}
+
+TEST(Order, NoTwoRanksWriteToOneDestinationAtOnce) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 4096, .n = 1024, .k = 64};
+  const Plan plan = make_plan(problem, {.num_ranks = 4}, {});
+  const size_t tasks = lane_named(plan, 0, "tiles").tasks.size();
+  for (size_t i = 1; i < tasks; ++i) {
+    std::vector<int> destinations;
+    for (int rank = 0; rank < 4; ++rank)
+      destinations.push_back(lane_named(plan, rank, "tiles").tasks[i].writes[0].to.rank);
+    EXPECT_EQ(distinct(destinations).size(), 4U) << "task " << i;
+  }
+}
+
+TEST(Order, FusedOperatorPaperFigure7) {
+  // Two GPUs, k = 4 tiles: GPU 0 computes and sends 2, 3 first, then makes 0, 1, which it reduces.
+  const Problem problem{.op = "gemm_all_reduce", .m = 512, .n = 256, .k = 64};
+  const Plan plan = make_plan(problem, {.num_ranks = 2}, {});
+  const auto tiles_of = [&](int rank) {
+    std::vector<int64_t> tiles;
+    for (const Task& task : lane_named(plan, rank, "tiles").tasks) {
+      if (task.kind == TaskKind::compute) tiles.push_back(task.reads[0].row / 128);
+    }
+    return tiles;
+  };
+  EXPECT_EQ(tiles_of(0), (std::vector<int64_t>{2, 3, 0, 1}));
+  EXPECT_EQ(tiles_of(1), (std::vector<int64_t>{0, 1, 2, 3}));
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<int64_t> summed;
+    for (const Task& task : lane_named(plan, rank, "reduce").tasks) summed.push_back(task.writes[0].to.row / 128);
+    EXPECT_EQ(summed, (std::vector<int64_t>{2 * rank, 2 * rank + 1}));
+  }
+}
+
+TEST(Order, GroupsOfRowTilesWalkByColumn) {
+  const std::vector<Tile> tiles = tile_grid(4, 3, 1, 1);
+  const std::vector<int> order = walk_tiles(tiles, std::vector<int>(tiles.size(), 0), 2);
+  EXPECT_EQ(order, (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  EXPECT_EQ(walk_tiles(tiles, std::vector<int>(tiles.size(), 0), 1),
+            (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+}
+
+TEST(Shards, CeilingRule) {
+  EXPECT_EQ(shard_of(10, 4, 0), (Range{0, 3}));
+  EXPECT_EQ(shard_of(10, 4, 3), (Range{9, 10}));
+  EXPECT_EQ(shard_of(2, 4, 3), (Range{2, 2}));
+  EXPECT_EQ(shard_of(0, 4, 1), (Range{0, 0}));
+  EXPECT_EQ(owners_of({2, 7}, 10, 4), (Range{0, 3}));
+}
+
+TEST(Chunks, FromAShardDownToATile) {
+  const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
+  for (const int64_t rows : {0, 128, 64, 1}) {
+    Config config{.chunk_rows = rows, .transport = Transport::copy_engine};
+    const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+    const int64_t each = rows == 0 ? 1 : 256 / rows;
+    int64_t copies = 0;
+    for (const Task& task : lane_named(plan, 1, "gather").tasks) copies += task.kind == TaskKind::copy;
+    EXPECT_EQ(copies, 3 * each) << rows;
+  }
+}
+
+TEST(Pacing, LockstepWaitsForTheNextRank) {
+  const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
+  Config config{.transport = Transport::copy_engine};
+  config.pacing = Pacing::lockstep;
+  const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+  int64_t paced = 0;
+  for (const Task& task : lane_named(plan, 2, "gather").tasks) {
+    for (const Wait& wait : task.waits) paced += wait.purpose == Purpose::pace;
+  }
+  EXPECT_EQ(paced, 2);  // phases 2 and 3 of 3
+}
+
+TEST(Rules, UnknownNamesListTheKnownOnes) {
+  try {
+    static_cast<void>(make_plan({.op = "gemm_all_reduce", .m = 1, .n = 1, .k = 1}, {}, {.schedule = "fuse"}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+    EXPECT_STREQ(error.what(), "unknown schedule 'fuse'; known: sequential, fused, two_stream");
+  }
+  EXPECT_THROW(find_operator("gemm"), Error);
+}
+
+TEST(Rules, BadProblemsNameTheRule) {
+  const auto message = [](const Problem& problem, int ranks) -> std::string {
+    try {
+      validate(problem, ranks);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const Problem good{.op = "all_gather_gemm", .m = 4, .n = 4, .k = 4};
+  Problem bad = good;
+  EXPECT_EQ(message(good, 2), "accepted");
+  bad.m = -1;
+  EXPECT_EQ(message(bad, 2), "m = -1 is negative");
+  bad = good;
+  bad.m = bad.k = int64_t{1} << 30;
+  EXPECT_NE(message(bad, 2).find("overflow"), std::string::npos);
+  bad = good;
+  bad.dtype = DType::int32;
+  EXPECT_EQ(message(bad, 2), "dtype = int32: want fp32, bf16 or fp16");
+  bad = good;
+  bad.arena = {"q"};
+  EXPECT_EQ(message(bad, 2), "arena: all_gather_gemm has no buffer 'q'");
+  EXPECT_EQ(message(good, 0), "0 ranks: want 1 to 64");
+  bad = {.op = "all_reduce", .m = 4, .n = 4};
+  bad.gathered_output = true;
+  EXPECT_NE(message(bad, 2).find("gathers nothing"), std::string::npos);
+}
+
+TEST(Rules, NoKnobIsIgnored) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64, .k = 64};
+  const auto refused = [&](const char* knob, const char* value) {
+    Config config;
+    set_knob(config, knob, value);
+    return find_schedule("fused").refuses(problem, {.num_ranks = 2}, config).has_value();
+  };
+  EXPECT_TRUE(refused("direction", "pull"));
+  EXPECT_TRUE(refused("release", "all"));
+  EXPECT_TRUE(refused("transport", "tma"));
+  EXPECT_TRUE(refused("chunk_rows", "8"));
+  EXPECT_TRUE(refused("reduction", "accumulate"));
+  EXPECT_TRUE(refused("algorithm", "ring"));
+  EXPECT_FALSE(refused("reduction", "pull"));
+  EXPECT_FALSE(refused("tile_m", "64"));
+  EXPECT_FALSE(refused("stages", "4"));
+}
+
+TEST(Make, LargePlanIsQuick) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 8192, .k = 8192};
+  const Plan plan = make_plan(problem, {.num_ranks = 8}, {});
+  EXPECT_EQ(num_tasks(plan), 8 * (64 * 32 + 64 * 32 / 8 + 1));
+}
+
+}  // namespace
+}  // namespace tilewire
