@@ -1,0 +1,40 @@
+// Small plans built by hand, and checks that work in child processes.
+// Used by the tests of ranks and faults.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tilewire/backend.hpp"
+
+namespace tilewire::testing {
+
+/// Throw Error(wrong_result): a child process has no other way to fail a test.
+template <class... Args>
+void want(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) fail(ErrorKind::wrong_result, format, std::forward<Args>(args)...);
+}
+
+[[nodiscard]] Plan new_plan(const std::string& op, int num_ranks);
+int add_buffer(Plan& plan, const std::string& name, DType dtype, Shape shape, Scope scope);
+/// `count` new signals; returns the first.
+int add_signals(Plan& plan, const std::string& name, int count = 1);
+Lane& add_lane(Plan& plan, int rank, Engine engine, const std::string& name, int workers = 0);
+[[nodiscard]] Region whole(const Plan& plan, int rank, int buffer);
+[[nodiscard]] Task copy_task(const Region& from, const Region& to);
+[[nodiscard]] Task sync_task();
+
+/// Two ranks that hand a counter to and fro `rounds` times a call; no data.
+[[nodiscard]] Plan ping_pong(int rounds);
+/// Every rank copies its input to its place in every rank's output, by way of symmetric workspace, with
+/// the ready handshake at both ends. Output: num_ranks x `cols`, fp32.
+[[nodiscard]] Plan all_gather_plan(int num_ranks, int64_t cols);
+
+/// What went wrong in `body`; fails the test where nothing did.
+[[nodiscard]] Error error_of(const std::function<void()>& body);
+/// Small arenas, so that sanitizers can follow.
+[[nodiscard]] LaunchOptions small_launch(bool threads, double timeout_s = 30);
+[[nodiscard]] int num_descriptors();
+
+}  // namespace tilewire::testing

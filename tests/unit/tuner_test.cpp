@@ -1,0 +1,161 @@
+// The tuner's file: what is found again, what is ignored, and several writers at once.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tilewire/print.hpp"
+#include "tuner/winners.hpp"
+
+namespace tilewire::tuner {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class TunerFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tilewire_tuner_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    file_ = (folder_ / "deeper" / "tuner.json").string();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void write(const std::string& text) {
+    fs::create_directories(fs::path(file_).parent_path());
+    std::ofstream(file_) << text;
+  }
+  [[nodiscard]] std::string read() const {
+    std::ostringstream text;
+    text << std::ifstream(file_).rdbuf();
+    return text.str();
+  }
+
+  fs::path folder_;
+  std::string file_;
+};
+
+Problem problem_of(int64_t m) { return {.op = "all_gather_gemm", .m = m, .n = 512, .k = 256}; }
+
+Winner winner_of(int64_t m, const std::string& schedule) {
+  Winner winner{.key = key_of("host", "a machine", 4, problem_of(m)), .config = {.schedule = schedule, .tile_m = 64}};
+  winner.timings = {{winner.config, 12.5, 3}, {{.schedule = "sequential"}, 20, 3}};
+  return winner;
+}
+
+TEST_F(TunerFile, AMissingFileIsNoNews) {
+  const Recalled recalled = recall(file_, winner_of(64, "fused").key);
+  EXPECT_FALSE(recalled.winner.has_value());
+  EXPECT_EQ(recalled.note, "");
+}
+
+TEST_F(TunerFile, WhatWasRememberedIsFoundAgain) {
+  ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt);
+  ASSERT_EQ(remember(file_, winner_of(1024, "two_stream")), std::nullopt);
+  EXPECT_EQ(recall(file_, winner_of(64, "").key).winner, winner_of(64, "fused"));
+  EXPECT_EQ(recall(file_, winner_of(1024, "").key).winner, winner_of(1024, "two_stream"));
+  EXPECT_FALSE(recall(file_, winner_of(2048, "").key).winner.has_value());
+}
+
+TEST_F(TunerFile, ALaterWinnerReplacesTheFormer) {
+  ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt);
+  ASSERT_EQ(remember(file_, winner_of(64, "sequential")), std::nullopt);
+  EXPECT_EQ(recall(file_, winner_of(64, "").key).winner, winner_of(64, "sequential"));
+  EXPECT_EQ(json::parse(read()).at("winners").size(), 1U);
+}
+
+TEST_F(TunerFile, TheKeyRoundsMUpAndKeepsTheRest) {
+  const auto key = [](const Problem& problem, int ranks = 4, const std::string& machine = "a machine") {
+    return key_of("host", machine, ranks, problem);
+  };
+  EXPECT_EQ(key(problem_of(65)), key(problem_of(128)));
+  EXPECT_NE(key(problem_of(64)), key(problem_of(65)));
+  EXPECT_NE(key(problem_of(0)), key(problem_of(1)));
+  EXPECT_NE(key(problem_of(64)), key(problem_of(64), 2));
+  EXPECT_NE(key(problem_of(64)), key(problem_of(64), 4, "another machine"));
+  const auto changed = [&](auto change) {
+    Problem problem = problem_of(64);
+    change(problem);
+    return key(problem) != key(problem_of(64));
+  };
+  EXPECT_TRUE(changed([](Problem& p) { p.op = "gemm_all_reduce"; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.n += 1; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.k += 1; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.dtype = DType::fp32; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.out_dtype = DType::fp32; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.a_layout = ALayout::km; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.b_layout = BLayout::kn; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.reduction = Reduction::any; }));
+  EXPECT_TRUE(changed([](Problem& p) { p.arena = {"a"}; }));
+}
+
+TEST_F(TunerFile, AnotherVersionsWinnersAreNotUsedButKept) {
+  Winner other = winner_of(64, "fused");
+  other.key["tilewire"] = "999.0.0";
+  ASSERT_EQ(remember(file_, other), std::nullopt);
+  EXPECT_FALSE(recall(file_, winner_of(64, "").key).winner.has_value());
+  ASSERT_EQ(remember(file_, winner_of(64, "sequential")), std::nullopt);
+  EXPECT_EQ(recall(file_, other.key).winner, other);
+}
+
+TEST_F(TunerFile, ACorruptFileIsIgnoredWithAReasonAndThenReplaced) {
+  const auto key = winner_of(64, "").key;
+  const std::string entry = json{{"key", key}, {"config", {{"schedule", 7}}}, {"timings", json::array()}}.dump();
+  for (const std::string& text :
+       {std::string("{\"format\": 1, \"winn"), std::string(""), std::string("[]"), std::string("{\"format\": 1}"),
+        std::string("{\"format\": 2, \"winners\": []}"), std::string("{\"format\": 1, \"winners\": [3]}"),
+        "{\"format\": 1, \"winners\": [" + entry + "]}"}) {
+    write(text);
+    const Recalled recalled = recall(file_, key);
+    EXPECT_FALSE(recalled.winner.has_value()) << text;
+    EXPECT_NE(recalled.note.find(file_ + " was ignored: "), std::string::npos) << text << ": " << recalled.note;
+    ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt) << text;
+    EXPECT_EQ(recall(file_, key).winner, winner_of(64, "fused")) << text;
+  }
+}
+
+TEST_F(TunerFile, APlaceThatCannotBeWrittenIsAReasonNotAnError) {
+  std::ofstream(folder_ / "deeper") << "a file where a folder should be";
+  const auto failure = remember(file_, winner_of(64, "fused"));
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_NE(failure->find(file_ + " was not written: "), std::string::npos) << *failure;
+}
+
+TEST_F(TunerFile, OnlyARegularFileIsReplaced) {
+  file_ = (folder_ / "pipe").string();
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  EXPECT_TRUE(remember(file_, winner_of(64, "fused")).has_value());
+  EXPECT_TRUE(fs::is_fifo(file_));
+}
+
+TEST_F(TunerFile, WritersAtOnceLoseNothing) {
+  constexpr int kWriters = 8;
+  std::vector<pid_t> children;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      bool good = true;
+      for (int i = 0; i < 4; ++i) good = good && !remember(file_, winner_of(int64_t{1} << (4 * writer + i), "fused"));
+      _exit(good ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(json::parse(read()).at("winners").size(), 4U * kWriters);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "deeper"), fs::directory_iterator()), 2)
+      << "only the file and its lock stay behind";
+}
+
+}  // namespace
+}  // namespace tilewire::tuner
