@@ -6,6 +6,7 @@
 
 #include "core/convert.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire {
 namespace {

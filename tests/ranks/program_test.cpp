@@ -26,7 +26,7 @@ using testing::whole;
 
 class Programs : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Host, Programs, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "threads" : "processes"; });
+                         [](const auto& mode) { return mode.param ? "threads" : "processes"; });
 
 /// A gather of `cols` columns: fresh data each call, skewed ranks, poisoned outputs.
 class Gather {

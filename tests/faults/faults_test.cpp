@@ -1,0 +1,273 @@
+// Ranks that are killed or stopped at random moments: everybody else hears of it in time, nothing is left
+// behind, and the next job of the same name works. TILEWIRE_FAULT_ROUNDS sets how often (20).
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "backends/host/slot.hpp"
+#include "ranks/plans.hpp"
+
+namespace tilewire {
+namespace {
+
+using host::now_ns;
+
+constexpr int64_t kMillisecond = 1'000'000;
+
+/// What a rank says through the pipe: that it runs, and how it ended.
+struct Report {
+  int rank = 0;
+  bool running = false;
+  ErrorKind kind = ErrorKind::internal;
+  std::string text;
+  bool has_wait = false;
+  WaitReport wait;
+  int64_t at_ns = 0;
+};
+
+std::string encode(const Report& r) {
+  return nlohmann::json{r.rank,        r.running,     static_cast<int>(r.kind),
+                        r.text,        r.has_wait,    r.wait.op,
+                        r.wait.rank,   r.wait.lane,   r.wait.task,
+                        r.wait.signal, r.wait.wanted, r.wait.seen,
+                        r.at_ns}
+             .dump() +
+         "\n";
+}
+
+Report decode(const std::string& line) {
+  const auto json = nlohmann::json::parse(line);
+  return {json[0], json[1], static_cast<ErrorKind>(json[2].get<int>()),
+          json[3], json[4], {json[5], json[6], json[7], json[8], json[9], json[10], json[11]},
+          json[12]};
+}
+
+/// Calls without end: gathers over the arena, barriers, and now and then a pause.
+void work_for_ever(Group& group, uint64_t seed) {
+  const int rank = group.team().rank;
+  const int num_ranks = group.team().num_ranks;
+  std::minstd_rand random(seed + rank);
+  constexpr int64_t kCols = 20'000;
+  const auto program = group.load(testing::all_gather_plan(num_ranks, kCols));
+  std::vector<float> mine(kCols, static_cast<float>(rank));
+  std::vector<float> all(kCols * num_ranks);
+  const Tensor input = make_tensor(mine.data(), DType::fp32, 1, kCols);
+  const Tensor output = make_tensor(all.data(), DType::fp32, num_ranks, kCols);
+  while (true) {
+    program->run({&input, 1}, {&output, 1}, {});
+    if (random() % 4 == 0) usleep(static_cast<useconds_t>(random() % 300));
+  }
+}
+
+/// Ranks as processes that work until something goes wrong.
+class Job {
+ public:
+  Job(const std::string& name, int num_ranks, double timeout_s, uint64_t seed) {
+    std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0) throw std::runtime_error("pipe");
+    pipe_ = ends[0];
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const pid_t pid = fork();
+      if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        be_rank({rank, num_ranks, name, 64 << 20, timeout_s}, seed, ends[1]);
+      }
+      pids_.push_back(pid);
+    }
+    close(ends[1]);
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job() {
+    for (const pid_t pid : pids_) {
+      if (waitpid(pid, nullptr, WNOHANG) != 0) continue;
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    close(pipe_);
+  }
+
+  void signal_rank(int rank, int signal) const { kill(pids_[rank], signal); }
+
+  /// The next report, or nothing where all processes are gone or the time is over.
+  std::optional<Report> next(int64_t deadline_ns) {
+    while (true) {
+      if (const size_t end = text_.find('\n'); end != text_.npos) {
+        const Report report = decode(text_.substr(0, end));
+        text_.erase(0, end + 1);
+        return report;
+      }
+      pollfd watched{pipe_, POLLIN, 0};
+      const int64_t left_ms = (deadline_ns - now_ns()) / kMillisecond;
+      if (left_ms <= 0 || poll(&watched, 1, static_cast<int>(left_ms)) <= 0) return std::nullopt;
+      std::array<char, 4096> bytes{};
+      const ssize_t size = read(pipe_, bytes.data(), bytes.size());
+      if (size <= 0) return std::nullopt;
+      text_.append(bytes.data(), static_cast<size_t>(size));
+    }
+  }
+
+  /// Whether every rank came to work.
+  bool all_running(int num_ranks) {
+    for (int count = 0; count < num_ranks; ++count) {
+      const auto report = next(now_ns() + 20'000 * kMillisecond);
+      if (!report || !report->running) {
+        ADD_FAILURE() << (report ? report->text : "nothing was reported");
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] static void be_rank(const JoinOptions& options, uint64_t seed, int pipe) {
+    const auto say = [&](const Report& report) {
+      const std::string line = encode(report);
+      if (write(pipe, line.data(), line.size()) < 0) _exit(2);
+    };
+    Report report;
+    report.rank = options.rank;
+    try {
+      const auto group = join("host", options);
+      report.running = true;
+      say(report);
+      work_for_ever(*group, seed);
+    } catch (const Error& error) {
+      report.running = false;
+      report.kind = error.kind();
+      report.text = error.what();
+      report.has_wait = error.wait().has_value();
+      report.wait = error.wait().value_or(WaitReport{});
+      report.at_ns = now_ns();
+      say(report);
+    }
+    _exit(0);
+  }
+
+  int pipe_ = -1;
+  std::vector<pid_t> pids_;
+  std::string text_;
+};
+
+int64_t shared_files() {
+  return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator{});
+}
+
+int rounds() {
+  const char* text = std::getenv("TILEWIRE_FAULT_ROUNDS");
+  return text == nullptr ? 20 : std::atoi(text);
+}
+
+TEST(Faults, AKilledRankIsNoticedWithinASecond) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u, %d rounds\n", seed, rounds());
+  std::mt19937 random(seed);
+  const std::string job = fmt::format("faults.{}", getpid());
+  const int64_t files = shared_files();
+  int64_t slowest_ns = 0;
+  for (int round = 0; round < rounds() && !HasFailure(); ++round) {
+    const int num_ranks = 2 + static_cast<int>(random() % 5);
+    const int victim = static_cast<int>(random() % num_ranks);
+    Job ranks(job, num_ranks, 30, random());
+    ASSERT_TRUE(ranks.all_running(num_ranks)) << "round " << round;
+    usleep(static_cast<useconds_t>(random() % 40'000));
+    const int64_t killed_ns = now_ns();
+    ranks.signal_rank(victim, SIGKILL);
+    for (int other = 0; other < num_ranks - 1; ++other) {
+      const auto report = ranks.next(killed_ns + 5'000 * kMillisecond);
+      ASSERT_TRUE(report.has_value()) << "round " << round << ": a rank of " << num_ranks << " says nothing";
+      EXPECT_EQ(report->kind, ErrorKind::rank_lost) << report->text;
+      EXPECT_NE(report->text.find(fmt::format("rank {} (process", victim)), std::string::npos) << report->text;
+      slowest_ns = std::max(slowest_ns, report->at_ns - killed_ns);
+      EXPECT_LT(report->at_ns - killed_ns, 1'000 * kMillisecond) << report->text;
+    }
+    EXPECT_FALSE(ranks.next(now_ns() + 2'000 * kMillisecond).has_value()) << "somebody still works";
+  }
+  EXPECT_EQ(shared_files(), files);
+  std::printf("slowest Error %.1f ms after the kill\n", static_cast<double>(slowest_ns) / kMillisecond);
+}
+
+TEST(Faults, AStoppedRankTimesOutWithAllDetails) {
+  const std::string job = fmt::format("faults.stop.{}", getpid());
+  for (int round = 0; round < 3; ++round) {
+    constexpr double kTimeout = 0.8;
+    Job ranks(job, 3, kTimeout, round);
+    ASSERT_TRUE(ranks.all_running(3));
+    usleep(20'000 + 7'000 * static_cast<useconds_t>(round));
+    const int64_t stopped_ns = now_ns();
+    ranks.signal_rank(round, SIGSTOP);
+    for (int other = 0; other < 2; ++other) {
+      const auto report = ranks.next(stopped_ns + 10'000 * kMillisecond);
+      ASSERT_TRUE(report.has_value());
+      EXPECT_EQ(report->kind, ErrorKind::timeout) << report->text;
+      EXPECT_LT(report->at_ns - stopped_ns, 1'800 * kMillisecond) << report->text;
+      ASSERT_TRUE(report->has_wait) << report->text;
+      const WaitReport& wait = report->wait;
+      EXPECT_EQ(wait.op, "gather_by_hand");
+      EXPECT_EQ(wait.rank, report->rank);
+      EXPECT_TRUE(wait.lane == "send" || wait.lane == "receive") << wait.lane;
+      EXPECT_NE(wait.signal.find(fmt::format("[{}] on rank {}", round, report->rank)), std::string::npos)
+          << wait.signal;
+      EXPECT_EQ(wait.wanted, wait.seen + 1);
+      for (const std::string& part : {wait.signal, std::to_string(wait.wanted), std::to_string(wait.seen)}) {
+        EXPECT_NE(report->text.find(part), std::string::npos) << report->text;
+      }
+    }
+    // Awake again, it learns that it is too late.
+    ranks.signal_rank(round, SIGCONT);
+    const auto report = ranks.next(now_ns() + 5'000 * kMillisecond);
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->kind, ErrorKind::timeout) << report->text;
+  }
+}
+
+TEST(Faults, RanksEndWithTheProcessThatLaunchedThem) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    close(ends[0]);
+    launch(3, testing::small_launch(false), [&](Group& group) {
+      group.barrier();
+      if (write(ends[1], "x", 1) == 1) pause();
+    });
+    _exit(0);
+  }
+  close(ends[1]);
+  char byte = 0;
+  for (int rank = 0; rank < 3; ++rank) ASSERT_EQ(read(ends[0], &byte, 1), 1);
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  // The pipe closes when the last of them is gone.
+  pollfd watched{ends[0], POLLIN, 0};
+  ASSERT_EQ(poll(&watched, 1, 5'000), 1) << "a rank lives on";
+  EXPECT_EQ(read(ends[0], &byte, 1), 0);
+  close(ends[0]);
+}
+
+TEST(Faults, LaunchLeavesNoStoppedRankBehind) {
+  const int64_t begin = now_ns();
+  const Error error = testing::error_of([] {
+    launch(2, testing::small_launch(false, 0.5), [](Group& group) {
+      if (group.team().rank == 1) raise(SIGSTOP);
+      group.barrier();
+    });
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::timeout) << error.what();
+  EXPECT_LT(now_ns() - begin, 5'000 * kMillisecond);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+}
+
+}  // namespace
+}  // namespace tilewire
