@@ -102,6 +102,12 @@ class ReducePlanner {
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
   }
 
+  /// Whether a rank must hear that its peers have begun. NOTE: an owner's broadcast tells its peers that it has
+  /// read what they sent, and it waits for a part of each; so where owners broadcast, nothing more is needed.
+  [[nodiscard]] bool shakes_hands() const {
+    const bool sends = route_ == Route::stage || route_ == Route::send;
+    return n_ > 1 && (sends ? !broadcasts() : route_ == Route::ring || input_is_partial_);
+  }
   /// Peers read my partials, and nothing else tells me that they have.
   [[nodiscard]] bool needs_taken() const { return route_ == Route::pull && n_ > 1 && !broadcasts(); }
 
@@ -120,7 +126,7 @@ class ReducePlanner {
     if (route_ == Route::accumulate) {
       add_fill(rank);
     } else {
-      build_.say_ready(rank, tile_lanes_[rank]);
+      if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     }
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
@@ -179,7 +185,7 @@ class ReducePlanner {
       task.writes.push_back({.to = adds ? place(owner, sum_, 0, *piece) : place(owner, staged_, rank, *piece),
                              .first_row = piece->rows.begin - tile.rows.begin,
                              .mode = adds ? WriteMode::accumulate : WriteMode::store});
-      if (adds || owner != rank) task.waits.push_back(build_.ready(rank, owner));
+      if (adds || (owner != rank && shakes_hands())) task.waits.push_back(build_.ready(rank, owner));
     }
     return task;
   }
@@ -255,8 +261,8 @@ class ReducePlanner {
     Task task{.kind = TaskKind::copy,
               .reads = {PlanBuilder::region(rank, partial_, rows, cols)},
               .writes = {{to}},
-              .waits = {build_.ready(rank, owner)},
               .posts = {{{owner, arrived_ + group_of(first)}}}};
+    if (shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(first)}, kAllPosts});
     if (config().pacing == Pacing::lockstep) {
       if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
@@ -334,8 +340,9 @@ class ReducePlanner {
     for (const int peer : peers_after(n_, rank)) {
       task.writes.push_back({in_landing(peer, piece)});
       task.posts.push_back({landed(peer, piece)});
-      if (route_ == Route::ring || input_is_partial_) task.waits.push_back(build_.ready(rank, peer));
-      if (route_ == Route::ring) break;
+      if (route_ != Route::ring) continue;
+      task.waits.push_back(build_.ready(rank, peer));
+      break;
     }
   }
 

@@ -217,8 +217,8 @@ TEST(Faults, AStoppedRankTimesOutWithAllDetails) {
       EXPECT_EQ(wait.op, "gather_by_hand");
       EXPECT_EQ(wait.rank, report->rank);
       EXPECT_TRUE(wait.lane == "send" || wait.lane == "receive") << wait.lane;
-      EXPECT_NE(wait.signal.find(fmt::format("[{}] on rank {}", round, report->rank)), std::string::npos)
-          << wait.signal;
+      // The missing post may be that of a rank which itself waits for the stopped one.
+      EXPECT_NE(wait.signal.find(fmt::format("] on rank {}", report->rank)), std::string::npos) << wait.signal;
       EXPECT_EQ(wait.wanted, wait.seen + 1);
       for (const std::string& part : {wait.signal, std::to_string(wait.wanted), std::to_string(wait.seen)}) {
         EXPECT_NE(report->text.find(part), std::string::npos) << report->text;

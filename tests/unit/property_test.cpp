@@ -150,8 +150,10 @@ void lower_threshold(Plan& plan, Random& random) {
 }
 
 void drop_wait(Plan& plan, Random& random, Purpose purpose) {
+  // NOTE: of two waits of one purpose one may imply the other; a single one is needed.
   erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
-                      return moves_data(task) && task.waits[i].purpose == purpose;
+                      return moves_data(task) && task.waits[i].purpose == purpose &&
+                             std::ranges::count(task.waits, purpose, &Wait::purpose) == 1;
                     })));
 }
 
@@ -317,7 +319,7 @@ std::vector<Damage> damages() {
       {"dropped ready wait", staged, kScatter, {race}, ready},
       {"dropped ready wait of a push", gather, kGather, {race}, ready},
       {"dropped ready wait of a fill", add, kScatter, {race}, ready},
-      {"no ready handshake", staged, kReduce, {race}, drop_all_ready_waits},
+      {"no ready handshake", staged, kScatter, {race}, drop_all_ready_waits},
       {"ready said last", staged, kScatter, {progress}, say_ready_last},
       {"swapped tasks of a copy lane", ring, kGather, {progress}, swap_tasks_of_a_copy_lane},
       {"swapped writes", staged, kScatter, {coverage, race}, swap_writes},
@@ -354,9 +356,13 @@ TEST(Damage, IsRefusedForTheRightReason) {
       damage.apply(plan, random);
       const CheckResult result = check(plan);
       ASSERT_FALSE(result.ok()) << damage.name << " was accepted\n" << to_string(plan);
-      const bool right = std::ranges::find(damage.reasons, result.violations.front().rule) != damage.reasons.end();
+      const bool right = std::ranges::any_of(result.violations, [&](const Violation& violation) {
+        return std::ranges::find(damage.reasons, violation.rule) != damage.reasons.end();
+      });
       ASSERT_TRUE(right) << damage.name << "\n" << words(result);
-      EXPECT_NE(result.violations.front().text.find("task "), std::string::npos) << words(result);
+      // A hole has no task; everything else names those involved.
+      const std::string named = damage.name == std::string("hole in the output") ? "never written" : "task ";
+      EXPECT_NE(result.violations.front().text.find(named), std::string::npos) << words(result);
     }
   }
 }

@@ -1,0 +1,160 @@
+// What the checker accepts goes right in random interleavings of several calls, also after random damage; and
+// the interleavings do find damage. Built as the target `unit_check`. TILEWIRE_SEED repeats a run.
+#include "check_replay.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "check_plans.hpp"
+#include "schedules/variants.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+namespace {
+
+using namespace check_plans;
+using Random = std::mt19937_64;
+
+constexpr int kCalls = 4;
+
+uint64_t seed() {
+  const char* given = std::getenv("TILEWIRE_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+int below(Random& random, int64_t end) { return static_cast<int>(random() % static_cast<uint64_t>(end)); }
+
+Plan random_plan(Random& random) {
+  switch (below(random, 8)) {
+    case 0:
+      return gather_plan();
+    case 1:
+      return scatter_plan(2 + below(random, 3));
+    case 2:
+      return accumulate_plan();
+    case 3:
+      return counter_plan();
+    case 4:
+      return barrier_plan(2 + below(random, 3));
+    default:
+      break;
+  }
+  const auto ops = operators();
+  Problem problem{.op = ops[below(random, std::ssize(ops))].name,
+                  .m = 1 + below(random, 12),
+                  .n = 1 + below(random, 8),
+                  .k = 1 + below(random, 6)};
+  problem.reduction = below(random, 2) == 0 ? Reduction::any : Reduction::repeatable;
+  for (const Buffer& buffer : find_operator(problem.op).buffers(problem, 1)) {
+    if (below(random, 3) == 0) problem.arena.push_back(buffer.name);
+  }
+  const Team team{.num_ranks = 2 + below(random, 3)};
+  const std::vector<Config> configs = all_variants(problem, team, {.tile_m = 4, .tile_n = 4, .chunk_rows = 3});
+  return make_plan(problem, team, configs[below(random, std::ssize(configs))]);
+}
+
+/// One change to one task; says which.
+std::string damage(Plan& plan, Random& random) {
+  Lane& lane = plan.lanes[below(random, std::ssize(plan.lanes))];
+  const int index = below(random, std::ssize(lane.tasks));
+  Task& task = lane.tasks[index];
+  const std::string where = fmt::format("task {} of lane {} on rank {}", index, lane.name, lane.rank);
+  switch (below(random, 7)) {
+    case 0:
+      if (task.waits.empty()) return "";
+      task.waits.erase(task.waits.begin() + below(random, std::ssize(task.waits)));
+      return where + ": dropped wait";
+    case 1: {
+      if (task.waits.empty()) return "";
+      int64_t& at_least = task.waits[below(random, std::ssize(task.waits))].at_least;
+      if (at_least == 1) return "";
+      --at_least;
+      return where + ": lowered threshold";
+    }
+    case 2:
+      std::swap(task, lane.tasks[below(random, std::ssize(lane.tasks))]);
+      return where + ": swapped with another";
+    case 3:
+      lane.engine = lane.engine == Engine::tiles ? Engine::copy : Engine::tiles;
+      return fmt::format("lane {} on rank {}: other engine", lane.name, lane.rank);
+    case 4: {
+      if (task.posts.empty()) return "";
+      Post& post = task.posts[below(random, std::ssize(task.posts))];
+      post.add += 1;
+      return where + ": posts one more";
+    }
+    case 5: {
+      // Signals merged: counters that several ranks post to.
+      const int signals = num_signals(plan);
+      const int from = below(random, signals);
+      const int to = below(random, signals);
+      for (Lane& each : plan.lanes) {
+        for (Task& one : each.tasks) {
+          for (Post& post : one.posts) post.signal.index = post.signal.index == from ? to : post.signal.index;
+          for (Wait& wait : one.waits) wait.signal.index = wait.signal.index == from ? to : wait.signal.index;
+        }
+      }
+      const std::vector<int64_t> totals = signal_totals(plan);
+      for (Lane& each : plan.lanes) {
+        for (Task& one : each.tasks) {
+          for (Wait& wait : one.waits) {
+            if (wait.signal.index == to) wait.at_least = totals[wait.signal.rank * signals + to];
+          }
+        }
+      }
+      return fmt::format("signals {} and {} merged", from, to);
+    }
+    default: {
+      Task moved = task;
+      lane.tasks.erase(lane.tasks.begin() + index);
+      plan.lanes.push_back({.rank = lane.rank, .engine = Engine::copy, .name = "moved", .tasks = {moved}});
+      return where + ": moved to a lane of its own";
+    }
+  }
+}
+
+TEST(CheckReplay, WhatIsAcceptedGoesRight) {
+  const uint64_t first = seed();
+  SCOPED_TRACE(fmt::format("TILEWIRE_SEED={}", first));
+  Random random(first);
+  int accepted = 0;
+  int refused = 0;
+  int shown = 0;  // refused, and an interleaving shows why
+  for (int round = 0; round < 1500; ++round) {
+    Plan plan = random_plan(random);
+    std::string damages;
+    for (int count = below(random, 4); count > 0; --count) damages += damage(plan, random) + "; ";
+    const CheckResult result = check(plan);
+    if (!result.ok()) {
+      // Progress and coverage are what the replay takes for granted.
+      const bool race_only =
+          std::ranges::all_of(result.violations, [](const Violation& v) { return v.rule == Rule::race; });
+      refused += race_only;
+      for (int i = 0; race_only && i < 3; ++i) {
+        if (replay(plan, kCalls, random)) {
+          ++shown;
+          break;
+        }
+      }
+      continue;
+    }
+    ++accepted;
+    for (int i = 0; i < 3; ++i) {
+      const auto wrong = replay(plan, kCalls, random);
+      ASSERT_FALSE(wrong) << *wrong << "\nround " << round << ": " << damages << "\n" << to_string(plan);
+    }
+  }
+  std::cout << fmt::format("{} accepted, {} refused for races, {} of them shown by an interleaving\n", accepted,
+                           refused, shown);
+  EXPECT_GT(accepted, 300);
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(shown, refused / 4);
+}
+
+}  // namespace
+}  // namespace tilewire
