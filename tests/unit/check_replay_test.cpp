@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -61,6 +62,7 @@ Plan random_plan(Random& random) {
 /// One change to one task; says which.
 std::string damage(Plan& plan, Random& random) {
   Lane& lane = plan.lanes[below(random, std::ssize(plan.lanes))];
+  if (lane.tasks.empty() || num_signals(plan) == 0) return "";
   const int index = below(random, std::ssize(lane.tasks));
   Task& task = lane.tasks[index];
   const std::string where = fmt::format("task {} of lane {} on rank {}", index, lane.name, lane.rank);

@@ -1,0 +1,108 @@
+// Reading and writing a buffer's bands.
+// Called by coverage.cpp.
+#include "check/bands.hpp"
+
+namespace tilewire::checking {
+
+Bands::Bands(Shape shape) {
+  if (shape.rows > 0) bands_.emplace(0, Band{shape.rows, {}});
+}
+
+std::vector<Bands::Segment>::const_iterator Bands::first_after(const Band& band, int64_t col) {
+  return std::ranges::upper_bound(band.segments, col, {}, &Segment::col1);
+}
+
+std::vector<Piece> Bands::read(const Rect& rect) const {
+  std::vector<Piece> pieces;
+  if (rect.empty()) return pieces;
+  size_t above = 0;  // first piece of the rows above
+  for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
+    const int64_t row0 = std::max(band->first, rect.row0);
+    const int64_t row1 = std::min(band->second.row1, rect.row1);
+    const size_t begin = pieces.size();
+    const auto& segments = band->second.segments;
+    for (auto s = first_after(band->second, rect.col0); s != segments.end() && s->col0 < rect.col1; ++s) {
+      const int64_t col0 = std::max(s->col0, rect.col0);
+      const int64_t col1 = std::min(s->col1, rect.col1);
+      const bool joins = pieces.size() > begin && pieces.back().at.col1 == col0 && pieces.back().content == s->content;
+      if (joins) {
+        pieces.back().at.col1 = col1;
+      } else {
+        pieces.push_back({{row0, row1, col0, col1}, s->content, s->writer});
+      }
+    }
+    const bool repeats = pieces.size() - begin == begin - above && begin > above &&
+                         std::equal(pieces.begin() + above, pieces.begin() + begin, pieces.begin() + begin,
+                                    [&](const Piece& x, const Piece& y) {
+                                      return x.at.row1 == row0 && x.at.col0 == y.at.col0 && x.at.col1 == y.at.col1 &&
+                                             x.content == y.content;
+                                    });
+    if (repeats) {
+      pieces.resize(begin);
+      for (size_t i = above; i < begin; ++i) pieces[i].at.row1 = row1;
+    } else {
+      above = begin;
+    }
+  }
+  return pieces;
+}
+
+std::optional<Rect> Bands::first_gap(const Rect& rect) const {
+  if (rect.empty()) return std::nullopt;
+  for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
+    const Rect rows{std::max(band->first, rect.row0), std::min(band->second.row1, rect.row1), rect.col0, rect.col1};
+    int64_t col = rect.col0;
+    const auto& segments = band->second.segments;
+    for (auto s = first_after(band->second, col); s != segments.end() && s->col0 <= col; ++s) col = s->col1;
+    if (col >= rect.col1) continue;
+    const auto next = first_after(band->second, col);
+    return Rect{rows.row0, rows.row1, col, next == segments.end() ? rect.col1 : std::min(rect.col1, next->col0)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Piece> Bands::first_piece(const Rect& rect) const {
+  if (rect.empty()) return std::nullopt;
+  for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
+    const auto s = first_after(band->second, rect.col0);
+    if (s == band->second.segments.end() || s->col0 >= rect.col1) continue;
+    return Piece{intersect(rect, {band->first, band->second.row1, s->col0, s->col1}), s->content, s->writer};
+  }
+  return std::nullopt;
+}
+
+void Bands::cut(int64_t row) {
+  const auto band = std::prev(bands_.upper_bound(row));
+  if (band->first == row || band->second.row1 <= row) return;
+  bands_.emplace(row, band->second);
+  band->second.row1 = row;
+}
+
+void Bands::overwrite(std::vector<Segment>& segments, const Segment& segment) {
+  const auto begin = std::ranges::upper_bound(segments, segment.col0, {}, &Segment::col1);
+  auto end = begin;
+  while (end != segments.end() && end->col0 < segment.col1) ++end;
+  std::vector<Segment> fresh;
+  if (begin != end && begin->col0 < segment.col0) {
+    fresh.push_back(*begin);
+    fresh.back().col1 = segment.col0;
+  }
+  fresh.push_back(segment);
+  if (begin != end && std::prev(end)->col1 > segment.col1) {
+    fresh.push_back(*std::prev(end));
+    fresh.back().col0 = segment.col1;
+  }
+  const auto at = segments.erase(begin, end);
+  segments.insert(at, fresh.begin(), fresh.end());
+}
+
+void Bands::write(const Piece& piece) {
+  if (piece.at.empty()) return;
+  cut(piece.at.row0);
+  cut(piece.at.row1);
+  for (auto band = bands_.find(piece.at.row0); band != bands_.end() && band->first < piece.at.row1; ++band) {
+    overwrite(band->second.segments, {piece.at.col0, piece.at.col1, piece.content, piece.writer});
+  }
+}
+
+}  // namespace tilewire::checking

@@ -1,0 +1,151 @@
+// The checker: its stages in order, each only where the ones before left something to prove.
+// Called by make_op, `tilewire check` and the tests.
+#include "tilewire/check.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "check/stages.hpp"
+#include "core/text.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+namespace checking {
+
+bool Report::empty() const {
+  return std::ranges::all_of(by_rule_, [](const auto& texts) { return texts.empty(); });
+}
+
+std::vector<Violation> Report::violations() const {
+  std::vector<Violation> all;
+  const auto take = [&](size_t rule, size_t begin, size_t end) {
+    for (size_t i = begin; i < std::min(end, by_rule_[rule].size()); ++i) {
+      if (std::ssize(all) < kMostViolations) all.push_back({static_cast<Rule>(rule), by_rule_[rule][i]});
+    }
+  };
+  for (size_t rule = 0; rule < by_rule_.size(); ++rule) take(rule, 0, 1);
+  for (size_t rule = 0; rule < by_rule_.size(); ++rule) take(rule, 1, kMostViolations);
+  return all;
+}
+
+namespace {
+
+bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
+
+/// Sums of posts must fit into a counter, in this and in later calls.
+void require_countable(const Plan& plan) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  int64_t sum = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      for (const Post& post : task.posts) {
+        require(post.add <= kMost - sum, "plan: its posts add up to more than {}", kMost);
+        sum += post.add;
+      }
+    }
+  }
+}
+
+/// Every caller's buffer that has elements has one meaning on each rank.
+void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
+  const int num_ranks = plan.team.num_ranks;
+  std::set<std::pair<int, int>> known;
+  for (const Meaning& meaning : meanings) {
+    const bool exists = meaning.buffer >= 0 && meaning.buffer < std::ssize(plan.buffers) && meaning.rank >= 0 &&
+                        meaning.rank < num_ranks && is_callers(plan.buffers[meaning.buffer]);
+    if (!exists || !known.insert({meaning.buffer, meaning.rank}).second)
+      report.add(Rule::structure, "the meaning of buffer {} on rank {} is {}", meaning.buffer, meaning.rank,
+                 exists ? "given twice" : "given, but it is no caller's buffer of this plan");
+  }
+  for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
+    if (!is_callers(plan.buffers[buffer])) continue;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const Shape shape = shape_on(plan.buffers[buffer], rank);
+      if (shape.rows > 0 && shape.cols > 0 && !known.contains({buffer, rank}))
+        report.add(Rule::structure, "nothing says what {} on rank {} stands for", plan.buffers[buffer].name, rank);
+    }
+  }
+}
+
+/// The operator's meanings, with buffers numbered as in the plan; the plan's callers' buffers must be its.
+std::vector<Meaning> meanings_of(const Plan& plan) {
+  validate(plan);
+  validate(plan.problem, plan.team.num_ranks);
+  const Operator& op = find_operator(plan.problem.op);
+  const std::vector<Buffer> wanted = op.buffers(plan.problem, plan.team.num_ranks);
+  std::vector<int> index;
+  for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
+    if (is_callers(plan.buffers[buffer])) index.push_back(buffer);
+  }
+  require(index.size() == wanted.size(), "plan: {} buffers of the caller, {} has {}", index.size(), op.name,
+          wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    Buffer have = plan.buffers[index[i]];
+    have.in_arena = wanted[i].in_arena;
+    require(have == wanted[i], "plan: its buffer {} is not {}'s: have {}, want {}", have.name, op.name, to_string(have),
+            to_string(wanted[i]));
+  }
+  std::vector<Meaning> meanings = op.meanings(plan.problem, plan.team.num_ranks);
+  for (Meaning& meaning : meanings) meaning.buffer = index[meaning.buffer];
+  return meanings;
+}
+
+/// The stages for a plan whose indices are valid.
+void prove(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
+  const Tasks tasks(plan);
+  check_structure(tasks, report);
+  check_meanings(plan, meanings, report);
+  if (!report.empty()) return;
+  const std::vector<int> sequence = check_progress(tasks, report);
+  if (!report.empty()) return;
+  const Order order = prove_order(tasks, sequence, report);
+  check_coverage(tasks, meanings, sequence, report);
+  check_races(tasks, order, report);
+}
+
+void measure(const Plan& plan, CheckResult& result) {
+  result.traffic = traffic_of(plan);
+  for (const LinkTraffic& link : result.traffic) result.total_bytes += link.bytes;
+  for (const Operator& op : operators()) {
+    if (op.name == plan.problem.op) result.least_bytes = op.least_bytes(plan.problem, plan.team.num_ranks);
+  }
+}
+
+}  // namespace
+}  // namespace checking
+
+CheckResult check(const Plan& plan) {
+  try {
+    return check(plan, checking::meanings_of(plan));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::internal) throw;
+    const bool unsupported = error.kind() == ErrorKind::unsupported;
+    return {.violations = {{unsupported ? Rule::unsupported : Rule::structure, error.what()}}};
+  }
+}
+
+CheckResult check(const Plan& plan, const std::vector<Meaning>& meanings) {
+  try {
+    validate(plan);
+    checking::require_countable(plan);
+  } catch (const Error& error) {
+    return {.violations = {{Rule::structure, error.what()}}};
+  }
+  checking::Report report;
+  checking::prove(plan, meanings, report);
+  CheckResult result{.violations = report.violations()};
+  checking::measure(plan, result);
+  return result;
+}
+
+void require_proven(const Plan& plan) {
+  const CheckResult result = check(plan);
+  if (result.ok()) return;
+  std::string reasons;
+  for (const Violation& violation : result.violations)
+    reasons += fmt::format("\n  {}: {}", to_string(violation.rule), violation.text);
+  fail(ErrorKind::refused_plan, "the plan of {} is not proven:{}", plan.problem.op, reasons);
+}
+
+}  // namespace tilewire

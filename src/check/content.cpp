@@ -1,0 +1,101 @@
+// Numbering values, adding sums, and saying what elements hold.
+// Called by the coverage check.
+#include "check/content.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <tuple>
+
+namespace tilewire::checking {
+namespace {
+
+/// The union of two sets of terms, or nothing where they share one: false.
+bool unite(const std::vector<Range>& x, const std::vector<Range>& y, std::vector<Range>& both) {
+  size_t i = 0;
+  size_t j = 0;
+  while (i < x.size() || j < y.size()) {
+    const bool from_x = j == y.size() || (i < x.size() && x[i].begin < y[j].begin);
+    const Range next = from_x ? x[i++] : y[j++];
+    if (both.empty() || both.back().end < next.begin) {
+      both.push_back(next);
+    } else if (both.back().end == next.begin) {
+      both.back().end = next.end;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string extent_name(const char* axis, int64_t offset, int64_t begin, int64_t end) {
+  return offset == kAnywhere ? "" : fmt::format(" {} {}..{}", axis, begin + offset, end + offset);
+}
+
+}  // namespace
+
+bool Values::Less::operator()(const Value& x, const Value& y) const {
+  const auto head = [](const Value& v) { return std::tuple(v.what, v.finished, v.terms.size()); };
+  if (head(x) != head(y)) return head(x) < head(y);
+  return std::ranges::lexicographical_compare(x.terms, y.terms, [](const Range& s, const Range& t) {
+    return std::tie(s.begin, s.end) < std::tie(t.begin, t.end);
+  });
+}
+
+Values::Values() {
+  add({What::unknown});
+  zero_ = add({What::partial});
+}
+
+int Values::add(Value value) {
+  const auto [found, inserted] = ids_.try_emplace(std::move(value), static_cast<int>(all_.size()));
+  if (inserted) all_.push_back(found->first);
+  return found->second;
+}
+
+int Values::sum(int x, int y) {
+  const auto [found, inserted] = sums_.try_emplace(std::minmax({x, y}), -1);
+  if (!inserted) return found->second;
+  Value both{What::partial};
+  if (unite(all_[x].terms, all_[y].terms, both.terms)) found->second = add(std::move(both));
+  return found->second;
+}
+
+std::string Values::describe(const Piece& piece) const {
+  static constexpr std::array kNames{"A", "B", "bias", "output", "indices", "a constant", "what was refused before"};
+  const Value& value = all_[piece.content.value];
+  const std::string where = extent_name("rows", piece.content.row, piece.at.row0, piece.at.row1) +
+                            extent_name("cols", piece.content.col, piece.at.col0, piece.at.col1);
+  const std::string name = kNames[static_cast<size_t>(value.what)];
+  if (value.what != What::partial) return name + where;
+  return fmt::format("the {}sum of contributions {} to{}", value.finished ? "finished " : "", terms_name(value.terms),
+                     where.empty() ? " any element" : " " + name + where);
+}
+
+What what_of(Role role) {
+  switch (role) {
+    case Role::a:
+      return What::a;
+    case Role::b:
+      return What::b;
+    case Role::bias:
+      return What::bias;
+    case Role::partial:
+      return What::partial;
+    case Role::indices:
+      return What::indices;
+  }
+  return What::unknown;
+}
+
+std::string terms_name(const std::vector<Range>& terms) {
+  std::string name;
+  for (const Range& range : terms) name += fmt::format("{}{}..{}", name.empty() ? "" : ", ", range.begin, range.end);
+  return name.empty() ? "nothing" : name;
+}
+
+std::vector<Range> terms_of(Range range) {
+  return range.begin < range.end ? std::vector<Range>{range} : std::vector<Range>{};
+}
+
+}  // namespace tilewire::checking

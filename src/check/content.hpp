@@ -1,0 +1,87 @@
+// What elements hold during the symbolic execution: inputs, sums of contributions, constants.
+// Used by coverage.cpp, bands.cpp and product.cpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "check/rect.hpp"
+#include "tilewire/check.hpp"
+
+namespace tilewire::checking {
+
+/// Offset of content that is the same at every row (or column): an empty sum.
+inline constexpr int64_t kAnywhere = std::numeric_limits<int64_t>::min();
+
+enum class What { a, b, bias, partial, indices, constant, unknown };  ///< unknown: refused before
+
+struct Value {
+  What what = What::unknown;
+  std::vector<Range> terms{};  ///< of a sum: disjoint, ascending, not adjacent
+  bool finished = false;       ///< the epilogue has been applied
+
+  bool operator==(const Value&) const = default;
+};
+
+/// Element (row, col) of a frame holds element (row + this->row, col + this->col) of the global tensor.
+struct Content {
+  int64_t row = kAnywhere;
+  int64_t col = kAnywhere;
+  int value = 0;  ///< index in Values
+
+  bool operator==(const Content&) const = default;
+};
+
+/// A rectangle of equal content in some frame. `writer` is a task, or -1 for what the caller wrote.
+struct Piece {
+  Rect at{};
+  Content content{};
+  int writer = -1;
+};
+
+/// Every value met so far, numbered.
+class Values {
+ public:
+  Values();
+  int add(Value value);
+  [[nodiscard]] const Value& operator[](int value) const { return all_[value]; }
+  /// The first value: content that was refused before, and says nothing further.
+  [[nodiscard]] static Content unknown() { return {}; }
+  [[nodiscard]] Content zero() const { return {kAnywhere, kAnywhere, zero_}; }
+  /// The sum of two values that are unfinished sums; -1 where a contribution is in both.
+  [[nodiscard]] int sum(int x, int y);
+  /// "A rows 0..128 cols 0..64", "the sum of contributions 0..64 to output rows ... ".
+  [[nodiscard]] std::string describe(const Piece& piece) const;
+
+ private:
+  struct Less {
+    bool operator()(const Value& x, const Value& y) const;
+  };
+  std::map<Value, int, Less> ids_;
+  std::vector<Value> all_;
+  std::map<std::pair<int, int>, int> sums_;
+  int zero_ = 0;
+};
+
+[[nodiscard]] What what_of(Role role);
+/// "0..64, 128..192", "nothing".
+[[nodiscard]] std::string terms_name(const std::vector<Range>& terms);
+/// `range` as a set; empty where the range is.
+[[nodiscard]] std::vector<Range> terms_of(Range range);
+/// An offset seen from a frame that begins `shift` earlier.
+[[nodiscard]] inline int64_t moved(int64_t offset, int64_t shift) {
+  return offset == kAnywhere ? kAnywhere : offset - shift;
+}
+/// Move a piece by so many rows and columns of its frame.
+[[nodiscard]] inline Piece moved(const Piece& piece, int64_t rows, int64_t cols) {
+  return {shifted(piece.at, rows, cols),
+          {moved(piece.content.row, rows), moved(piece.content.col, cols), piece.content.value},
+          piece.writer};
+}
+/// Whether two offsets can be of one element.
+[[nodiscard]] inline bool agree(int64_t x, int64_t y) { return x == y || x == kAnywhere || y == kAnywhere; }
+
+}  // namespace tilewire::checking

@@ -1,0 +1,177 @@
+// Coverage: the tasks executed on what elements stand for, in one order; the race check shows that every
+// other order gives the same. Called by check.cpp.
+#include "check/bands.hpp"
+#include "check/product.hpp"
+#include "check/stages.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+class Execution {
+ public:
+  Execution(const Tasks& tasks, const std::vector<Meaning>& meanings, Report& report)
+      : tasks_(tasks), plan_(tasks.plan), meanings_(meanings), report_(report) {
+    for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+      for (const Buffer& buffer : plan_.buffers) memory_.emplace_back(shape_on(buffer, rank));
+    }
+    for (const Meaning& meaning : meanings_) {
+      if (plan_.buffers[meaning.buffer].scope == Scope::input)
+        memory(meaning.rank, meaning.buffer).write(piece_of(meaning));
+    }
+  }
+
+  void run(int t) {
+    t_ = t;
+    const Task& task = *tasks_.task[t];
+    try {
+      const std::vector<Piece> result = result_of(task);
+      for (const Write& write : task.writes) store(write, result);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::refused_plan) throw;
+      report_.add(Rule::coverage, "{} {}", tasks_.name(t), error.what());
+      // What follows from this is not reported.
+      for (const Write& write : task.writes) memory_of(write.to).write({rect_of(write.to), Values::unknown(), t});
+    }
+  }
+
+  void check_outputs() {
+    for (const Meaning& meaning : meanings_) {
+      if (plan_.buffers[meaning.buffer].scope == Scope::output) check_output(meaning);
+    }
+  }
+
+ private:
+  [[nodiscard]] Bands& memory(int rank, int buffer) { return memory_[rank * plan_.buffers.size() + buffer]; }
+  [[nodiscard]] Bands& memory_of(const Region& region) { return memory(region.rank, region.buffer); }
+  [[nodiscard]] std::string part_name(const Region& of, const Rect& rect) const {
+    return region_name(plan_, region_of(of.rank, of.buffer, rect));
+  }
+  [[nodiscard]] std::string writer_name(int writer) const { return writer < 0 ? "the caller" : tasks_.name(writer); }
+
+  Piece piece_of(const Meaning& meaning) {
+    const Shape shape = shape_on(plan_.buffers[meaning.buffer], meaning.rank);
+    Value value{what_of(meaning.role)};
+    if (meaning.role == Role::partial) value.terms = terms_of(meaning.terms);
+    value.finished = meaning.finished;
+    return {{0, shape.rows, 0, shape.cols}, {meaning.row, meaning.col, values_.add(std::move(value))}};
+  }
+
+  Operand read(const Region& region) {
+    const Rect rect = rect_of(region);
+    const Bands& from = memory_of(region);
+    if (const auto gap = from.first_gap(rect))
+      fail(ErrorKind::refused_plan, "reads {}, which nothing has written", part_name(region, *gap));
+    Operand operand{from.read(rect), {region.rows, region.cols}};
+    for (Piece& piece : operand.pieces) piece = moved(piece, -region.row, -region.col);
+    return operand;
+  }
+
+  std::vector<Piece> result_of(const Task& task) {
+    std::vector<Piece> result;
+    switch (task.kind) {
+      case TaskKind::compute:
+      case TaskKind::gemm_call: {
+        const Operand first = read(task.reads[0]);
+        const Operand second = read(task.reads[1]);
+        result = task.body == Body::pool ? pooled(values_, first, second)
+                                         : product_of(values_, plan_.problem, first, second);
+        break;
+      }
+      case TaskKind::copy:
+        result = read(task.reads[0]).pieces;
+        break;
+      case TaskKind::reduce:
+        result = {{{0, task.reads[0].rows, 0, task.reads[0].cols}, values_.zero()}};
+        for (const Region& region : task.reads) result = sum_of(values_, result, read(region).pieces);
+        break;
+      case TaskKind::fill:
+      case TaskKind::sync:
+      case TaskKind::collective_call:
+        break;
+    }
+    if (task.epilogue.empty()) return result;
+    Operand bias;
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.kind == EpilogueKind::bias) bias = read(*step.operand);
+    }
+    return finished(values_, result, bias);
+  }
+
+  /// The pieces that a write puts into its destination, in the destination's frame.
+  std::vector<Piece> incoming(const Write& write, const std::vector<Piece>& result) {
+    const Rect to = rect_of(write.to);
+    if (tasks_.task[t_]->kind == TaskKind::fill) {
+      const Content constant{kAnywhere, kAnywhere, values_.add({What::constant})};
+      return {{to, tasks_.task[t_]->value == 0 ? values_.zero() : constant}};
+    }
+    std::vector<Piece> pieces;
+    for (const Piece& piece : result) {
+      Piece here = moved(piece, write.to.row - write.first_row, write.to.col);
+      here.at = intersect(here.at, to);
+      if (!here.at.empty()) pieces.push_back(here);
+    }
+    return pieces;
+  }
+
+  void store(const Write& write, const std::vector<Piece>& result) {
+    Bands& to = memory_of(write.to);
+    std::vector<Piece> pieces = incoming(write, result);
+    if (write.mode == WriteMode::store) {
+      if (const auto old = to.first_piece(rect_of(write.to)))
+        fail(ErrorKind::refused_plan, "stores {}, which {} has written already in this call",
+             part_name(write.to, old->at), writer_name(old->writer));
+    } else {
+      if (const auto gap = to.first_gap(rect_of(write.to)))
+        fail(ErrorKind::refused_plan, "accumulates into {}, which is neither filled nor written",
+             part_name(write.to, *gap));
+      pieces = sum_of(values_, to.read(rect_of(write.to)), pieces);
+    }
+    for (Piece& piece : pieces) {
+      piece.writer = t_;
+      to.write(piece);
+    }
+  }
+
+  void check_output(const Meaning& meaning) {
+    const Piece wanted = piece_of(meaning);
+    const Region whole = region_of(meaning.rank, meaning.buffer, wanted.at);
+    const Bands& memory = memory_of(whole);
+    if (const auto gap = memory.first_gap(wanted.at))
+      report_.add(Rule::coverage, "{} of an output is never written", part_name(whole, *gap));
+    for (const Piece& held : memory.read(wanted.at)) {
+      if (held.content == Values::unknown()) continue;
+      const bool same_value = held.content.value == wanted.content.value;
+      const bool same_place =
+          agree(held.content.row, wanted.content.row) && agree(held.content.col, wanted.content.col);
+      if (same_value && same_place) continue;
+      const bool lacks = same_place && values_[held.content.value].what == What::partial && !same_value &&
+                         values_[held.content.value].terms != values_[wanted.content.value].terms;
+      report_.add(Rule::coverage, "{} of an output holds {}, written by {}; it must hold {}{}",
+                  part_name(whole, held.at), values_.describe(held), writer_name(held.writer),
+                  values_.describe({held.at, wanted.content}), lacks ? ": contributions are missing" : "");
+    }
+  }
+
+  const Tasks& tasks_;
+  const Plan& plan_;
+  const std::vector<Meaning>& meanings_;
+  Report& report_;
+  Values values_;
+  std::vector<Bands> memory_;
+  int t_ = 0;
+};
+
+}  // namespace
+
+void check_coverage(const Tasks& tasks, const std::vector<Meaning>& meanings, const std::vector<int>& sequence,
+                    Report& report) {
+  Execution execution(tasks, meanings, report);
+  for (const int t : sequence) {
+    if (report.full(Rule::coverage)) return;
+    execution.run(t);
+  }
+  execution.check_outputs();
+}
+
+}  // namespace tilewire::checking

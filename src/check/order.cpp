@@ -1,0 +1,248 @@
+// Which posts a wait cannot do without, and the order graph that follows.
+// Called by check.cpp after check_progress.
+#include "check/order.hpp"
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+constexpr int kMostRounds = 64;
+constexpr int kNone = -1;
+
+/// What a signal lacks as long as `task` has not posted: its post and those that follow in its serial lane.
+struct Poster {
+  int task;
+  int64_t lacking;
+};
+
+/// A wait that cannot do without the first `prefix` posters of its signal, this call alone counted.
+struct Waiter {
+  int task;
+  int prefix;
+};
+
+struct SignalUse {
+  std::vector<Poster> posters;  ///< the most lacking first
+  std::vector<Waiter> waiters;  ///< the smallest prefix first
+};
+
+/// Posters that are alike for the rule about the next call.
+struct PosterClass {
+  int rank;
+  uint64_t begun;
+  uint64_t ends;
+
+  bool operator==(const PosterClass&) const = default;
+};
+
+/// Nodes that stand for growing sets of posters of one signal.
+struct Chain {
+  std::vector<char> allowed{};  ///< by class; empty = all
+  int taken = 0;                ///< posters looked at
+  int64_t size = 0;             ///< posters in the set
+  int node = kNone;             ///< done when all of the set are
+};
+
+struct Join {
+  int before;  ///< position in the simulated sequence of the first task that needs it
+  int prior;   ///< the join that it extends
+};
+
+struct Edge {
+  int from;
+  int to;
+};
+
+std::vector<SignalUse> uses_of(const Tasks& tasks) {
+  std::vector<SignalUse> uses(tasks.signals.size());
+  for (const Use& post : tasks.posts) uses[post.signal].posters.push_back({post.task, post.amount});
+  for (SignalUse& use : uses) {
+    for (int64_t i = std::ssize(use.posters) - 2; i >= 0; --i) {
+      if (tasks.in_series(use.posters[i].task, use.posters[i + 1].task))
+        use.posters[i].lacking += use.posters[i + 1].lacking;
+    }
+    std::ranges::stable_sort(use.posters, std::greater{}, &Poster::lacking);
+  }
+  for (const Use& wait : tasks.waits) {
+    auto& [posters, waiters] = uses[wait.signal];
+    const int64_t spare = tasks.totals[wait.signal] - wait.amount;
+    const auto end = std::ranges::partition_point(posters, [&](const Poster& p) { return p.lacking > spare; });
+    waiters.push_back({wait.task, static_cast<int>(end - posters.begin())});
+  }
+  for (SignalUse& use : uses) std::ranges::stable_sort(use.waiters, {}, &Waiter::prefix);
+  return uses;
+}
+
+/// One round: the edges that the masks of the round before justify.
+class Round {
+ public:
+  Round(const Tasks& tasks, const std::vector<int>& sim_position, const Order& known)
+      : tasks_(tasks), sim_position_(sim_position), known_(known) {}
+
+  void add(const SignalUse& use) {
+    if (use.waiters.empty() || use.posters.empty()) return;
+    classify(use);
+    chains_.assign(1, {});
+    group_of_.clear();
+    for (const Waiter& waiter : use.waiters) {
+      Chain& chain = chains_[group_of(waiter.task)];
+      extend(chain, use, waiter);
+      num_proven += chain.size;
+      if (chain.node == kNone) continue;
+      edges.push_back({chain.node, waiter.task});
+      if (chain.node >= tasks_.size()) {
+        Join& join = joins[chain.node - tasks_.size()];
+        join.before = std::min(join.before, sim_position_[waiter.task]);
+      }
+    }
+  }
+
+  int64_t num_proven = 0;  ///< pairs of a wait and a post that it cannot do without
+  std::vector<Edge> edges{};
+  std::vector<Join> joins{};
+
+ private:
+  void classify(const SignalUse& use) {
+    classes_.clear();
+    class_of_.clear();
+    for (const Poster& poster : use.posters) {
+      const int t = poster.task;
+      const PosterClass mine{tasks_.rank[t], known_.begun[t], known_.ends[t]};
+      const auto found = std::ranges::find(classes_, mine);
+      class_of_.push_back(static_cast<int>(found - classes_.begin()));
+      if (found == classes_.end()) classes_.push_back(mine);
+    }
+  }
+
+  /// Index in chains_ for the posters whose absence no post of a later call can make up for.
+  int group_of(int waiter) {
+    const uint64_t ends = known_.ends[waiter];
+    for (const auto& [mask, group] : group_of_) {
+      if (mask == ends) return group;
+    }
+    Chain chain;
+    for (const PosterClass& absent : classes_) {
+      const bool safe = std::ranges::all_of(classes_, [&](const PosterClass& early) {
+        return early.rank == absent.rank || ((ends | absent.ends) & early.begun) != 0;
+      });
+      chain.allowed.push_back(safe);
+    }
+    const bool all = std::ranges::find(chain.allowed, 0) == chain.allowed.end();
+    group_of_.emplace_back(ends, all ? 0 : static_cast<int>(chains_.size()));
+    if (!all) chains_.push_back(std::move(chain));
+    return group_of_.back().second;
+  }
+
+  void extend(Chain& chain, const SignalUse& use, const Waiter& waiter) {
+    std::vector<int> fresh;
+    int prior = chain.node;
+    for (; chain.taken < waiter.prefix; ++chain.taken) {
+      if (!chain.allowed.empty() && !chain.allowed[class_of_[chain.taken]]) continue;
+      const int poster = use.posters[chain.taken].task;
+      if (fresh.empty() && prior != kNone && prior < tasks_.size() && tasks_.in_series(prior, poster)) prior = kNone;
+      if (!fresh.empty() && tasks_.in_series(fresh.back(), poster)) fresh.pop_back();
+      fresh.push_back(poster);
+      ++chain.size;
+    }
+    if (fresh.empty()) return;
+    if (fresh.size() == 1 && prior == kNone) {
+      chain.node = fresh[0];
+      return;
+    }
+    chain.node = tasks_.size() + static_cast<int>(joins.size());
+    joins.push_back({sim_position_[waiter.task], prior >= tasks_.size() ? prior - tasks_.size() : kNone});
+    if (prior != kNone) edges.push_back({prior, chain.node});
+    for (const int poster : fresh) edges.push_back({poster, chain.node});
+  }
+
+  const Tasks& tasks_;
+  const std::vector<int>& sim_position_;
+  const Order& known_;
+  std::vector<PosterClass> classes_;
+  std::vector<int> class_of_;
+  std::vector<Chain> chains_;
+  std::vector<std::pair<uint64_t, int>> group_of_;
+};
+
+void set_preds(Order& order, int num_nodes, const std::vector<Edge>& edges) {
+  order.pred_begin.assign(num_nodes + 1, 0);
+  for (const Edge& edge : edges) ++order.pred_begin[edge.to + 1];
+  for (int node = 0; node < num_nodes; ++node) order.pred_begin[node + 1] += order.pred_begin[node];
+  order.preds.resize(edges.size());
+  std::vector<int> end(order.pred_begin.begin(), order.pred_begin.end() - 1);
+  for (const Edge& edge : edges) order.preds[end[edge.to]++] = edge.from;
+  for (int node = 0; node < num_nodes; ++node)
+    std::sort(order.preds.begin() + order.pred_begin[node], order.preds.begin() + order.pred_begin[node + 1]);
+}
+
+/// Each join goes right before the first task that needs it: all its posters were executed by then.
+void set_sequence(Order& order, const std::vector<int>& simulated, std::vector<Join> joins) {
+  for (int64_t j = std::ssize(joins) - 1; j >= 0; --j) {
+    if (joins[j].prior != kNone) joins[joins[j].prior].before = std::min(joins[joins[j].prior].before, joins[j].before);
+  }
+  std::vector<int> by_place(joins.size());
+  for (size_t j = 0; j < joins.size(); ++j) by_place[j] = static_cast<int>(j);
+  std::ranges::stable_sort(by_place, {}, [&](int j) { return joins[j].before; });
+  order.sequence.clear();
+  auto next = by_place.begin();
+  for (int place = 0; place < std::ssize(simulated); ++place) {
+    for (; next != by_place.end() && joins[*next].before == place; ++next)
+      order.sequence.push_back(order.num_tasks + *next);
+    order.sequence.push_back(simulated[place]);
+  }
+  order.position.resize(order.sequence.size());
+  for (int place = 0; place < order.num_nodes(); ++place) order.position[order.sequence[place]] = place;
+}
+
+void set_masks(Order& order, const Tasks& tasks) {
+  order.begun.assign(order.num_nodes(), 0);
+  for (int t = 0; t < tasks.size(); ++t) order.begun[t] = uint64_t{1} << tasks.rank[t];
+  order.ends = order.begun;
+  for (const int node : order.sequence) {
+    for (const int pred : order.preds_of(node)) {
+      ensure(order.position[pred] < order.position[node], "the order graph has a cycle at {}", node);
+      order.begun[node] |= order.begun[pred];
+    }
+  }
+  for (auto node = order.sequence.rbegin(); node != order.sequence.rend(); ++node) {
+    for (const int pred : order.preds_of(*node)) order.ends[pred] |= order.ends[*node];
+  }
+}
+
+}  // namespace
+
+Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report& report) {
+  const std::vector<SignalUse> uses = uses_of(tasks);
+  std::vector<int> sim_position(tasks.size());
+  for (int place = 0; place < std::ssize(simulated); ++place) sim_position[simulated[place]] = place;
+  std::vector<Edge> in_series;
+  for (int t = 1; t < tasks.size(); ++t) {
+    if (tasks.in_series(t - 1, t)) in_series.push_back({t - 1, t});
+  }
+  Order order;
+  order.num_tasks = tasks.size();
+  order.begun.assign(tasks.size(), ~uint64_t{0});
+  order.ends = order.begun;
+  // Begin with all edges that this call alone would justify, and drop those that the next call breaks.
+  int64_t num_proven = kNone;
+  for (int count = 0; count < kMostRounds; ++count) {
+    Round round(tasks, sim_position, order);
+    for (const SignalUse& use : uses) round.add(use);
+    if (round.num_proven == num_proven) return order;
+    num_proven = round.num_proven;
+    round.edges.insert(round.edges.end(), in_series.begin(), in_series.end());
+    set_preds(order, tasks.size() + static_cast<int>(round.joins.size()), round.edges);
+    set_sequence(order, simulated, std::move(round.joins));
+    set_masks(order, tasks);
+  }
+  report.add(Rule::unsupported,
+             "the order of the tasks is not settled after {} rounds: their waits justify each other "
+             "in too long a chain",
+             kMostRounds);
+  return order;
+}
+
+}  // namespace tilewire::checking

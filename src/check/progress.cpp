@@ -1,0 +1,86 @@
+// Progress: one worker a lane, each lane in list order, until nothing moves. Signals only grow, so the
+// order of lanes does not matter, and more workers only help. Called by check.cpp.
+#include <deque>
+
+#include "check/stages.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+struct Sleeper {
+  int lane;
+  int64_t wanted;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const Tasks& tasks)
+      : tasks_(tasks), value_(tasks.signals.size()), sleepers_(tasks.signals.size()), next_(tasks.lane_begin) {}
+
+  std::vector<int> run() {
+    for (int lane = 0; lane < std::ssize(tasks_.plan.lanes); ++lane) runnable_.push_back(lane);
+    while (!runnable_.empty()) {
+      const int lane = runnable_.front();
+      runnable_.pop_front();
+      run_lane(lane);
+    }
+    return std::move(sequence_);
+  }
+
+  void explain_deadlock(Report& report) const {
+    for (int lane = 0; lane < std::ssize(tasks_.plan.lanes); ++lane) {
+      if (next_[lane] == tasks_.lane_begin[lane + 1]) continue;
+      const Use& wait = *unsatisfied(next_[lane]);
+      const int64_t total = tasks_.totals[wait.signal];
+      report.add(Rule::progress, "deadlock: {} waits for {} to reach {}, which stays at {}{}", tasks_.name(next_[lane]),
+                 signal_name(tasks_.plan, tasks_.signals[wait.signal]), wait.amount, value_[wait.signal],
+                 wait.amount > total ? fmt::format(": all posts of a call add up to {} only", total) : "");
+    }
+  }
+
+ private:
+  [[nodiscard]] const Use* unsatisfied(int task) const {
+    for (int i = tasks_.wait_begin[task]; i < tasks_.wait_begin[task + 1]; ++i) {
+      if (value_[tasks_.waits[i].signal] < tasks_.waits[i].amount) return &tasks_.waits[i];
+    }
+    return nullptr;
+  }
+
+  void run_lane(int lane) {
+    for (int& task = next_[lane]; task < tasks_.lane_begin[lane + 1]; ++task) {
+      if (const Use* wait = unsatisfied(task)) {
+        sleepers_[wait->signal].push_back({lane, wait->amount});
+        return;
+      }
+      sequence_.push_back(task);
+      for (int i = tasks_.post_begin[task]; i < tasks_.post_begin[task + 1]; ++i) post(tasks_.posts[i]);
+    }
+  }
+
+  void post(const Use& post) {
+    value_[post.signal] += post.amount;
+    std::erase_if(sleepers_[post.signal], [&](const Sleeper& sleeper) {
+      if (sleeper.wanted > value_[post.signal]) return false;
+      runnable_.push_back(sleeper.lane);
+      return true;
+    });
+  }
+
+  const Tasks& tasks_;
+  std::vector<int64_t> value_;
+  std::vector<std::vector<Sleeper>> sleepers_;
+  std::vector<int> next_;
+  std::deque<int> runnable_;
+  std::vector<int> sequence_;
+};
+
+}  // namespace
+
+std::vector<int> check_progress(const Tasks& tasks, Report& report) {
+  Simulation simulation(tasks);
+  std::vector<int> sequence = simulation.run();
+  if (std::ssize(sequence) != tasks.size()) simulation.explain_deadlock(report);
+  return sequence;
+}
+
+}  // namespace tilewire::checking

@@ -1,0 +1,207 @@
+// Races: every two accesses that meet, one of them a write, are ordered. Called by check.cpp.
+//
+// Cost: finding the pairs is n log n in the accesses plus the pairs themselves. Most pairs are ordered by a
+// post and a wait within a few steps; for the rest the sources, kSources at a time, are spread over the graph.
+#include <array>
+
+#include "check/boxes.hpp"
+#include "check/stages.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+constexpr int kSourceWords = 8;
+constexpr int kSources = 64 * kSourceWords;
+constexpr int kStepsBack = 48;  // of the search for a short path
+
+enum class Access { read, store, accumulate };
+
+struct Touch {
+  int task;
+  Access access;
+  Rect rect;
+};
+
+/// Two touches of one buffer whose order is not found yet; `first` comes earlier in the sequence.
+struct Pair {
+  Touch first;
+  Touch second;
+  int owner;  ///< rank
+  int buffer;
+};
+
+class RaceCheck {
+ public:
+  RaceCheck(const Tasks& tasks, const Order& order, Report& report)
+      : tasks_(tasks),
+        plan_(tasks.plan),
+        order_(order),
+        report_(report),
+        touches_(plan_.buffers.size() * plan_.team.num_ranks),
+        seen_(order.num_nodes(), -1) {}
+
+  void run() {
+    for (int t = 0; t < tasks_.size(); ++t) collect(t);
+    for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+      for (int buffer = 0; buffer < std::ssize(plan_.buffers); ++buffer) check_buffer(rank, buffer);
+    }
+    std::ranges::sort(pending_, {}, [&](const Pair& pair) { return order_.position[pair.first.task]; });
+    for (size_t begin = 0; begin < pending_.size() && !report_.full(Rule::race);) begin = settle(begin);
+  }
+
+ private:
+  [[nodiscard]] std::string name(const Pair& pair, const Touch& touch) const {
+    static constexpr std::array kVerbs{"reads", "stores", "accumulates into"};
+    return fmt::format("{} {} {}", tasks_.name(touch.task), kVerbs[static_cast<size_t>(touch.access)],
+                       region_name(plan_, region_of(pair.owner, pair.buffer, touch.rect)));
+  }
+
+  void add(const Region& region, int task, Access access) {
+    const Rect rect = rect_of(region);
+    if (rect.empty()) return;
+    const Scope scope = plan_.buffers[region.buffer].scope;
+    if (scope == Scope::input || scope == Scope::output) check_caller(region, task, access);
+    if (scope != Scope::input)
+      touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, access, rect});
+  }
+
+  void collect(int t) {
+    const Task& task = *tasks_.task[t];
+    for (const Region& region : task.reads) add(region, t, Access::read);
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.operand) add(*step.operand, t, Access::read);
+    }
+    for (const Write& write : task.writes)
+      add(write.to, t, write.mode == WriteMode::store ? Access::store : Access::accumulate);
+  }
+
+  /// A caller's buffer may be touched between its rank's begin and end only.
+  void check_caller(const Region& region, int task, Access access) {
+    const uint64_t owner = uint64_t{1} << region.rank;
+    const char* verb = access == Access::read ? "reads" : "writes";
+    if ((order_.begun[task] & owner) == 0)
+      report_.add(Rule::race,
+                  "{} {} {}, a caller's buffer, but nothing makes it wait until rank {} has begun this call",
+                  tasks_.name(task), verb, region_name(plan_, region), region.rank);
+    if ((order_.ends[task] & owner) == 0)
+      report_.add(Rule::race,
+                  "{} {} {}, a caller's buffer, but nothing makes rank {}'s call wait for that before it ends",
+                  tasks_.name(task), verb, region_name(plan_, region), region.rank);
+  }
+
+  void check_buffer(int rank, int buffer) {
+    const auto& touches = touches_[rank * plan_.buffers.size() + buffer];
+    std::vector<Rect> written;
+    std::vector<int> writers;
+    for (int i = 0; i < std::ssize(touches); ++i) {
+      if (touches[i].access == Access::read) continue;
+      written.push_back(touches[i].rect);
+      writers.push_back(i);
+    }
+    const BoxTree tree(std::move(written));
+    for (int i = 0; i < std::ssize(touches) && !report_.full(Rule::race); ++i) {
+      tree.for_each_meeting(touches[i].rect, [&](int w) {
+        const int other = writers[w];
+        // Two writes meet twice, and each meets itself.
+        const bool again = touches[i].access != Access::read && other >= i;
+        if (!again) check_pair({touches[other], touches[i], rank, buffer});
+      });
+    }
+  }
+
+  void check_pair(Pair pair) {
+    if (pair.first.access == Access::accumulate && pair.second.access == Access::accumulate) return;
+    if (pair.first.task == pair.second.task) {
+      report_.add(Rule::race, "{} and also {}", name(pair, pair.second), name(pair, pair.first));
+      return;
+    }
+    if (order_.position[pair.first.task] > order_.position[pair.second.task]) std::swap(pair.first, pair.second);
+    const Scope scope = plan_.buffers[pair.buffer].scope;
+    if (scope == Scope::local || scope == Scope::symmetric) {
+      check_next_call(pair, pair.first, pair.second);
+      check_next_call(pair, pair.second, pair.first);
+    }
+    if (!short_path(pair.first.task, pair.second.task)) pending_.push_back(pair);
+  }
+
+  void check_next_call(const Pair& pair, const Touch& now, const Touch& next) {
+    if (order_.before_next_call(now.task, next.task)) return;
+    report_.add(Rule::race,
+                "across calls: {}; in the next call {}; nothing orders the two: no wait of rank {} proves that rank {} "
+                "has begun that call",
+                name(pair, now), name(pair, next), tasks_.rank[next.task], tasks_.rank[now.task]);
+  }
+
+  /// Whether a path from `first` to `second` shows within a few steps back.
+  [[nodiscard]] bool short_path(int first, int second) {
+    if (tasks_.in_series(first, second)) return true;
+    ++search_;
+    stack_.assign(1, second);
+    for (int steps = 0; !stack_.empty() && steps < kStepsBack; ++steps) {
+      const int node = stack_.back();
+      stack_.pop_back();
+      const auto preds = order_.preds_of(node);
+      if (std::ranges::binary_search(preds, first)) return true;
+      if (std::ssize(preds) > kStepsBack) continue;
+      for (const int pred : preds) {
+        if (order_.position[pred] < order_.position[first] || seen_[pred] == search_) continue;
+        seen_[pred] = search_;
+        stack_.push_back(pred);
+      }
+    }
+    return false;
+  }
+
+  /// Decide pending pairs from `begin` on, as many as kSources different sources have; returns the end.
+  size_t settle(size_t begin) {
+    std::vector<int> sources;
+    size_t end = begin;
+    int last = 0;
+    for (; end < pending_.size(); ++end) {
+      const int source = pending_[end].first.task;
+      if (sources.empty() || sources.back() != source) {
+        if (std::ssize(sources) == kSources) break;
+        sources.push_back(source);
+      }
+      last = std::max(last, order_.position[pending_[end].second.task]);
+    }
+    spread(sources, last);
+    int bit = 0;
+    for (size_t i = begin; i < end; ++i) {
+      if (sources[bit] != pending_[i].first.task) ++bit;
+      const Pair& pair = pending_[i];
+      if ((reached_[pair.second.task][bit / 64] >> (bit % 64) & 1) != 0) continue;
+      report_.add(Rule::race, "{}; {}; nothing orders the two", name(pair, pair.first), name(pair, pair.second));
+    }
+    return end;
+  }
+
+  /// reached_[node] bit i: source i comes before the node (or is it), up to position `last`.
+  void spread(const std::vector<int>& sources, int last) {
+    reached_.assign(order_.num_nodes(), {});
+    for (int bit = 0; bit < std::ssize(sources); ++bit) reached_[sources[bit]][bit / 64] |= uint64_t{1} << (bit % 64);
+    for (int place = order_.position[sources[0]]; place <= last; ++place) {
+      const int node = order_.sequence[place];
+      for (const int pred : order_.preds_of(node)) {
+        for (int word = 0; word < kSourceWords; ++word) reached_[node][word] |= reached_[pred][word];
+      }
+    }
+  }
+
+  const Tasks& tasks_;
+  const Plan& plan_;
+  const Order& order_;
+  Report& report_;
+  std::vector<std::vector<Touch>> touches_;  ///< [rank * buffers + buffer]
+  std::vector<Pair> pending_;
+  std::vector<int> seen_;  ///< by node: the last search that met it
+  std::vector<int> stack_;
+  int search_ = 0;
+  std::vector<std::array<uint64_t, kSourceWords>> reached_;
+};
+
+}  // namespace
+
+void check_races(const Tasks& tasks, const Order& order, Report& report) { RaceCheck(tasks, order, report).run(); }
+
+}  // namespace tilewire::checking

@@ -1,0 +1,172 @@
+// Structure: what single tasks may do, whatever the others do.
+// Called by check.cpp.
+#include <algorithm>
+
+#include "check/stages.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+constexpr int kMostRanks = 64;  // bits of the masks in order.hpp
+
+class StructureCheck {
+ public:
+  StructureCheck(const Tasks& tasks, Report& report) : tasks_(tasks), plan_(tasks.plan), report_(report) {}
+
+  void check_task(int t) {
+    t_ = t;
+    const Task& task = *tasks_.task[t];
+    for (const Region& region : task.reads) check_access(region, false);
+    for (const Write& write : task.writes) check_access(write.to, true);
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.operand) check_access(*step.operand, false);
+    }
+    for (const Wait& wait : task.waits) {
+      if (wait.signal.rank != rank())
+        refuse("{} waits for {}: a rank can only wait for its own signals", name(), signal_name(plan_, wait.signal));
+    }
+    for (const Post& post : task.posts) {
+      if (post.signal.rank != rank() && link_between(plan_.team, rank(), post.signal.rank).reach == Reach::none)
+        refuse("{} posts to {}: no link leads there", name(), signal_name(plan_, post.signal));
+    }
+    check_known(task);
+    check_shapes(task);
+    check_epilogue(task);
+  }
+
+ private:
+  [[nodiscard]] int rank() const { return tasks_.rank[t_]; }
+  [[nodiscard]] std::string name() const { return tasks_.name(t_); }
+  [[nodiscard]] Engine engine() const { return plan_.lanes[tasks_.lane[t_]].engine; }
+  [[nodiscard]] DType dtype_of(const Region& region) const { return plan_.buffers[region.buffer].dtype; }
+
+  template <class... Args>
+  void refuse(fmt::format_string<Args...> format, Args&&... args) {
+    report_.add(Rule::structure, format, std::forward<Args>(args)...);
+  }
+
+  void check_access(const Region& region, bool writes) {
+    const Buffer& buffer = plan_.buffers[region.buffer];
+    if (writes && buffer.scope == Scope::input) refuse("{} writes {}, an input", name(), region_name(plan_, region));
+    if (region.rank == rank()) return;
+    const char* verb = writes ? "writes" : "reads";
+    if (!reachable(buffer))
+      refuse("{} {} {}: other ranks cannot address a buffer that is neither symmetric nor in the arena", name(), verb,
+             region_name(plan_, region));
+    const Reach reach =
+        (writes ? link_between(plan_.team, rank(), region.rank) : link_between(plan_.team, region.rank, rank())).reach;
+    const bool copies = tasks_.task[t_]->kind == TaskKind::copy;
+    const bool allowed = reach == Reach::load_store || (reach == Reach::copy && copies) ||
+                         (reach == Reach::network && copies && engine() == Engine::network);
+    if (!allowed)
+      refuse("{} {} {}: the link between the two ranks has reach {}", name(), verb, region_name(plan_, region),
+             to_string(reach));
+  }
+
+  void check_known(const Task& task) {
+    const auto unsupported = [&](bool found, const char* what) {
+      if (found) report_.add(Rule::unsupported, "{}: the checker cannot prove plans with {}", name(), what);
+    };
+    const auto counted = [](const Region& region) { return region.rows_from.has_value(); };
+    unsupported(task.gather || task.scatter, "row maps");
+    unsupported(std::ranges::any_of(task.reads, counted) ||
+                    std::ranges::any_of(task.writes, [&](const Write& write) { return counted(write.to); }),
+                "rows_from");
+    unsupported(task.kind == TaskKind::collective_call, "collective calls of a library");
+    unsupported(std::ranges::any_of(task.weights, [](double weight) { return weight != 1; }), "weights other than 1");
+    unsupported(
+        std::ranges::any_of(task.epilogue, [](const EpilogueStep& s) { return s.kind == EpilogueKind::residual; }),
+        "a residual in the epilogue");
+  }
+
+  void check_shapes(const Task& task) {
+    switch (task.kind) {
+      case TaskKind::compute:
+      case TaskKind::gemm_call:
+        return check_compute(task);
+      case TaskKind::copy:
+        for (const Write& write : task.writes) {
+          if (dtype_of(write.to) != dtype_of(task.reads[0]))
+            refuse("{} copies {} to {}: dtypes {} and {} differ", name(), region_name(plan_, task.reads[0]),
+                   region_name(plan_, write.to), to_string(dtype_of(task.reads[0])), to_string(dtype_of(write.to)));
+        }
+        return;
+      case TaskKind::reduce:
+        for (const Region& read : task.reads) {
+          if (read.rows != task.reads[0].rows || read.cols != task.reads[0].cols)
+            refuse("{} sums {} and {}, of different shapes", name(), region_name(plan_, task.reads[0]),
+                   region_name(plan_, read));
+          check_number(read);
+        }
+        for (const Write& write : task.writes) check_number(write.to);
+        return;
+      case TaskKind::fill:
+      case TaskKind::sync:
+      case TaskKind::collective_call:
+        return;
+    }
+  }
+
+  void check_compute(const Task& task) {
+    const Region& a = task.reads[0];
+    const Region& b = task.reads[1];
+    check_number(a);
+    for (const Write& write : task.writes) check_number(write.to);
+    if (task.body == Body::pool) {
+      if (task.kind == TaskKind::gemm_call) refuse("{}: a GEMM call with the body pool", name());
+      if (dtype_of(b) != DType::int32)
+        refuse("{} takes indices from {}, which is not int32", name(), region_name(plan_, b));
+      const Shape table = shape_on(plan_.buffers[a.buffer], a.rank);
+      if (a.row != 0 || a.rows != table.rows)
+        refuse("{} pools from {}: indices count from the table's first row, so it must read all {} rows", name(),
+               region_name(plan_, a), table.rows);
+      return;
+    }
+    check_number(b);
+    const int64_t depth_a = plan_.problem.a_layout == ALayout::mk ? a.cols : a.rows;
+    const int64_t depth_b = plan_.problem.b_layout == BLayout::nk ? b.cols : b.rows;
+    if (depth_a != depth_b)
+      refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,
+             depth_b);
+  }
+
+  void check_number(const Region& region) {
+    if (dtype_of(region) == DType::int32)
+      refuse("{} computes with {}, which is int32", name(), region_name(plan_, region));
+  }
+
+  void check_epilogue(const Task& task) {
+    if (task.epilogue.empty()) return;
+    if (task.kind != TaskKind::compute && task.kind != TaskKind::gemm_call && task.kind != TaskKind::reduce)
+      return refuse("{} has an epilogue: only computing and reducing tasks can", name());
+    const auto same = [](const EpilogueStep& step, const Epilogue& asked) {
+      return step.kind == asked.kind && (step.kind != EpilogueKind::scale || step.value == asked.value);
+    };
+    if (!std::ranges::equal(task.epilogue, plan_.problem.epilogue, same))
+      return refuse("{}: its epilogue of {} steps is not the problem's, of {} steps", name(), task.epilogue.size(),
+                    plan_.problem.epilogue.size());
+    const Shape result = result_shape(plan_, task);
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.kind == EpilogueKind::bias && (step.operand->rows != 1 || step.operand->cols != result.cols))
+        refuse("{} adds {} as bias to {} columns", name(), region_name(plan_, *step.operand), result.cols);
+    }
+  }
+
+  const Tasks& tasks_;
+  const Plan& plan_;
+  Report& report_;
+  int t_ = 0;
+};
+
+}  // namespace
+
+void check_structure(const Tasks& tasks, Report& report) {
+  const int num_ranks = tasks.plan.team.num_ranks;
+  if (num_ranks > kMostRanks)
+    report.add(Rule::unsupported, "{} ranks: the checker knows at most {}", num_ranks, kMostRanks);
+  StructureCheck check(tasks, report);
+  for (int t = 0; t < tasks.size(); ++t) check.check_task(t);
+}
+
+}  // namespace tilewire::checking

@@ -1,0 +1,46 @@
+// Numbering of a plan's tasks and signals.
+// Called by check.cpp.
+#include "check/tasks.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace tilewire::checking {
+
+Tasks::Tasks(const Plan& whole) : plan(whole) {
+  std::unordered_map<uint64_t, int> ids;
+  const auto id_of = [&](Signal signal) {
+    const uint64_t key = static_cast<uint64_t>(signal.rank) << 32 | static_cast<uint32_t>(signal.index);
+    const auto [found, inserted] = ids.try_emplace(key, static_cast<int>(signals.size()));
+    if (inserted) signals.push_back(signal);
+    return found->second;
+  };
+  for (int l = 0; l < std::ssize(plan.lanes); ++l) {
+    lane_begin.push_back(size());
+    for (const Task& one : plan.lanes[l].tasks) {
+      wait_begin.push_back(static_cast<int>(waits.size()));
+      post_begin.push_back(static_cast<int>(posts.size()));
+      for (const Wait& wait : one.waits) waits.push_back({size(), id_of(wait.signal), wait.at_least});
+      for (const Post& post : one.posts) {
+        const int signal = id_of(post.signal);
+        const auto first = posts.begin() + post_begin.back();
+        const auto same = std::find_if(first, posts.end(), [&](const Use& use) { return use.signal == signal; });
+        if (same == posts.end()) {
+          posts.push_back({size(), signal, post.add});
+        } else {
+          same->amount += post.add;
+        }
+      }
+      task.push_back(&one);
+      lane.push_back(l);
+      rank.push_back(plan.lanes[l].rank);
+    }
+  }
+  lane_begin.push_back(size());
+  wait_begin.push_back(static_cast<int>(waits.size()));
+  post_begin.push_back(static_cast<int>(posts.size()));
+  totals.resize(signals.size());
+  for (const Use& post : posts) totals[post.signal] += post.amount;
+}
+
+}  // namespace tilewire::checking

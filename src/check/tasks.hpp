@@ -1,0 +1,43 @@
+// All tasks of a plan numbered through, with their waits and posts on signals numbered through.
+// Built once by check.cpp for a plan that passed validate(); read by every stage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire::checking {
+
+/// One wait of a task (amount = threshold), or all its posts to one signal (amount = their sum).
+struct Use {
+  int task = 0;
+  int signal = 0;
+  int64_t amount = 0;
+};
+
+struct Tasks {
+  explicit Tasks(const Plan& plan);
+
+  [[nodiscard]] int size() const { return static_cast<int>(task.size()); }
+  [[nodiscard]] std::string name(int t) const { return task_name(plan, lane[t], t - lane_begin[lane[t]]); }
+  /// Both in one serial lane, `first` before `second`.
+  [[nodiscard]] bool in_series(int first, int second) const {
+    return first < second && lane[first] == lane[second] && is_serial(plan.lanes[lane[first]].engine);
+  }
+
+  const Plan& plan;
+  std::vector<const Task*> task{};
+  std::vector<int> lane{};
+  std::vector<int> rank{};
+  std::vector<int> lane_begin{};  ///< first task of each lane, then the number of tasks
+  std::vector<Signal> signals{};  ///< those that any task uses
+  std::vector<int64_t> totals{};  ///< posts to each of them in one call
+  std::vector<Use> waits{};       ///< in order of tasks
+  std::vector<Use> posts{};
+  std::vector<int> wait_begin{};  ///< of each task in `waits`, then the end
+  std::vector<int> post_begin{};
+};
+
+}  // namespace tilewire::checking

@@ -1,0 +1,53 @@
+// Traffic: bytes that cross links in one call, counted from the regions of tasks.
+// Called by check.cpp, `tilewire plan` and the tests.
+#include <map>
+
+#include "tilewire/check.hpp"
+
+namespace tilewire {
+namespace {
+
+class Traffic {
+ public:
+  explicit Traffic(const Plan& plan) : plan_(plan) {}
+
+  void add(int rank, const Task& task) {
+    if (task.kind == TaskKind::copy) {
+      // A copy engine moves from source to destination, whichever rank drives it.
+      for (const Write& write : task.writes) move(task.reads[0].rank, write.to.rank, write.to);
+      return;
+    }
+    for (const Region& region : task.reads) move(region.rank, rank, region);
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.operand) move(step.operand->rank, rank, *step.operand);
+    }
+    for (const Write& write : task.writes) move(rank, write.to.rank, write.to);
+  }
+
+  [[nodiscard]] std::vector<LinkTraffic> take() const {
+    std::vector<LinkTraffic> all;
+    for (const auto& [pair, bytes] : bytes_) all.push_back({pair.first, pair.second, bytes});
+    return all;
+  }
+
+ private:
+  void move(int from, int to, const Region& region) {
+    const int64_t bytes = region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
+    if (from != to && bytes > 0) bytes_[{from, to}] += bytes;
+  }
+
+  const Plan& plan_;
+  std::map<std::pair<int, int>, int64_t> bytes_;
+};
+
+}  // namespace
+
+std::vector<LinkTraffic> traffic_of(const Plan& plan) {
+  Traffic traffic(plan);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) traffic.add(lane.rank, task);
+  }
+  return traffic.take();
+}
+
+}  // namespace tilewire
