@@ -169,7 +169,14 @@ int rounds() {
   return text == nullptr ? 20 : std::atoi(text);
 }
 
-TEST(Faults, AKilledRankIsNoticedWithinASecond) {
+class Faults : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "ranks are processes";
+  }
+};
+
+TEST_F(Faults, AKilledRankIsNoticedWithinASecond) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u, %d rounds\n", seed, rounds());
   std::mt19937 random(seed);
@@ -198,7 +205,7 @@ TEST(Faults, AKilledRankIsNoticedWithinASecond) {
   std::printf("slowest Error %.1f ms after the kill\n", static_cast<double>(slowest_ns) / kMillisecond);
 }
 
-TEST(Faults, AStoppedRankTimesOutWithAllDetails) {
+TEST_F(Faults, AStoppedRankTimesOutWithAllDetails) {
   const std::string job = fmt::format("faults.stop.{}", getpid());
   for (int round = 0; round < 3; ++round) {
     constexpr double kTimeout = 0.8;
@@ -232,7 +239,7 @@ TEST(Faults, AStoppedRankTimesOutWithAllDetails) {
   }
 }
 
-TEST(Faults, RanksEndWithTheProcessThatLaunchedThem) {
+TEST_F(Faults, RanksEndWithTheProcessThatLaunchedThem) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   const pid_t launcher = fork();
@@ -256,7 +263,7 @@ TEST(Faults, RanksEndWithTheProcessThatLaunchedThem) {
   close(ends[0]);
 }
 
-TEST(Faults, LaunchLeavesNoStoppedRankBehind) {
+TEST_F(Faults, LaunchLeavesNoStoppedRankBehind) {
   const int64_t begin = now_ns();
   const Error error = testing::error_of([] {
     launch(2, testing::small_launch(false, 0.5), [](Group& group) {

@@ -61,7 +61,7 @@ TEST(Cost, AnEmptyTaskIsUnderFiveMicroseconds) {
 }
 
 TEST(Cost, RoundTripOfTwoRanks) {
-  for (const bool threads : {false, true}) {
+  for (const bool threads : testing::launch_modes()) {
     launch(2, testing::small_launch(threads), [&](Group& group) {
       constexpr int kRounds = 1000;
       const auto program = group.load(testing::ping_pong(kRounds));

@@ -273,12 +273,14 @@ int count_good(const std::string& command) {
 }
 
 TEST(Join, RanksStartedByEnvironment) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "ranks are processes";
   const std::string command =
       fmt::format("for r in 0 1 2; do RANK=$r WORLD_SIZE=3 TILEWIRE_JOB={} {} & done; wait", unique_name(), RANK_MAIN);
   EXPECT_EQ(count_good(command), 3);
 }
 
 TEST(Join, RanksStartedByMpirun) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "ranks are processes";
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "mpirun is not installed";
   EXPECT_EQ(count_good(fmt::format("mpirun --allow-run-as-root --oversubscribe -np 3 {}", RANK_MAIN)), 3);
 }

@@ -7,6 +7,8 @@
 
 namespace tilewire::testing {
 
+std::vector<bool> launch_modes() { return kThreadSanitizer ? std::vector<bool>{true} : std::vector<bool>{false, true}; }
+
 Plan new_plan(const std::string& op, int num_ranks) {
   Plan plan;
   plan.problem.op = op;

@@ -10,6 +10,15 @@
 
 namespace tilewire::testing {
 
+/// ThreadSanitizer does not see that processes wait for each other, and reports races that are none.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+/// Values of LaunchOptions::threads that this build can test.
+[[nodiscard]] std::vector<bool> launch_modes();
+
 /// Throw Error(wrong_result): a child process has no other way to fail a test.
 template <class... Args>
 void want(bool holds, fmt::format_string<Args...> format, Args&&... args) {

@@ -25,7 +25,7 @@ using testing::want;
 using testing::whole;
 
 class Programs : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Host, Programs, ::testing::Values(false, true),
+INSTANTIATE_TEST_SUITE_P(Host, Programs, ::testing::ValuesIn(testing::launch_modes()),
                          [](const auto& mode) { return mode.param ? "threads" : "processes"; });
 
 /// A gather of `cols` columns: fresh data each call, skewed ranks, poisoned outputs.

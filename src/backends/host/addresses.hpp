@@ -1,0 +1,52 @@
+// Where every buffer of every rank lies in this process during one call.
+// Filled by a program; read by its workers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire::host {
+
+/// A region as memory.
+struct Block {
+  std::byte* data = nullptr;
+  DType dtype = DType::fp32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  ///< elements
+
+  [[nodiscard]] std::byte* at(int64_t row, int64_t col) const { return data + (row * stride + col) * bytes_of(dtype); }
+};
+
+/// First element of one rank's buffer.
+struct Base {
+  std::byte* data = nullptr;
+  int64_t stride = 0;
+  /// A peer's tensor: bytes from `data` that the peer announces when it enters the call.
+  const std::atomic<int64_t>* announced = nullptr;
+};
+
+class Addresses {
+ public:
+  explicit Addresses(const Plan& plan)
+      : plan_(plan), bases_(static_cast<size_t>(plan.team.num_ranks) * plan.buffers.size()) {}
+  [[nodiscard]] Base& base(int rank, int buffer) { return bases_[rank * plan_.buffers.size() + buffer]; }
+  [[nodiscard]] Block block(const Region& region) const {
+    const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
+    const DType dtype = plan_.buffers[region.buffer].dtype;
+    // NOTE: whoever reads a peer's memory has waited for that peer's begin of the call, hence for the offset.
+    std::byte* first =
+        base.announced == nullptr ? base.data : base.data + base.announced->load(std::memory_order_relaxed);
+    const int64_t elements = region.row * base.stride + region.col;
+    return {first + elements * bytes_of(dtype), dtype, region.rows, region.cols, base.stride};
+  }
+
+ private:
+  const Plan& plan_;
+  std::vector<Base> bases_;
+};
+
+}  // namespace tilewire::host

@@ -1,0 +1,73 @@
+// Inner loops that compilers vectorise.
+// Called by tasks.cpp.
+#include "backends/host/elements.hpp"
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "core/convert.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::host {
+namespace {
+
+template <class Word, class Widen, class Round>
+void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen& widen, const Round& round) {
+  auto* words = reinterpret_cast<Word*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = widen(round(values[i]));
+    const std::atomic_ref<Word> word(words[i]);
+    Word old = word.load(std::memory_order_relaxed);
+    while (!word.compare_exchange_weak(old, round(widen(old) + value), std::memory_order_relaxed)) {
+    }
+  }
+}
+
+}  // namespace
+
+void copy_block(const Block& from, const Block& to) {
+  const auto row_bytes = static_cast<size_t>(from.cols * bytes_of(from.dtype));
+  if (row_bytes == 0 || from.rows == 0) return;
+  if (from.stride == from.cols && to.stride == to.cols) {
+    std::memcpy(to.data, from.data, row_bytes * static_cast<size_t>(from.rows));
+    return;
+  }
+  for (int64_t row = 0; row < from.rows; ++row) std::memcpy(to.at(row, 0), from.at(row, 0), row_bytes);
+}
+
+void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, float* sums, float* spare) {
+  const auto* values = reinterpret_cast<const float*>(row);
+  if (dtype != DType::fp32) {
+    load_row(row, dtype, n, spare);
+    values = spare;
+  }
+  const auto factor = static_cast<float>(weight);
+  if (factor == 1.0F) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) sums[i] += factor * values[i];
+  }
+}
+
+void scale(float* values, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; ++i) values[i] *= factor;
+}
+
+void accumulate(const float* values, int64_t n, std::byte* to, DType dtype) {
+  const auto same = [](uint32_t bits) { return std::bit_cast<float>(bits); };
+  const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+  switch (dtype) {
+    case DType::fp32:
+      return accumulate_words<uint32_t>(values, n, to, same, bits);
+    case DType::bf16:
+      return accumulate_words<uint16_t>(values, n, to, from_bf16, bf16_from);
+    case DType::fp16:
+      return accumulate_words<uint16_t>(values, n, to, from_fp16, fp16_from);
+    case DType::int32:
+      break;
+  }
+  fail(ErrorKind::internal, "accumulate into int32");
+}
+
+}  // namespace tilewire::host

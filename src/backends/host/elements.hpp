@@ -1,0 +1,17 @@
+// Loops over rows of elements: copy, sum, accumulate.
+// Called by tasks.cpp.
+#pragma once
+
+#include "backends/host/addresses.hpp"
+
+namespace tilewire::host {
+
+/// Same shape and dtype, any strides.
+void copy_block(const Block& from, const Block& to);
+/// sums[i] += weight * row[i], in fp32.
+void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, float* sums, float* spare);
+void scale(float* values, int64_t n, float factor);
+/// Round each value to `dtype` and add it to what is there; atomic for each element.
+void accumulate(const float* values, int64_t n, std::byte* to, DType dtype);
+
+}  // namespace tilewire::host

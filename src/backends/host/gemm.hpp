@@ -1,0 +1,79 @@
+// Matrix products of tiles on one core or a few, by oneDNN or by plain loops (a build option).
+// One per worker: it keeps prepared kernels and scratch memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tilewire/dtype.hpp"
+
+namespace tilewire::host {
+
+/// "oneDNN 2.6.3", "plain loops".
+[[nodiscard]] std::string host_gemm_library();
+
+/// An operand in memory. Row i of a transposed one is column i of what is stored.
+struct Operand {
+  const void* data = nullptr;
+  DType dtype = DType::fp32;
+  int64_t stride = 0;  ///< elements from one stored row to the next
+  bool transposed = false;
+
+  bool operator==(const Operand&) const = default;
+};
+
+/// c (m x n) = a (m x k) times b (k x n), accumulated in fp32.
+struct Product {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  Operand a;
+  Operand b;
+  void* c = nullptr;
+  DType c_dtype = DType::fp32;
+  int64_t c_stride = 0;
+  bool add = false;  ///< to what c holds
+};
+
+/// The library below Gemm. Takes operands of one dtype that it `takes`, and stores fp32 or that dtype.
+class Kernels {
+ public:
+  explicit Kernels(int threads);
+  ~Kernels();
+  [[nodiscard]] bool takes(DType dtype) const;
+  void multiply(const Product& product);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Gemm {
+ public:
+  explicit Gemm(int threads) : kernels_(threads) {}
+  /// Forget converted operands: their memory may hold something else from now on.
+  void forget();
+  /// Whether `multiply` can round to `out` itself.
+  [[nodiscard]] bool stores(DType in, DType out) const;
+  /// K = 0 gives zeros. The same sizes, strides and types give the same bits.
+  void multiply(const Product& product);
+
+ private:
+  /// A block of an operand in fp32, kept while the same one is asked for again.
+  struct Converted {
+    Operand from;
+    int64_t rows = 0;
+    int64_t cols = 0;
+    std::vector<float> values;
+  };
+  static Operand convert(const Operand& from, int64_t rows, int64_t cols, Converted& into);
+  void multiply_converted(const Product& product);
+
+  Kernels kernels_;
+  Converted a_;
+  Converted b_;
+};
+
+}  // namespace tilewire::host

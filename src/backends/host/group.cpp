@@ -1,0 +1,170 @@
+// Agreement and waiting among host ranks.
+// Called by users through Group, and by HostProgram.
+#include "backends/host/group.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "backends/host/program.hpp"
+#include "backends/host/rules.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+
+namespace tilewire::host {
+namespace {
+
+constexpr int64_t kSlice = 20'000'000;
+constexpr int64_t kChunk = kMailboxBytes - 8;
+
+std::string in_words(const WaitReport& report) {
+  return fmt::format("{}: rank {}, lane {}, task {} waits for {} to reach {}, saw {}", report.op, report.rank,
+                     report.lane, report.task, report.signal, report.wanted, report.seen);
+}
+
+/// What the other ranks throw.
+ErrorKind kind_for_others(const Breakage& breakage) {
+  return breakage.kind == ErrorKind::timeout ? ErrorKind::timeout : ErrorKind::rank_lost;
+}
+
+}  // namespace
+
+HostGroup::HostGroup(Membership membership, const JoinOptions& options, bool separate)
+    : segment_(std::move(membership.segment)),
+      timeout_s_(options.timeout_s),
+      exceptions_(std::uncaught_exceptions()),
+      arena_(options.arena_bytes) {
+  team_.num_ranks = options.num_ranks;
+  team_.rank = options.rank;
+  if (separate) {
+    monitor_ = std::make_unique<Monitor>(segment_, options.rank, std::move(membership.door), options.job);
+  }
+}
+
+HostGroup::~HostGroup() {
+  if (std::uncaught_exceptions() > exceptions_) {
+    segment_->mark_broken({rank(), ErrorKind::rank_lost, fmt::format("rank {} ended with an error", rank())});
+  }
+  segment_->rank(rank()).presence.store(Presence::left, std::memory_order_release);
+}
+
+void HostGroup::begin_collective() {
+  if (const auto breakage = segment_->breakage()) {
+    throw Error(kind_for_others(*breakage), "the group is broken: " + breakage->text);
+  }
+  ++collectives_;
+}
+
+void HostGroup::end_collective() { segment_->rank(rank()).completed.store(collectives_, std::memory_order_release); }
+
+void HostGroup::wait(Slot& slot, uint64_t wanted, const Describe& describe) const {
+  if (reached_soon(slot, wanted)) return;
+  const int64_t deadline = now_ns() + static_cast<int64_t>(std::min(timeout_s_, 1e9) * 1e9);
+  while (!sleep_until_reached(slot, wanted, std::clamp<int64_t>(deadline - now_ns(), 0, kSlice))) {
+    const WaitReport report = describe(slot.value.load(std::memory_order_relaxed));
+    check_peers(report);
+    if (now_ns() < deadline) continue;
+    throw Error(ErrorKind::timeout, fmt::format("timeout after {} s: {}", timeout_s_, in_words(report)), report);
+  }
+}
+
+void HostGroup::check_peers(const WaitReport& report) const {
+  if (const auto breakage = segment_->breakage()) {
+    throw Error(kind_for_others(*breakage), fmt::format("{}; {}", breakage->text, in_words(report)), report);
+  }
+  for (int peer = 0; peer < team_.num_ranks; ++peer) {
+    const RankState& state = segment_->rank(peer);
+    if (state.presence.load(std::memory_order_acquire) != Presence::left) continue;
+    if (state.completed.load(std::memory_order_acquire) >= collectives_) continue;
+    throw Error(ErrorKind::rank_lost, fmt::format("rank {} has left; {}", peer, in_words(report)), report);
+  }
+}
+
+void HostGroup::fail_with(const Error& error) const {
+  const bool told = error.kind() == ErrorKind::rank_lost || error.kind() == ErrorKind::timeout;
+  segment_->mark_broken({rank(), error.kind(),
+                         told ? std::string(error.what()) : fmt::format("rank {} failed: {}", rank(), error.what())});
+}
+
+std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
+  begin_collective();
+  const int num_ranks = team_.num_ranks;
+  std::vector<std::string> all(num_ranks);
+  std::vector<uint64_t> sizes(num_ranks);
+  const uint64_t my_size = mine.size();
+  uint64_t most = 0;
+  try {
+    for (uint64_t begin = 0; begin == 0 || begin < most; begin += kChunk) {
+      ++rounds_;
+      // NOTE: two mailboxes in turn: a rank writes the next chunk while others still read this one.
+      const int parity = static_cast<int>(rounds_ % 2);
+      std::byte* out = segment_->mailbox(rank(), parity);
+      std::memcpy(out, &my_size, 8);
+      if (begin < my_size) std::memcpy(out + 8, mine.data() + begin, std::min<uint64_t>(kChunk, my_size - begin));
+      post(segment_->rank(rank()).arrived, 1);
+      for (int peer = 0; peer < num_ranks; ++peer) {
+        wait(segment_->rank(peer).arrived, rounds_, [&](uint64_t seen) {
+          return WaitReport{"all_gather", rank(), "group", 0, fmt::format("arrival of rank {}", peer), rounds_, seen};
+        });
+        const std::byte* in = segment_->mailbox(peer, parity);
+        std::memcpy(&sizes[peer], in, 8);
+        if (begin >= sizes[peer]) continue;
+        all[peer].append(reinterpret_cast<const char*>(in + 8), std::min<uint64_t>(kChunk, sizes[peer] - begin));
+      }
+      most = *std::max_element(sizes.begin(), sizes.end());
+    }
+  } catch (const Error& error) {
+    fail_with(error);
+    throw;
+  }
+  end_collective();
+  return all;
+}
+
+Extent HostGroup::carve(const std::string& what, int64_t bytes) {
+  const nlohmann::json mine = {{"what", what}, {"discarded", arena_.discarded()}};
+  std::vector<std::vector<uint64_t>> discarded;
+  std::string first;
+  for (const std::string& text : all_gather(mine.dump())) {
+    const auto theirs = nlohmann::json::parse(text);
+    const std::string wish = theirs["what"];
+    if (discarded.empty()) first = wish;
+    require(wish == first, "ranks disagree: rank 0 wants {}, rank {} wants {}", first, discarded.size(), wish);
+    discarded.push_back(theirs["discarded"]);
+  }
+  for (const Extent& freed : arena_.reclaim(discarded)) {
+    // Give the pages back to the system; the next user finds zeros.
+    madvise(segment_->arena(rank()) + freed.offset, static_cast<size_t>(freed.bytes), MADV_REMOVE);
+  }
+  const auto extent = arena_.carve(bytes);
+  require(extent.has_value(), "the arena is too small: {} needs {} bytes, {} of {} are available", what, bytes,
+          arena_.available(), segment_->arena_bytes());
+  return *extent;
+}
+
+Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  require(rows >= 0 && cols >= 0 && (cols == 0 || rows <= kMost / cols), "allocate: {} x {} elements", rows, cols);
+  const int64_t bytes = rows * cols * bytes_of(dtype);
+  const Extent extent = carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), bytes);
+  std::byte* data = segment_->arena(rank()) + extent.offset;
+  std::memset(data, 0, static_cast<size_t>(bytes));
+  // Nobody writes into a peer's tensor before it is zeroed.
+  barrier();
+  return make_tensor(data, dtype, rows, cols);
+}
+
+std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program(*this, plan); }
+
+std::vector<std::string> HostGroup::unsupported(const Plan& plan) const { return missing_features(plan); }
+
+std::unique_ptr<Group> join_host(const JoinOptions& options) {
+  return std::make_unique<HostGroup>(meet(options), options, true);
+}
+
+std::optional<std::string> host_unavailable() { return std::nullopt; }
+
+}  // namespace tilewire::host

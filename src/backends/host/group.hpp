@@ -1,0 +1,66 @@
+// One rank's membership in a team of host ranks: agreement, shared tensors, and waits that end.
+// Made by join_host and launch; programs use it to wait for each other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/host/arena.hpp"
+#include "backends/host/monitor.hpp"
+#include "backends/host/rendezvous.hpp"
+#include "tilewire/backend.hpp"
+
+namespace tilewire::host {
+
+/// Builds the report of a wait from the value seen last.
+using Describe = std::function<WaitReport(uint64_t seen)>;
+
+class HostGroup final : public Group {
+ public:
+  /// `separate`: ranks are processes, so their deaths are watched.
+  HostGroup(Membership membership, const JoinOptions& options, bool separate);
+  ~HostGroup() override;
+
+  [[nodiscard]] const Team& team() const override { return team_; }
+  [[nodiscard]] std::string backend() const override { return "host"; }
+  [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override;
+  [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
+  [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
+
+  [[nodiscard]] int rank() const { return team_.rank; }
+  [[nodiscard]] const Segment& segment() const { return *segment_; }
+  /// Carve `bytes` out of every rank's arena. Collective; all ranks must want the same `what`. Throws
+  /// Error(invalid_input), the same on all ranks.
+  [[nodiscard]] Extent carve(const std::string& what, int64_t bytes);
+  /// Not collective: the part is reused when all ranks have given it back.
+  void give_back(const Extent& extent) { arena_.discard(extent.id); }
+
+  /// Every collective call is bracketed by these two. Throws where the group is broken.
+  void begin_collective();
+  void end_collective();
+  /// Wait until `slot` reaches `wanted`. Throws Error(timeout) or Error(rank_lost) with the report.
+  void wait(Slot& slot, uint64_t wanted, const Describe& describe) const;
+  /// Tell all ranks that this one has failed; every wait ends.
+  void fail_with(const Error& error) const;
+
+ private:
+  void check_peers(const WaitReport& report) const;
+
+  std::shared_ptr<Segment> segment_;
+  Team team_;
+  double timeout_s_;
+  int exceptions_;
+  Arena arena_;
+  uint64_t collectives_ = 0;
+  uint64_t rounds_ = 0;
+  std::unique_ptr<Monitor> monitor_;
+};
+
+/// Join as a process. The row of the table of backends.
+[[nodiscard]] std::unique_ptr<Group> join_host(const JoinOptions& options);
+[[nodiscard]] std::optional<std::string> host_unavailable();
+
+}  // namespace tilewire::host

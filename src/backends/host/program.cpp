@@ -1,0 +1,264 @@
+// Running a plan: workers of lanes take tasks, wait, execute, post.
+// Called by users through Program.
+#include "backends/host/program.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "backends/host/rules.hpp"
+#include "backends/host/tasks.hpp"
+#include "backends/host/workspace.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::host {
+namespace {
+
+/// The plan without other ranks' lanes, and where its lanes were.
+struct Share {
+  Plan plan;
+  std::vector<int> lane_indices;
+};
+
+Share share_of(const Plan& plan, int rank) {
+  Share share{{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}}, {}};
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    if (plan.lanes[lane].rank != rank || plan.lanes[lane].tasks.empty()) continue;
+    share.plan.lanes.push_back(plan.lanes[lane]);
+    share.lane_indices.push_back(lane);
+  }
+  return share;
+}
+
+int cores_for_each(int num_ranks) {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  const int cores = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 1;
+  return std::max(1, cores / num_ranks);
+}
+
+int workers_of(const Plan& plan, const Lane& lane) {
+  if (is_serial(lane.engine)) return 1;
+  const bool tiles = lane.engine == Engine::tiles;
+  int workers = lane.workers;
+  if (workers == 0) workers = tiles ? plan.config.tile_workers : plan.config.reduce_workers;
+  if (workers == 0) workers = tiles ? cores_for_each(plan.team.num_ranks) : 1;
+  return static_cast<int>(std::min<int64_t>(workers, std::ssize(lane.tasks)));
+}
+
+/// A wait or post with its counter looked up.
+struct SlotWait {
+  Slot* slot = nullptr;
+  uint64_t at_least = 0;
+  uint64_t total = 0;  ///< added by all posts of one call
+};
+struct SlotPost {
+  Slot* slot = nullptr;
+  uint64_t add = 0;
+};
+
+/// A lane during a call. Waits and posts of task i: [first_wait[i], first_wait[i + 1]) ...
+struct RunningLane {
+  const Lane* lane = nullptr;
+  int index = 0;  ///< in the whole plan
+  std::vector<SlotWait> waits;
+  std::vector<SlotPost> posts;
+  std::vector<size_t> first_wait{0};
+  std::vector<size_t> first_post{0};
+  alignas(64) std::atomic<int64_t> next{0};
+};
+
+struct Worker {
+  Worker(RunningLane& where, int number, const Plan& plan, const Addresses& addresses, int gemm_threads)
+      : lane(where), index(number), runner(plan, addresses, gemm_threads) {}
+  RunningLane& lane;
+  int index;
+  TaskRunner runner;
+  std::vector<TraceEvent> events;
+  std::thread thread;
+};
+
+class HostProgram final : public Program {
+ public:
+  HostProgram(HostGroup& group, const Plan& plan);
+  ~HostProgram() override;
+  void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
+  [[nodiscard]] Trace trace() const override;
+
+ private:
+  void resolve(RunningLane& lane, const std::vector<int64_t>& totals) const;
+  void serve(Worker& worker);
+  void work(Worker& worker);
+  void run_task(Worker& worker, int64_t task);
+  void wait_for(const Worker& worker, int64_t task, size_t wait) const;
+  void fail_with(const Error& error);
+
+  HostGroup& group_;
+  Share share_;
+  Workspace workspace_;
+  std::vector<std::unique_ptr<RunningLane>> lanes_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // the first is the caller's thread
+  uint64_t calls_ = 0;
+  bool tracing_ = false;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> failed_{false};
+  std::mutex failure_guard_;
+  std::optional<Error> failure_;
+  Slot start_;
+  Slot done_;
+};
+
+HostProgram::HostProgram(HostGroup& group, const Plan& plan)
+    : group_(group), share_(share_of(plan, group.rank())), workspace_(group, plan, share_.plan) {
+  const std::vector<int64_t> totals = signal_totals(plan);
+  for (size_t i = 0; i < share_.plan.lanes.size(); ++i) {
+    const Lane& lane = share_.plan.lanes[i];
+    lanes_.push_back(std::make_unique<RunningLane>());
+    lanes_.back()->lane = &lane;
+    lanes_.back()->index = share_.lane_indices[i];
+    resolve(*lanes_.back(), totals);
+    const int gemm_threads = is_serial(lane.engine) ? cores_for_each(plan.team.num_ranks) : 1;
+    for (int worker = 0; worker < workers_of(plan, lane); ++worker) {
+      workers_.push_back(
+          std::make_unique<Worker>(*lanes_.back(), worker, share_.plan, workspace_.addresses(), gemm_threads));
+    }
+  }
+  // Nobody posts before everybody's signals are zero.
+  group.barrier();
+  for (size_t i = 1; i < workers_.size(); ++i) {
+    workers_[i]->thread = std::thread([this, i] { serve(*workers_[i]); });
+  }
+}
+
+HostProgram::~HostProgram() {
+  stopping_.store(true, std::memory_order_relaxed);
+  post(start_, 1);
+  for (size_t i = 1; i < workers_.size(); ++i) workers_[i]->thread.join();
+}
+
+void HostProgram::resolve(RunningLane& lane, const std::vector<int64_t>& totals) const {
+  const int signals = num_signals(share_.plan);
+  for (const Task& task : lane.lane->tasks) {
+    for (const Wait& wait : task.waits) {
+      const int64_t total = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
+      lane.waits.push_back(
+          {&workspace_.slot(wait.signal), static_cast<uint64_t>(wait.at_least), static_cast<uint64_t>(total)});
+    }
+    for (const Post& post : task.posts) {
+      lane.posts.push_back({&workspace_.slot(post.signal), static_cast<uint64_t>(post.add)});
+    }
+    lane.first_wait.push_back(lane.waits.size());
+    lane.first_post.push_back(lane.posts.size());
+  }
+}
+
+void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
+  workspace_.check(inputs, outputs);
+  group_.begin_collective();
+  workspace_.bind(inputs, outputs);
+  tracing_ = options.trace;
+  for (const auto& lane : lanes_) lane->next.store(0, std::memory_order_relaxed);
+  for (const auto& worker : workers_) {
+    worker->events.clear();
+    if (tracing_) worker->events.reserve(worker->lane.lane->tasks.size());
+  }
+  if (!workers_.empty()) {
+    post(start_, 1);
+    work(*workers_[0]);
+    wait_for_ever(done_, (calls_ + 1) * (workers_.size() - 1));
+  }
+  ++calls_;
+  if (failure_) throw *failure_;
+  group_.end_collective();
+}
+
+void HostProgram::serve(Worker& worker) {
+  for (uint64_t call = 1;; ++call) {
+    wait_for_ever(start_, call);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    work(worker);
+    post(done_, 1);
+  }
+}
+
+void HostProgram::work(Worker& worker) {
+  try {
+    worker.runner.begin_call();
+    const int64_t count = std::ssize(worker.lane.lane->tasks);
+    while (!failed_.load(std::memory_order_relaxed)) {
+      const int64_t task = worker.lane.next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= count) return;
+      run_task(worker, task);
+    }
+  } catch (const Error& error) {
+    fail_with(error);
+  } catch (const std::exception& error) {
+    fail_with(Error(ErrorKind::internal, error.what()));
+  }
+}
+
+void HostProgram::run_task(Worker& worker, int64_t task) {
+  const RunningLane& lane = worker.lane;
+  TraceEvent event{lane.index, worker.index, task};
+  if (tracing_) event.taken_ns = now_ns();
+  for (size_t wait = lane.first_wait[task]; wait < lane.first_wait[task + 1]; ++wait) wait_for(worker, task, wait);
+  if (tracing_) event.start_ns = now_ns();
+  worker.runner.run(lane.lane->tasks[task]);
+  for (size_t i = lane.first_post[task]; i < lane.first_post[task + 1]; ++i)
+    post(*lane.posts[i].slot, lane.posts[i].add);
+  if (!tracing_) return;
+  event.end_ns = now_ns();
+  worker.events.push_back(event);
+}
+
+void HostProgram::wait_for(const Worker& worker, int64_t task, size_t wait) const {
+  const SlotWait& what = worker.lane.waits[wait];
+  const uint64_t wanted = calls_ * what.total + what.at_least;
+  if (reached(*what.slot, wanted)) return;
+  group_.wait(*what.slot, wanted, [&](uint64_t seen) {
+    const Lane& lane = *worker.lane.lane;
+    const Wait& planned = lane.tasks[task].waits[wait - worker.lane.first_wait[task]];
+    return WaitReport{
+        share_.plan.problem.op, group_.rank(), lane.name, task, signal_name(share_.plan, planned.signal), wanted, seen};
+  });
+}
+
+void HostProgram::fail_with(const Error& error) {
+  {
+    const std::lock_guard lock(failure_guard_);
+    if (!failure_) failure_ = error;
+  }
+  failed_.store(true, std::memory_order_relaxed);
+  group_.fail_with(error);
+}
+
+Trace HostProgram::trace() const {
+  Trace trace;
+  for (const auto& worker : workers_) {
+    trace.events.insert(trace.events.end(), worker->events.begin(), worker->events.end());
+  }
+  std::sort(trace.events.begin(), trace.events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+    return std::pair(a.lane, a.taken_ns) < std::pair(b.lane, b.taken_ns);
+  });
+  return trace;
+}
+
+}  // namespace
+
+std::unique_ptr<Program> load_program(HostGroup& group, const Plan& plan) {
+  validate(plan);
+  require(plan.team.num_ranks == group.team().num_ranks, "a plan for {} ranks in a team of {}", plan.team.num_ranks,
+          group.team().num_ranks);
+  if (const auto missing = group.unsupported(plan); !missing.empty()) {
+    fail(ErrorKind::unsupported, "the host cannot do: {}", fmt::join(missing, ", "));
+  }
+  require_runnable(plan);
+  return std::make_unique<HostProgram>(group, plan);
+}
+
+}  // namespace tilewire::host

@@ -1,0 +1,14 @@
+// A plan loaded for one host rank: its lanes, their workers, and the memory they share.
+// Made by HostGroup::load.
+#pragma once
+
+#include <memory>
+
+#include "backends/host/group.hpp"
+
+namespace tilewire::host {
+
+/// Collective. See Group::load.
+[[nodiscard]] std::unique_ptr<Program> load_program(HostGroup& group, const Plan& plan);
+
+}  // namespace tilewire::host

@@ -1,0 +1,168 @@
+// The host's conditions on plans.
+// Called by HostGroup::unsupported and when a plan is loaded.
+#include "backends/host/rules.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::host {
+namespace {
+
+struct TaskRules {
+  const Plan& plan;
+  int lane;
+  int64_t index;
+
+  [[nodiscard]] const Task& task() const { return plan.lanes[lane].tasks[index]; }
+  [[nodiscard]] DType dtype(const Region& region) const { return plan.buffers[region.buffer].dtype; }
+
+  void check(bool holds, const char* rule) const { require(holds, "{}: {}", task_name(plan, lane, index), rule); }
+
+  void check_reach(const Region& region) const {
+    if (region.rank == plan.lanes[lane].rank || reachable(plan.buffers[region.buffer])) return;
+    fail(ErrorKind::invalid_input, "{}: {} is not in the arena, so other ranks cannot address it",
+         task_name(plan, lane, index), region_name(plan, region));
+  }
+
+  void check_all() const {
+    const Task& t = task();
+    for (const Region& region : t.reads) check_reach(region);
+    for (const Write& write : t.writes) check_reach(write.to);
+    for (const EpilogueStep& step : t.epilogue) check_operand(step);
+    if (t.kind == TaskKind::compute || t.kind == TaskKind::gemm_call) check_product();
+    if (t.kind == TaskKind::copy) {
+      check(std::all_of(t.writes.begin(), t.writes.end(),
+                        [&](const Write& write) { return dtype(write.to) == dtype(t.reads[0]); }),
+            "a copy has the same dtype at both ends");
+    }
+    if (t.kind == TaskKind::reduce) {
+      check(
+          std::all_of(t.reads.begin(), t.reads.end(),
+                      [&](const Region& read) { return read.rows == t.reads[0].rows && read.cols == t.reads[0].cols; }),
+          "the terms of a reduce have one shape");
+    }
+  }
+
+  void check_product() const {
+    const Task& t = task();
+    const Region& a = t.reads[0];
+    const Region& b = t.reads[1];
+    if (t.body == Body::pool) return check(dtype(b) == DType::int32, "the indices of a pool are int32");
+    const int64_t a_depth = plan.problem.a_layout == ALayout::mk ? a.cols : a.rows;
+    const int64_t b_depth = plan.problem.b_layout == BLayout::nk ? b.cols : b.rows;
+    check(a_depth == b_depth, "the operands of a product have one depth");
+    check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
+  }
+
+  void check_operand(const EpilogueStep& step) const {
+    if (!step.operand) return;
+    check_reach(*step.operand);
+    const Shape result = result_shape(plan, task());
+    const bool bias = step.kind == EpilogueKind::bias;
+    check(step.operand->cols == result.cols && step.operand->rows == (bias ? 1 : result.rows),
+          bias ? "a bias has one row and the columns of the result" : "a residual has the shape of the result");
+  }
+};
+
+/// A running hash of integers.
+class Hash {
+ public:
+  template <class... Values>
+  void add(const Values&... values) {
+    (mix(static_cast<uint64_t>(values)), ...);
+  }
+  void add_text(const std::string& text) {
+    add(text.size());
+    for (const char letter : text) add(letter);
+  }
+  void add_region(const Region& r) {
+    add(r.rank, r.buffer, r.row, r.rows, r.col, r.cols, r.rows_from.has_value());
+    if (r.rows_from) add(r.rows_from->buffer, r.rows_from->index);
+  }
+  void add_task(const Task& t);
+  [[nodiscard]] uint64_t value() const { return state_; }
+
+ private:
+  void mix(uint64_t word) {
+    state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
+    state_ ^= state_ >> 29;
+  }
+  uint64_t state_ = 0x2545F4914F6CDD1DU;
+};
+
+void Hash::add_task(const Task& t) {
+  add(t.kind, t.body, t.collective, t.reads.size(), t.writes.size(), t.waits.size(), t.posts.size(), t.epilogue.size());
+  for (const Region& region : t.reads) add_region(region);
+  for (const Write& write : t.writes) {
+    add_region(write.to);
+    add(write.first_row, write.mode);
+  }
+  for (const Wait& wait : t.waits) add(wait.signal.rank, wait.signal.index, wait.at_least);
+  for (const Post& post : t.posts) add(post.signal.rank, post.signal.index, post.add);
+  for (const EpilogueStep& step : t.epilogue) {
+    add(step.kind, std::bit_cast<uint64_t>(step.value), step.operand.has_value());
+    if (step.operand) add_region(*step.operand);
+  }
+  for (const double weight : t.weights) add(std::bit_cast<uint64_t>(weight));
+  add(std::bit_cast<uint64_t>(t.value), t.gather.has_value(), t.scatter.has_value());
+}
+
+}  // namespace
+
+std::vector<std::string> missing_features(const Plan& plan) {
+  std::set<std::string> missing;
+  const Transport transport = plan.config.transport;
+  if (transport != Transport::store && transport != Transport::copy_engine) {
+    missing.insert("transport = " + to_string(transport));
+  }
+  if (plan.config.collective == Provider::library) {
+    missing.insert("collective = library (the host has no collective library)");
+  }
+  for (const Device& device : plan.team.devices) {
+    if (device.node != plan.team.devices[0].node) missing.insert("a team of several nodes");
+  }
+  const auto look_at = [&](const Region& region) {
+    if (region.rows_from) missing.insert("rows_from");
+  };
+  for (const Lane& lane : plan.lanes) {
+    if (lane.engine == Engine::network) missing.insert("engine = network");
+    for (const Task& task : lane.tasks) {
+      if (task.kind == TaskKind::collective_call)
+        missing.insert("collective_call (the host has no collective library)");
+      if (task.gather || task.scatter) missing.insert("row maps");
+      for (const Region& region : task.reads) look_at(region);
+      for (const Write& write : task.writes) {
+        look_at(write.to);
+        if (write.mode == WriteMode::accumulate && plan.buffers[write.to.buffer].dtype == DType::int32) {
+          missing.insert("accumulate into int32");
+        }
+      }
+    }
+  }
+  return {missing.begin(), missing.end()};
+}
+
+void require_runnable(const Plan& plan) {
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    for (int64_t task = 0; task < std::ssize(plan.lanes[lane].tasks); ++task) TaskRules{plan, lane, task}.check_all();
+  }
+}
+
+uint64_t fingerprint(const Plan& plan) {
+  Hash hash;
+  hash.add_text(to_string(plan.problem));
+  hash.add_text(to_string(plan.config));
+  hash.add(plan.team.num_ranks, plan.buffers.size(), plan.lanes.size());
+  for (const Buffer& buffer : plan.buffers) hash.add_text(to_string(buffer));
+  for (const Lane& lane : plan.lanes) {
+    hash.add(lane.rank, lane.engine, lane.workers, lane.tasks.size());
+    for (const Task& task : lane.tasks) hash.add_task(task);
+  }
+  return hash.value();
+}
+
+}  // namespace tilewire::host

@@ -1,0 +1,21 @@
+// What the host asks of a plan before it runs it, and a number that tells two plans apart.
+// Called by HostGroup.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire::host {
+
+/// Names of what the host cannot do in the plan; empty = all of it.
+[[nodiscard]] std::vector<std::string> missing_features(const Plan& plan);
+/// Throw Error(invalid_input) where a task would touch memory that is not its own or not what it
+/// expects: unequal depths of a product, unreachable peers, mixed types. The plan must be validated.
+void require_runnable(const Plan& plan);
+/// The same for equal plans, on every rank.
+[[nodiscard]] uint64_t fingerprint(const Plan& plan);
+
+}  // namespace tilewire::host

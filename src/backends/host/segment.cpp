@@ -1,0 +1,104 @@
+// Shared memory by memfd: sparse, committed as it is touched, gone with its last user.
+// Called by rendezvous, launch and groups.
+#include "backends/host/segment.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace tilewire::host {
+namespace {
+
+constexpr int64_t kPage = 2 << 20;
+
+int64_t round_up(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+int64_t mailbox_offset() { return round_up(sizeof(Control)); }
+
+int64_t arena_offset(int num_ranks) { return mailbox_offset() + round_up(2 * kMailboxBytes * num_ranks); }
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  reset();
+  fd_ = other.release();
+  return *this;
+}
+
+void Descriptor::reset() {
+  if (fd_ >= 0) ::close(release());
+}
+
+std::unique_ptr<Segment> Segment::create(int num_ranks, int64_t arena_bytes) {
+  constexpr int64_t kMost = int64_t{1} << 45;
+  require(num_ranks >= 1 && num_ranks <= kMaxRanks, "host ranks: want 1 to {}, got {}", kMaxRanks, num_ranks);
+  require(arena_bytes >= 0 && arena_bytes <= kMost / num_ranks, "arena of {} bytes for each of {} ranks: want 0 to {}",
+          arena_bytes, num_ranks, kMost / num_ranks);
+  Descriptor memory(memfd_create("tilewire", MFD_CLOEXEC));
+  ensure(memory.valid(), "memfd_create: {}", std::strerror(errno));
+  const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
+  if (ftruncate(memory.get(), bytes) != 0) {
+    fail(ErrorKind::invalid_input, "shared memory of {} bytes ({} ranks with arenas of {}): {}", bytes, num_ranks,
+         arena_bytes, std::strerror(errno));
+  }
+  std::unique_ptr<Segment> segment(new Segment(std::move(memory), num_ranks, arena_bytes));
+  new (segment->base_) Control();
+  return segment;
+}
+
+std::unique_ptr<Segment> Segment::attach(Descriptor memory, int num_ranks, int64_t arena_bytes) {
+  return std::unique_ptr<Segment>(new Segment(std::move(memory), num_ranks, arena_bytes));
+}
+
+Segment::Segment(Descriptor memory, int num_ranks, int64_t arena_bytes)
+    : memory_(std::move(memory)), num_ranks_(num_ranks), arena_bytes_(arena_bytes) {
+  const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
+  void* base =
+      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(), 0);
+  if (base == MAP_FAILED) fail(ErrorKind::invalid_input, "mapping {} bytes: {}", bytes, std::strerror(errno));
+  base_ = static_cast<std::byte*>(base);
+  control_ = reinterpret_cast<Control*>(base_);
+}
+
+Segment::~Segment() {
+  munmap(base_, static_cast<size_t>(arena_offset(num_ranks_) + num_ranks_ * round_up(arena_bytes_)));
+}
+
+std::byte* Segment::mailbox(int rank, int parity) const {
+  return base_ + mailbox_offset() + (2 * rank + parity) * kMailboxBytes;
+}
+
+std::byte* Segment::arena(int rank) const { return base_ + arena_offset(num_ranks_) + rank * round_up(arena_bytes_); }
+
+void Segment::mark_broken(const Breakage& breakage) const {
+  uint32_t whole = 0;
+  if (!control_->broken.compare_exchange_strong(whole, 1)) return;
+  control_->broken_rank = breakage.rank;
+  control_->broken_kind = breakage.kind;
+  const size_t length = std::min(breakage.text.size(), size_t{kTextBytes} - 1);
+  std::memcpy(control_->broken_text.data(), breakage.text.data(), length);
+  control_->broken_text[length] = '\0';
+  control_->broken.store(2, std::memory_order_release);
+}
+
+std::optional<Breakage> Segment::breakage() const {
+  if (!broken()) return std::nullopt;
+  // NOTE: whoever writes the text may be killed halfway, so patience ends.
+  for (int look = 0; look < 100; ++look) {
+    if (control_->broken.load(std::memory_order_acquire) == 2) {
+      return Breakage{control_->broken_rank, control_->broken_kind, control_->broken_text.data()};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return Breakage{0, ErrorKind::rank_lost, "a rank died while it reported a failure"};
+}
+
+}  // namespace tilewire::host

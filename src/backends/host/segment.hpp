@@ -1,0 +1,101 @@
+// The memory that the ranks of one host share: a control block and every rank's arena, in one mapping
+// without a name, so that nothing is left behind when the last rank is gone.
+// Made by rank 0 at start-up (rendezvous.cpp) or by launch for ranks that are threads.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backends/host/slot.hpp"
+#include "tilewire/error.hpp"
+
+namespace tilewire::host {
+
+constexpr int kMaxRanks = 64;
+constexpr int64_t kMailboxBytes = 128 << 10;
+constexpr int64_t kTextBytes = 1024;
+
+/// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Why the group is broken: the first failure of any rank.
+struct Breakage {
+  int rank = 0;  ///< rank that failed
+  ErrorKind kind = ErrorKind::rank_lost;
+  std::string text;
+};
+
+enum class Presence : uint32_t { joined, left };
+
+/// What one rank tells the others.
+struct RankState {
+  std::atomic<int32_t> pid{0};
+  std::atomic<Presence> presence{Presence::joined};
+  std::atomic<uint64_t> completed{0};  ///< collectives that it has finished
+  Slot arrived;                        ///< rounds of all_gather that it has entered
+};
+
+/// First bytes of the shared mapping. Zeroed memory is a valid one.
+struct Control {
+  std::atomic<uint32_t> broken{0};  ///< 0 = whole, 1 = being written, 2 = broken
+  int32_t broken_rank = 0;
+  ErrorKind broken_kind{};
+  std::array<char, kTextBytes> broken_text{};
+  std::array<RankState, kMaxRanks> ranks{};
+};
+
+/// One mapping of the shared memory in this process.
+class Segment {
+ public:
+  /// New and zeroed. Throws Error(invalid_input) for sizes that no machine has.
+  static std::unique_ptr<Segment> create(int num_ranks, int64_t arena_bytes);
+  /// What another process created with the same sizes.
+  static std::unique_ptr<Segment> attach(Descriptor memory, int num_ranks, int64_t arena_bytes);
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  ~Segment();
+
+  [[nodiscard]] int num_ranks() const { return num_ranks_; }
+  [[nodiscard]] int64_t arena_bytes() const { return arena_bytes_; }
+  [[nodiscard]] int descriptor() const { return memory_.get(); }
+  [[nodiscard]] Control& control() const { return *control_; }
+  [[nodiscard]] RankState& rank(int rank) const { return control_->ranks[rank]; }
+  [[nodiscard]] std::byte* mailbox(int rank, int parity) const;
+  [[nodiscard]] std::byte* arena(int rank) const;
+
+  /// Record the first failure; later ones are ignored.
+  void mark_broken(const Breakage& breakage) const;
+  [[nodiscard]] bool broken() const { return control_->broken.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] std::optional<Breakage> breakage() const;
+
+ private:
+  Segment(Descriptor memory, int num_ranks, int64_t arena_bytes);
+
+  Descriptor memory_;
+  int num_ranks_;
+  int64_t arena_bytes_;
+  std::byte* base_ = nullptr;
+  Control* control_ = nullptr;
+};
+
+}  // namespace tilewire::host

@@ -1,0 +1,214 @@
+// Execution of tasks: fp32 results, epilogue, one rounding, stores.
+// Called by the workers of a program.
+#include "backends/host/tasks.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backends/host/elements.hpp"
+#include "core/convert.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::host {
+namespace {
+
+constexpr int64_t kPiece = 2048;  // columns of a row that stay in the first cache
+
+Operand operand_of(const Block& block, bool transposed) { return {block.data, block.dtype, block.stride, transposed}; }
+
+}  // namespace
+
+void TaskRunner::run(const Task& task) {
+  switch (task.kind) {
+    case TaskKind::compute:
+    case TaskKind::gemm_call:
+      return task.body == Body::pool ? pool(task) : multiply(task);
+    case TaskKind::copy:
+      return copy(task);
+    case TaskKind::reduce:
+      return reduce(task);
+    case TaskKind::fill:
+      return fill(task);
+    case TaskKind::sync:
+      return;
+    case TaskKind::collective_call:
+      break;
+  }
+  fail(ErrorKind::internal, "the host cannot run a {}", static_cast<int>(task.kind));
+}
+
+bool TaskRunner::stored_by_library(const Task& task) const {
+  // NOTE: tiles always go through fp32 scratch, so that their bits do not depend on where they are stored.
+  if (task.kind != TaskKind::gemm_call || task.writes.size() != 1 || !task.epilogue.empty()) return false;
+  const Write& write = task.writes[0];
+  return write.mode == WriteMode::store && write.first_row == 0 && write.to.rows == result_shape(plan_, task).rows &&
+         gemm_.stores(plan_.buffers[task.reads[0].buffer].dtype, plan_.buffers[write.to.buffer].dtype);
+}
+
+void TaskRunner::multiply(const Task& task) {
+  constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
+  const Shape shape = result_shape(plan_, task);
+  if (shape.rows == 0 || shape.cols == 0) return;
+  const bool a_transposed = plan_.problem.a_layout == ALayout::km;
+  const Block a = addresses_.block(task.reads[0]);
+  Product product{shape.rows, shape.cols, a_transposed ? a.rows : a.cols, operand_of(a, a_transposed),
+                  operand_of(addresses_.block(task.reads[1]), plan_.problem.b_layout == BLayout::nk)};
+  prepare_end(task);
+  if (stored_by_library(task)) {
+    product.c = targets_[0].data;
+    product.c_dtype = targets_[0].dtype;
+    product.c_stride = targets_[0].stride;
+    return gemm_.multiply(product);
+  }
+  const int64_t most = std::max<int64_t>(16, kScratch / shape.cols);
+  product.c_stride = shape.cols;
+  for (int64_t begin = 0; begin < shape.rows; begin += most) {
+    product.m = std::min(most, shape.rows - begin);
+    product.a.data = a_transposed ? a.at(0, begin) : a.at(begin, 0);
+    float* values = scratch(product.m * shape.cols);
+    product.c = values;
+    gemm_.multiply(product);
+    for (int64_t row = 0; row < product.m; ++row) {
+      finish(task, begin + row, 0, shape.cols, values + row * shape.cols);
+    }
+  }
+}
+
+void TaskRunner::pool(const Task& task) {
+  const Block table = addresses_.block(task.reads[0]);
+  const Block indices = addresses_.block(task.reads[1]);
+  prepare_end(task);
+  float* sums = scratch(2 * table.cols);
+  float* spare = sums + table.cols;
+  for (int64_t row = 0; row < indices.rows; ++row) {
+    const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
+    std::fill_n(sums, table.cols, 0.0F);
+    for (int64_t i = 0; i < indices.cols; ++i) {
+      require(list[i] >= 0 && list[i] < table.rows, "pool: index {} of a table of {} rows", list[i], table.rows);
+      if (i == 0) {
+        load_row(table.at(list[i], 0), table.dtype, table.cols, sums);
+      } else {
+        add_weighted(table.at(list[i], 0), table.dtype, table.cols, 1, sums, spare);
+      }
+    }
+    finish(task, row, 0, table.cols, sums);
+  }
+}
+
+void TaskRunner::copy(const Task& task) {
+  const Block from = addresses_.block(task.reads[0]);
+  const bool plain =
+      task.epilogue.empty() && std::none_of(task.writes.begin(), task.writes.end(),
+                                            [](const Write& write) { return write.mode == WriteMode::accumulate; });
+  if (!plain) return reduce(task);
+  for (const Write& write : task.writes) {
+    const Block to = addresses_.block(write.to);
+    copy_block({from.at(write.first_row, 0), from.dtype, to.rows, from.cols, from.stride}, to);
+  }
+}
+
+void TaskRunner::reduce(const Task& task) {
+  const Shape shape = result_shape(plan_, task);
+  prepare_end(task);
+  const auto weight = [&](size_t i) { return task.weights.empty() ? 1.0 : task.weights[i]; };
+  float* sums = scratch(2 * kPiece);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t col = 0; col < shape.cols; col += kPiece) {
+      const int64_t n = std::min(kPiece, shape.cols - col);
+      for (size_t i = 0; i < task.reads.size(); ++i) {
+        const Block from = addresses_.block(task.reads[i]);
+        if (i > 0) {
+          add_weighted(from.at(row, col), from.dtype, n, weight(i), sums, sums + kPiece);
+          continue;
+        }
+        load_row(from.at(row, col), from.dtype, n, sums);
+        if (weight(0) != 1.0) scale(sums, n, static_cast<float>(weight(0)));
+      }
+      finish(task, row, col, n, sums);
+    }
+  }
+}
+
+void TaskRunner::fill(const Task& task) {
+  prepare_end(task);
+  for (size_t i = 0; i < task.writes.size(); ++i) {
+    const Block& to = targets_[i];
+    float* values = scratch(to.cols);
+    std::fill_n(values, to.cols, static_cast<float>(task.value));
+    for (int64_t row = 0; row < to.rows; ++row) {
+      if (task.writes[i].mode == WriteMode::accumulate) {
+        accumulate(values, to.cols, to.at(row, 0), to.dtype);
+      } else if (row == 0) {
+        store_row(values, to.cols, to.at(0, 0), to.dtype);
+      } else {
+        std::memcpy(to.at(row, 0), to.at(0, 0), static_cast<size_t>(to.cols * bytes_of(to.dtype)));
+      }
+    }
+  }
+}
+
+void TaskRunner::prepare_end(const Task& task) {
+  targets_.clear();
+  for (const Write& write : task.writes) targets_.push_back(addresses_.block(write.to));
+  biases_.clear();
+  for (const EpilogueStep& step : task.epilogue) {
+    std::vector<float> values;
+    if (step.kind == EpilogueKind::bias) {
+      const Block bias = addresses_.block(*step.operand);
+      values.resize(static_cast<size_t>(bias.cols));
+      load_row(bias.data, bias.dtype, bias.cols, values.data());
+    }
+    biases_.push_back(std::move(values));
+  }
+}
+
+void TaskRunner::finish(const Task& task, int64_t row, int64_t col, int64_t n, float* values) {
+  apply_epilogue(task, row, col, n, values);
+  for (size_t i = 0; i < task.writes.size(); ++i) {
+    const int64_t target_row = row - task.writes[i].first_row;
+    const Block& to = targets_[i];
+    if (target_row < 0 || target_row >= to.rows) continue;
+    if (task.writes[i].mode == WriteMode::store) {
+      store_row(values, n, to.at(target_row, col), to.dtype);
+    } else {
+      accumulate(values, n, to.at(target_row, col), to.dtype);
+    }
+  }
+}
+
+void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int64_t n, float* values) {
+  for (size_t step = 0; step < task.epilogue.size(); ++step) {
+    const EpilogueStep& what = task.epilogue[step];
+    switch (what.kind) {
+      case EpilogueKind::bias: {
+        const float* bias = biases_[step].data() + col;
+        for (int64_t i = 0; i < n; ++i) values[i] += bias[i];
+        break;
+      }
+      case EpilogueKind::residual: {
+        const Block residual = addresses_.block(*what.operand);
+        row_.resize(static_cast<size_t>(n));
+        add_weighted(residual.at(row, col), residual.dtype, n, 1, values, row_.data());
+        break;
+      }
+      case EpilogueKind::gelu:
+        for (int64_t i = 0; i < n; ++i) values[i] *= 0.5F * (1.0F + std::erf(values[i] * 0.70710678F));
+        break;
+      case EpilogueKind::relu:
+        // NOTE: written so that NaN stays NaN.
+        for (int64_t i = 0; i < n; ++i) values[i] = values[i] < 0.0F ? 0.0F : values[i];
+        break;
+      case EpilogueKind::scale:
+        scale(values, n, static_cast<float>(what.value));
+        break;
+    }
+  }
+}
+
+float* TaskRunner::scratch(int64_t elements) {
+  if (std::ssize(scratch_) < elements) scratch_.resize(static_cast<size_t>(elements));
+  return scratch_.data();
+}
+
+}  // namespace tilewire::host

@@ -1,0 +1,44 @@
+// What each kind of task does to memory.
+// One runner per worker of a lane; called by programs when a task's waits are over.
+#pragma once
+
+#include <vector>
+
+#include "backends/host/addresses.hpp"
+#include "backends/host/gemm.hpp"
+
+namespace tilewire::host {
+
+class TaskRunner {
+ public:
+  TaskRunner(const Plan& plan, const Addresses& addresses, int gemm_threads)
+      : plan_(plan), addresses_(addresses), gemm_(gemm_threads) {}
+  /// A new call: memory may hold other data.
+  void begin_call() { gemm_.forget(); }
+  void run(const Task& task);
+
+ private:
+  void multiply(const Task& task);
+  [[nodiscard]] bool stored_by_library(const Task& task) const;
+  void pool(const Task& task);
+  void copy(const Task& task);
+  void reduce(const Task& task);
+  void fill(const Task& task);
+
+  /// Resolve what the end of a task needs: its destinations and epilogue operands.
+  void prepare_end(const Task& task);
+  /// Epilogue and stores of columns [col, col + n) of one row of the result.
+  void finish(const Task& task, int64_t row, int64_t col, int64_t n, float* values);
+  void apply_epilogue(const Task& task, int64_t row, int64_t col, int64_t n, float* values);
+  float* scratch(int64_t elements);
+
+  const Plan& plan_;
+  const Addresses& addresses_;
+  Gemm gemm_;
+  std::vector<float> scratch_;
+  std::vector<float> row_;
+  std::vector<Block> targets_;
+  std::vector<std::vector<float>> biases_;
+};
+
+}  // namespace tilewire::host

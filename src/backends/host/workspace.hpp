@@ -1,0 +1,44 @@
+// The memory of one program: signals and symmetric workspace in the arena, local workspace of its own.
+// Owned by HostProgram.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "backends/host/addresses.hpp"
+#include "backends/host/group.hpp"
+
+namespace tilewire::host {
+
+class Workspace {
+ public:
+  /// Collective; `whole` is the plan with all ranks' lanes, `plan` what addresses refer to.
+  Workspace(HostGroup& group, const Plan& whole, const Plan& plan);
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+
+  [[nodiscard]] const Addresses& addresses() const { return addresses_; }
+  [[nodiscard]] Slot& slot(const Signal& signal) const;
+  /// Throw Error(invalid_input) unless the callers' tensors are what the plan's buffers say.
+  void check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  /// Let the callers' buffers lie there, and tell the peers.
+  void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+
+ private:
+  [[nodiscard]] std::byte* start(int rank) const { return group_.segment().arena(rank) + extent_.offset; }
+  [[nodiscard]] std::atomic<int64_t>* announced(int rank, int buffer) const;
+  void place_buffers();
+  void check_tensor(const Buffer& buffer, const Tensor& tensor) const;
+
+  HostGroup& group_;
+  const Plan& plan_;
+  Addresses addresses_;
+  int64_t announced_offset_ = 0;
+  int64_t symmetric_offset_ = 0;
+  Extent extent_;
+  std::byte* local_ = nullptr;
+  int64_t local_bytes_ = 0;
+};
+
+}  // namespace tilewire::host

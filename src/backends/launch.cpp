@@ -1,0 +1,250 @@
+// Ranks started by this process: as child processes, or as its threads.
+// Called by the command line, tests and benchmarks through tilewire::launch.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "backends/host/group.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+
+namespace tilewire {
+namespace {
+
+using Body = std::function<void(Group&)>;
+
+/// How a rank ended.
+struct Ending {
+  std::optional<Error> error;
+  int signal = 0;
+};
+
+/// Run `body` in this thread, and tell the peers if it fails.
+std::optional<Error> run_rank(const std::function<std::unique_ptr<Group>()>& join_rank, const Body& body) {
+  std::unique_ptr<Group> group;
+  std::optional<Error> error;
+  try {
+    group = join_rank();
+    body(*group);
+  } catch (const Error& caught) {
+    error = caught;
+  } catch (const std::exception& caught) {
+    error = Error(ErrorKind::internal, caught.what());
+  } catch (...) {
+    error = Error(ErrorKind::internal, "an exception that is not a std::exception");
+  }
+  const auto* host_group = dynamic_cast<const host::HostGroup*>(group.get());
+  if (error && host_group != nullptr) host_group->fail_with(*error);
+  return error;
+}
+
+/// The Error of the lowest rank that failed by itself; else of one that was killed; else any.
+void throw_worst(const std::vector<Ending>& endings) {
+  for (const Ending& ending : endings) {
+    if (ending.error && ending.error->kind() != ErrorKind::rank_lost) throw *ending.error;
+  }
+  for (size_t rank = 0; rank < endings.size(); ++rank) {
+    if (endings[rank].signal == 0) continue;
+    fail(ErrorKind::rank_lost, "rank {} was killed by signal {} ({})", rank, endings[rank].signal,
+         strsignal(endings[rank].signal));
+  }
+  for (const Ending& ending : endings) {
+    if (ending.error) throw *ending.error;
+  }
+}
+
+void launch_threads(int num_ranks, const LaunchOptions& options, const Body& body) {
+  if (options.backend != "host") {
+    fail(ErrorKind::unsupported, "backend {} cannot run its ranks as threads", options.backend);
+  }
+  const std::shared_ptr<host::Segment> segment = host::Segment::create(num_ranks, options.arena_bytes);
+  std::vector<Ending> endings(num_ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
+      const auto join_rank = [&] {
+        return std::make_unique<host::HostGroup>(host::Membership{segment, host::Descriptor()}, join_options, false);
+      };
+      endings[rank].error = run_rank(join_rank, body);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  throw_worst(endings);
+}
+
+/// A name that no other job has.
+std::string unique_job() {
+  uint64_t random = 0;
+  ensure(getrandom(&random, sizeof(random), 0) == sizeof(random), "getrandom: {}", std::strerror(errno));
+  return fmt::format("launch.{}.{:016x}", getpid(), random);
+}
+
+/// A rank as a child process, and the pipe through which it says how it ended.
+struct Child {
+  pid_t pid = 0;
+  host::Descriptor pipe;
+  std::string report;
+  bool ended = false;
+};
+
+std::string encode(const Error& error) {
+  nlohmann::json json = {{"kind", error.kind()}, {"text", error.what()}};
+  if (const auto& wait = error.wait()) {
+    json["wait"] = {wait->op, wait->rank, wait->lane, wait->task, wait->signal, wait->wanted, wait->seen};
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Error decode(const std::string& report) {
+  const auto json = nlohmann::json::parse(report);
+  const auto kind = json["kind"].get<ErrorKind>();
+  const std::string text = json["text"];
+  if (!json.contains("wait")) return Error(kind, text);
+  const auto& wait = json["wait"];
+  return Error(kind, text, WaitReport{wait[0], wait[1], wait[2], wait[3], wait[4], wait[5], wait[6]});
+}
+
+/// The life of a child process.
+[[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const Body& body, int pipe) {
+  const auto error = run_rank([&] { return join(backend, options); }, body);
+  if (error) {
+    const std::string report = encode(*error);
+    for (size_t sent = 0; sent < report.size();) {
+      const ssize_t size = write(pipe, report.data() + sent, report.size() - sent);
+      if (size <= 0) break;
+      sent += static_cast<size_t>(size);
+    }
+  }
+  std::fflush(nullptr);
+  _exit(error ? 1 : 0);
+}
+
+/// Child processes; none outlives it.
+class Children {
+ public:
+  explicit Children(double timeout_s) : timeout_s_(timeout_s) {}
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+  ~Children() {
+    kill_rest();
+    for (Child& child : children_) collect(child);
+  }
+
+  void start(const std::string& backend, const JoinOptions& options, const Body& body) {
+    std::array<int, 2> ends{};
+    ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+    host::Descriptor read_end(ends[0]);
+    const host::Descriptor write_end(ends[1]);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    ensure(pid >= 0, "fork: {}", std::strerror(errno));
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      // The parent may have died before the line above.
+      if (getppid() != parent) _exit(1);
+      be_rank(backend, options, body, write_end.get());
+    }
+    children_.push_back({pid, std::move(read_end), {}, false});
+    endings_.emplace_back();
+  }
+
+  /// Returns when all have ended. When one has failed, the others have the timeout left to notice.
+  std::vector<Ending> wait_all() {
+    std::optional<int64_t> deadline;
+    while (true) {
+      std::vector<pollfd> watched;
+      std::vector<size_t> who;
+      for (size_t rank = 0; rank < children_.size(); ++rank) {
+        if (children_[rank].ended) continue;
+        watched.push_back({children_[rank].pipe.get(), POLLIN, 0});
+        who.push_back(rank);
+      }
+      if (who.empty()) return endings_;
+      const int64_t left = deadline ? std::max<int64_t>(0, *deadline - host::now_ns()) / 1'000'000 : -1;
+      const int ready = poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(left, 3'600'000)));
+      if (ready == 0 && deadline && host::now_ns() >= *deadline - 1'000'000) kill_rest();
+      for (size_t i = 0; i < who.size() && ready > 0; ++i) {
+        if (watched[i].revents != 0) listen_to(who[i]);
+        const Ending& ending = endings_[who[i]];
+        if ((ending.error || ending.signal != 0) && !deadline) deadline = host::now_ns() + grace_ns();
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] int64_t grace_ns() const { return static_cast<int64_t>((std::min(timeout_s_, 1e8) + 1) * 1e9); }
+
+  void listen_to(size_t rank) {
+    std::array<char, 4096> bytes{};
+    Child& child = children_[rank];
+    const ssize_t size = read(child.pipe.get(), bytes.data(), bytes.size());
+    if (size > 0) {
+      child.report.append(bytes.data(), static_cast<size_t>(size));
+      return;
+    }
+    const int status = collect(child);
+    if (WIFSIGNALED(status)) {
+      endings_[rank].signal = WTERMSIG(status);
+    } else if (!child.report.empty()) {
+      endings_[rank].error = decode(child.report);
+    } else if (status != 0) {
+      endings_[rank].error =
+          Error(ErrorKind::internal, fmt::format("rank {} ended with exit code {}", rank, WEXITSTATUS(status)));
+    }
+  }
+
+  static int collect(Child& child) {
+    if (child.ended) return 0;
+    int status = 0;
+    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child.ended = true;
+    return status;
+  }
+
+  void kill_rest() {
+    for (const Child& child : children_) {
+      if (!child.ended) kill(child.pid, SIGKILL);
+    }
+  }
+
+  double timeout_s_;
+  std::vector<Child> children_;
+  std::vector<Ending> endings_;
+};
+
+void launch_processes(int num_ranks, const LaunchOptions& options, const Body& body) {
+  const std::string job = unique_job();
+  // What is still in the buffers of stdio would be written once by every child.
+  std::fflush(nullptr);
+  Children children(options.timeout_s);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    children.start(options.backend, {rank, num_ranks, job, options.arena_bytes, options.timeout_s}, body);
+  }
+  throw_worst(children.wait_all());
+}
+
+}  // namespace
+
+void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body) {
+  require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "ranks: want 1 to {}, got {}", host::kMaxRanks, num_ranks);
+  static_cast<void>(find_backend(options.backend));
+  options.threads ? launch_threads(num_ranks, options, body) : launch_processes(num_ranks, options, body);
+}
+
+}  // namespace tilewire
