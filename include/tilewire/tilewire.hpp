@@ -22,20 +22,21 @@
 // Problem (asked) -> Config (chosen) -> Plan (what every rank does) -> backend -> Trace (what happened).
 #pragma once
 
-// clang-format off: reading order
-#include "tilewire/backend.hpp"
-#include "tilewire/check.hpp"
-#include "tilewire/config.hpp"
-#include "tilewire/dtype.hpp"
-#include "tilewire/env.hpp"
+// In reading order.
+// clang-format off
 #include "tilewire/error.hpp"
-#include "tilewire/op.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/plan.hpp"
-#include "tilewire/print.hpp"
-#include "tilewire/problem.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/team.hpp"
+#include "tilewire/dtype.hpp"
 #include "tilewire/tensor.hpp"
+#include "tilewire/team.hpp"
+#include "tilewire/problem.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/plan.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
 #include "tilewire/trace.hpp"
+#include "tilewire/backend.hpp"
+#include "tilewire/op.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/print.hpp"
 // clang-format on

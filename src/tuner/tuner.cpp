@@ -1,0 +1,229 @@
+// `auto`: measures the candidates of all schedules once, and remembers the winner.
+// Called by make_op where no config is given.
+#include "tuner/tuner.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/schedule.hpp"
+#include "tuner/measure.hpp"
+#include "tuner/winners.hpp"
+
+namespace tilewire::tuner {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxRounds = 7;
+constexpr size_t kMaxFinalists = 3;
+constexpr double kFinalistWithin = 1.25;  // of the best time after one look
+constexpr double kLongCall = 0.05;        // of the budget: a call that needs no second look
+
+/// One config on its way through the selection.
+struct Candidate {
+  Config config;
+  std::string excluded;  ///< why it was not measured; empty = it was
+  std::vector<double> us;
+  std::unique_ptr<Program> program;
+};
+
+/// Seconds since the start, agreed by all ranks.
+class Budget {
+ public:
+  Budget(Group& group, double seconds) : group_(group), us_(seconds * 1e6) {}
+
+  [[nodiscard]] double us() const { return us_; }
+  [[nodiscard]] bool spent() const {
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    return largest(group_, std::chrono::duration<double, std::micro>(passed).count()) > us_;
+  }
+
+ private:
+  Group& group_;
+  double us_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Sequential, then the first choice of each schedule, then the second of each, and so on.
+std::vector<Candidate> list_candidates(const Problem& problem, const Team& team) {
+  std::vector<std::vector<Config>> lists;
+  for (const Schedule& schedule : schedules()) lists.push_back(schedule.candidates(problem, team));
+  std::vector<Config> configs;
+  for (const std::vector<Config>& list : lists) {
+    const auto plain = [](const Config& config) { return config.schedule == "sequential"; };
+    const auto found = std::find_if(list.begin(), list.end(), plain);
+    if (found != list.end()) configs.push_back(*found);
+  }
+  if (configs.empty()) configs.push_back({.schedule = "sequential"});
+  for (size_t place = 0, longest = 1; place < longest; ++place) {
+    for (const std::vector<Config>& list : lists) {
+      longest = std::max(longest, list.size());
+      if (place < list.size() && std::find(configs.begin(), configs.end(), list[place]) == configs.end()) {
+        configs.push_back(list[place]);
+      }
+    }
+  }
+  std::vector<Candidate> candidates;
+  for (Config& config : configs) candidates.push_back({.config = std::move(config)});
+  return candidates;
+}
+
+/// Why the config cannot run here, or nothing and its program is loaded. The same on every rank.
+std::string load(Group& group, const Problem& problem, Candidate& candidate) {
+  std::string reason;
+  try {
+    const Plan plan = make_plan(problem, group.team(), candidate.config);
+    const std::vector<std::string> unsupported = group.unsupported(plan);
+    if (!unsupported.empty()) return fmt::format("{} cannot do {}", group.backend(), fmt::join(unsupported, ", "));
+    candidate.program = group.load(plan);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_input && error.kind() != ErrorKind::unsupported) throw;
+    reason = error.what();
+  }
+  reason = first_text(group, reason);
+  if (!reason.empty()) candidate.program.reset();
+  return reason;
+}
+
+/// One look at every candidate, each alone in memory, as long as the budget lasts.
+void screen(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
+            std::vector<Candidate>& candidates) {
+  bool any = false;
+  for (Candidate& candidate : candidates) {
+    if (any && budget.spent()) {
+      candidate.excluded = "the time for measuring was used up";
+      continue;
+    }
+    candidate.excluded = load(group, problem, candidate);
+    if (!candidate.excluded.empty()) continue;
+    candidate.us = {time_call(group, *candidate.program, tensors)};
+    // A first call pays for page faults, so a short one does not count.
+    if (candidate.us[0] < kLongCall * budget.us()) candidate.us = {time_call(group, *candidate.program, tensors)};
+    candidate.program.reset();
+    any = true;
+  }
+}
+
+/// The few best in turn, as long as the budget lasts.
+void play_final(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
+                std::vector<Candidate>& candidates) {
+  std::vector<Candidate*> finalists;
+  for (Candidate& candidate : candidates) {
+    if (candidate.excluded.empty()) finalists.push_back(&candidate);
+  }
+  std::stable_sort(finalists.begin(), finalists.end(),
+                   [](const Candidate* x, const Candidate* y) { return x->us[0] < y->us[0]; });
+  const auto too_slow = [&](const Candidate* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
+  finalists.erase(std::find_if(finalists.begin(), finalists.end(), too_slow), finalists.end());
+  finalists.resize(std::min(finalists.size(), kMaxFinalists));
+  if (finalists.size() < 2) return;
+  for (Candidate* finalist : finalists) {
+    const std::string reason = load(group, problem, *finalist);
+    if (!reason.empty()) return;
+  }
+  for (int round = 0; round < kMaxRounds && !budget.spent(); ++round) {
+    for (Candidate* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors));
+  }
+}
+
+std::string table_of(const std::vector<Timing>& timings) {
+  std::string text;
+  for (const Timing& timing : timings) {
+    text += fmt::format("\n  {:10.1f} us  {} ({} samples)", timing.us, describe(timing.config), timing.samples);
+  }
+  return text;
+}
+
+/// Measure, and say what won and what was left out.
+Choice measure(Group& group, const Problem& problem, double budget_s, std::vector<Timing>& timings) {
+  std::vector<Candidate> candidates = list_candidates(problem, group.team());
+  {
+    const RankTensors tensors(group, problem);
+    tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
+    const Budget budget(group, budget_s);
+    screen(group, problem, tensors, budget, candidates);
+    play_final(group, problem, tensors, budget, candidates);
+  }
+  std::string excluded;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.excluded.empty()) {
+      timings.push_back({candidate.config, median(candidate.us), std::ssize(candidate.us)});
+    } else {
+      excluded += fmt::format("\n  {}: {}", describe(candidate.config), candidate.excluded);
+    }
+  }
+  if (timings.empty()) {
+    fail(ErrorKind::unsupported, "no schedule can do {} on {}:{}", to_string(problem), group.backend(), excluded);
+  }
+  // NOTE: finalists first: a single look flatters.
+  std::stable_sort(timings.begin(), timings.end(), [](const Timing& x, const Timing& y) {
+    return x.samples != y.samples ? x.samples > y.samples : x.us < y.us;
+  });
+  std::string why = fmt::format("measured, medians of the slowest rank:{}", table_of(timings));
+  if (!excluded.empty()) why += fmt::format("\nleft out:{}", excluded);
+  return {timings[0].config, why};
+}
+
+/// Rank 0's look into the file, on every rank.
+Recalled recall_together(Group& group, const std::string& file, const json& key) {
+  json found;
+  if (group.team().rank == 0) {
+    const Recalled recalled = recall(file, key);
+    found["note"] = recalled.note;
+    if (recalled.winner) found["winner"] = to_json(*recalled.winner);
+  }
+  found = json::parse(group.all_gather(found.dump())[0]);
+  Recalled result{.winner = {}, .note = found.at("note")};
+  if (found.contains("winner")) result.winner = winner_from_json(found["winner"]);
+  return result;
+}
+
+/// Why a remembered config does not do for this problem, which may differ in M, or nothing.
+std::optional<std::string> refused(const Group& group, const Problem& problem, const Config& config) {
+  try {
+    const auto unsupported = group.unsupported(make_plan(problem, group.team(), config));
+    if (unsupported.empty()) return std::nullopt;
+    return fmt::format("{}", fmt::join(unsupported, ", "));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+std::string describe(const Config& config) {
+  json knobs = config;
+  knobs.erase("schedule");
+  return knobs.empty() ? config.schedule : fmt::format("{} {}", config.schedule, knobs.dump());
+}
+
+Choice choose(Group& group, const Problem& problem, const Options& options) {
+  const json key = key_of(group.backend(), machine_name(), group.team().num_ranks, problem);
+  Recalled recalled = recall_together(group, options.file, key);
+  if (recalled.winner) {
+    const auto reason = refused(group, problem, recalled.winner->config);
+    if (!reason) {
+      const std::string why = fmt::format("remembered from {}; measured then, medians of the slowest rank:{}",
+                                          first_text(group, options.file), table_of(recalled.winner->timings));
+      return {recalled.winner->config, why};
+    }
+    recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), *reason);
+  }
+  Winner winner{.key = key};
+  Choice choice = measure(group, problem, options.budget_s, winner.timings);
+  winner.config = choice.config;
+  std::string note = recalled.note;
+  if (group.team().rank == 0) {
+    if (const auto failure = remember(options.file, winner)) note += (note.empty() ? "" : "; ") + *failure;
+  }
+  note = first_text(group, note);
+  if (!note.empty()) choice.why += fmt::format("\nnote: {}", note);
+  return choice;
+}
+
+}  // namespace tilewire::tuner
