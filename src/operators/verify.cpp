@@ -17,6 +17,7 @@
 namespace tilewire {
 namespace {
 
+constexpr int64_t kManyElements = 64;
 constexpr size_t kDoubtfulRows = 16;  // rows with NaN or Inf that are recomputed at once
 
 // The rows of one output that are known element by element.
@@ -50,26 +51,34 @@ std::vector<int64_t> sample_rows(int64_t num_rows, int64_t wanted, uint64_t seed
   return rows;
 }
 
-// |out - ref|^2 and |ref|^2 of one row; infinite where NaN or Inf do not agree.
+// One row: |out - ref|^2, infinite where NaN or Inf do not agree; |ref|^2; and whether each element is
+// within `allowed` of its own size plus `usual`.
 struct RowError {
   double error = 0;
   double reference = 0;
+  bool close = true;
 };
 
-RowError compare_row(const float* out, const double* ref, int64_t cols, DType dtype) {
+struct RowLimit {
+  double allowed = 0;
+  double usual = 0;
+};
+
+RowError compare_row(const Tensor& out, const float* values, const double* ref, const RowLimit& limit) {
   RowError sum;
-  for (int64_t col = 0; col < cols; ++col) {
-    if (std::isfinite(out[col]) && std::isfinite(ref[col])) {
-      const double error = static_cast<double>(out[col]) - ref[col];
+  for (int64_t col = 0; col < out.cols; ++col) {
+    if (std::isfinite(values[col]) && std::isfinite(ref[col])) {
+      const double error = static_cast<double>(values[col]) - ref[col];
       sum.error += error * error;
       sum.reference += ref[col] * ref[col];
+      sum.close = sum.close && std::abs(error) <= limit.allowed * (std::abs(ref[col]) + limit.usual);
       continue;
     }
     // A finite value in double may be beyond the largest of the output's type.
-    float rounded = static_cast<float>(ref[col]);
-    store_one(rounded, &rounded, dtype);
-    rounded = load_one(&rounded, dtype);
-    const bool same = std::isnan(rounded) ? std::isnan(out[col]) : rounded == out[col];
+    uint32_t bits = 0;
+    store_one(static_cast<float>(ref[col]), &bits, out.dtype);
+    const float rounded = load_one(&bits, out.dtype);
+    const bool same = std::isnan(rounded) ? std::isnan(values[col]) : rounded == values[col];
     if (!same) sum.error = std::numeric_limits<double>::infinity();
   }
   return sum;
@@ -89,52 +98,63 @@ struct Expected::State {
   std::vector<double> signs;  // the random vector of +-1, by global column
   std::vector<Target> targets;
 
-  void note(Comparison& into, const Target& target, int64_t row, double error, double size, double tolerance) const;
-  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
-                     double tolerance) const;
-  void compare_dots(Comparison& into, const Target& target, const Tensor& out, double tolerance) const;
-  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows, const Tensor& out,
-                        double tolerance) const;
+  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out) const;
+  void compare_dots(Comparison& into, const Target& target, const Tensor& out) const;
+  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
+                        const Tensor& out) const;
 };
 
-// Count the row as wrong unless error <= tolerance * size, both given as squares.
-void Expected::State::note(Comparison& into, const Target& target, int64_t row, double error, double size,
-                           double tolerance) const {
-  if (error <= tolerance * tolerance * size) return;
+namespace {
+
+void count_wrong(Comparison& into, const Target& target, int64_t row, const std::string& why) {
   if (into.wrong++ == 0) {
-    into.first = fmt::format("row {} of {} on rank {}: error {:.3g} of its size, allowed {:.3g}", row, target.name,
-                             target.part.meaning.rank, std::sqrt(error / size), tolerance);
+    into.first = fmt::format("row {} of {} on rank {}: {}", row, target.name, target.part.meaning.rank, why);
   }
 }
 
-void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
-                                    double tolerance) const {
+std::string too_far(double error_squares, double size_squares, double allowed) {
+  return fmt::format("error {:.3g} of its size, allowed {:.3g}", std::sqrt(error_squares / size_squares), allowed);
+}
+
+}  // namespace
+
+void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact,
+                                    const Tensor& out) const {
+  // What is only moved must keep its bits.
+  const double tolerance = target.part.meaning.role == Role::a ? 0 : into.tolerance;
   std::vector<float> line;
   for (size_t i = 0; i < exact.rows.size(); ++i) {
     const int64_t row = exact.rows[i];
-    const RowError sum =
-        compare_row(load(out, row, line), exact.values.values.data() + i * out.cols, out.cols, out.dtype);
+    double products = target.sizes.squares.empty() ? 0 : target.sizes.squares[row];
+    if (!std::isfinite(products)) products = 0;
+    const RowLimit limit{4 * tolerance, out.cols > 0 ? std::sqrt(products / static_cast<double>(out.cols)) : 0};
+    const double* wanted = exact.values.values.data() + i * out.cols;
+    const RowError sum = compare_row(out, load(out, row, line), wanted, limit);
+    const double size = std::max(sum.reference, products);
     into.error_squares += sum.error;
     into.reference_squares += sum.reference;
+    into.size_squares += size;
     into.elements += out.cols;
-    const double products = target.sizes.squares.empty() ? 0 : target.sizes.squares[row];
-    const double size = std::isfinite(products) ? std::max(sum.reference, products) : sum.reference;
-    note(into, target, row, sum.error, size, tolerance);
+    if (sum.error > 4 * tolerance * tolerance * size) {
+      count_wrong(into, target, row, too_far(sum.error, size, 2 * tolerance));
+    } else if (!sum.close) {
+      count_wrong(into, target, row, fmt::format("an element is off by more than {:.3g} of its size", 4 * tolerance));
+    }
   }
 }
 
 // Rows whose dot product is NaN or Inf say little that way: recompute them, a batch at a time while they are right.
 void Expected::State::compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
-                                       const Tensor& out, double tolerance) const {
-  for (size_t begin = 0; begin < rows.size() && into.ok(); begin += kDoubtfulRows) {
+                                       const Tensor& out) const {
+  for (size_t begin = 0; begin < rows.size() && into.wrong == 0; begin += kDoubtfulRows) {
     const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
     ExactRows exact{{rows.begin() + begin, rows.begin() + end}};
     exact.values = inputs.exact_rows(target.part, exact.rows);
-    compare_exact(into, target, exact, out, tolerance);
+    compare_exact(into, target, exact, out);
   }
 }
 
-void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out, double tolerance) const {
+void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out) const {
   if (target.sizes.dots.empty()) return;
   std::vector<float> line;
   std::vector<int64_t> doubtful;
@@ -158,9 +178,13 @@ void Expected::State::compare_dots(Comparison& into, const Target& target, const
     }
     into.dot_error_squares += (dot - wanted) * (dot - wanted);
     into.dot_squares += wanted * wanted;
-    note(into, target, row, (dot - wanted) * (dot - wanted), std::max(squares, target.sizes.squares[row]), tolerance);
+    const double error = (dot - wanted) * (dot - wanted);
+    const double size = std::max(squares, target.sizes.squares[row]);
+    if (error > 4 * into.tolerance * into.tolerance * size) {
+      count_wrong(into, target, row, too_far(error, size, 2 * into.tolerance));
+    }
   }
-  compare_doubtful(into, target, doubtful, out, tolerance);
+  compare_doubtful(into, target, doubtful, out);
 }
 
 Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read, const VerifyOptions& options)
@@ -187,23 +211,23 @@ Expected& Expected::operator=(Expected&&) noexcept = default;
 Comparison Expected::compare(std::span<const Tensor> outputs, double tolerance) const {
   require(outputs.size() == state_->targets.size(), "verification got {} outputs, the operator has {}", outputs.size(),
           state_->targets.size());
-  Comparison sum;
+  Comparison sum{.tolerance = tolerance};
   for (const Target& target : state_->targets) {
     const Tensor& out = outputs[target.output];
     const Shape& shape = target.part.shape;
     require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
             target.name, out.rows, out.cols, shape.rows, shape.cols);
-    // What is only moved must keep its bits.
-    const double allowed = target.part.meaning.role == Role::a ? 0 : tolerance;
-    state_->compare_exact(sum, target, target.exact, out, allowed);
-    state_->compare_dots(sum, target, out, allowed);
+    state_->compare_exact(sum, target, target.exact, out);
+    state_->compare_dots(sum, target, out);
   }
   return sum;
 }
 
 void Comparison::add(const Comparison& other) {
+  tolerance = std::max(tolerance, other.tolerance);
   error_squares += other.error_squares;
   reference_squares += other.reference_squares;
+  size_squares += other.size_squares;
   dot_error_squares += other.dot_error_squares;
   dot_squares += other.dot_squares;
   elements += other.elements;
@@ -219,6 +243,19 @@ double Comparison::rel_error() const {
   return std::max(ratio(error_squares, reference_squares), ratio(dot_error_squares, dot_squares));
 }
 
+bool Comparison::ok() const {
+  // A few elements say nothing about the mean; their own limits hold.
+  const bool many = elements >= kManyElements;
+  return wrong == 0 && (!many || error_squares <= tolerance * tolerance * size_squares);
+}
+
+std::string Comparison::text() const {
+  const std::string error = fmt::format("rel_error {:.2e}", rel_error());
+  if (ok()) return error + ", ok";
+  return fmt::format("{}, WRONG: {}", error,
+                     wrong > 0 ? fmt::format("{} rows, {}", wrong, first) : fmt::format("allowed {:.2e}", tolerance));
+}
+
 double tolerance_of(const Problem& problem, const Config& config) {
   const auto of = [](DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::fp16 ? 0x1p-10 : 1e-5; };
   double tolerance = of(out_dtype_of(problem));
@@ -230,21 +267,17 @@ double tolerance_of(const Problem& problem, const Config& config) {
 Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs, double tolerance) {
   const Comparison mine = expected.compare(outputs, tolerance);
   const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("inf"); };
-  const nlohmann::json sent = {number(mine.error_squares),
-                               mine.reference_squares,
-                               number(mine.dot_error_squares),
-                               mine.dot_squares,
-                               mine.elements,
-                               mine.wrong,
-                               mine.first};
-  Comparison sum;
+  const nlohmann::json sent = {
+      number(mine.error_squares), mine.reference_squares, mine.size_squares, number(mine.dot_error_squares),
+      mine.dot_squares,           mine.elements,          mine.wrong,        mine.first};
+  Comparison sum{.tolerance = tolerance};
   for (const std::string& text : group.all_gather(sent.dump())) {
     const auto got = nlohmann::json::parse(text);
     const auto value = [](const nlohmann::json& json) {
       return json.is_number() ? json.get<double>() : std::numeric_limits<double>::infinity();
     };
-    sum.add({value(got[0]), got[1].get<double>(), value(got[2]), got[3].get<double>(), got[4].get<int64_t>(),
-             got[5].get<int64_t>(), got[6].get<std::string>()});
+    sum.add({tolerance, value(got[0]), got[1].get<double>(), got[2].get<double>(), value(got[3]), got[4].get<double>(),
+             got[5].get<int64_t>(), got[6].get<int64_t>(), got[7].get<std::string>()});
   }
   return sum;
 }

@@ -17,21 +17,27 @@ namespace tilewire {
 /// fp32 what accumulating long sums costs. `wire` counts where it is coarser than the output.
 [[nodiscard]] double tolerance_of(const Problem& problem, const Config& config);
 
-/// How outputs compare with the reference. Adds up over ranks.
+/// How outputs compare with the reference. Adds up over ranks. The tolerance holds for all that was
+/// compared; a row may have twice, an element four times its share. Sizes are those of the results, or
+/// of the products that were added up, where they cancel.
 struct Comparison {
+  double tolerance = 0;
   double error_squares = 0;      ///< |out - ref|^2 over the rows compared element by element
   double reference_squares = 0;  ///< |ref|^2 over the same
-  double dot_error_squares = 0;  ///< the same of rows times a random vector of +-1, which has the same mean
+  double size_squares = 0;       ///< the same, but counting products that cancelled
+  double dot_error_squares = 0;  ///< |out - ref|^2 of rows times a random vector of +-1: the same in the mean
   double dot_squares = 0;
   int64_t elements = 0;  ///< compared one by one
-  int64_t wrong = 0;     ///< rows outside of the tolerance
-  std::string first;     ///< the first wrong row, in words
+  int64_t wrong = 0;     ///< rows outside of their tolerance
+  std::string first{};   ///< the first wrong row, in words
 
   void add(const Comparison& other);
   /// |out - ref| / |ref|, Frobenius norms; the larger of the two estimates. Infinite where a NaN or an
   /// Inf stands where the reference has none, or the reverse.
   [[nodiscard]] double rel_error() const;
-  [[nodiscard]] bool ok() const { return wrong == 0; }
+  [[nodiscard]] bool ok() const;
+  /// "rel_error 1.2e-03, ok"; names the first wrong row.
+  [[nodiscard]] std::string text() const;
 };
 
 struct VerifyOptions {
@@ -41,8 +47,7 @@ struct VerifyOptions {
 };
 
 /// What one rank's outputs must hold. Made once for a problem and its inputs, compared with the outputs
-/// of many plans. A row passes if its error is within the tolerance of its own size, or of the size of the
-/// products that were added up, where they cancel. NaN equals NaN and Inf equals Inf of the same sign.
+/// of many plans. NaN equals NaN, and Inf equals Inf of the same sign.
 class Expected {
  public:
   /// Throws Error(unsupported) for epilogues whose operands it cannot read.

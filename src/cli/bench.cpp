@@ -1,0 +1,278 @@
+// tilewire bench: times of schedules, in turn, each result verified.
+// Called by main.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/facts.hpp"
+#include "cli/measure.hpp"
+#include "cli/options.hpp"
+#include "cli/ranks.hpp"
+#include "cli/traces.hpp"
+#include "cli/verbs.hpp"
+#include "core/text.hpp"
+#include "operators/verify.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/op.hpp"
+#include "tilewire/schedule.hpp"
+#include "tuner/tuner.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+struct Bench {
+  Options options;
+  Turns turns;
+};
+
+// One line of the result.
+struct Row {
+  std::string schedule;  // as asked for: a name, or "auto"
+  Plan plan;
+  Comparison comparison;
+};
+
+// Everything about one problem that its rows share.
+struct Case {
+  Case(Group& g, const Bench& b, const Problem& p) : group(g), bench(b), problem(p), tensors(g, p) {}
+
+  Group& group;
+  const Bench& bench;
+  Problem problem;
+  RankTensors tensors;
+  std::vector<Row> rows;
+  std::vector<Contender> contenders;  // of the rows, in their order, then gemm, communication, sequential
+  std::vector<std::string> notes;     // schedules that refused, and why
+};
+
+std::string title(const Problem& problem) {
+  return fmt::format("{} {}x{}x{}", problem.op, problem.m, problem.n, problem.k);
+}
+
+// "sequential" with the knobs of the command line where it takes them, else with its own.
+Plan sequential_plan(const Case& c) {
+  const Team& team = c.group.team();
+  Options plain = c.bench.options;
+  try {
+    return make_plan(c.problem, team, config_of(plain, "sequential", c.problem, team));
+  } catch (const Error& error) {
+    if (plain.set.empty() || error.kind() == ErrorKind::internal) throw;
+    plain.set.clear();
+    return make_plan(c.problem, team, config_of(plain, "sequential", c.problem, team));
+  }
+}
+
+Plan plan_of(Case& c, const std::string& schedule) {
+  const Team& team = c.group.team();
+  if (schedule != "auto") return make_plan(c.problem, team, config_of(c.bench.options, schedule, c.problem, team));
+  const tuner::Choice choice = tuner::choose(c.group, c.problem, {.file = env::tuner_file()});
+  c.notes.push_back(fmt::format("auto: {}: {}", tuner::describe(choice.config), choice.why));
+  return make_plan(c.problem, team, choice.config);
+}
+
+void add_rows(Case& c) {
+  const bool all = c.bench.options.schedule == "all";
+  for (const std::string& schedule : schedules_of(c.bench.options)) {
+    try {
+      Plan plan = plan_of(c, schedule);
+      c.contenders.push_back(contender(c.group, schedule, plan));
+      c.rows.push_back({schedule, std::move(plan), {}});
+    } catch (const Error& error) {
+      if (!all || error.kind() != ErrorKind::unsupported) throw;
+      c.notes.push_back(error.what());
+    }
+  }
+  if (c.rows.empty()) fail(ErrorKind::unsupported, "no schedule can do this: {}", fmt::join(c.notes, "; "));
+}
+
+void verify_rows(Case& c, Progress& progress) {
+  const Options& options = c.bench.options;
+  const Team& team = c.group.team();
+  const ReadRow read = random_inputs(c.problem, team.num_ranks, options.seed);
+  progress.show(title(c.problem) + ": inputs");
+  c.tensors.fill(read);
+  if (!options.verify) return;
+  progress.show(title(c.problem) + ": reference");
+  const Expected expected(c.problem, team.num_ranks, team.rank, read, {.seed = options.seed});
+  for (size_t i = 0; i < c.rows.size(); ++i) {
+    Row& row = c.rows[i];
+    progress.show(fmt::format("{}: verifying {}", title(c.problem), row.schedule));
+    c.tensors.poison();
+    c.group.barrier();
+    if (c.contenders[i].program) c.contenders[i].program->run(c.tensors.inputs(), c.tensors.outputs(), {});
+    const double tolerance = tolerance_of(c.problem, row.plan.config);
+    row.comparison = verify(c.group, expected, c.tensors.outputs(), tolerance);
+    if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.schedule, row.comparison.text()));
+  }
+}
+
+nlohmann::json row_json(const Case& c, size_t index) {
+  const Row& row = c.rows[index];
+  const Contender* parts = c.contenders.data() + c.rows.size();
+  const double total = median_us(c.contenders[index]);
+  const double gemm = median_us(parts[0]);
+  const double sequential = median_us(parts[2]);
+  nlohmann::json config = row.plan.config;
+  config["schedule"] = row.plan.config.schedule;
+  nlohmann::json json = {{"operator", c.problem.op},
+                         {"schedule", row.schedule},
+                         {"m", c.problem.m},
+                         {"n", c.problem.n},
+                         {"k", c.problem.k},
+                         {"ranks", c.group.team().num_ranks},
+                         {"dtype", to_string(c.problem.dtype)},
+                         {"total_us", total},
+                         {"gemm_us", gemm},
+                         {"comm_us", median_us(parts[1])},
+                         {"sequential_us", sequential},
+                         {"overlap", overlap_efficiency(total, gemm, sequential)},
+                         {"rel_error", nullptr},
+                         {"ok", nullptr},
+                         {"samples_us", c.contenders[index].samples_us},
+                         {"config", config}};
+  if (c.bench.options.verify) {
+    json["rel_error"] = row.comparison.rel_error();
+    json["ok"] = row.comparison.ok();
+  }
+  return json;
+}
+
+std::string table_head() {
+  return fmt::format("{:<20} {:<11} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {:>9}  {}\n", "operator",
+                     "schedule", "m", "n", "k", "total us", "gemm us", "comm us", "seq us", "speedup", "overlap",
+                     "error", "ok");
+}
+
+std::string table_line(const nlohmann::json& row) {
+  const double total = row["total_us"];
+  const double sequential = row["sequential_us"];
+  const double overlap = row["overlap"].is_number() ? row["overlap"].get<double>() : std::nan("");
+  const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
+  const std::string ok = row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG";
+  return fmt::format(
+      "{:<20} {:<11} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7.2f} "
+      "{:>9}  {}\n",
+      row["operator"].get<std::string>(), row["schedule"].get<std::string>(), row["m"].get<int64_t>(),
+      row["n"].get<int64_t>(), row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(),
+      row["comm_us"].get<double>(), sequential, total > 0 ? sequential / total : 1.0, overlap, error, ok);
+}
+
+// The second of two traced calls, so that first touches are not in it.
+void add_traces(Case& c, TraceFile& file) {
+  for (const Row& row : c.rows) {
+    Op op = make_op(c.group, c.problem, row.plan.config, {.trace = true});
+    op.run(c.tensors.inputs(), c.tensors.outputs());
+    op.run(c.tensors.inputs(), c.tensors.outputs());
+    const Trace trace = op.gather_trace();
+    if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.schedule, row.plan, trace);
+  }
+}
+
+// What all problems add to.
+struct Outcome {
+  bool ok = true;
+  TraceFile traces;
+};
+
+// Measure one problem; returns its rows, and prints them on rank 0.
+nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& problem, Outcome& outcome) {
+  Progress progress(group.team().rank);
+  progress.show(title(problem));
+  Case c(group, bench, problem);
+  add_rows(c);
+  verify_rows(c, progress);
+  const Plan sequential = sequential_plan(c);
+  c.contenders.push_back(contender(group, "gemm alone", gemm_only(sequential)));
+  c.contenders.push_back(contender(group, "communication alone", communication_only(sequential)));
+  const auto same = std::ranges::find(c.rows, sequential.config, [](const Row& row) { return row.plan.config; });
+  Contender reference{"sequential", nullptr, {}};
+  if (same == c.rows.end()) reference = contender(group, "sequential", sequential);
+  c.contenders.push_back(std::move(reference));
+  measure_in_turn(group, c.tensors, c.contenders, bench.turns,
+                  [&](const std::string& what) { progress.show(title(problem) + ": " + what); });
+  if (same != c.rows.end()) c.contenders.back().samples_us = c.contenders[same - c.rows.begin()].samples_us;
+  if (!bench.options.trace.empty()) add_traces(c, outcome.traces);
+  progress.show("");
+  nlohmann::json rows = nlohmann::json::array();
+  for (size_t i = 0; i < c.rows.size(); ++i) {
+    rows.push_back(row_json(c, i));
+    outcome.ok = outcome.ok && c.rows[i].comparison.ok();
+  }
+  if (group.team().rank != 0 || bench.options.json == "-") return rows;
+  for (const nlohmann::json& row : rows) std::cout << table_line(row);
+  for (const std::string& note : c.notes) std::cout << "  " << note << "\n";
+  std::cout << std::flush;
+  return rows;
+}
+
+void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>& problems) {
+  const Options& options = bench.options;
+  const bool prints = group.team().rank == 0;
+  nlohmann::json result = {{"machine", machine_facts()}, {"rows", nlohmann::json::array()}};
+  if (prints && options.json != "-") {
+    std::cout << fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
+                             to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
+                             result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>())
+              << table_head() << std::flush;
+  }
+  Outcome outcome;
+  for (const Problem& problem : problems) {
+    for (auto& row : bench_problem(group, bench, problem, outcome)) result["rows"].push_back(row);
+  }
+  if (prints && !options.json.empty()) write_file(options.json, result.dump(1) + "\n");
+  if (prints && !options.trace.empty()) {
+    outcome.traces.write(options.trace);
+    if (options.json != "-") std::cout << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
+  }
+  if (!outcome.ok) fail(ErrorKind::wrong_result, "a result differs from the reference by more than its tolerance");
+}
+
+constexpr const char* kFooter = R"(Columns:
+  total us  median over the iterations of the slowest rank
+  gemm us   the GEMM tasks of `sequential` alone
+  comm us   `sequential` without its GEMM
+  seq us    `sequential`, measured in turn with the others
+  speedup   seq / total
+  overlap   1 - (total - gemm) / (seq - gemm): 0 = nothing hidden, 1 = all of it
+  error     |out - reference| / |reference|
+Every result is verified against the reference in double unless --no-verify is given; one that is
+wrong makes the exit code 1.
+
+Examples:
+  tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512
+  tilewire bench gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --set tile_m=64 --trace t.json
+  tilewire bench gemm_reduce_scatter --shapes shapes.json --dtype fp32 --ranks 2 --json result.json
+  mpirun -n 4 tilewire bench all_reduce -m 64 -n 8192)";
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto bench = std::make_shared<Bench>();
+  Options& options = bench->options;
+  CLI::App* verb =
+      app.add_subcommand("bench", "Time schedules of operators, verified, in turn with the sequential one");
+  verb->footer(kFooter);
+  add_operators(*verb, options, true)->required();
+  add_problem_flags(*verb, options);
+  add_schedule_flags(*verb, options, "all");
+  add_rank_flags(*verb, options);
+  add_verify_flag(*verb, options, true);
+  verb->add_option("--iters", bench->turns.measured, "Measured iterations (default: 5)")->type_name("N");
+  verb->add_option("--warmup", bench->turns.warmup, "Iterations before them (default: 1)")->type_name("N");
+  add_json_flag(*verb, options, "Write {machine, rows} to a file, or - for standard output (then without the table)");
+  verb->add_option("--trace", options.trace, "Write a Chrome trace of one call of each row, side by side")
+      ->type_name("FILE");
+  verb->callback([bench, verb] {
+    adopt_launcher(bench->options, verb->count("--ranks") > 0);
+    check_names(bench->options);
+    require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
+    require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
+    const std::vector<Problem> problems = problems_of(bench->options);
+    run_on_ranks(bench->options, [&](Group& group) { bench_on_rank(group, *bench, problems); });
+  });
+}
+
+}  // namespace tilewire::cli

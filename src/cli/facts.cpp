@@ -1,0 +1,27 @@
+// Facts about this machine and build.
+// Called by bench and info.
+#include "cli/facts.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "backends/host/gemm.hpp"
+#include "core/machine.hpp"
+
+namespace tilewire::cli {
+nlohmann::json machine_facts() {
+  struct utsname system {};
+  ::uname(&system);
+  return {{"cpu", cpu_model()},
+          {"cores", usable_cores()},
+          {"memory_bytes", int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGE_SIZE)},
+          {"kernel", std::string(system.sysname) + " " + system.release + " " + system.machine},
+          {"compiler", std::string("g++ ") + __VERSION__},
+          {"build", TILEWIRE_BUILD_TYPE},
+          {"tilewire", TILEWIRE_VERSION},
+          {"gemm", host::host_gemm_library()}};
+}
+
+}  // namespace tilewire::cli

@@ -1,0 +1,146 @@
+// Reading inputs from files and writing outputs to them.
+// Called by `tilewire run`.
+#include "cli/files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/convert.hpp"
+#include "core/text.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+constexpr std::string_view kRank = "{rank}";
+
+std::string path_of_rank(std::string path, int rank) {
+  const size_t at = path.find(kRank);
+  return at == std::string::npos ? path : path.replace(at, kRank.size(), std::to_string(rank));
+}
+
+std::string names_of(const std::vector<Buffer>& buffers, Scope scope) {
+  std::string names;
+  for (const Buffer& buffer : buffers) {
+    if (buffer.scope == scope) names += (names.empty() ? "" : ", ") + buffer.name;
+  }
+  return names;
+}
+
+}  // namespace
+
+FileNames parse_file_names(const std::string& flag, const std::vector<std::string>& texts) {
+  FileNames names;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "{} {}: want NAME=FILE", flag, text);
+    const bool fresh = names.emplace(text.substr(0, equals), text.substr(equals + 1)).second;
+    require(fresh, "{} {}: given twice", flag, text.substr(0, equals));
+  }
+  return names;
+}
+
+ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileNames& inputs, const FileNames& outputs,
+                           bool write_uint16)
+    : num_ranks_(num_ranks),
+      write_uint16_(write_uint16),
+      dtype_(problem.dtype),
+      buffers_(find_operator(problem.op).buffers(problem, num_ranks)),
+      entries_(buffers_.size()) {
+  for (const Meaning& meaning : find_operator(problem.op).meanings(problem, num_ranks)) {
+    Entry& entry = entries_[meaning.buffer];
+    const Shape shape = shape_on(buffers_[meaning.buffer], meaning.rank);
+    entry.meanings.push_back(meaning);
+    entry.global.rows = std::max(entry.global.rows, meaning.row + shape.rows);
+    entry.global.cols = std::max(entry.global.cols, meaning.col + shape.cols);
+  }
+  for (const auto& [scope, files] : {std::pair{Scope::input, &inputs}, std::pair{Scope::output, &outputs}}) {
+    for (const auto& [name, path] : *files) {
+      const auto found = std::ranges::find_if(
+          buffers_, [&](const Buffer& buffer) { return buffer.scope == scope && buffer.name == name; });
+      require(found != buffers_.end(), "{} has no {} '{}'; it has: {}", problem.op, to_string(scope), name,
+              names_of(buffers_, scope));
+      Entry& entry = entries_[found - buffers_.begin()];
+      entry.path = path;
+      entry.per_rank = path.find(kRank) != std::string::npos;
+    }
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].scope != Scope::input) continue;
+    require(!entries_[i].path.empty(), "no file for input '{}': give --input {}=FILE", buffers_[i].name,
+            buffers_[i].name);
+    const bool sum = entries_[i].meanings.front().role == Role::partial;
+    require(!sum || entries_[i].per_rank || num_ranks == 1,
+            "input '{}' differs from rank to rank: write {} with {} in its name", buffers_[i].name, entries_[i].path,
+            kRank);
+    for (int rank = 0; rank < (entries_[i].per_rank ? num_ranks : 1); ++rank) {
+      entries_[i].headers.push_back(read_npy_header(path_of_rank(entries_[i].path, rank), dtype_));
+    }
+    check_input(entries_[i], buffers_[i]);
+  }
+}
+
+void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
+  for (int rank = 0; rank < std::ssize(entry.headers); ++rank) {
+    const NpyHeader& header = entry.headers[rank];
+    const std::string path = path_of_rank(entry.path, rank);
+    require(header.dtype == buffer.dtype, "{}: holds {}, input '{}' must be {}", path, to_string(header.dtype),
+            buffer.name, to_string(buffer.dtype));
+    const Shape wanted = entry.per_rank ? shape_on(buffer, rank) : entry.global;
+    require(header.rows == wanted.rows && header.cols == wanted.cols, "{}: is {} x {}, input '{}'{} must be {} x {}",
+            path, header.rows, header.cols, buffer.name,
+            entry.per_rank ? fmt::format(" of rank {}", rank) : std::string(" of all ranks"), wanted.rows, wanted.cols);
+  }
+}
+
+ReadRow ProblemFiles::reader() const {
+  return [this](int buffer, int rank, int64_t row, float* to) {
+    const Entry& entry = entries_[buffer];
+    const int64_t cols = shape_on(buffers_[buffer], rank).cols;
+    const DType dtype = buffers_[buffer].dtype;
+    std::vector<std::byte> line(static_cast<size_t>(cols * bytes_of(dtype)));
+    const Tensor tensor = make_tensor(line.data(), dtype, 1, cols);
+    const Meaning& meaning = entry.meanings[rank];
+    if (entry.per_rank) {
+      read_npy_block(path_of_rank(entry.path, rank), entry.headers[rank], row, 0, tensor);
+    } else {
+      read_npy_block(entry.path, entry.headers[0], meaning.row + row, meaning.col, tensor);
+    }
+    load_row(line.data(), dtype, cols, to);
+  };
+}
+
+void ProblemFiles::write(Group& group, const RankTensors& tensors) const {
+  size_t output = 0;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].scope != Scope::output) continue;
+    const Tensor& tensor = tensors.outputs()[output++];
+    if (!entries_[i].path.empty()) write_output(group, entries_[i], buffers_[i], tensor);
+  }
+}
+
+void ProblemFiles::write_output(Group& group, const Entry& entry, const Buffer& buffer, const Tensor& tensor) const {
+  const int rank = group.team().rank;
+  const std::string path = path_of_rank(entry.path, rank);
+  const std::string unfinished = path + ".partial";
+  const Shape shape = entry.per_rank ? shape_on(buffer, rank) : entry.global;
+  NpyHeader header{.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_};
+  const bool creates = entry.per_rank || rank == 0;
+  if (creates) header = create_npy(unfinished, header);
+  const auto offsets = group.all_gather(std::to_string(header.data_offset));
+  header.data_offset = std::stoll(offsets[entry.per_rank ? rank : 0]);
+  const Meaning& mine = entry.meanings[rank];
+  // What several ranks hold, the first of them writes.
+  const auto same = [&](const Meaning& other) { return other.row == mine.row && other.col == mine.col; };
+  const bool first = std::ranges::find_if(entry.meanings, same)->rank == rank;
+  if (entry.per_rank) {
+    write_npy_block(unfinished, header, 0, 0, tensor);
+  } else if (first) {
+    write_npy_block(unfinished, header, mine.row, mine.col, tensor);
+  }
+  group.barrier();
+  if (creates) std::filesystem::rename(unfinished, path);
+}
+
+}  // namespace tilewire::cli

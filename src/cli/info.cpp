@@ -1,0 +1,71 @@
+// tilewire info: this machine, this build, what is available and why not.
+// Called by main.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/facts.hpp"
+#include "cli/models.hpp"
+#include "cli/options.hpp"
+#include "cli/verbs.hpp"
+#include "tilewire/backend.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+nlohmann::json info_json() {
+  nlohmann::json json = {{"machine", machine_facts()}, {"tuner_file", env::tuner_file()}};
+  for (const Backend& backend : backends()) {
+    const auto reason = backend.unavailable();
+    json["backends"].push_back({{"name", backend.name},
+                                {"summary", backend.summary},
+                                {"unavailable", reason ? nlohmann::json(*reason) : nullptr}});
+  }
+  for (const Operator& op : operators()) json["operators"].push_back({{"name", op.name}, {"summary", op.summary}});
+  for (const Schedule& schedule : schedules()) {
+    json["schedules"].push_back({{"name", schedule.name}, {"summary", schedule.summary}});
+  }
+  for (const Model& model : models()) json["models"].push_back(model.name);
+  return json;
+}
+
+void print_info(const nlohmann::json& json) {
+  const auto value_text = [](const nlohmann::json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (const auto& [key, value] : json["machine"].items())
+    std::cout << fmt::format("{:<13} {}\n", key, value_text(value));
+  std::cout << fmt::format("{:<13} {}\n", "tuner_file", json["tuner_file"].get<std::string>());
+  for (const char* table : {"backends", "operators", "schedules"}) {
+    std::cout << table << "\n";
+    for (const auto& row : json[table]) {
+      std::cout << fmt::format("  {:<20} {}\n", row["name"].get<std::string>(), row["summary"].get<std::string>());
+      if (row.contains("unavailable") && !row["unavailable"].is_null()) {
+        std::cout << fmt::format("  {:<20} not available: {}\n", "", row["unavailable"].get<std::string>());
+      }
+    }
+  }
+  std::cout << "models\n ";
+  for (const auto& name : json["models"]) std::cout << " " << name.get<std::string>();
+  std::cout << "\n" << std::flush;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("info", "Show machine, build, and what is available");
+  verb->footer("Example:\n  tilewire info --json -");
+  add_json_flag(*verb, *options, "Write it as JSON to a file, or - for standard output (then nothing else)");
+  verb->callback([options] {
+    const nlohmann::json json = info_json();
+    if (!options->json.empty()) write_file(options->json, json.dump(1) + "\n");
+    if (options->json != "-") print_info(json);
+  });
+}
+
+}  // namespace tilewire::cli

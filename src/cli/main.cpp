@@ -1,0 +1,67 @@
+// The command line: verbs, and what an Error means for the exit code.
+// Started by users and scripts.
+#include <exception>
+#include <iostream>
+
+#include "cli/verbs.hpp"
+#include "tilewire/error.hpp"
+
+namespace {
+
+constexpr int kBadInput = 2;
+constexpr int kInternal = 4;
+
+int exit_code(tilewire::ErrorKind kind) {
+  switch (kind) {
+    case tilewire::ErrorKind::wrong_result:
+    case tilewire::ErrorKind::refused_plan:
+      return 1;
+    case tilewire::ErrorKind::invalid_input:
+    case tilewire::ErrorKind::unsupported:
+      return kBadInput;
+    case tilewire::ErrorKind::rank_lost:
+    case tilewire::ErrorKind::timeout:
+      return 3;
+    case tilewire::ErrorKind::internal:
+      return kInternal;
+  }
+  return kInternal;
+}
+
+constexpr const char* kFooter = R"(Examples:
+  tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512 --trace t.json
+  tilewire plan gemm_reduce_scatter -m 512 -n 512 -k 1024 --schedule fused
+  tilewire check gemm_all_reduce -m 300 -n 512 -k 512 --ranks 3
+  tilewire run gemm_reduce_scatter --input a=A.npy --input b=B.npy --output c=C.npy --verify
+
+Exit codes: 0 good, 1 wrong result or refused plan, 2 bad usage or input, 3 lost rank or timeout,
+4 internal error.
+Environment: RANK and WORLD_SIZE (or mpirun's, SLURM's) make this process one rank of a job;
+TILEWIRE_JOB names the job, TILEWIRE_TIMEOUT_S bounds every wait, TILEWIRE_TUNER_FILE is where `auto` remembers.)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Compute and collectives that overlap tile by tile", "tilewire");
+  app.set_version_flag("--version", TILEWIRE_VERSION);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(28);
+  tilewire::cli::add_bench(app);
+  tilewire::cli::add_run(app);
+  tilewire::cli::add_plan(app);
+  tilewire::cli::add_check(app);
+  tilewire::cli::add_info(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadInput;
+  } catch (const tilewire::Error& error) {
+    std::cerr << "tilewire: " << error.what() << "\n";
+    return exit_code(error.kind());
+  } catch (const std::exception& error) {
+    std::cerr << "tilewire: internal error: " << error.what() << "\n";
+    return kInternal;
+  }
+}

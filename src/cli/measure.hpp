@@ -1,0 +1,44 @@
+// Times of whole plans and of their parts, taken in turn.
+// Used by bench.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "operators/tensors.hpp"
+#include "tilewire/backend.hpp"
+
+namespace tilewire::cli {
+
+/// The GEMM of a plan alone: every rank's compute tasks in their order, without waits, posts and all
+/// other tasks. What they stored at peers they store in their own copy of the buffer.
+[[nodiscard]] Plan gemm_only(const Plan& plan);
+/// The rest of a plan alone: every compute task becomes a `sync` that waits and posts as before.
+[[nodiscard]] Plan communication_only(const Plan& plan);
+
+/// Something that takes its turn.
+struct Contender {
+  std::string name;
+  std::unique_ptr<Program> program;  ///< null: takes no time
+  std::vector<double> samples_us;    ///< one per turn: the slowest rank
+};
+
+/// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do.
+[[nodiscard]] Contender contender(Group& group, const std::string& name, const Plan& plan);
+
+struct Turns {
+  int warmup = 1;
+  int measured = 5;
+};
+
+/// Run all contenders one after another, again and again: A B C A B C ... Collective. `show` hears
+/// what comes next.
+void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, const Turns& turns,
+                     const std::function<void(const std::string&)>& show);
+
+/// The median of the samples; 0 where there are none.
+[[nodiscard]] double median_us(const Contender& contender);
+
+}  // namespace tilewire::cli

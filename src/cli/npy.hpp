@@ -1,0 +1,38 @@
+// Matrices in .npy files (format 1 to 3, C order): header, and blocks read and written in place.
+// Used by `tilewire run`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tilewire/tensor.hpp"
+
+namespace tilewire::cli {
+
+/// What a .npy file holds. Types: '<f4' fp32, '<f2' fp16, '<i4' int32, and bf16, which NumPy does not
+/// know, as 'bfloat16', as '<V2' (what ml_dtypes saves), or as '<u2' where the caller wants bf16.
+/// '<f8' is refused: rounding it here would hide an error of the caller's.
+struct NpyHeader {
+  DType dtype = DType::fp32;
+  int64_t rows = 0;
+  int64_t cols = 0;         ///< a vector is one row
+  int64_t data_offset = 0;  ///< bytes before the first element
+  bool uint16 = false;      ///< bf16 as '<u2'
+
+  bool operator==(const NpyHeader&) const = default;
+};
+
+/// Read and check a file's header. `wanted` decides what '<u2' means. Throws Error(invalid_input) that
+/// names the file for a missing or truncated file, a wrong type, or more than two dimensions.
+[[nodiscard]] NpyHeader read_npy_header(const std::string& path, DType wanted);
+
+/// Read the block that starts at (row, col) of the file's matrix into `tensor`.
+void read_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor);
+
+/// Make a file of the header's shape, its elements zero; returns the header with its data_offset.
+[[nodiscard]] NpyHeader create_npy(const std::string& path, NpyHeader header);
+
+/// Write `tensor` at (row, col) of a file made by create_npy. Several processes may write at once.
+void write_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor);
+
+}  // namespace tilewire::cli

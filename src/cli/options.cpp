@@ -1,0 +1,250 @@
+// The flags of the command line and what they stand for.
+// Called by every verb.
+#include "cli/options.hpp"
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/models.hpp"
+#include "core/text.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+constexpr int64_t kDefaultTokens = 512;
+
+template <class Table>
+std::string names_of(const Table& table) {
+  std::string names;
+  for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+struct Sizes {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+int64_t size_field(const nlohmann::json& item, const char* field, bool needed, const std::string& where) {
+  if (!item.contains(field)) {
+    require(!needed, "{}: no '{}'", where, field);
+    return 0;
+  }
+  const nlohmann::json& value = item[field];
+  require(value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX),
+          "{}: '{}' = {}: want an integer", where, field, value.dump());
+  return value.get<int64_t>();
+}
+
+std::vector<Sizes> sizes_of_file(const std::string& path, bool needs_k) {
+  const auto list = nlohmann::json::parse(read_file(path), nullptr, false);
+  require(!list.is_discarded(), "{}: malformed JSON", path);
+  require(list.is_array() && !list.empty(), "{}: want a list of {{\"m\": .., \"n\": .., \"k\": ..}}", path);
+  std::vector<Sizes> all;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string where = fmt::format("{}[{}]", path, i);
+    require(list[i].is_object(), "{}: want {{\"m\": .., \"n\": .., \"k\": ..}}, got {}", where, list[i].dump());
+    for (const auto& [key, value] : list[i].items()) {
+      require(key == "m" || key == "n" || key == "k", "{}: unknown field '{}'; known: m, n, k", where, key);
+    }
+    all.push_back({size_field(list[i], "m", true, where), size_field(list[i], "n", true, where),
+                   size_field(list[i], "k", needs_k, where)});
+  }
+  return all;
+}
+
+std::vector<Sizes> sizes_of(const Options& options, const std::string& op) {
+  const bool by_flags = options.m || options.n || options.k;
+  const int ways = int{by_flags} + int{!options.shapes.empty()} + int{!options.model.empty()};
+  require(ways == 1, "give the sizes in one way: -m -n -k, --shapes or --model (got {} of them)", ways);
+  require(!options.tokens || !options.model.empty(), "--tokens goes with --model; without it give -m");
+  const bool needs_k = op != "all_reduce";
+  if (!options.shapes.empty()) return sizes_of_file(options.shapes, needs_k);
+  if (by_flags) {
+    require(options.m && options.n && (options.k || !needs_k), "{} needs -m, -n{}", op, needs_k ? " and -k" : "");
+    return {{*options.m, *options.n, options.k.value_or(0)}};
+  }
+  std::vector<Sizes> all;
+  for (const LayerShape& shape : layer_shapes(find_model(options.model), op)) {
+    all.push_back({options.tokens.value_or(kDefaultTokens), shape.n, shape.k});
+  }
+  return all;
+}
+
+}  // namespace
+
+CLI::Option* add_operators(CLI::App& verb, Options& options, bool several) {
+  CLI::Option* option =
+      verb.add_option("operator", options.operators, fmt::format("Operator: {}", names_of(operators())));
+  option->type_name("NAME");
+  if (!several) option->expected(1);
+  return option;
+}
+
+void add_problem_flags(CLI::App& verb, Options& options) {
+  const std::string group = "Problem";
+  verb.add_option("-m", options.m, "Rows of the output (tokens), over all ranks")->type_name("N")->group(group);
+  verb.add_option("-n", options.n, "Columns of the output, over all ranks")->type_name("N")->group(group);
+  verb.add_option("-k", options.k, "Length of the dot products, over all ranks")->type_name("N")->group(group);
+  verb.add_option("--shapes", options.shapes, "JSON file with a list of {m, n, k}")->type_name("FILE")->group(group);
+  verb.add_option("--model", options.model, fmt::format("The shapes of a model's layer: {}", names_of(models())))
+      ->type_name("NAME")
+      ->group(group);
+  verb.add_option("--tokens", options.tokens, fmt::format("Rows, with --model (default {})", kDefaultTokens))
+      ->type_name("M")
+      ->group(group);
+  verb.add_option("--dtype", options.dtype, "fp32, bf16 or fp16 (default bf16; `run`: the type of the files)")
+      ->type_name("TYPE")
+      ->group(group);
+  verb.add_option("--out-dtype", options.out_dtype, "Type of the output (default: --dtype)")
+      ->type_name("TYPE")
+      ->group(group);
+  verb.add_option("--b-layout", options.b_layout, "nk (default): B as a Linear's weight; kn: B row by row")
+      ->type_name("nk|kn")
+      ->group(group);
+  verb.add_option("--reduction", options.reduction, "repeatable (default): the same bits on every run; any: any order")
+      ->type_name("repeatable|any")
+      ->group(group);
+  verb.add_flag("--bias", options.bias, "Add a bias to the output")->group(group);
+  verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
+  verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
+  verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")
+      ->delimiter(',')
+      ->type_name("BUFFER")
+      ->group(group);
+}
+
+void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default) {
+  options.schedule = by_default;
+  verb.add_option("--schedule", options.schedule,
+                  fmt::format("{}, all of them, or auto: measured once, then remembered (default: {})",
+                              names_of(schedules()), by_default))
+      ->type_name("all|auto|NAME")
+      ->group("Schedule");
+  verb.add_option("--set", options.set, "Set a knob of the schedule; may be repeated: --set tile_m=64")
+      ->type_name("KNOB=VALUE")
+      ->group("Schedule");
+}
+
+void add_rank_flags(CLI::App& verb, Options& options) {
+  const std::string group = "Ranks";
+  verb.add_option("--backend", options.backend, "What executes the plan (default: host)")
+      ->type_name("NAME")
+      ->group(group);
+  verb.add_option("--ranks", options.ranks, "Number of ranks (default: 4; under mpirun or torchrun theirs)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_flag("--threads", options.threads, "Ranks are threads of this process, not processes")->group(group);
+  verb.add_option("--timeout", options.timeout_s, "Deadline of every wait (default: TILEWIRE_TIMEOUT_S, else 30)")
+      ->type_name("SECONDS")
+      ->group(group);
+  verb.add_option("--arena-gib", options.arena_gib, "Most symmetric memory of a rank (default: 16)")
+      ->type_name("GIB")
+      ->group(group);
+  verb.add_option("--seed", options.seed, "Seed of random inputs and of sampled rows (default: 1)")
+      ->type_name("N")
+      ->group(group);
+}
+
+void add_verify_flag(CLI::App& verb, Options& options, bool by_default) {
+  options.verify = by_default;
+  verb.add_flag("--verify,!--no-verify", options.verify,
+                fmt::format("Compare with the reference in double (default: {})", by_default ? "yes" : "no"));
+}
+
+void add_json_flag(CLI::App& verb, Options& options, const std::string& what) {
+  verb.add_option("--json", options.json, what)->type_name("FILE|-");
+}
+
+Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {
+  Problem problem{.op = op, .m = m, .n = n, .k = op == "all_reduce" ? 0 : k};
+  problem.dtype = parse<DType>(options.dtype.empty() ? "bf16" : options.dtype);
+  if (!options.out_dtype.empty()) problem.out_dtype = parse<DType>(options.out_dtype);
+  problem.b_layout = parse<BLayout>(options.b_layout);
+  problem.reduction = parse<Reduction>(options.reduction);
+  // A flag that an operator has no use for concerns the other operators of the command.
+  const bool alone = options.operators.size() <= 1;
+  if (options.bias && (alone || op != "all_reduce")) problem.epilogue.push_back({.kind = EpilogueKind::bias});
+  if (options.gathered) problem.gathered_output = alone || op == "all_gather_gemm";
+  problem.allow_tf32 = options.allow_tf32;
+  problem.arena = options.arena;
+  validate(problem, options.ranks);
+  return problem;
+}
+
+std::vector<Problem> problems_of(const Options& options) {
+  std::vector<Problem> problems;
+  for (const std::string& op : options.operators) {
+    static_cast<void>(find_operator(op));
+    for (const Sizes& sizes : sizes_of(options, op)) {
+      problems.push_back(problem_of(options, op, sizes.m, sizes.n, sizes.k));
+    }
+  }
+  return problems;
+}
+
+Team team_of(const Options& options) { return {.num_ranks = options.ranks}; }
+
+void check_names(const Options& options) {
+  for (const std::string& op : options.operators) static_cast<void>(find_operator(op));
+  static_cast<void>(schedules_of(options));
+  static_cast<void>(with_knobs({}, options));
+  require(options.schedule != "auto" || options.set.empty(), "--set goes with a schedule, not with auto");
+}
+
+std::vector<std::string> schedules_of(const Options& options) {
+  if (options.schedule == "auto") return {"auto"};
+  if (options.schedule != "all") return {find_schedule(options.schedule).name};
+  std::vector<std::string> names;
+  for (const Schedule& schedule : schedules()) names.emplace_back(schedule.name);
+  return names;
+}
+
+Config with_knobs(Config config, const Options& options) {
+  for (const std::string& text : options.set) {
+    const size_t equals = text.find('=');
+    require(equals != std::string::npos && equals > 0, "--set {}: want KNOB=VALUE", text);
+    require(text.substr(0, equals) != "schedule", "--set {}: use --schedule", text);
+    set_knob(config, text.substr(0, equals), text.substr(equals + 1));
+  }
+  return config;
+}
+
+Config config_of(const Options& options, const std::string& name, const Problem& problem, const Team& team) {
+  const Schedule& schedule = find_schedule(name);
+  const std::vector<Config> candidates = schedule.candidates(problem, team);
+  Config config = with_knobs(candidates.empty() ? Config{} : candidates.front(), options);
+  config.schedule = name;
+  if (const auto reason = schedule.refuses(problem, team, config)) {
+    fail(ErrorKind::unsupported, "schedule {} cannot do this: {}", name, *reason);
+  }
+  return config;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  require(file.good(), "{}: cannot open it", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  require(!file.bad(), "{}: cannot read it", path);
+  return text.str();
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    std::cout << text << std::flush;
+    return;
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  require(file.good(), "{}: cannot write it", path);
+}
+
+}  // namespace tilewire::cli

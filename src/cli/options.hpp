@@ -1,0 +1,86 @@
+// The flags of the command line, defined once: the same flag means the same in every verb.
+// Used by every verb.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
+#include "tilewire/team.hpp"
+
+namespace tilewire::cli {
+
+/// What the flags said. Names are still text: the library checks them and lists the known ones.
+struct Options {
+  // What to compute.
+  std::vector<std::string> operators;
+  std::optional<int64_t> m, n, k;
+  std::string shapes;
+  std::string model;
+  std::optional<int64_t> tokens;
+  std::string dtype;
+  std::string out_dtype;
+  std::string b_layout = "nk";
+  std::string reduction = "repeatable";
+  bool bias = false;
+  bool gathered = false;
+  bool allow_tf32 = false;
+  std::vector<std::string> arena;
+  // How.
+  std::string schedule = "all";
+  std::vector<std::string> set;
+  // On which ranks.
+  std::string backend = "host";
+  int ranks = 4;
+  bool threads = false;
+  double timeout_s = 0;  ///< 0 = the default
+  double arena_gib = 16;
+  uint64_t seed = 1;
+  // What comes out.
+  std::string json;
+  std::string trace;
+  bool verify = true;
+};
+
+/// The positional list of operators, or of one.
+CLI::Option* add_operators(CLI::App& verb, Options& options, bool several);
+/// Sizes and types: -m -n -k --shapes --model --tokens --dtype ...
+void add_problem_flags(CLI::App& verb, Options& options);
+/// --schedule and --set. What --schedule is where it is not given depends on the verb.
+void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default);
+/// --backend --ranks --threads --timeout --arena-gib --seed.
+void add_rank_flags(CLI::App& verb, Options& options);
+
+/// --verify and --no-verify.
+void add_verify_flag(CLI::App& verb, Options& options, bool by_default);
+/// --json, which every verb that has it writes to a file or to standard output.
+void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
+
+/// The problems that the flags name: every operator x every shape. Validated.
+[[nodiscard]] std::vector<Problem> problems_of(const Options& options);
+/// One problem with these sizes and the flags' types. Validated.
+[[nodiscard]] Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k);
+/// The ranks as a team without known links.
+[[nodiscard]] Team team_of(const Options& options);
+
+/// Throw Error(invalid_input) for unknown operators, schedules and knobs, before anything else is done.
+void check_names(const Options& options);
+/// Names of the schedules that `--schedule` stands for: one, or all of them ("all"); "auto" stays.
+[[nodiscard]] std::vector<std::string> schedules_of(const Options& options);
+/// Apply every --set to `config`.
+[[nodiscard]] Config with_knobs(Config config, const Options& options);
+/// The config that a schedule runs with: its first candidate for the problem, then --set. Throws
+/// Error(unsupported) with the schedule's reason where it refuses.
+[[nodiscard]] Config config_of(const Options& options, const std::string& schedule, const Problem& problem,
+                               const Team& team);
+
+/// Text of a file; "-" is not special. Throws Error(invalid_input).
+[[nodiscard]] std::string read_file(const std::string& path);
+/// Write a file, or standard output for "-". Throws Error(invalid_input).
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace tilewire::cli

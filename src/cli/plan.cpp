@@ -1,0 +1,101 @@
+// tilewire plan: what every rank would do, in words and as JSON.
+// Called by main.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/options.hpp"
+#include "cli/ranks.hpp"
+#include "cli/summary.hpp"
+#include "cli/verbs.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/op.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+struct Show {
+  Options options;
+  int64_t limit = 12;
+  bool summary = false;
+};
+
+void show(const Show& verb, const std::vector<Plan>& plans) {
+  if (!verb.options.json.empty()) {
+    require(plans.size() == 1, "--json: the flags name {} plans; name one schedule and one shape", plans.size());
+    write_file(verb.options.json, nlohmann::json(plans.front()).dump(1) + "\n");
+    if (verb.options.json == "-") return;
+  }
+  for (const Plan& plan : plans) {
+    std::cout << summary_of(plan);
+    if (!verb.summary) std::cout << listing_of(plan, verb.limit);
+  }
+  std::cout << std::flush;
+}
+
+void plan_verb(const Show& verb) {
+  const Options& options = verb.options;
+  check_names(options);
+  require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
+  const std::vector<Problem> problems = problems_of(options);
+  if (options.schedule == "auto") {
+    run_on_ranks(options, [&](Group& group) {
+      std::vector<Plan> plans;
+      for (const Problem& problem : problems) plans.push_back(make_op(group, problem).plan());
+      if (group.team().rank == 0) show(verb, plans);
+    });
+    return;
+  }
+  const Team team = team_of(options);
+  std::vector<Plan> plans;
+  std::string refusals;
+  for (const Problem& problem : problems) {
+    for (const std::string& schedule : schedules_of(options)) {
+      try {
+        plans.push_back(make_plan(problem, team, config_of(options, schedule, problem, team)));
+      } catch (const Error& error) {
+        if (options.schedule != "all" || error.kind() != ErrorKind::unsupported) throw;
+        refusals += fmt::format("{}\n", error.what());
+      }
+    }
+  }
+  if (plans.empty()) fail(ErrorKind::unsupported, "{}", refusals);
+  show(verb, plans);
+  std::cerr << refusals;
+}
+
+constexpr const char* kFooter =
+    R"(The longest chain counts tasks (or their GFLOP, or the bytes that they move) that must run one after
+another, however many workers there are. A line of the listing is a task: what it reads -> what it writes
+(+> adds to it), what it waits for, what it posts. docs/plan.md says exactly what they mean.
+
+Examples:
+  tilewire plan gemm_reduce_scatter -m 512 -n 512 -k 1024 --ranks 4
+  tilewire plan all_gather_gemm --model llama3-70b --schedule all --summary
+  tilewire plan gemm_all_reduce -m 256 -n 512 -k 512 --schedule two_stream --json plan.json
+  tilewire plan all_reduce -m 64 -n 64 --json - | jq .lanes[0])";
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto show_verb = std::make_shared<Show>();
+  Options& options = show_verb->options;
+  CLI::App* verb = app.add_subcommand("plan", "Print the plan of a problem, or write it as JSON");
+  verb->footer(kFooter);
+  add_operators(*verb, options, true)->required();
+  add_problem_flags(*verb, options);
+  add_schedule_flags(*verb, options, "fused");
+  add_rank_flags(*verb, options);
+  add_json_flag(*verb, options, "Write the plan to a file, or - for standard output (then nothing else)");
+  verb->add_option("--limit", show_verb->limit, "Tasks listed per lane (default: 12)")->type_name("N");
+  verb->add_flag("--summary", show_verb->summary, "Leave the listing out");
+  verb->callback([show_verb, verb] {
+    if (show_verb->options.schedule == "auto") adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
+    plan_verb(*show_verb);
+  });
+}
+
+}  // namespace tilewire::cli

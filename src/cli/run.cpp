@@ -1,0 +1,157 @@
+// tilewire run: an operator on real matrices from .npy files.
+// Called by main.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <iostream>
+#include <sstream>
+
+#include "cli/files.hpp"
+#include "cli/options.hpp"
+#include "cli/ranks.hpp"
+#include "cli/traces.hpp"
+#include "cli/verbs.hpp"
+#include "core/text.hpp"
+#include "operators/verify.hpp"
+#include "tilewire/op.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+struct Run {
+  Options options;
+  std::vector<std::string> input_texts;
+  std::vector<std::string> output_texts;
+  FileNames inputs;
+  FileNames outputs;
+  bool uint16 = false;
+};
+
+// The header of an input's file, that of rank 0 where there is one per rank; null where it is not given.
+std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
+  const auto found = run.inputs.find(input);
+  if (found == run.inputs.end()) return std::nullopt;
+  std::string path = found->second;
+  const size_t at = path.find("{rank}");
+  if (at != std::string::npos) path.replace(at, 6, "0");
+  return read_npy_header(path, parse<DType>(run.options.dtype.empty() ? "bf16" : run.options.dtype));
+}
+
+bool is_global(const Run& run, const std::string& input) {
+  const auto found = run.inputs.find(input);
+  return found != run.inputs.end() && found->second.find("{rank}") == std::string::npos;
+}
+
+// Take the type and the sizes that were not given from the files.
+void complete_from_files(Run& run) {
+  Options& options = run.options;
+  const auto a = header_of(run, "a");
+  const auto b = header_of(run, "b");
+  const auto x = header_of(run, "x");
+  if (options.dtype.empty() && (a || x)) options.dtype = to_string((a ? a : x)->dtype);
+  const auto complete = [](std::optional<int64_t>& size, int64_t value) {
+    if (!size) size = value;
+  };
+  if (a && is_global(run, "a")) {
+    complete(options.m, a->rows);
+    complete(options.k, a->cols);
+  }
+  if (b && is_global(run, "b")) complete(options.n, options.b_layout == "nk" ? b->rows : b->cols);
+  if (x) {
+    complete(options.m, x->rows);
+    complete(options.n, x->cols);
+  }
+  const bool needs_k = options.operators.front() != "all_reduce";
+  require(options.m && options.n && (options.k || !needs_k),
+          "-m, -n and -k are needed where a file holds one rank's part or an input has no file");
+  options.bias = options.bias || run.inputs.contains("bias");
+  options.gathered = options.gathered || run.outputs.contains("gathered");
+}
+
+void run_on_rank(Group& group, const Run& run, const Problem& problem, const ProblemFiles& files) {
+  const Options& options = run.options;
+  const int rank = group.team().rank;
+  const int num_ranks = group.team().num_ranks;
+  const RankTensors tensors(group, problem);
+  tensors.fill(files.reader());
+  std::optional<Config> config;
+  if (options.schedule != "auto") config = config_of(options, options.schedule, problem, group.team());
+  Op op = make_op(group, problem, config, {.trace = !options.trace.empty()});
+  tensors.poison();
+  group.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  op.run(tensors.inputs(), tensors.outputs());
+  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
+  std::ostringstream text;
+  text << op.explain() << fmt::format("\none call: {:.3f} ms\n", passed.count());
+  Comparison comparison;
+  if (options.verify) {
+    const Expected expected(problem, num_ranks, rank, files.reader(), {.seed = options.seed});
+    comparison = verify(group, expected, tensors.outputs(), tolerance_of(problem, op.config()));
+    text << fmt::format("verified: {}\n", comparison.text());
+  }
+  files.write(group, tensors);
+  if (!options.trace.empty()) {
+    const Trace trace = op.gather_trace();
+    TraceFile file;
+    if (rank == 0) file.add(op.config().schedule, op.plan(), trace);
+    if (rank == 0) file.write(options.trace);
+  }
+  if (rank == 0) {
+    for (const auto& [name, path] : run.outputs) text << fmt::format("{} in {}\n", name, path);
+    std::cout << text.str() << std::flush;
+  }
+  if (!comparison.ok()) fail(ErrorKind::wrong_result, "the result is wrong: {}", comparison.text());
+}
+
+void run_verb(Run& run) {
+  Options& options = run.options;
+  require(options.schedule != "all", "--schedule all: run does one schedule, or auto");
+  check_names(options);
+  require(options.shapes.empty() && options.model.empty(), "run takes its sizes from the files, or -m -n -k");
+  run.inputs = parse_file_names("--input", run.input_texts);
+  run.outputs = parse_file_names("--output", run.output_texts);
+  complete_from_files(run);
+  const Problem problem = problems_of(options).front();
+  const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, run.uint16);
+  run_on_ranks(options, [&](Group& group) { run_on_rank(group, run, problem, files); });
+}
+
+constexpr const char* kFooter =
+    R"(Files: a path with {rank} in it stands for one file per rank, which holds that rank's part; a path without it for
+one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by the
+operator's rule. Sizes and type come from the files where they hold whole matrices.
+  inputs   a, b, bias of the GEMM operators; x of all_reduce, always per rank
+  outputs  c, and gathered of all_gather_gemm; y of all_reduce
+Types: '<f4' fp32, '<f2' fp16; bf16 as '<V2' or 'bfloat16' (what ml_dtypes saves) or, with --dtype bf16, as
+'<u2'. float64 is refused. A NaN or an Inf in an input goes where arithmetic takes it.
+
+Examples:
+  tilewire run gemm_reduce_scatter --input a=A.npy --input b=B.npy --output c=C.npy --verify
+  tilewire run all_gather_gemm --ranks 2 -m 64 -n 96 -k 128 --dtype fp32 --input a=a{rank}.npy \
+    --input b=b{rank}.npy --output c=c{rank}.npy --schedule fused --set tile_m=32)";
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto run = std::make_shared<Run>();
+  Options& options = run->options;
+  CLI::App* verb = app.add_subcommand("run", "Run an operator on matrices from .npy files");
+  verb->footer(kFooter);
+  add_operators(*verb, options, false)->required();
+  verb->add_option("--input", run->input_texts, "File of an input; may be repeated")->type_name("NAME=FILE");
+  verb->add_option("--output", run->output_texts, "File for an output; may be repeated")->type_name("NAME=FILE");
+  verb->add_flag("--uint16", run->uint16, "Write bf16 outputs as '<u2' instead of '<V2'");
+  verb->add_option("--trace", options.trace, "Write a Chrome trace of the call")->type_name("FILE");
+  add_problem_flags(*verb, options);
+  add_schedule_flags(*verb, options, "auto");
+  add_rank_flags(*verb, options);
+  add_verify_flag(*verb, options, false);
+  verb->callback([run, verb] {
+    adopt_launcher(run->options, verb->count("--ranks") > 0);
+    run_verb(*run);
+  });
+}
+
+}  // namespace tilewire::cli

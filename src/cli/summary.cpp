@@ -1,0 +1,185 @@
+// Summary and listing of plans.
+// Called by plan.
+#include "cli/summary.hpp"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+// Runs a plan on a clock on which a task takes its cost and pools have a worker for every task.
+class Clock {
+ public:
+  Clock(const Plan& plan, const std::function<double(const Task&)>& cost)
+      : plan_(plan), cost_(cost), num_signals_(num_signals(plan)) {
+    counts_.resize(static_cast<size_t>(num_signals_) * plan.team.num_ranks);
+    waiters_.resize(counts_.size());
+  }
+
+  double run() {
+    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
+      const int64_t count = std::ssize(plan_.lanes[lane].tasks);
+      const int64_t at_once = is_serial(plan_.lanes[lane].engine) ? std::min<int64_t>(1, count) : count;
+      for (int64_t task = 0; task < at_once; ++task) start({0, lane, task});
+    }
+    int64_t finished = 0;
+    while (!running_.empty()) {
+      const Run run = running_.top();
+      running_.pop();
+      now_ = run.end;
+      ++finished;
+      const Lane& lane = plan_.lanes[run.lane];
+      for (const Post& post : lane.tasks[run.task].posts) add(post);
+      if (is_serial(lane.engine) && run.task + 1 < std::ssize(lane.tasks)) start({0, run.lane, run.task + 1});
+    }
+    if (finished != num_tasks(plan_)) {
+      fail(ErrorKind::refused_plan, "the plan cannot end: {} of {} tasks can start", finished, num_tasks(plan_));
+    }
+    return now_;
+  }
+
+ private:
+  struct Run {
+    double end = 0;
+    int lane = 0;
+    int64_t task = 0;
+    bool operator<(const Run& other) const { return end > other.end; }  // the earliest is on top
+  };
+
+  [[nodiscard]] size_t place(Signal signal) const {
+    return static_cast<size_t>(signal.rank) * num_signals_ + signal.index;
+  }
+
+  // Start the task, or let it wait for the first signal that is not there yet.
+  void start(Run run) {
+    const Task& task = plan_.lanes[run.lane].tasks[run.task];
+    for (const Wait& wait : task.waits) {
+      if (counts_[place(wait.signal)] >= wait.at_least) continue;
+      waiters_[place(wait.signal)].push_back(run);
+      return;
+    }
+    run.end = now_ + cost_(task);
+    running_.push(run);
+  }
+
+  void add(const Post& post) {
+    counts_[place(post.signal)] += post.add;
+    for (const Run& waiter : std::exchange(waiters_[place(post.signal)], {})) start(waiter);
+  }
+
+  const Plan& plan_;
+  const std::function<double(const Task&)>& cost_;
+  int num_signals_;
+  double now_ = 0;
+  std::vector<int64_t> counts_;
+  std::vector<std::vector<Run>> waiters_;
+  std::priority_queue<Run> running_;
+};
+
+std::string mib(double bytes) { return fmt::format("{:.3f} MiB", bytes / (1 << 20)); }
+
+std::string traffic_text(const Plan& plan) {
+  const std::vector<LinkTraffic> traffic = traffic_of(plan);
+  int64_t total = 0;
+  std::string lines;
+  for (const LinkTraffic& link : traffic) {
+    total += link.bytes;
+    lines += fmt::format("    rank {} -> rank {}  {}\n", link.from, link.to, mib(static_cast<double>(link.bytes)));
+  }
+  const int64_t least = find_operator(plan.problem.op).least_bytes(plan.problem, plan.team.num_ranks);
+  const std::string ratio =
+      least > 0 ? fmt::format(", {:.2f} x the least", static_cast<double>(total) / static_cast<double>(least)) : "";
+  return fmt::format("  links       {}{}\n", mib(static_cast<double>(total)), ratio) + lines;
+}
+
+std::string regions_text(const Plan& plan, const Task& task) {
+  std::string text;
+  for (const Region& read : task.reads) text += (text.empty() ? " " : " + ") + region_name(plan, read);
+  for (const Write& write : task.writes) {
+    text += (write.mode == WriteMode::accumulate ? " +> " : " -> ") + region_name(plan, write.to);
+  }
+  return text;
+}
+
+std::string task_text(const Plan& plan, int64_t index, const Task& task) {
+  std::string text = fmt::format("  {:>5} {:<8}{}", index, to_string(task.kind), regions_text(plan, task));
+  for (const EpilogueStep& step : task.epilogue) text += ", " + to_string(step.kind);
+  for (const Wait& wait : task.waits) {
+    text +=
+        fmt::format(", waits {} >= {} ({})", signal_name(plan, wait.signal), wait.at_least, to_string(wait.purpose));
+  }
+  for (const Post& post : task.posts) text += fmt::format(", posts {} + {}", signal_name(plan, post.signal), post.add);
+  return text + "\n";
+}
+
+}  // namespace
+
+double flops_of(const Plan& plan, const Task& task) {
+  if (task.kind != TaskKind::gemm_call && (task.kind != TaskKind::compute || task.body == Body::pool)) return 0;
+  const Shape shape = result_shape(plan, task);
+  const int64_t depth = plan.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
+  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth);
+}
+
+double moved_bytes_of(const Plan& plan, const Task& task) {
+  if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) return 0;
+  double bytes = 0;
+  for (const Write& write : task.writes) {
+    bytes += static_cast<double>(write.to.rows * write.to.cols * bytes_of(plan.buffers[write.to.buffer].dtype));
+  }
+  return bytes;
+}
+
+double critical_path(const Plan& plan, const std::function<double(const Task&)>& cost) {
+  return Clock(plan, cost).run();
+}
+
+std::string summary_of(const Plan& plan) {
+  std::map<std::string, int64_t> kinds;
+  double flops = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      ++kinds[to_string(task.kind)];
+      flops += flops_of(plan, task);
+    }
+  }
+  std::string tasks;
+  for (const auto& [kind, count] : kinds) tasks += fmt::format(", {} {}", count, kind);
+  std::string text = fmt::format("{} on {} ranks: {}\n", plan.problem.op, plan.team.num_ranks, to_string(plan.problem));
+  text += fmt::format("  schedule    {} {}\n", plan.config.schedule, to_string(plan.config));
+  text += fmt::format("  tasks       {} in {} lanes{}\n", num_tasks(plan), plan.lanes.size(), tasks);
+  text += fmt::format("  tiles       {} of GEMM, {:.3f} GFLOP\n", kinds["compute"] + kinds["gemm_call"], flops * 1e-9);
+  text += fmt::format("  signals     {} per rank\n", num_signals(plan));
+  text += fmt::format("  workspace   {} symmetric, {} local per rank\n",
+                      mib(static_cast<double>(symmetric_bytes(plan))), mib(static_cast<double>(local_bytes(plan))));
+  text += traffic_text(plan);
+  const double count = critical_path(plan, [](const Task&) { return 1.0; });
+  const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(plan, task); });
+  const double chain_bytes = critical_path(plan, [&](const Task& task) { return moved_bytes_of(plan, task); });
+  text += fmt::format("  longest chain of tasks: {:.0f} tasks, or {:.3f} GFLOP, or {} moved\n", count,
+                      chain_flops * 1e-9, mib(chain_bytes));
+  return text;
+}
+
+std::string listing_of(const Plan& plan, int64_t limit) {
+  std::string text;
+  for (const Lane& lane : plan.lanes) {
+    const int64_t shown = std::min<int64_t>(limit, std::ssize(lane.tasks));
+    text += fmt::format("rank {} lane {} ({}): {} tasks\n", lane.rank, lane.name, to_string(lane.engine),
+                        lane.tasks.size());
+    for (int64_t i = 0; i < shown; ++i) text += task_text(plan, i, lane.tasks[i]);
+    if (shown < std::ssize(lane.tasks)) text += fmt::format("  ... {} more\n", std::ssize(lane.tasks) - shown);
+  }
+  return text;
+}
+
+}  // namespace tilewire::cli

@@ -1,0 +1,15 @@
+// The verbs of the command line. Each adds its flags and what happens when it is given.
+// Called by main.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tilewire::cli {
+
+void add_bench(CLI::App& app);
+void add_run(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_check(CLI::App& app);
+void add_info(CLI::App& app);
+
+}  // namespace tilewire::cli

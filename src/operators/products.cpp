@@ -1,0 +1,258 @@
+// Products of distributed inputs in double, independent of any plan.
+// Called by verify.cpp.
+#include "operators/products.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "core/text.hpp"
+
+namespace tilewire {
+namespace {
+
+// Sum of x[i] * y[i] in eight chains, so that it runs as vectors.
+double dot(const double* x, const float* y, int64_t n) {
+  std::array<double, 8> sums{};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += x[i + lane] * static_cast<double>(y[i + lane]);
+  }
+  for (; i < n; ++i) sums[0] += x[i] * static_cast<double>(y[i]);
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// The columns that a part shares with an output of `cols` columns from `first` on.
+Range shared_columns(const Part& part, int64_t first, int64_t cols) {
+  const int64_t begin = std::max(part.meaning.col, first);
+  return {begin, std::max(begin, std::min(part.meaning.col + part.shape.cols, first + cols))};
+}
+
+}  // namespace
+
+Inputs::Inputs(const Problem& problem, int num_ranks, ReadRow read)
+    : problem_(problem),
+      num_ranks_(num_ranks),
+      read_(std::move(read)),
+      buffers_(find_operator(problem.op).buffers(problem, num_ranks)),
+      meanings_(find_operator(problem.op).meanings(problem, num_ranks)) {
+  validate(problem, num_ranks);
+}
+
+std::vector<Part> Inputs::outputs_of(int rank) const {
+  std::vector<Part> parts;
+  for (const Meaning& meaning : meanings_) {
+    if (meaning.rank == rank && buffers_[meaning.buffer].scope == Scope::output) {
+      parts.push_back({meaning, shape_of(meaning)});
+    }
+  }
+  return parts;
+}
+
+// Parts that several ranks hold count once; partial sums are all different.
+std::vector<Part> Inputs::input_parts(Role role) const {
+  std::vector<Part> parts;
+  for (const Meaning& meaning : meanings_) {
+    if (meaning.role != role || buffers_[meaning.buffer].scope != Scope::input) continue;
+    const auto same = [&](const Part& part) {
+      return part.meaning.row == meaning.row && part.meaning.col == meaning.col && part.shape == shape_of(meaning);
+    };
+    if (role == Role::partial || std::ranges::none_of(parts, same)) parts.push_back({meaning, shape_of(meaning)});
+  }
+  return parts;
+}
+
+bool Inputs::is_product(const Part& output) const {
+  return output.meaning.role == Role::partial && !input_parts(Role::b).empty();
+}
+
+std::vector<double> Inputs::random_signs(uint64_t seed) const {
+  std::vector<float> values(problem_.n);
+  random_row(seed, 1, 0, problem_.n, DType::fp32, values.data());
+  std::vector<double> signs(problem_.n);
+  std::ranges::transform(values, signs.begin(), [](float value) { return value < 0 ? -1.0 : 1.0; });
+  return signs;
+}
+
+int64_t Inputs::work() const {
+  const int64_t depth = input_parts(Role::b).empty() ? num_ranks_ : problem_.k;
+  const int64_t row = problem_.n == 0 || depth == 0 ? 0 : problem_.n * depth;
+  return row == 0 || problem_.m <= INT64_MAX / row ? problem_.m * row : INT64_MAX;
+}
+
+int64_t Inputs::work_per_row(const Part& output) const {
+  if (output.meaning.role == Role::a) return output.shape.cols;
+  return output.shape.cols * (is_product(output) ? problem_.k : num_ranks_);
+}
+
+std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::vector<Tensor>> tensors(num_ranks_);
+  for (int peer = 0; peer < num_ranks_; ++peer) {
+    for (int buffer = 0; buffer < std::ssize(buffers_); ++buffer) {
+      const Buffer& described = buffers_[buffer];
+      const Shape shape = shape_on(described, peer);
+      const auto of_buffer = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == peer; };
+      const bool sum = std::ranges::find_if(meanings_, of_buffer)->role == Role::partial;
+      // Sums keep fp32 here, so that the output's rounding shows as its error.
+      const DType dtype = described.scope == Scope::output && sum ? DType::fp32 : described.dtype;
+      memory.emplace_back(static_cast<size_t>(shape.rows * shape.cols * bytes_of(dtype)));
+      tensors[peer].push_back(make_tensor(memory.back().data(), dtype, shape.rows, shape.cols));
+      if (described.scope == Scope::input) fill_rows(read_, buffer, peer, tensors[peer].back());
+    }
+  }
+  find_operator(problem_.op).reference(problem_, tensors);
+  std::vector<DoubleMatrix> outputs;
+  for (const Part& part : outputs_of(rank)) {
+    const Tensor& tensor = tensors[rank][part.meaning.buffer];
+    DoubleMatrix& values = outputs.emplace_back(tensor.rows, tensor.cols);
+    for (int64_t row = 0; row < tensor.rows; ++row) {
+      for (int64_t col = 0; col < tensor.cols; ++col) values.at(row, col) = element(tensor, row, col);
+    }
+  }
+  return outputs;
+}
+
+void Inputs::add_input_rows(Role role, const Part& output, std::span<const int64_t> rows, DoubleMatrix& sum) const {
+  std::vector<float> line;
+  for (const Part& part : input_parts(role)) {
+    const Range cols = shared_columns(part, output.meaning.col, output.shape.cols);
+    line.resize(part.shape.cols);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t local = output.meaning.row + rows[i] - part.meaning.row;
+      if (local < 0 || local >= part.shape.rows) continue;
+      read_(part.meaning.buffer, part.meaning.rank, local, line.data());
+      for (int64_t col = cols.begin; col < cols.end; ++col) {
+        sum.at(static_cast<int64_t>(i), col - output.meaning.col) += static_cast<double>(line[col - part.meaning.col]);
+      }
+    }
+  }
+}
+
+template <class Visit>
+void Inputs::for_each_b_row(const Visit& visit) const {
+  std::vector<float> line;
+  for (const Part& part : input_parts(Role::b)) {
+    line.resize(part.shape.cols);
+    for (int64_t row = 0; row < part.shape.rows; ++row) {
+      read_(part.meaning.buffer, part.meaning.rank, row, line.data());
+      visit(part, row, line.data());
+    }
+  }
+}
+
+DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
+  DoubleMatrix values(std::ssize(rows), output.shape.cols);
+  if (!is_product(output)) {
+    add_input_rows(output.meaning.role, output, rows, values);
+    return values;
+  }
+  DoubleMatrix a(std::ssize(rows), problem_.k);
+  Part a_rows = output;
+  a_rows.meaning.col = 0;
+  a_rows.shape.cols = problem_.k;
+  add_input_rows(Role::a, a_rows, rows, a);
+  const int64_t first = output.meaning.col;
+  for_each_b_row([&](const Part& part, int64_t row, const float* b) {
+    if (problem_.b_layout == BLayout::nk) {
+      const int64_t col = part.meaning.row + row - first;
+      if (col < 0 || col >= values.cols) return;
+      for (int64_t i = 0; i < a.rows; ++i) values.at(i, col) += dot(&a.at(i, 0) + part.meaning.col, b, part.shape.cols);
+      return;
+    }
+    const Range cols = shared_columns(part, first, values.cols);
+    for (int64_t i = 0; i < a.rows; ++i) {
+      const double scale = a.at(i, part.meaning.row + row);
+      for (int64_t col = cols.begin; col < cols.end; ++col) {
+        values.at(i, col - first) += scale * static_cast<double>(b[col - part.meaning.col]);
+      }
+    }
+  });
+  apply_epilogue_to(output, values);
+  return values;
+}
+
+void Inputs::apply_epilogue_to(const Part& output, DoubleMatrix& values) const {
+  const auto mine = [&](const Meaning& meaning) {
+    return meaning.role == Role::bias && meaning.rank == output.meaning.rank;
+  };
+  const auto bias = std::ranges::find_if(meanings_, mine);
+  if (!output.meaning.finished || bias == meanings_.end()) {
+    if (output.meaning.finished) apply_epilogue(problem_, nullptr, values);
+    return;
+  }
+  std::vector<float> line(output.shape.cols);
+  read_(bias->buffer, bias->rank, 0, line.data());
+  const Tensor operand = make_tensor(line.data(), DType::fp32, 1, output.shape.cols);
+  apply_epilogue(problem_, &operand, values);
+}
+
+// B times the random vector, and the sums of squares along B's rows.
+RowSizes Inputs::image_of_b(const Part& output, std::span<const double> signs) const {
+  RowSizes image{std::vector<double>(problem_.k), std::vector<double>(problem_.k)};
+  const Range wanted{output.meaning.col, output.meaning.col + output.shape.cols};
+  for_each_b_row([&](const Part& part, int64_t row, const float* b) {
+    const int64_t place = part.meaning.row + row;
+    if (problem_.b_layout == BLayout::nk) {
+      if (place < wanted.begin || place >= wanted.end) return;
+      double* dots = image.dots.data() + part.meaning.col;
+      double* squares = image.squares.data() + part.meaning.col;
+      for (int64_t i = 0; i < part.shape.cols; ++i) {
+        const double value = b[i];
+        dots[i] += signs[place] * value;
+        squares[i] += value * value;
+      }
+      return;
+    }
+    const Range cols = shared_columns(part, wanted.begin, wanted.size());
+    for (int64_t col = cols.begin; col < cols.end; ++col) {
+      const double value = b[col - part.meaning.col];
+      image.dots[place] += signs[col] * value;
+      image.squares[place] += value * value;
+    }
+  });
+  return image;
+}
+
+// Weighted sums over the rows of the parts of one role: weights.dots with the values, weights.squares with their
+// squares.
+RowSizes Inputs::weigh_rows(Role role, const Part& output, const RowSizes& weights) const {
+  RowSizes sizes{std::vector<double>(output.shape.rows), std::vector<double>(output.shape.rows)};
+  std::vector<float> line;
+  for (const Part& part : input_parts(role)) {
+    line.resize(part.shape.cols);
+    for (int64_t row = 0; row < part.shape.rows; ++row) {
+      const int64_t local = part.meaning.row + row - output.meaning.row;
+      if (local < 0 || local >= output.shape.rows) continue;
+      read_(part.meaning.buffer, part.meaning.rank, row, line.data());
+      sizes.dots[local] += dot(weights.dots.data() + part.meaning.col, line.data(), part.shape.cols);
+      std::ranges::transform(line, line.begin(), [](float value) { return value * value; });
+      sizes.squares[local] += dot(weights.squares.data() + part.meaning.col, line.data(), part.shape.cols);
+    }
+  }
+  return sizes;
+}
+
+RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) const {
+  if (output.meaning.role != Role::partial) return {};
+  const bool product = is_product(output);
+  const RowSizes weights = product ? image_of_b(output, signs)
+                                   : RowSizes{{signs.begin(), signs.end()}, std::vector<double>(signs.size(), 1)};
+  RowSizes sizes = weigh_rows(product ? Role::a : Role::partial, output, weights);
+  if (!output.meaning.finished) return sizes;
+  double factor = 1;
+  for (const Epilogue& step : problem_.epilogue) {
+    if (step.kind == EpilogueKind::gelu || step.kind == EpilogueKind::relu) sizes.dots.clear();
+    if (step.kind == EpilogueKind::scale) factor *= step.value;
+  }
+  // The rest is linear: what it makes of a row of zeros is added to every row.
+  DoubleMatrix zeros(1, output.shape.cols);
+  apply_epilogue_to(output, zeros);
+  double shift = 0;
+  for (int64_t col = 0; col < zeros.cols; ++col) shift += signs[output.meaning.col + col] * zeros.at(0, col);
+  for (double& value : sizes.dots) value = value * factor + shift;
+  for (double& value : sizes.squares) value *= factor * factor;
+  return sizes;
+}
+
+}  // namespace tilewire

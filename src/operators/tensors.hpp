@@ -1,0 +1,35 @@
+// One rank's inputs and outputs of a problem, in the order of the operator's buffers.
+// Used by the bench, `tilewire run` and tests.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "operators/random_data.hpp"
+#include "tilewire/backend.hpp"
+
+namespace tilewire {
+
+class RankTensors {
+ public:
+  /// Collective where the problem places buffers in the arena. Contents undefined.
+  RankTensors(Group& group, const Problem& problem);
+
+  [[nodiscard]] std::span<const Tensor> inputs() const { return inputs_; }
+  [[nodiscard]] std::span<const Tensor> outputs() const { return outputs_; }
+  /// Fill all inputs.
+  void fill(const ReadRow& read) const;
+  /// Set every bit of the outputs: NaN in every floating-point type.
+  void poison() const;
+
+ private:
+  int rank_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  std::vector<int> input_buffers_;  ///< number of each input among the operator's buffers
+  std::vector<Tensor> inputs_;
+  std::vector<Tensor> outputs_;
+};
+
+}  // namespace tilewire

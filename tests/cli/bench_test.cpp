@@ -1,0 +1,126 @@
+// tilewire bench, plan and info: what they print and write.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+TEST(Bench, JsonHasEveryFieldForEveryRow) {
+  const Outcome outcome = run_tilewire(
+      "bench all_gather_gemm gemm_reduce_scatter gemm_all_reduce all_reduce -m 70 -n 96 -k 64 --ranks 3 --dtype fp32 "
+      "--iters 3 --set tile_m=32 --set tile_n=32 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  for (const char* fact : {"cpu", "cores", "memory_bytes", "kernel", "compiler", "tilewire", "gemm"}) {
+    EXPECT_TRUE(result["machine"].contains(fact)) << fact;
+  }
+  std::set<std::string> seen;
+  for (const json& row : result["rows"]) {
+    for (const char* field : {"operator", "schedule", "m", "n", "k", "ranks", "dtype", "total_us", "gemm_us", "comm_us",
+                              "sequential_us", "overlap", "rel_error", "ok", "samples_us", "config"}) {
+      EXPECT_TRUE(row.contains(field)) << field;
+    }
+    seen.insert(row["operator"].get<std::string>() + " " + row["schedule"].get<std::string>());
+    EXPECT_EQ(row["ok"], true) << row.dump();
+    EXPECT_LT(row["rel_error"].get<double>(), 1e-5);
+    EXPECT_EQ(row["ranks"], 3);
+    EXPECT_EQ(row["samples_us"].size(), 3);
+    EXPECT_EQ(row["config"]["tile_m"], 32);
+    std::vector<double> samples = row["samples_us"];
+    std::ranges::sort(samples);
+    EXPECT_EQ(row["total_us"].get<double>(), samples[1]);
+    EXPECT_EQ(row["gemm_us"].get<double>() > 0, row["operator"] != "all_reduce");
+    EXPECT_GT(row["comm_us"].get<double>(), 0);
+    if (row["schedule"] == "sequential") {
+      EXPECT_EQ(row["total_us"], row["sequential_us"]);
+    }
+  }
+  const std::set<std::string> wanted = {"all_gather_gemm sequential",     "all_gather_gemm fused",
+                                        "gemm_reduce_scatter sequential", "gemm_reduce_scatter fused",
+                                        "gemm_all_reduce sequential",     "gemm_all_reduce fused",
+                                        "gemm_all_reduce two_stream",     "all_reduce sequential",
+                                        "all_reduce fused",               "all_reduce two_stream"};
+  EXPECT_EQ(seen, wanted);
+}
+
+TEST(Bench, TableNamesEveryScheduleAndTraceHoldsThemAll) {
+  const std::string folder = fresh_folder();
+  const Outcome outcome = run_tilewire("bench gemm_all_reduce -m 64 -n 64 -k 64 --ranks 2 --iters 1 --trace " + folder +
+                                       "/t.json --json " + folder + "/r.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"operator", "overlap", "sequential", "fused", "two_stream", " ok"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(json::parse(read_text(folder + "/r.json"))["rows"].size(), 3);
+  std::set<std::string> processes;
+  int tasks = 0;
+  for (const json& event : json::parse(read_text(folder + "/t.json"))["traceEvents"]) {
+    if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+    if (event["ph"] == "X") ++tasks;
+  }
+  EXPECT_EQ(processes.size(), 6) << "three schedules on two ranks";
+  EXPECT_EQ(processes.count("gemm_all_reduce 64x64x64 fused: rank 1"), 1);
+  EXPECT_GT(tasks, 12);
+}
+
+TEST(Bench, NoVerifySaysSo) {
+  const Outcome outcome =
+      run_tilewire("bench all_reduce -m 16 -n 16 --ranks 2 --iters 1 --schedule fused --no-verify --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json row = json::parse(outcome.out)["rows"][0];
+  EXPECT_TRUE(row["ok"].is_null());
+  EXPECT_TRUE(row["rel_error"].is_null());
+}
+
+TEST(Bench, AutoRemembersItsChoice) {
+  const std::string folder = fresh_folder();
+  const std::string args = "bench gemm_all_reduce -m 32 -n 32 -k 32 --ranks 2 --iters 1 --schedule auto --json -";
+  const std::string environment = "TILEWIRE_TUNER_FILE=" + folder + "/tuner.json";
+  const Outcome first = run_tilewire(args, environment);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_FALSE(json::parse(read_text(folder + "/tuner.json")).empty());
+  const Outcome second = run_tilewire(args, environment);
+  ASSERT_EQ(second.code, 0) << second.err;
+  const json row = json::parse(first.out)["rows"][0];
+  EXPECT_EQ(row["schedule"], "auto");
+  EXPECT_EQ(row["config"], json::parse(second.out)["rows"][0]["config"]);
+}
+
+TEST(Bench, ModelAndShapesNameTheSameLayer) {
+  const std::string path = fresh_folder() + "/shapes.json";
+  write_text(path, R"([{"m": 8, "n": 3072, "k": 3072}, {"m": 8, "n": 3072, "k": 12288}])");
+  const std::string args = "plan gemm_reduce_scatter --summary --ranks 2 ";
+  const Outcome by_file = run_tilewire(args + "--shapes " + path);
+  const Outcome by_model = run_tilewire(args + "--model mega-gpt-2 --tokens 8");
+  ASSERT_EQ(by_file.code, 0) << by_file.err;
+  EXPECT_EQ(by_file.out, by_model.out);
+}
+
+TEST(Bench, RanksAsThreadsAndEmptyProblems) {
+  for (const char* sizes : {"-m 40 -n 24 -k 16", "-m 0 -n 24 -k 16", "-m 3 -n 5 -k 0", "-m 1 -n 1 -k 1"}) {
+    const Outcome outcome =
+        run_tilewire(std::string("bench all_gather_gemm gemm_reduce_scatter gemm_all_reduce --bias --b-layout kn --ranks 4 "
+                                 "--threads --iters 1 ") + sizes);
+    EXPECT_EQ(outcome.code, 0) << sizes << outcome.out << outcome.err;
+  }
+}
+
+TEST(Info, NamesWhatIsThere) {
+  const Outcome outcome = run_tilewire("info --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json info = json::parse(outcome.out);
+  EXPECT_EQ(info["operators"].size(), 4);
+  EXPECT_EQ(info["schedules"].size(), 3);
+  EXPECT_EQ(info["backends"][0]["name"], "host");
+  EXPECT_NE(run_tilewire("info").out.find("oneDNN"), run_tilewire("info").out.find("plain loops"));
+}
+
+}  // namespace
+}  // namespace tilewire::testing

@@ -1,0 +1,124 @@
+// tilewire plan and check: a plan goes to a file and back; bad plans are refused with reasons.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+json make_plan_json(const std::string& args) {
+  const Outcome outcome = run_tilewire("plan " + args + " --json -");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+TEST(Check, PlanFileIsProven) {
+  const std::string path = fresh_folder() + "/plan.json";
+  write_text(path, make_plan_json("gemm_reduce_scatter -m 300 -n 300 -k 64 --ranks 3").dump());
+  const Outcome outcome = run_tilewire("check " + path);
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("1 plans checked, 0 refused"), std::string::npos) << outcome.out;
+}
+
+TEST(Check, EveryPlanOfAProblemIsProven) {
+  const Outcome outcome = run_tilewire("check all_gather_gemm gemm_all_reduce -m 150 -n 130 -k 48 --ranks 3 --quiet");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find(" 0 refused"), std::string::npos) << outcome.out;
+}
+
+TEST(Check, DroppedPostIsADeadlock) {
+  const std::string path = fresh_folder() + "/plan.json";
+  json plan = make_plan_json("gemm_reduce_scatter -m 256 -n 256 -k 64 --ranks 2");
+  bool dropped = false;
+  for (json& lane : plan["lanes"]) {
+    for (json& task : lane["tasks"]) {
+      if (dropped || !task.contains("posts") || task["kind"] != "compute") continue;
+      task.erase("posts");
+      dropped = true;
+    }
+  }
+  ASSERT_TRUE(dropped);
+  write_text(path, plan.dump());
+  const Outcome outcome = run_tilewire("check " + path);
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("REFUSED"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("progress: "), std::string::npos) << outcome.out;
+}
+
+TEST(Check, DroppedWaitIsARace) {
+  const std::string path = fresh_folder() + "/plan.json";
+  json plan = make_plan_json("gemm_reduce_scatter -m 256 -n 256 -k 64 --ranks 2");
+  for (json& lane : plan["lanes"]) {
+    for (json& task : lane["tasks"]) {
+      if (task.value("kind", "sync") == "reduce") task.erase("waits");
+    }
+  }
+  write_text(path, plan.dump());
+  const Outcome outcome = run_tilewire("check " + path);
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("race: "), std::string::npos) << outcome.out;
+}
+
+struct BadPlan {
+  const char* name;
+  void (*spoil)(json& plan);
+  const char* says;
+};
+
+class Malformed : public ::testing::TestWithParam<BadPlan> {};
+
+TEST_P(Malformed, IsBadInput) {
+  const std::string path = fresh_folder() + "/plan.json";
+  json plan = make_plan_json("all_reduce -m 64 -n 64 --ranks 2");
+  GetParam().spoil(plan);
+  write_text(path, plan.dump());
+  const Outcome outcome = run_tilewire("check " + path);
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(GetParam().says), std::string::npos) << outcome.err;
+}
+
+const BadPlan kBadPlans[] = {
+    {"NoObject", [](json& plan) { plan = 3; }, "want an object"},
+    {"UnknownField", [](json& plan) { plan["lane"] = 1; }, "unknown field 'lane'"},
+    {"WrongType", [](json& plan) { plan["lanes"] = 1; }, "want a list"},
+    {"UnknownKind", [](json& plan) { plan["lanes"][0]["tasks"][0]["kind"] = "think"; }, "think"},
+    {"UnknownOperator", [](json& plan) { plan["problem"]["op"] = "gemm"; }, "unknown operator 'gemm'"},
+    {"BadRank", [](json& plan) { plan["lanes"][0]["rank"] = 7; }, "7"},
+    {"NegativeSize", [](json& plan) { plan["problem"]["m"] = -1; }, "negative"},
+    {"Empty", [](json& plan) { plan = json::object(); }, "unknown operator"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Plans, Malformed, ::testing::ValuesIn(kBadPlans),
+                         [](const auto& bad) { return std::string(bad.param.name); });
+
+TEST(Check, TruncatedPlanFileIsBadInput) {
+  const std::string path = fresh_folder() + "/plan.json";
+  const std::string text = make_plan_json("all_reduce -m 64 -n 64 --ranks 2").dump();
+  write_text(path, text.substr(0, text.size() / 2));
+  const Outcome outcome = run_tilewire("check " + path);
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.err.find("malformed JSON"), std::string::npos) << outcome.err;
+}
+
+TEST(Plan, SummaryCountsTilesBytesAndWorkspace) {
+  const Outcome outcome = run_tilewire("plan gemm_reduce_scatter -m 256 -n 256 -k 512 --ranks 2 --set tile_m=128");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"tiles       4 of GEMM", "1.00 x the least", "rank 0 -> rank 1  0.062 MiB", "symmetric",
+                           "longest chain of tasks: ", "rank 1 lane tiles (tiles)", "waits ", "posts "}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST(Plan, ManyPlansDoNotFitOneFile) {
+  const Outcome outcome = run_tilewire("plan all_reduce -m 8 -n 8 --schedule all --json -");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("name one schedule"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace tilewire::testing

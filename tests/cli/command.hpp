@@ -1,0 +1,24 @@
+// Running the command line from a test.
+// Used by the tests in this folder.
+#pragma once
+
+#include <string>
+
+namespace tilewire::testing {
+
+struct Outcome {
+  int code = 0;     ///< exit status; 128 + signal where one ended it
+  std::string out;  ///< standard output
+  std::string err;  ///< standard error
+};
+
+/// Run `tilewire ARGS` by the shell, with `environment` ("NAME=value ...") before it.
+Outcome run_tilewire(const std::string& args, const std::string& environment = "");
+
+/// A folder of this test's own, empty.
+std::string fresh_folder();
+
+std::string read_text(const std::string& path);
+void write_text(const std::string& path, const std::string& text);
+
+}  // namespace tilewire::testing

@@ -1,0 +1,127 @@
+// Bad usage: a clear message on standard error, nothing run, exit code 2.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+struct BadFlags {
+  const char* name;
+  const char* args;
+  const char* says;  ///< part of the message
+};
+
+class Bad : public ::testing::TestWithParam<BadFlags> {};
+
+TEST_P(Bad, IsRefusedWithWords) {
+  const Outcome outcome = run_tilewire(GetParam().args);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find(GetParam().says), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+const BadFlags kBadFlags[] = {
+    {"NoVerb", "", "subcommand is required"},
+    {"UnknownVerb", "frobnicate", "frobnicate"},
+    {"NoOperator", "bench -m 1 -n 1", "operator is required"},
+    {"UnknownOperator", "bench gemm -m 1 -n 1 -k 1", "all_gather_gemm, gemm_reduce_scatter, gemm_all_reduce, all_reduce"},
+    {"UnknownOperatorPlan", "plan gemm -m 1 -n 1 -k 1", "unknown operator 'gemm'"},
+    {"UnknownOperatorCheck", "check gemm -m 1 -n 1 -k 1", "unknown operator 'gemm'"},
+    {"UnknownFlag", "bench all_reduce -m 1 -n 1 --frob", "--frob"},
+    {"NoSizes", "bench all_reduce", "-m -n -k, --shapes or --model"},
+    {"TwoKindsOfSizes", "bench all_reduce -m 1 -n 1 --model llama3-70b", "one way"},
+    {"NoK", "bench gemm_all_reduce -m 1 -n 1", "needs -m, -n and -k"},
+    {"NotANumber", "bench all_reduce -m one -n 1", "one"},
+    {"NegativeSize", "bench all_reduce -m -5 -n 1", "m = -5 is negative"},
+    {"HugeSize", "bench all_reduce -m 99999999999999 -n 4", "m = 99999999999999"},
+    {"OverflowingNumber", "bench all_reduce -m 99999999999999999999 -n 4", "99999999999999999999"},
+    {"TokensWithoutModel", "bench all_reduce -m 1 -n 1 --tokens 4", "--tokens goes with --model"},
+    {"UnknownModel", "bench all_reduce --model llama9", "known: llama3-8b, llama3-70b"},
+    {"UnknownSchedule", "bench all_reduce -m 1 -n 1 --schedule best", "known: sequential, fused, two_stream"},
+    {"ScheduleRefuses", "plan all_gather_gemm -m 8 -n 8 -k 8 --schedule two_stream", "two_stream cannot do this"},
+    {"UnknownKnob", "bench all_reduce -m 1 -n 1 --set tile_q=3", "unknown knob 'tile_q'; known: "},
+    {"BadKnobValue", "plan all_reduce -m 1 -n 1 --set tile_m=big", "tile_m"},
+    {"KnobOutOfRange", "plan all_reduce -m 1 -n 1 --set tile_m=0", "tile_m"},
+    {"KnobWithoutValue", "plan all_reduce -m 1 -n 1 --set tile_m", "KNOB=VALUE"},
+    {"KnobWithAuto", "bench all_reduce -m 1 -n 1 --schedule auto --set tile_m=64", "not with auto"},
+    {"UnknownDtype", "bench all_reduce -m 1 -n 1 --dtype fp8", "fp32, bf16, fp16"},
+    {"IntegerDtype", "bench all_reduce -m 1 -n 1 --dtype int32", "int32"},
+    {"UnknownLayout", "bench gemm_all_reduce -m 1 -n 1 -k 1 --b-layout nn", "nk, kn"},
+    {"UnknownReduction", "bench all_reduce -m 1 -n 1 --reduction fast", "repeatable, any"},
+    {"GatheredOfNothing", "plan gemm_all_reduce -m 1 -n 1 -k 1 --gathered", "gathers nothing"},
+    {"UnknownArenaBuffer", "plan all_reduce -m 1 -n 1 --arena z", "no buffer 'z'"},
+    {"UnknownBackend", "bench all_reduce -m 1 -n 1 --backend cuda", "known: host"},
+    {"TooManyRanks", "bench all_reduce -m 1 -n 1 --ranks 100", "100 ranks"},
+    {"NoRanks", "bench all_reduce -m 1 -n 1 --ranks 0", "0 ranks"},
+    {"NoIterations", "bench all_reduce -m 1 -n 1 --iters 0", "--iters 0"},
+    {"NegativeTimeout", "bench all_reduce -m 1 -n 1 --timeout -3", "--timeout -3"},
+    {"NoShapesFile", "bench all_reduce --shapes /nowhere.json", "/nowhere.json"},
+    {"NoPlanFile", "check /nowhere.json", "/nowhere.json"},
+    {"RunAllSchedules", "run all_reduce --schedule all --input x=/nowhere{rank}.npy", "--schedule all"},
+    {"RunWithoutInput", "run all_reduce -m 4 -n 4", "--input x=FILE"},
+    {"RunUnknownInput", "run all_reduce -m 4 -n 4 --input q=/nowhere.npy", "no input 'q'"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Flags, Bad, ::testing::ValuesIn(kBadFlags),
+                         [](const auto& bad) { return std::string(bad.param.name); });
+
+struct BadShapes {
+  const char* name;
+  const char* text;
+  const char* says;
+};
+
+class Shapes : public ::testing::TestWithParam<BadShapes> {};
+
+TEST_P(Shapes, BadFileIsRefused) {
+  const std::string path = fresh_folder() + "/shapes.json";
+  write_text(path, GetParam().text);
+  const Outcome outcome = run_tilewire("plan gemm_all_reduce --summary --shapes " + path);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find(GetParam().says), std::string::npos) << outcome.err;
+}
+
+const BadShapes kBadShapes[] = {
+    {"NotJson", "[{\"m\": 4", "malformed JSON"},     {"NoList", "{\"m\": 4}", "want a list"},
+    {"Empty", "[]", "want a list"},                  {"NoK", "[{\"m\": 4, \"n\": 4}]", "no 'k'"},
+    {"Text", "[{\"m\": \"4\"}]", "want an integer"}, {"UnknownField", "[{\"M\": 4}]", "unknown field 'M'"},
+    {"NotObject", "[4]", "[0]"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Files, Shapes, ::testing::ValuesIn(kBadShapes),
+                         [](const auto& bad) { return std::string(bad.param.name); });
+
+TEST(Ranks, OneAloneOfTwoTimesOut) {
+  const Outcome outcome = run_tilewire("bench all_reduce -m 4 -n 4 --timeout 0.5",
+                                       "RANK=0 WORLD_SIZE=2 TILEWIRE_JOB=alone" + std::to_string(::getpid()));
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_NE(outcome.err.find("1"), std::string::npos) << outcome.err;
+}
+
+TEST(Ranks, MustAgreeWithTheLauncher) {
+  const Outcome outcome = run_tilewire("bench all_reduce -m 4 -n 4 --ranks 3", "RANK=0 WORLD_SIZE=2");
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("--ranks 3, but the launcher started 2"), std::string::npos) << outcome.err;
+}
+
+TEST(Ranks, FromTheEnvironmentOnlyRankZeroPrints) {
+  const std::string job = "TILEWIRE_JOB=pair" + std::to_string(::getpid());
+  const std::string args = "bench all_reduce -m 64 -n 64 --iters 1";
+  const std::string other = std::string("RANK=1 WORLD_SIZE=2 ") + job + " " TILEWIRE_COMMAND " " + args;
+  const std::string folder = fresh_folder();
+  // The shell starts rank 1 in the background, then rank 0.
+  const std::string script = folder + "/both.sh";
+  write_text(script, other + " >" + folder + "/one.txt 2>&1 &\nRANK=0 WORLD_SIZE=2 " + job + " " TILEWIRE_COMMAND " " +
+                         args + " >" + folder + "/zero.txt 2>&1\ncode=$?\nwait $! || exit 9\nexit $code\n");
+  EXPECT_EQ(std::system(("sh " + script).c_str()), 0) << read_text(folder + "/zero.txt") << read_text(folder + "/one.txt");
+  EXPECT_EQ(read_text(folder + "/one.txt"), "");
+  EXPECT_NE(read_text(folder + "/zero.txt").find("2 ranks"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tilewire::testing
