@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds tilewire three times and passes all tests: optimised, with AddressSanitizer
+# and UndefinedBehaviorSanitizer, and with ThreadSanitizer. Called by users and by CI.
+# Usage: tools/test.sh [stage ...], stages: format size release asan tsan (default: all)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+stages=("$@")
+[[ ${#stages[@]} -eq 0 ]] && stages=(format size release asan tsan)
+passed=0
+failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# One line per stage: name, result, seconds, what there is to say.
+report() { printf '%-8s %-7s %4ds  %s\n' "$1" "$2" $((SECONDS - started)) "$3"; }
+
+fail_stage() {
+  cat "$log"
+  report "$1" FAILED "$2"
+  failed=$((failed + 1))
+}
+
+check_format() {
+  local tool
+  tool=$(command -v clang-format-14) || { report format skipped "no clang-format-14"; return; }
+  if find include src tests bench examples -name '*.?pp' -print0 | xargs -0 "$tool" --dry-run -Werror >"$log" 2>&1; then
+    passed=$((passed + 1))
+    report format passed ""
+  else
+    fail_stage format "run: clang-format-14 -i on these files"
+  fi
+}
+
+check_size() {
+  if tools/size.py >"$log" 2>&1; then
+    passed=$((passed + 1))
+    report size passed ""
+  else
+    fail_stage size "see tools/size.py"
+  fi
+}
+
+# Build a preset and pass its tests; $2... are further arguments of ctest.
+build_and_test() {
+  local preset=$1
+  shift
+  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_WERROR="$werror" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+    fail_stage "$preset" "does not build"
+    return
+  fi
+  ctest --preset "$preset" --parallel "$(nproc)" "$@" >"$log" 2>&1
+  local good=$?
+  local summary
+  summary=$(grep -E '^[0-9]+% tests passed' "$log")
+  if [[ $summary =~ passed,\ ([0-9]+)\ tests\ failed\ out\ of\ ([0-9]+) ]]; then
+    passed=$((passed + BASH_REMATCH[2] - BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[1]))
+  elif [[ $good -eq 0 ]]; then
+    summary="no tests found"
+    good=1
+    failed=$((failed + 1))
+  fi
+  if [[ $good -eq 0 ]]; then
+    report "$preset" passed "$summary"
+  else
+    cat "$log"
+    report "$preset" FAILED "$summary"
+  fi
+}
+
+tools/install_deps.sh test || exit 2
+# Newer compilers warn of more; those warnings are news, not failures.
+werror=$([[ $(g++ -dumpversion) == 12* ]] && echo ON || echo OFF)
+for stage in "${stages[@]}"; do
+  started=$SECONDS
+  case $stage in
+    format) check_format ;;
+    size) check_size ;;
+    release | asan) build_and_test "$stage" ;;
+    tsan) build_and_test tsan -LE processes ;;
+    *) echo "unknown stage $stage; known: format size release asan tsan" >&2; exit 2 ;;
+  esac
+done
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 && $passed -gt 0 ]]
