@@ -31,6 +31,7 @@ struct JoinOptions {
 
 struct RunOptions {
   bool trace = false;
+  int64_t max_delay_us = 0;  ///< for tests: sleep for a random time up to this before each task
 };
 
 /// A plan that a backend has loaded for one rank: workspace carved, tables built.

@@ -20,6 +20,7 @@ struct OpOptions {
   bool check = true;
 #endif
   bool trace = false;        ///< record every call
+  int64_t max_delay_us = 0;  ///< for tests of skewed ranks: sleep for a random time up to this before each task
   std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
 };
 
@@ -49,7 +50,7 @@ class Op {
   Group* group_ = nullptr;
   Plan plan_;
   std::string explanation_{};
-  bool trace_ = false;
+  RunOptions run_options_;
   std::optional<Error> status_{};
   std::unique_ptr<Program> program_;
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <tuple>
 #include <type_traits>
 
@@ -87,7 +86,7 @@ void require_tensors(const Plan& plan, int rank, Scope scope, std::span<const Te
 }  // namespace
 
 Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options)
-    : group_(&group), plan_(std::move(plan)), trace_(options.trace) {
+    : group_(&group), plan_(std::move(plan)), run_options_{options.trace, options.max_delay_us} {
   require_supported(group, plan_);
   if (options.check) require_proven(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.problem.op, tuner::describe(plan_.config), why);
@@ -100,7 +99,7 @@ void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, vo
     const int rank = group_->team().rank;
     require_tensors(plan_, rank, Scope::input, inputs);
     require_tensors(plan_, rank, Scope::output, outputs);
-    program_->run(inputs, outputs, {.trace = trace_});
+    program_->run(inputs, outputs, run_options_);
   } catch (const Error& error) {
     status_ = error;
     throw;
@@ -136,7 +135,7 @@ Op make_op(Group& group, const Problem& problem, const std::optional<Config>& co
 
 Op make_op(Group& group, const Plan& plan, const OpOptions& options) {
   json request = request_of(plan.problem, plan.config, options);
-  request["plan (hash)"] = std::hash<std::string>{}(json(plan).dump());
+  request["plan (hash)"] = hash_of(plan);
   require_same(group, request);
   const int num_ranks = group.team().num_ranks;
   require(plan.team.num_ranks == num_ranks, "the plan is for {} ranks, the team has {}", plan.team.num_ranks,

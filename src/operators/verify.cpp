@@ -18,7 +18,8 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kManyElements = 64;
-constexpr size_t kDoubtfulRows = 16;  // rows with NaN or Inf that are recomputed at once
+constexpr int64_t kMostSamples = int64_t{1} << 22;  // elements of one output that are kept
+constexpr size_t kDoubtfulRows = 16;                // rows with NaN or Inf that are recomputed at once
 
 // The rows of one output that are known element by element.
 struct ExactRows {
@@ -195,8 +196,9 @@ Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read
   const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
   for (const Part& part : inputs.outputs_of(rank)) {
     Target target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
-    const int64_t per_row = std::max<int64_t>(inputs.work_per_row(part), 1);
-    const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, options.sample_work / per_row);
+    const int64_t by_work = options.sample_work / std::max<int64_t>(inputs.work_per_row(part), 1);
+    const int64_t by_memory = kMostSamples / std::max<int64_t>(part.shape.cols, 1);
+    const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
     target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
     target.sizes = inputs.row_sizes(part, state_->signs);

@@ -42,11 +42,11 @@ TEST(Bench, JsonHasEveryFieldForEveryRow) {
       EXPECT_EQ(row["total_us"], row["sequential_us"]);
     }
   }
-  const std::set<std::string> wanted = {"all_gather_gemm sequential",     "all_gather_gemm fused",
-                                        "gemm_reduce_scatter sequential", "gemm_reduce_scatter fused",
-                                        "gemm_all_reduce sequential",     "gemm_all_reduce fused",
-                                        "gemm_all_reduce two_stream",     "all_reduce sequential",
-                                        "all_reduce fused",               "all_reduce two_stream"};
+  const std::set<std::string> wanted = {
+      "all_gather_gemm sequential", "all_gather_gemm fused",      "gemm_reduce_scatter sequential",
+      "gemm_reduce_scatter fused",  "gemm_all_reduce sequential", "gemm_all_reduce fused",
+      "gemm_all_reduce two_stream", "all_reduce sequential",      "all_reduce fused",
+      "all_reduce two_stream"};
   EXPECT_EQ(seen, wanted);
 }
 
@@ -61,7 +61,8 @@ TEST(Bench, TableNamesEveryScheduleAndTraceHoldsThemAll) {
   EXPECT_EQ(json::parse(read_text(folder + "/r.json"))["rows"].size(), 3);
   std::set<std::string> processes;
   int tasks = 0;
-  for (const json& event : json::parse(read_text(folder + "/t.json"))["traceEvents"]) {
+  const json trace = json::parse(read_text(folder + "/t.json"));
+  for (const json& event : trace["traceEvents"]) {
     if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
     if (event["ph"] == "X") ++tasks;
   }
@@ -105,9 +106,10 @@ TEST(Bench, ModelAndShapesNameTheSameLayer) {
 
 TEST(Bench, RanksAsThreadsAndEmptyProblems) {
   for (const char* sizes : {"-m 40 -n 24 -k 16", "-m 0 -n 24 -k 16", "-m 3 -n 5 -k 0", "-m 1 -n 1 -k 1"}) {
-    const Outcome outcome =
-        run_tilewire(std::string("bench all_gather_gemm gemm_reduce_scatter gemm_all_reduce --bias --b-layout kn --ranks 4 "
-                                 "--threads --iters 1 ") + sizes);
+    const Outcome outcome = run_tilewire(
+        std::string("bench all_gather_gemm gemm_reduce_scatter gemm_all_reduce --bias --b-layout kn --ranks 4 "
+                    "--threads --iters 1 ") +
+        sizes);
     EXPECT_EQ(outcome.code, 0) << sizes << outcome.out << outcome.err;
   }
 }

@@ -28,7 +28,8 @@ std::string fresh_folder() {
   for (char& c : name) {
     if (c == '/') c = '_';
   }
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / (name + std::to_string(::getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / (name + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
@@ -36,8 +37,8 @@ std::string fresh_folder() {
 
 Outcome run_tilewire(const std::string& args, const std::string& environment) {
   const std::string prefix = ::testing::TempDir() + "/tilewire_out" + std::to_string(::getpid());
-  const std::string command = "env " + environment + " " TILEWIRE_COMMAND " " + args + " >" + prefix + ".out 2>" +
-                              prefix + ".err </dev/null";
+  const std::string command =
+      "env " + environment + " " TILEWIRE_COMMAND " " + args + " >" + prefix + ".out 2>" + prefix + ".err </dev/null";
   const int status = std::system(command.c_str());
   Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(prefix + ".out"),
                   read_text(prefix + ".err")};

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -76,9 +78,14 @@ struct RunningLane {
 struct Worker {
   Worker(RunningLane& where, int number, const Plan& plan, const Addresses& addresses, int gemm_threads)
       : lane(where), index(number), runner(plan, addresses, gemm_threads) {}
+  /// Sleep for a random time, as a busy machine would make us.
+  void dawdle(int64_t max_us) {
+    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int64_t>(0, max_us)(random)));
+  }
   RunningLane& lane;
   int index;
   TaskRunner runner;
+  std::minstd_rand random{std::random_device{}()};
   std::vector<TraceEvent> events;
   std::thread thread;
 };
@@ -104,7 +111,7 @@ class HostProgram final : public Program {
   std::vector<std::unique_ptr<RunningLane>> lanes_;
   std::vector<std::unique_ptr<Worker>> workers_;  // the first is the caller's thread
   uint64_t calls_ = 0;
-  bool tracing_ = false;
+  RunOptions options_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> failed_{false};
   std::mutex failure_guard_;
@@ -161,11 +168,11 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   workspace_.check(inputs, outputs);
   group_.begin_collective();
   workspace_.bind(inputs, outputs);
-  tracing_ = options.trace;
+  options_ = options;
   for (const auto& lane : lanes_) lane->next.store(0, std::memory_order_relaxed);
   for (const auto& worker : workers_) {
     worker->events.clear();
-    if (tracing_) worker->events.reserve(worker->lane.lane->tasks.size());
+    if (options_.trace) worker->events.reserve(worker->lane.lane->tasks.size());
   }
   if (!workers_.empty()) {
     post(start_, 1);
@@ -205,13 +212,14 @@ void HostProgram::work(Worker& worker) {
 void HostProgram::run_task(Worker& worker, int64_t task) {
   const RunningLane& lane = worker.lane;
   TraceEvent event{lane.index, worker.index, task};
-  if (tracing_) event.taken_ns = now_ns();
+  if (options_.trace) event.taken_ns = now_ns();
+  if (options_.max_delay_us > 0) worker.dawdle(options_.max_delay_us);
   for (size_t wait = lane.first_wait[task]; wait < lane.first_wait[task + 1]; ++wait) wait_for(worker, task, wait);
-  if (tracing_) event.start_ns = now_ns();
+  if (options_.trace) event.start_ns = now_ns();
   worker.runner.run(lane.lane->tasks[task]);
   for (size_t i = lane.first_post[task]; i < lane.first_post[task + 1]; ++i)
     post(*lane.posts[i].slot, lane.posts[i].add);
-  if (!tracing_) return;
+  if (!options_.trace) return;
   event.end_ns = now_ns();
   worker.events.push_back(event);
 }

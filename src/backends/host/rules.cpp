@@ -3,7 +3,6 @@
 #include "backends/host/rules.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "core/text.hpp"
@@ -20,7 +19,9 @@ struct TaskRules {
   [[nodiscard]] const Task& task() const { return plan.lanes[lane].tasks[index]; }
   [[nodiscard]] DType dtype(const Region& region) const { return plan.buffers[region.buffer].dtype; }
 
-  void check(bool holds, const char* rule) const { require(holds, "{}: {}", task_name(plan, lane, index), rule); }
+  void check(bool holds, const char* rule) const {
+    if (!holds) fail(ErrorKind::invalid_input, "{}: {}", task_name(plan, lane, index), rule);
+  }
 
   void check_reach(const Region& region) const {
     if (region.rank == plan.lanes[lane].rank || reachable(plan.buffers[region.buffer])) return;
@@ -68,49 +69,6 @@ struct TaskRules {
   }
 };
 
-/// A running hash of integers.
-class Hash {
- public:
-  template <class... Values>
-  void add(const Values&... values) {
-    (mix(static_cast<uint64_t>(values)), ...);
-  }
-  void add_text(const std::string& text) {
-    add(text.size());
-    for (const char letter : text) add(letter);
-  }
-  void add_region(const Region& r) {
-    add(r.rank, r.buffer, r.row, r.rows, r.col, r.cols, r.rows_from.has_value());
-    if (r.rows_from) add(r.rows_from->buffer, r.rows_from->index);
-  }
-  void add_task(const Task& t);
-  [[nodiscard]] uint64_t value() const { return state_; }
-
- private:
-  void mix(uint64_t word) {
-    state_ = (state_ ^ word) * 0x9E3779B97F4A7C15U;
-    state_ ^= state_ >> 29;
-  }
-  uint64_t state_ = 0x2545F4914F6CDD1DU;
-};
-
-void Hash::add_task(const Task& t) {
-  add(t.kind, t.body, t.collective, t.reads.size(), t.writes.size(), t.waits.size(), t.posts.size(), t.epilogue.size());
-  for (const Region& region : t.reads) add_region(region);
-  for (const Write& write : t.writes) {
-    add_region(write.to);
-    add(write.first_row, write.mode);
-  }
-  for (const Wait& wait : t.waits) add(wait.signal.rank, wait.signal.index, wait.at_least);
-  for (const Post& post : t.posts) add(post.signal.rank, post.signal.index, post.add);
-  for (const EpilogueStep& step : t.epilogue) {
-    add(step.kind, std::bit_cast<uint64_t>(step.value), step.operand.has_value());
-    if (step.operand) add_region(*step.operand);
-  }
-  for (const double weight : t.weights) add(std::bit_cast<uint64_t>(weight));
-  add(std::bit_cast<uint64_t>(t.value), t.gather.has_value(), t.scatter.has_value());
-}
-
 }  // namespace
 
 std::vector<std::string> missing_features(const Plan& plan) {
@@ -121,6 +79,12 @@ std::vector<std::string> missing_features(const Plan& plan) {
   }
   if (plan.config.collective == Provider::library) {
     missing.insert("collective = library (the host has no collective library)");
+  }
+  const Config& config = plan.config;
+  if (config.tile_k != 0) missing.insert(fmt::format("tile_k = {}", config.tile_k));
+  if (config.stages != 0) missing.insert(fmt::format("stages = {}", config.stages));
+  if (config.cluster_m * config.cluster_n != 1) {
+    missing.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
   }
   for (const Device& device : plan.team.devices) {
     if (device.node != plan.team.devices[0].node) missing.insert("a team of several nodes");
@@ -150,19 +114,6 @@ void require_runnable(const Plan& plan) {
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
     for (int64_t task = 0; task < std::ssize(plan.lanes[lane].tasks); ++task) TaskRules{plan, lane, task}.check_all();
   }
-}
-
-uint64_t fingerprint(const Plan& plan) {
-  Hash hash;
-  hash.add_text(to_string(plan.problem));
-  hash.add_text(to_string(plan.config));
-  hash.add(plan.team.num_ranks, plan.buffers.size(), plan.lanes.size());
-  for (const Buffer& buffer : plan.buffers) hash.add_text(to_string(buffer));
-  for (const Lane& lane : plan.lanes) {
-    hash.add(lane.rank, lane.engine, lane.workers, lane.tasks.size());
-    for (const Task& task : lane.tasks) hash.add_task(task);
-  }
-  return hash.value();
 }
 
 }  // namespace tilewire::host

@@ -1,8 +1,7 @@
-// What the host asks of a plan before it runs it, and a number that tells two plans apart.
+// What the host asks of a plan before it runs it.
 // Called by HostGroup.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,5 @@ namespace tilewire::host {
 /// Throw Error(invalid_input) where a task would touch memory that is not its own or not what it
 /// expects: unequal depths of a product, unreachable peers, mixed types. The plan must be validated.
 void require_runnable(const Plan& plan);
-/// The same for equal plans, on every rank.
-[[nodiscard]] uint64_t fingerprint(const Plan& plan);
 
 }  // namespace tilewire::host

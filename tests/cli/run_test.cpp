@@ -1,0 +1,172 @@
+// tilewire run: real matrices in, right matrices out, bad files refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/npy.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using cli::NpyHeader;
+
+struct Matrix {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<float> values;
+
+  [[nodiscard]] float at(int64_t row, int64_t col) const { return values[static_cast<size_t>(row * cols + col)]; }
+  float& at(int64_t row, int64_t col) { return values[static_cast<size_t>(row * cols + col)]; }
+};
+
+Matrix make_matrix(int64_t rows, int64_t cols, const std::function<double(int64_t, int64_t)>& value) {
+  Matrix matrix{rows, cols, std::vector<float>(static_cast<size_t>(rows * cols))};
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) matrix.at(row, col) = static_cast<float>(value(row, col));
+  }
+  return matrix;
+}
+
+void save(const std::string& path, Matrix matrix) {
+  const NpyHeader header = cli::create_npy(path, {.dtype = DType::fp32, .rows = matrix.rows, .cols = matrix.cols});
+  cli::write_npy_block(path, header, 0, 0, make_tensor(matrix.values.data(), DType::fp32, matrix.rows, matrix.cols));
+}
+
+Matrix load(const std::string& path) {
+  const NpyHeader header = cli::read_npy_header(path, DType::fp32);
+  Matrix matrix{header.rows, header.cols, std::vector<float>(static_cast<size_t>(header.rows * header.cols))};
+  cli::read_npy_block(path, header, 0, 0, make_tensor(matrix.values.data(), DType::fp32, header.rows, header.cols));
+  return matrix;
+}
+
+/// Small whole numbers, so that every sum is exact.
+double whole(int64_t row, int64_t col) { return static_cast<double>((row * 7 + col * 3) % 11 - 5); }
+
+Matrix product(const Matrix& a, const Matrix& b) {
+  return make_matrix(a.rows, b.rows, [&](int64_t row, int64_t col) {
+    double sum = 0;
+    for (int64_t k = 0; k < a.cols; ++k) sum += static_cast<double>(a.at(row, k)) * static_cast<double>(b.at(col, k));
+    return sum;
+  });
+}
+
+class Run : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_ = fresh_folder();
+    a_ = make_matrix(37, 50, whole);
+    b_ = make_matrix(29, 50, [](int64_t row, int64_t col) { return whole(col, row); });
+    save(folder_ + "/a.npy", a_);
+    save(folder_ + "/b.npy", b_);
+  }
+  [[nodiscard]] std::string files() const {
+    return " --input a=" + folder_ + "/a.npy --input b=" + folder_ + "/b.npy --output c=" + folder_ + "/c.npy ";
+  }
+
+  std::string folder_;
+  Matrix a_, b_;
+};
+
+TEST_P(Run, GlobalFilesGiveTheProduct) {
+  const Outcome outcome =
+      run_tilewire(std::string("run ") + GetParam() + files() + "--ranks 3 --schedule fused --verify");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("verified: rel_error 0.00e+00, ok"), std::string::npos) << outcome.out;
+  const Matrix c = load(folder_ + "/c.npy");
+  EXPECT_EQ(c.rows, 37);
+  EXPECT_EQ(c.cols, 29);
+  EXPECT_EQ(c.values, product(a_, b_).values);
+}
+
+TEST_P(Run, NanAndInfPassThrough) {
+  a_.at(5, 7) = std::nanf("");
+  b_.at(3, 2) = INFINITY;
+  save(folder_ + "/a.npy", a_);
+  save(folder_ + "/b.npy", b_);
+  const Outcome outcome =
+      run_tilewire(std::string("run ") + GetParam() + files() + "--ranks 2 --verify --schedule sequential");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const Matrix c = load(folder_ + "/c.npy");
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t col = 0; col < c.cols; ++col) {
+      const float wanted = product(a_, b_).at(row, col);
+      EXPECT_TRUE(std::isnan(wanted) ? std::isnan(c.at(row, col)) : wanted == c.at(row, col)) << row << " " << col;
+    }
+  }
+  EXPECT_TRUE(std::isnan(c.at(5, 0)));
+  EXPECT_TRUE(std::isinf(c.at(0, 3)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::Values("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"),
+                         [](const auto& op) { return std::string(op.param); });
+
+using Files = Run;
+
+TEST_F(Files, OnePerRank) {
+  // gemm_reduce_scatter over 2 ranks: K in halves, C in rows 0..19 and 19..37.
+  for (const int rank : {0, 1}) {
+    const auto half = [&](const Matrix& from) {
+      return make_matrix(from.rows, 25, [&](int64_t row, int64_t col) { return from.at(row, col + 25 * rank); });
+    };
+    save(folder_ + "/a" + std::to_string(rank) + ".npy", half(a_));
+    save(folder_ + "/b" + std::to_string(rank) + ".npy", half(b_));
+  }
+  const std::string in = " --input a=" + folder_ + "/a{rank}.npy --input b=" + folder_ + "/b{rank}.npy";
+  const std::string args = "run gemm_reduce_scatter --ranks 2 --output c=" + folder_ + "/c{rank}.npy" + in;
+  const Outcome without_sizes = run_tilewire(args);
+  EXPECT_EQ(without_sizes.code, 2) << without_sizes.err;
+  const Outcome outcome = run_tilewire(args + " -m 37 -n 29 -k 50 --schedule fused");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  std::vector<float> both = load(folder_ + "/c0.npy").values;
+  EXPECT_EQ(both.size(), 19 * 29);
+  const std::vector<float> second = load(folder_ + "/c1.npy").values;
+  both.insert(both.end(), second.begin(), second.end());
+  EXPECT_EQ(both, product(a_, b_).values);
+}
+
+TEST_F(Files, AllReduceBiasAndGathered) {
+  save(folder_ + "/x0.npy", a_);
+  save(folder_ + "/x1.npy", a_);
+  const Outcome sum = run_tilewire("run all_reduce --ranks 2 --schedule two_stream --input x=" + folder_ +
+                                   "/x{rank}.npy --output y=" + folder_ + "/y.npy");
+  ASSERT_EQ(sum.code, 0) << sum.out << sum.err;
+  const Matrix twice = make_matrix(37, 50, [&](int64_t row, int64_t col) { return 2 * a_.at(row, col); });
+  EXPECT_EQ(load(folder_ + "/y.npy").values, twice.values);
+  save(folder_ + "/bias.npy", make_matrix(1, 29, [](int64_t, int64_t col) { return static_cast<double>(col); }));
+  const Outcome gathered = run_tilewire("run all_gather_gemm --ranks 3 --schedule fused --input bias=" + folder_ +
+                                        "/bias.npy --output gathered=" + folder_ + "/g.npy" + files());
+  ASSERT_EQ(gathered.code, 0) << gathered.out << gathered.err;
+  EXPECT_EQ(load(folder_ + "/g.npy").values, a_.values);
+  Matrix wanted = product(a_, b_);
+  for (int64_t row = 0; row < 37; ++row) {
+    for (int64_t col = 0; col < 29; ++col) wanted.at(row, col) += static_cast<float>(col);
+  }
+  EXPECT_EQ(load(folder_ + "/c.npy").values, wanted.values);
+}
+
+TEST_F(Files, BadOnesAreRefusedBeforeAnythingIsWritten) {
+  const auto expect = [&](const std::string& args, const std::string& says) {
+    const Outcome outcome = run_tilewire("run gemm_all_reduce --ranks 2 --schedule fused " + args);
+    EXPECT_EQ(outcome.code, 2) << args << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;
+    EXPECT_EQ(read_text(folder_ + "/c.npy"), "");
+  };
+  expect(files() + "-k 51", "is 37 x 50, input 'a' of all ranks must be 37 x 51");
+  expect(files() + "--b-layout kn", "input 'b'");
+  expect(files() + "--dtype bf16", "holds fp32, input 'a' must be bf16");
+  expect(files() + "--input a=x.npy", "given twice");
+  expect(files() + "--output d=d.npy", "no output 'd'; it has: c");
+  expect("--input a=" + folder_ + "/a.npy -n 29 --output c=" + folder_ + "/c.npy", "no file for input 'b'");
+  expect("--input a", "NAME=FILE");
+  const std::string whole_file = read_text(folder_ + "/a.npy");
+  write_text(folder_ + "/a.npy", whole_file.substr(0, whole_file.size() / 2));
+  expect(files(), "truncated");
+  write_text(folder_ + "/a.npy", "not an array at all");
+  expect(files(), "not a .npy file");
+}
+
+}  // namespace
+}  // namespace tilewire::testing
