@@ -69,10 +69,10 @@ class StructureCheck {
       if (found) report_.add(Rule::unsupported, "{}: the checker cannot prove plans with {}", name(), what);
     };
     const auto counted = [](const Region& region) { return region.rows_from.has_value(); };
-    unsupported(task.gather || task.scatter, "row maps");
-    unsupported(std::ranges::any_of(task.reads, counted) ||
-                    std::ranges::any_of(task.writes, [&](const Write& write) { return counted(write.to); }),
-                "rows_from");
+    unsupported(
+        std::ranges::any_of(task.reads, counted) || std::ranges::any_of(task.writes, counted, &Write::to) ||
+            std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && counted(*s.operand); }),
+        "rows_from");
     unsupported(task.kind == TaskKind::collective_call, "collective calls of a library");
     unsupported(std::ranges::any_of(task.weights, [](double weight) { return weight != 1; }), "weights other than 1");
     unsupported(

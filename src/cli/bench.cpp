@@ -149,11 +149,12 @@ std::string table_head() {
 std::string table_line(const nlohmann::json& row) {
   const double total = row["total_us"];
   const double sequential = row["sequential_us"];
-  const double overlap = row["overlap"].is_number() ? row["overlap"].get<double>() : std::nan("");
+  const double hidden = row["overlap"];
+  const std::string overlap = std::isfinite(hidden) ? fmt::format("{:.2f}", hidden) : "-";
   const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
   const std::string ok = row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG";
   return fmt::format(
-      "{:<20} {:<11} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7.2f} "
+      "{:<20} {:<11} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7} "
       "{:>9}  {}\n",
       row["operator"].get<std::string>(), row["schedule"].get<std::string>(), row["m"].get<int64_t>(),
       row["n"].get<int64_t>(), row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(),
