@@ -68,6 +68,7 @@ class StructureCheck {
     const auto unsupported = [&](bool found, const char* what) {
       if (found) report_.add(Rule::unsupported, "{}: the checker cannot prove plans with {}", name(), what);
     };
+    unsupported(task.gather || task.scatter, "row maps");
     const auto counted = [](const Region& region) { return region.rows_from.has_value(); };
     unsupported(
         std::ranges::any_of(task.reads, counted) || std::ranges::any_of(task.writes, counted, &Write::to) ||
