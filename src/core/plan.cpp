@@ -11,6 +11,7 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+constexpr int kMostSignals = 1 << 24;
 
 /// Where in a plan something is wrong, for messages.
 struct Place {
@@ -221,6 +222,8 @@ void validate(const Plan& plan) {
             "signal block {}: first {}, count {}", block.name, block.first, block.count);
   }
   const int signals = num_signals(plan);
+  require(signals <= kMostSignals / num_ranks, "plan: {} signals on each of {} ranks, more than {} in all", signals,
+          num_ranks, kMostSignals);
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
     const Lane& where = plan.lanes[lane];
     require(where.rank >= 0 && where.rank < num_ranks, "lane {} ({}): rank {} of {}", lane, where.name, where.rank,

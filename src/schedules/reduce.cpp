@@ -296,13 +296,12 @@ class ReducePlanner {
 
   /// One hop: what came from rank - 1 plus my own, to rank + 1; at the owner, the result.
   [[nodiscard]] Task ring_task(int rank, const Piece& piece) {
-    const int id = piece_id(piece);
     const int next = (rank + 1) % n_;
     Task task{.kind = TaskKind::reduce};
     const bool is_first = rank == (piece.owner + 1) % n_;
     if (!is_first || n_ == 1) {
       if (n_ > 1) task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
-      if (n_ > 1) task.waits.push_back({{rank, hopped_ + id}});
+      if (n_ > 1) task.waits.push_back({{rank, hopped_ + piece_id(piece)}});
     }
     task.reads.push_back(PlanBuilder::region(rank, partial_, piece.rows, piece.cols));
     if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
@@ -312,7 +311,7 @@ class ReducePlanner {
     }
     task.writes = {{PlanBuilder::region(next, hop_, piece.rows, piece.cols)}};
     task.waits.push_back(build_.ready(rank, next));
-    task.posts.push_back({{next, hopped_ + id}});
+    task.posts.push_back({{next, hopped_ + piece_id(piece)}});
     return task;
   }
 

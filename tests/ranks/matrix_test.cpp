@@ -31,29 +31,30 @@ std::vector<std::byte> random_values(DType dtype, int64_t count, std::minstd_ran
   return bytes;
 }
 
+constexpr int64_t kM = 45;
+constexpr int64_t kN = 37;
+constexpr int64_t kK = 101;
+
 /// C = A B over two tiles of rows (or one call), each also copied into the second output.
-void run_case(const Case& c, std::minstd_rand& random) {
-  const int64_t m = 45;
-  const int64_t n = 37;
-  const int64_t k = 101;
+Plan plan_of(const Case& c) {
   Plan plan = testing::new_plan("product", 1);
   plan.problem.a_layout = c.a_layout;
   plan.problem.b_layout = c.b_layout;
   const bool km = c.a_layout == ALayout::km;
   const bool nk = c.b_layout == BLayout::nk;
-  const int a = add_buffer(plan, "a", c.dtype, km ? Shape{k, m} : Shape{m, k}, Scope::input);
-  const int b = add_buffer(plan, "b", c.dtype, nk ? Shape{n, k} : Shape{k, n}, Scope::input);
-  const int bias = add_buffer(plan, "bias", c.dtype, {1, n}, Scope::input);
-  const int first = add_buffer(plan, "first", c.out, {m, n}, Scope::output);
-  const int second = add_buffer(plan, "second", DType::fp32, {m, n}, Scope::output);
+  const int a = add_buffer(plan, "a", c.dtype, km ? Shape{kK, kM} : Shape{kM, kK}, Scope::input);
+  const int b = add_buffer(plan, "b", c.dtype, nk ? Shape{kN, kK} : Shape{kK, kN}, Scope::input);
+  const int bias = add_buffer(plan, "bias", c.dtype, {1, kN}, Scope::input);
+  const int first = add_buffer(plan, "first", c.out, {kM, kN}, Scope::output);
+  const int second = add_buffer(plan, "second", DType::fp32, {kM, kN}, Scope::output);
   const bool call = c.kind == TaskKind::gemm_call;
   Lane& lane = add_lane(plan, 0, call ? Engine::library : Engine::tiles, "gemm", call ? 0 : 2);
-  for (int64_t row = 0; row < m; row += call ? m : 32) {
-    const int64_t rows = std::min<int64_t>(call ? m : 32, m - row);
+  for (int64_t row = 0; row < kM; row += call ? kM : 32) {
+    const int64_t rows = std::min<int64_t>(call ? kM : 32, kM - row);
     Task task;
     task.kind = c.kind;
-    task.reads = {km ? Region{0, a, 0, k, row, rows, {}} : Region{0, a, row, rows, 0, k, {}}, whole(plan, 0, b)};
-    task.writes = {{{0, first, row, rows, 0, n, {}}, 0, WriteMode::store}};
+    task.reads = {km ? Region{0, a, 0, kK, row, rows, {}} : Region{0, a, row, rows, 0, kK, {}}, whole(plan, 0, b)};
+    task.writes = {{{0, first, row, rows, 0, kN, {}}, 0, WriteMode::store}};
     if (c.bias) task.epilogue = {{EpilogueKind::bias, 1, whole(plan, 0, bias)}};
     lane.tasks.push_back(task);
   }
@@ -65,30 +66,36 @@ void run_case(const Case& c, std::minstd_rand& random) {
   for (Task& task : plan.lanes[0].tasks) task.posts = {{{0, done}, 1}};
   widen.waits = {{{0, done}, std::ssize(plan.lanes[0].tasks), Purpose::data}};
   add_lane(plan, 0, Engine::reduce, "widen").tasks = {widen};
+  return plan;
+}
 
-  auto a_data = random_values(c.dtype, m * k, random);
-  auto b_data = random_values(c.dtype, k * n, random);
-  auto bias_data = random_values(c.dtype, n, random);
-  std::vector<std::byte> first_data(static_cast<size_t>(m * n * bytes_of(c.out)));
-  std::vector<float> second_data(static_cast<size_t>(m * n), 99);
+void run_case(const Case& c, std::minstd_rand& random) {
+  const Plan plan = plan_of(c);
+  const bool km = c.a_layout == ALayout::km;
+  const bool nk = c.b_layout == BLayout::nk;
+  auto a_data = random_values(c.dtype, kM * kK, random);
+  auto b_data = random_values(c.dtype, kK * kN, random);
+  auto bias_data = random_values(c.dtype, kN, random);
+  std::vector<std::byte> first_data(static_cast<size_t>(kM * kN * bytes_of(c.out)));
+  std::vector<float> second_data(static_cast<size_t>(kM * kN), 99);
   launch(1, testing::small_launch(true), [&](Group& group) {
-    const std::vector<Tensor> inputs = {make_tensor(a_data.data(), c.dtype, km ? k : m, km ? m : k),
-                                        make_tensor(b_data.data(), c.dtype, nk ? n : k, nk ? k : n),
-                                        make_tensor(bias_data.data(), c.dtype, 1, n)};
-    const std::vector<Tensor> outputs = {make_tensor(first_data.data(), c.out, m, n),
-                                         make_tensor(second_data.data(), DType::fp32, m, n)};
+    const std::vector<Tensor> inputs = {make_tensor(a_data.data(), c.dtype, km ? kK : kM, km ? kM : kK),
+                                        make_tensor(b_data.data(), c.dtype, nk ? kN : kK, nk ? kK : kN),
+                                        make_tensor(bias_data.data(), c.dtype, 1, kN)};
+    const std::vector<Tensor> outputs = {make_tensor(first_data.data(), c.out, kM, kN),
+                                         make_tensor(second_data.data(), DType::fp32, kM, kN)};
     group.load(plan)->run(inputs, outputs, {});
   });
   const auto value = [&](const std::vector<std::byte>& data, int64_t index) {
     return static_cast<double>(load_one(&data[index * bytes_of(c.dtype)], c.dtype));
   };
   const double rounding = c.out == DType::fp32 ? 0 : c.out == DType::bf16 ? 1.0 / 256 : 1.0 / 2048;
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
+  for (int64_t i = 0; i < kM; ++i) {
+    for (int64_t j = 0; j < kN; ++j) {
       double sum = c.bias ? value(bias_data, j) : 0;
-      for (int64_t l = 0; l < k; ++l)
-        sum += value(a_data, km ? l * m + i : i * k + l) * value(b_data, nk ? j * k + l : l * n + j);
-      ASSERT_NEAR(second_data[i * n + j], sum, 1e-4 + rounding * std::abs(sum))
+      for (int64_t l = 0; l < kK; ++l)
+        sum += value(a_data, km ? l * kM + i : i * kK + l) * value(b_data, nk ? j * kK + l : l * kN + j);
+      ASSERT_NEAR(second_data[i * kN + j], sum, 1e-4 + rounding * std::abs(sum))
           << to_string(plan.problem) << " at " << i << ", " << j;
     }
   }

@@ -333,69 +333,6 @@ TEST_P(Programs, PeersReachTensorsInTheArenaWhereverTheyLie) {
   });
 }
 
-TEST(Programs, TensorsMustBeWhatThePlanSays) {
-  launch(1, small_launch(true), [](Group& group) {
-    const auto program = group.load(testing::all_gather_plan(1, 4));
-    std::vector<float> memory(8);
-    const Tensor good = make_tensor(memory.data(), DType::fp32, 1, 4);
-    const auto kind_of = [&](std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
-      return error_of([&] { program->run(inputs, outputs, {}); }).kind();
-    };
-    Tensor other_type = good;
-    other_type.dtype = DType::bf16;
-    Tensor other_shape = good;
-    other_shape.cols = 3;
-    Tensor short_rows = good;
-    short_rows.row_stride = 3;
-    Tensor no_data = good;
-    no_data.data = nullptr;
-    for (const Tensor& bad : {other_type, other_shape, short_rows, no_data}) {
-      EXPECT_EQ(kind_of({bad}, {good}), ErrorKind::invalid_input);
-    }
-    EXPECT_EQ(kind_of({}, {good}), ErrorKind::invalid_input);
-    EXPECT_EQ(kind_of({good}, {good, good}), ErrorKind::invalid_input);
-    program->run({&good, 1}, {&good, 1}, {});
-  });
-}
-
-TEST(Programs, APlanThatTouchesForeignMemoryIsRefused) {
-  launch(2, small_launch(true), [](Group& group) {
-    const auto refused = [&](const Plan& plan, const char* part) {
-      const Error error = error_of([&] { static_cast<void>(group.load(plan)); });
-      want(error.kind() == ErrorKind::invalid_input, "{}", error.what());
-      want(std::string(error.what()).find(part) != std::string::npos, "{}", error.what());
-    };
-    Plan reach = testing::all_gather_plan(2, 4);
-    reach.buffers[2].scope = Scope::local;
-    refused(reach, "is not in the arena");
-    Plan types = testing::all_gather_plan(2, 4);
-    types.buffers[2].dtype = DType::bf16;
-    refused(types, "a copy has the same dtype at both ends");
-    refused(testing::all_gather_plan(3, 4), "a plan for 3 ranks in a team of 2");
-    Plan product = new_plan("product", 2);
-    const int a = add_buffer(product, "a", DType::fp32, {4, 8}, Scope::input);
-    const int b = add_buffer(product, "b", DType::fp32, {5, 7}, Scope::input);
-    const int c = add_buffer(product, "c", DType::fp32, {4, 5}, Scope::output);
-    Task task;
-    task.kind = TaskKind::compute;
-    task.reads = {whole(product, 0, a), whole(product, 0, b)};
-    task.writes = {{whole(product, 0, c), 0, WriteMode::store}};
-    add_lane(product, 0, Engine::tiles, "tiles").tasks = {task};
-    refused(product, "one depth");
-  });
-}
-
-TEST(Programs, WhatTheHostCannotDoIsNamed) {
-  launch(1, small_launch(true), [](Group& group) {
-    Plan plan = testing::all_gather_plan(1, 4);
-    EXPECT_TRUE(group.unsupported(plan).empty());
-    plan.config.transport = Transport::tma;
-    plan.lanes[0].tasks[1].scatter = RowMap{};
-    plan.lanes[0].tasks[1].reads[0].rows_from = RowsFrom{};
-    EXPECT_EQ(group.unsupported(plan), (std::vector<std::string>{"row maps", "rows_from", "transport = tma"}));
-  });
-}
-
 TEST_P(Programs, AFailureBreaksTheGroup) {
   launch(2, small_launch(GetParam(), 0.4), [](Group& group) {
     // A ball that never comes back: rank 1 does not play.

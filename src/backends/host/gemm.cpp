@@ -62,7 +62,7 @@ Operand Gemm::convert(const Operand& from, int64_t rows, int64_t cols, Converted
 
 void Gemm::multiply_converted(const Product& product) {
   // Blocks bound the memory of converted operands; those of a tile are usually the whole of it.
-  constexpr int64_t kRows = 1024;
+  constexpr int64_t kRows = 512;
   constexpr int64_t kDepth = 4096;
   for (int64_t row = 0; row < product.m; row += kRows) {
     for (int64_t col = 0; col < product.n; col += kRows) {
