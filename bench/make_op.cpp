@@ -45,9 +45,9 @@ void time_plans(json& rows, int64_t size, int turns) {
 }
 
 /// make_op without the checker on host ranks; the slowest rank counts.
-void time_make_op(json& rows, int64_t size, int turns) {
+void time_make_op(json& rows, const std::string& op_name, int64_t size, int turns) {
   const std::string file = bench::temporary_file();
-  const Problem problem{.op = "all_gather_gemm", .m = size, .n = size, .k = size};
+  const Problem problem{.op = op_name, .m = size, .n = size, .k = size};
   launch(8, {}, [&](Group& group) {
     std::vector<double> ms;
     for (int turn = 0; turn < turns; ++turn) {
@@ -101,7 +101,9 @@ int main(int argc, char** argv) {
   const int64_t size = flags.quick ? 1024 : 8192;
   json rows = json::array();
   time_plans(rows, size, flags.quick ? 1 : 15);
-  time_make_op(rows, size, flags.quick ? 1 : 15);
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+    time_make_op(rows, op, size, flags.quick ? 1 : 15);
+  }
   time_check(rows, flags.quick);
   bench::write_report(flags, "make_op", rows);
 }

@@ -33,6 +33,14 @@ inline uint16_t round_to_bf16(float value) {
 
 inline float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+/// The exponent is moved by a multiplication, which also makes subnormals normal.
+inline float widen_fp16(uint16_t bits) {
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FFFU) << 13;
+  const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
+  const uint32_t wide = (bits & 0x7C00U) == 0x7C00U ? magnitude | 0x7F800000U : finite;
+  return std::bit_cast<float>(wide | static_cast<uint32_t>(bits & 0x8000U) << 16);
+}
+
 }  // namespace
 
 uint16_t bf16_from(float value) { return round_to_bf16(value); }
@@ -54,17 +62,7 @@ uint16_t fp16_from(float value) {
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }
 
-float from_fp16(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1FU;
-  const uint32_t fraction = bits & 0x3FFU;
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(fraction), -24);
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
-  }
-  const uint32_t wide = exponent == 31 ? 255U : exponent + 112U;
-  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
-}
+float from_fp16(uint16_t bits) { return widen_fp16(bits); }
 
 void load_row(const void* from, DType dtype, int64_t n, float* to) {
   switch (dtype) {
@@ -74,7 +72,7 @@ void load_row(const void* from, DType dtype, int64_t n, float* to) {
     case DType::bf16:
       return load_words<uint16_t>(from, n, to, widen_bf16);
     case DType::fp16:
-      return load_words<uint16_t>(from, n, to, from_fp16);
+      return load_words<uint16_t>(from, n, to, widen_fp16);
     case DType::int32:
       return load_words<int32_t>(from, n, to, [](int32_t word) { return static_cast<float>(word); });
   }

@@ -111,13 +111,15 @@ void TaskRunner::copy(const Task& task) {
 void TaskRunner::reduce(const Task& task) {
   const Shape shape = result_shape(plan_, task);
   prepare_end(task);
+  sources_.clear();
+  for (const Region& read : task.reads) sources_.push_back(addresses_.block(read));
   const auto weight = [&](size_t i) { return task.weights.empty() ? 1.0 : task.weights[i]; };
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
     for (int64_t col = 0; col < shape.cols; col += kPiece) {
       const int64_t n = std::min(kPiece, shape.cols - col);
-      for (size_t i = 0; i < task.reads.size(); ++i) {
-        const Block from = addresses_.block(task.reads[i]);
+      for (size_t i = 0; i < sources_.size(); ++i) {
+        const Block& from = sources_[i];
         if (i > 0) {
           add_weighted(from.at(row, col), from.dtype, n, weight(i), sums, sums + kPiece);
           continue;

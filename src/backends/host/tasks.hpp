@@ -37,6 +37,7 @@ class TaskRunner {
   Gemm gemm_;
   std::vector<float> scratch_;
   std::vector<float> row_;
+  std::vector<Block> sources_;
   std::vector<Block> targets_;
   std::vector<std::vector<float>> biases_;
 };
