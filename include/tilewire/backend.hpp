@@ -91,7 +91,8 @@ struct LaunchOptions {
 
 /// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the
 /// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank.
-/// With processes, what `body` changes in memory stays in its process.
+/// With processes, what `body` changes in memory stays in its process; they are forked from the calling thread, so
+/// call it before other threads exist and before OpenMP has run on more than one.
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body);
 
 }  // namespace tilewire

@@ -7,16 +7,17 @@
 
 namespace tilewire::env {
 
-/// RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID, whichever is set first: my rank.
+/// RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, whichever is set first, or in a job step SLURM_PROCID: my rank.
 [[nodiscard]] std::optional<int> rank();
-/// WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE or SLURM_NTASKS: number of ranks.
+/// WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, or in a job step SLURM_NTASKS: number of ranks.
 [[nodiscard]] std::optional<int> num_ranks();
 /// TILEWIRE_JOB, else a name formed from what the launcher sets (TORCHELASTIC_RUN_ID, PMIX_NAMESPACE,
 /// SLURM_JOB_ID with MASTER_PORT or SLURM_STEP_ID, and TORCHELASTIC_RESTART_COUNT), else "default".
 [[nodiscard]] std::string job();
-/// TILEWIRE_TIMEOUT_S: deadline of every wait in seconds, default 30.
+/// TILEWIRE_TIMEOUT_S: deadline of every wait in seconds, default 30, of ranks that join by their environment and of
+/// the command line. Programs that launch ranks say it in LaunchOptions.
 [[nodiscard]] double timeout_s();
-/// TILEWIRE_TUNER_FILE, else $XDG_CACHE_HOME or ~/.cache, /tilewire/tuner.json.
+/// TILEWIRE_TUNER_FILE, else $XDG_CACHE_HOME or ~/.cache, /tilewire/tuner.json; empty where there is no home.
 [[nodiscard]] std::string tuner_file();
 
 }  // namespace tilewire::env

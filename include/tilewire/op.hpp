@@ -14,11 +14,8 @@
 namespace tilewire {
 
 struct OpOptions {
-#ifdef NDEBUG
-  bool check = false;  ///< prove the plan first
-#else
-  bool check = true;
-#endif
+  /// Prove the plan first. Default: in debug builds of the library.
+  std::optional<bool> check{};
   bool trace = false;        ///< record every call
   int64_t max_delay_us = 0;  ///< for tests of skewed ranks: sleep for a random time up to this before each task
   std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default

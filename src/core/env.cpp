@@ -35,10 +35,14 @@ std::optional<int> first_number(std::initializer_list<const char*> names) {
 
 }  // namespace
 
-std::optional<int> rank() { return first_number({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}); }
+std::optional<int> rank() {
+  if (auto number = first_number({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"})) return number;
+  return read("SLURM_STEP_ID") ? first_number({"SLURM_PROCID"}) : std::nullopt;
+}
 
 std::optional<int> num_ranks() {
-  return first_number({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
+  if (auto number = first_number({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})) return number;
+  return read("SLURM_STEP_ID") ? first_number({"SLURM_NTASKS"}) : std::nullopt;
 }
 
 std::string job() {
@@ -63,7 +67,7 @@ std::string tuner_file() {
   if (auto file = read("TILEWIRE_TUNER_FILE")) return *file;
   if (auto cache = read("XDG_CACHE_HOME")) return *cache + "/tilewire/tuner.json";
   if (auto home = read("HOME")) return *home + "/.cache/tilewire/tuner.json";
-  return "/tmp/tilewire-tuner.json";
+  return "";
 }
 
 }  // namespace tilewire::env

@@ -45,10 +45,19 @@ void require_same(Group& group, const json& mine) {
   }
 }
 
+bool checks(const OpOptions& options) {
+#ifdef NDEBUG
+  constexpr bool kDefault = false;
+#else
+  constexpr bool kDefault = true;
+#endif
+  return options.check.value_or(kDefault);
+}
+
 /// Problem, knobs and options side by side, so that a difference has one name.
 json request_of(const Problem& problem, const std::optional<Config>& config, const OpOptions& options) {
   json request = problem;
-  request["check"] = options.check;
+  request["check"] = checks(options);
   request["config"] = config ? "given" : "auto";
   if (!config) return request;
   const json knobs = *config;
@@ -88,7 +97,7 @@ void require_tensors(const Plan& plan, int rank, Scope scope, std::span<const Te
 Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options)
     : group_(&group), plan_(std::move(plan)), run_options_{options.trace, options.max_delay_us} {
   require_supported(group, plan_);
-  if (options.check) require_proven(plan_);
+  if (checks(options)) require_proven(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.problem.op, tuner::describe(plan_.config), why);
   program_ = group.load(plan_);
 }

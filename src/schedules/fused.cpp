@@ -7,6 +7,7 @@
 #include "schedules/gather.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
+#include "schedules/route.hpp"
 
 namespace tilewire {
 namespace {
@@ -23,6 +24,9 @@ std::optional<std::string> refuses_gather(const Config& config) {
                                         "order", "copy_lanes", "pacing"})) {
     return knob;
   }
+  if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
+    return "copy_workers: transport = copy_engine copies by copy lanes";
+  }
   if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring) {
     return "an all-gather is direct or a ring";
   }
@@ -31,14 +35,13 @@ std::optional<std::string> refuses_gather(const Config& config) {
   return refuses_transport(config);
 }
 
-std::optional<std::string> refuses_reduce(const Problem& problem, const Config& config) {
+std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   const bool sends = config.transport == Transport::copy_engine;
   if (auto knob = ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm",
                                         "reduction", "reduce_when", "wire", "order", "copy_lanes", "pacing"})) {
     return knob;
   }
-  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
   if (config.chunk_rows > 0 && (!sends || !scatters))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
   if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";
@@ -53,6 +56,10 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Config& 
     return "a ring has its own way to send and sum; leave transport, reduction and reduce_when at their defaults";
   }
   if (sends && config.reduction != ReduceMode::staged) return "a copy lane sends to staged slots only";
+  if (config.algorithm == Algorithm::one_shot && config.order == Order::naive) {
+    return "order: with one_shot every tile goes to every rank";
+  }
+  if (auto knob = refuses_tile_knobs(problem, team, config)) return knob;
   const bool accumulates = config.reduction == ReduceMode::accumulate;
   if (accumulates && config.algorithm == Algorithm::one_shot) return "one_shot does not accumulate";
   if ((ring || accumulates) && problem.reduction == Reduction::repeatable) {
@@ -64,7 +71,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Config& 
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
   if (auto peer = unreachable_peer(team)) return peer;
-  return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, config);
+  return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, team, config);
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {

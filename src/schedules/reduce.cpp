@@ -1,31 +1,15 @@
 // Plans that sum partial results of all ranks: GEMM + ReduceScatter, GEMM + AllReduce, AllReduce.
 // Called by fused.cpp, two_stream.cpp and sequential.cpp, which differ in the config alone.
-//
-// Each rank makes tiles of its partial result. The output is cut into pieces, each with one owner that
-// sums it. How a piece comes from its makers to its owner is the route:
-//   stage       the tile is stored into the maker's slot at the owner
-//   send        the tile is stored locally, a copy lane sends finished chunks to the slots
-//   pull        the tile is stored locally, the owner reads it
-//   accumulate  the tile is added in place at the owner
-//   ring        from rank to rank, each adding its own, ending at the owner
 #include "schedules/reduce.hpp"
 
 #include <algorithm>
 
 #include "schedules/builder.hpp"
 #include "schedules/pieces.hpp"
+#include "schedules/route.hpp"
 
 namespace tilewire {
 namespace {
-
-enum class Route { stage, send, pull, accumulate, ring };
-
-Route route_of(const Config& config) {
-  if (config.algorithm == Algorithm::ring) return Route::ring;
-  if (config.reduction == ReduceMode::accumulate) return Route::accumulate;
-  if (config.reduction == ReduceMode::pull) return Route::pull;
-  return config.transport == Transport::copy_engine ? Route::send : Route::stage;
-}
 
 class ReducePlanner {
  public:
@@ -62,8 +46,6 @@ class ReducePlanner {
   [[nodiscard]] bool waits_for_all() const {
     return config().reduce_when == ReduceWhen::after || config().release == Release::all;
   }
-  /// Tiles are stored in `partial` on their own rank first.
-  [[nodiscard]] bool keeps_partial() const { return route_ != Route::stage && route_ != Route::accumulate; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
 
   void add_buffers() {
@@ -77,9 +59,9 @@ class ReducePlanner {
       staged_ = symmetric("staged", wire_, n_ * slot_rows_, slot_cols_);
     if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, slot_rows_, slot_cols_);
     if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
-    if (keeps_partial()) {
+    if (keeps_partial(route_)) {
       const bool peers_read = route_ == Route::pull && n_ > 1;
-      input_is_partial_ = !has_gemm_ && wire_ == problem().dtype && (!peers_read || in_arena(problem(), "x"));
+      input_is_partial_ = sums_in_place(problem(), config(), n_);
       partial_ = input_is_partial_ ? build_.buffer("x")
                                    : build_.add_buffer("partial", wire_, problem().m, problem().n,
                                                        peers_read ? Scope::symmetric : Scope::local);
@@ -94,7 +76,7 @@ class ReducePlanner {
     const int pieces = static_cast<int>(pieces_.size());
     const int chunks = static_cast<int>(cut_.chunks.size());
     arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : cut_.most_pieces);
-    if (keeps_partial() && route_ != Route::pull && !input_is_partial_)
+    if (keeps_partial(route_) && route_ != Route::pull && !input_is_partial_)
       made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(pieces, chunks));
     if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", pieces);
     if (needs_taken()) taken_ = build_.add_signals("taken", 1);
@@ -172,7 +154,7 @@ class ReducePlanner {
   /// Where a tile goes, what it waits for and what it tells, whoever computes it.
   [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Piece*>& pieces) {
     Task task;
-    if (keeps_partial()) task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
+    if (keeps_partial(route_)) task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
     for (const Piece* piece : pieces) {
       const int owner = piece->owner;
       if (route_ == Route::send || route_ == Route::ring) {

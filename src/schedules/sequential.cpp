@@ -5,23 +5,40 @@
 #include "schedules/gather.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
+#include "schedules/route.hpp"
 
 namespace tilewire {
 namespace {
 
 bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
 
+/// What the planner is told: everything of one kind first.
+Config apart(const Problem& problem, Config config) {
+  config.transport = Transport::copy_engine;
+  config.release = Release::all;
+  config.order = Order::naive;
+  if (!gathers(problem)) config.reduce_when = ReduceWhen::after;
+  return config;
+}
+
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
   if (auto peer = unreachable_peer(team)) return peer;
   if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
   const bool library = config.compute == Provider::library;
   if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
+  if (library && (config.group_m > 1 || config.tile_workers > 0))
+    return "group_m, tile_workers: one call of the library has no tiles";
   if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
-  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
   if (!gathers(problem)) {
+    Config sends = config;
+    sends.transport = Transport::copy_engine;
+    if (auto knob = refuses_tile_knobs(problem, team, sends)) return knob;
     if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
       return "chunk_rows: only a reduce-scatter sends chunks";
     return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "wire", "copy_lanes", "pacing", "compute"});
+  }
+  if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
+    return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
   if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring)
     return "an all-gather is direct or a ring";
@@ -32,13 +49,9 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
-  Config apart = config;
-  apart.transport = Transport::copy_engine;
-  apart.release = Release::all;
-  apart.order = Order::naive;
-  if (!gathers(problem)) apart.reduce_when = ReduceWhen::after;
   const Share share = problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles;
-  Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart) : make_reduce_plan(problem, team, apart, share);
+  Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
+                               : make_reduce_plan(problem, team, apart(problem, config), share);
   plan.config = config;
   return plan;
 }

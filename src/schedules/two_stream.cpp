@@ -2,23 +2,31 @@
 // tile by tile, each rank reading and summing 1/n of a tile and broadcasting it. Listed in schedules.cpp.
 #include "schedules/two_stream.hpp"
 
+#include "schedules/builder.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
+#include "schedules/route.hpp"
 
 namespace tilewire {
 namespace {
 
+/// What the planner is told: partials stay where they are.
+Config pulled(Config config) {
+  config.reduction = ReduceMode::pull;
+  return config;
+}
+
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
   if (problem.op != "gemm_all_reduce" && problem.op != "all_reduce") return "it all-reduces: use it with *all_reduce";
   if (auto peer = unreachable_peer(team)) return peer;
-  if (problem.op == "all_reduce" && config.split_k > 1) return "split_k: there is no GEMM to split";
+  if (auto knob = refuses_tile_knobs(problem, team, pulled(config))) return knob;
+  const bool in_place = problem.op == "all_reduce" && in_arena(problem, "x");
+  if (in_place && config.release == Release::all) return "release: x lies in the arena, no tile is made first";
   return ignored_knob(config, {"split_k", "reduce_workers", "wire", "release"});
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
-  Config pulled = config;
-  pulled.reduction = ReduceMode::pull;
-  Plan plan = make_reduce_plan(problem, team, pulled, Share::slices);
+  Plan plan = make_reduce_plan(problem, team, pulled(config), Share::slices);
   plan.config = config;
   return plan;
 }

@@ -19,6 +19,14 @@ void vary(std::vector<Config>& configs, T Config::*knob, std::initializer_list<T
   configs = std::move(product);
 }
 
+/// The library's own tiles.
+void untile(Config& config) {
+  const Config defaults;
+  config.tile_m = defaults.tile_m;
+  config.tile_n = defaults.tile_n;
+  config.group_m = defaults.group_m;
+}
+
 /// Keep what the schedule accepts, so that the product stays small.
 void prune(std::vector<Config>& configs, const Schedule& schedule, const Problem& problem, const Team& team) {
   std::erase_if(configs, [&](const Config& config) { return schedule.refuses(problem, team, config).has_value(); });
@@ -44,7 +52,11 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     by(&Config::release, std::initializer_list{Release::tile, Release::all});
     by(&Config::reduce_when, std::initializer_list{ReduceWhen::beside, ReduceWhen::after});
     by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});
-    by(&Config::compute, std::initializer_list{Provider::tiles, Provider::library});
+    vary(configs, &Config::compute, {Provider::tiles, Provider::library});
+    for (Config& config : configs) {
+      if (config.compute == Provider::library && problem.op == "all_gather_gemm") untile(config);
+    }
+    prune(configs, schedule, problem, team);
     by(&Config::copy_lanes, std::initializer_list{1, 2});
     by(&Config::split_k, std::initializer_list{1, 3});
     if (base.chunk_rows > 0) by(&Config::chunk_rows, std::initializer_list<int64_t>{0, base.chunk_rows});

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <thread>
 
+#include "backends/host/gemm.hpp"
 #include "core/machine.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
@@ -38,6 +39,14 @@ json read_winners(const std::string& file) {
       "it is not a file of tuned winners");
   require(content["format"] == kFormat, "its format is {}, not {}", content["format"].dump(), kFormat);
   return content["winners"];
+}
+
+/// The format that the file says it has; 0 where there is no such file or it says nothing.
+int format_of(const std::string& file) {
+  std::ifstream in(file);
+  const json content = in ? json::parse(in, nullptr, false) : json();
+  const bool says = content.is_object() && content.contains("format") && content["format"].is_number_integer();
+  return says ? content["format"].get<int>() : 0;
 }
 
 /// An advisory lock on a file beside the one that it guards.
@@ -87,7 +96,9 @@ json key_of(const std::string& backend, const std::string& machine, int num_rank
           {"problem", bucket}};
 }
 
-std::string machine_name() { return fmt::format("{}, {} cores", cpu_model(), usable_cores()); }
+std::string machine_name() {
+  return fmt::format("{}, {} cores, {}", cpu_model(), usable_cores(), host::host_gemm_library());
+}
 
 json to_json(const Winner& winner) {
   json timings = json::array();
@@ -118,12 +129,14 @@ Recalled recall(const std::string& file, const json& key) {
 
 std::optional<std::string> remember(const std::string& file, const Winner& winner) {
   try {
+    require(!file.empty(), "there is no home directory to keep it in");
     // NOTE: a rename would put a file in the place of a device.
     require(!std::filesystem::exists(file) || std::filesystem::is_regular_file(file), "it is not a regular file");
     const auto folder = std::filesystem::path(file).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder);
     const FileLock lock(file + ".lock");
     json winners = json::array();
+    require(format_of(file) <= kFormat, "it is of format {}, newer than {}", format_of(file), kFormat);
     try {
       winners = read_winners(file);
     } catch (const Error&) {

@@ -107,6 +107,23 @@ TEST(Operators, WireOfFp32) {
   }
 }
 
+TEST(Operators, WorkersDoNotChangeBits) {
+  for (const char* op : kOperators) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      const Problem problem{.op = op, .m = 70, .n = 48, .k = 96, .dtype = dtype};
+      std::vector<Config> configs;
+      for (const char* schedule : {"sequential", "fused"}) {
+        for (const int workers : {1, 2, 4}) {
+          Config config{.schedule = schedule, .tile_m = 16, .tile_n = 16, .tile_workers = workers};
+          if (op != std::string("all_gather_gemm")) config.reduce_workers = workers;
+          configs.push_back(config);
+        }
+      }
+      expect_right(problem, 3, configs, {.num_calls = 2, .seed = 500});
+    }
+  }
+}
+
 TEST(Operators, CandidatesWithLargerTiles) {
   for (const char* op : kOperators) {
     const Problem problem{.op = op, .m = 300, .n = 520, .k = 200, .dtype = DType::bf16};

@@ -211,6 +211,47 @@ TEST(Rules, NoKnobIsIgnored) {
   EXPECT_FALSE(refused("stages", "4"));
 }
 
+/// What a plan does, apart from the config that it came from.
+bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.buffers == y.buffers; }
+
+TEST(Rules, EveryAcceptedKnobChangesThePlan) {
+  const std::vector<std::pair<const char*, const char*>> changes{{"tile_m", "16"},
+                                                                 {"tile_n", "16"},
+                                                                 {"group_m", "2"},
+                                                                 {"split_k", "2"},
+                                                                 {"tile_workers", "3"},
+                                                                 {"reduce_workers", "2"},
+                                                                 {"copy_workers", "2"},
+                                                                 {"chunk_rows", "7"},
+                                                                 {"direction", "pull"},
+                                                                 {"algorithm", "ring"},
+                                                                 {"algorithm", "one_shot"},
+                                                                 {"reduction", "pull"},
+                                                                 {"order", "naive"},
+                                                                 {"release", "all"},
+                                                                 {"reduction", "accumulate"},
+                                                                 {"reduce_when", "after"},
+                                                                 {"copy_lanes", "2"},
+                                                                 {"wire", "fp32"},
+                                                                 {"transport", "copy_engine"},
+                                                                 {"pacing", "lockstep"},
+                                                                 {"compute", "library"}};
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
+    const Team team{.num_ranks = 4};
+    for (const Config& config : all_variants(problem, team, {.tile_m = 8, .tile_n = 8})) {
+      const Plan plan = make_plan(problem, team, config);
+      for (const auto& [knob, value] : changes) {
+        Config changed = config;
+        set_knob(changed, knob, value);
+        if (changed == config || find_schedule(config.schedule).refuses(problem, team, changed)) continue;
+        EXPECT_FALSE(same_work(plan, make_plan(problem, team, changed)))
+            << op << ": " << knob << " = " << value << " changes nothing in " << to_string(config);
+      }
+    }
+  }
+}
+
 TEST(Make, LargePlanIsQuick) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 8192, .k = 8192};
   const Plan plan = make_plan(problem, {.num_ranks = 8}, {});

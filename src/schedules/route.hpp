@@ -1,0 +1,30 @@
+// How a piece of a sum comes from its makers to its owner, by the config's knobs.
+// Called by reduce.cpp and by the schedules' `refuses`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// Each rank makes tiles of its partial result; the output is cut into pieces with one owner each, who sums them.
+enum class Route {
+  stage,       ///< the tile is stored into the maker's slot at the owner
+  send,        ///< the tile is stored locally, a copy lane sends finished chunks to the slots
+  pull,        ///< the tile is stored locally, the owner reads it
+  accumulate,  ///< the tile is added in place at the owner
+  ring,        ///< from rank to rank, each adding its own, ending at the owner
+};
+
+[[nodiscard]] Route route_of(const Config& config);
+/// Whether tiles are stored on their own rank first.
+[[nodiscard]] bool keeps_partial(Route route);
+/// Whether an all-reduce reads its input where it is, so that no tile is made first.
+[[nodiscard]] bool sums_in_place(const Problem& problem, const Config& config, int num_ranks);
+/// Why a knob about tiles says nothing for this all-reduce, or nothing.
+[[nodiscard]] std::optional<std::string> refuses_tile_knobs(const Problem& problem, const Team& team,
+                                                            const Config& config);
+
+}  // namespace tilewire
