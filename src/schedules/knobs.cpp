@@ -25,6 +25,11 @@ std::optional<std::string> ignored_knob(const Config& config, std::initializer_l
   return std::nullopt;
 }
 
+std::optional<std::string> unknown_operator(const Problem& problem, std::initializer_list<const char*> known) {
+  if (std::ranges::find(known, problem.op) != known.end()) return std::nullopt;
+  return fmt::format("it can do {}", fmt::join(known, ", "));
+}
+
 std::optional<std::string> unreachable_peer(const Team& team) {
   for (int from = 0; from < team.num_ranks; ++from) {
     for (int to = 0; to < team.num_ranks; ++to) {

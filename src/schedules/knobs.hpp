@@ -14,6 +14,9 @@ namespace tilewire {
 /// every schedule hands on to the kernels (tile shape, pipeline, workers of the tile lane).
 [[nodiscard]] std::optional<std::string> ignored_knob(const Config& config,
                                                       std::initializer_list<const char*> honoured);
+/// That the operator is none of these, or nothing.
+[[nodiscard]] std::optional<std::string> unknown_operator(const Problem& problem,
+                                                          std::initializer_list<const char*> known);
 /// Why stores and loads between ranks cannot be used in this team, or nothing.
 [[nodiscard]] std::optional<std::string> unreachable_peer(const Team& team);
 /// Throw Error(invalid_input) for values that no schedule can take.

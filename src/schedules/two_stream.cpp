@@ -17,7 +17,7 @@ Config pulled(Config config) {
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (problem.op != "gemm_all_reduce" && problem.op != "all_reduce") return "it all-reduces: use it with *all_reduce";
+  if (auto op = unknown_operator(problem, {"gemm_all_reduce", "all_reduce"})) return op;
   if (auto peer = unreachable_peer(team)) return peer;
   if (auto knob = refuses_tile_knobs(problem, team, pulled(config))) return knob;
   const bool in_place = problem.op == "all_reduce" && in_arena(problem, "x");
