@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backends/host/group.hpp"
+#include "backends/host/thread.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -31,6 +32,8 @@ using Body = std::function<void(Group&)>;
 struct Ending {
   std::optional<Error> error;
   int signal = 0;
+  int64_t at_ns = 0;   ///< when it was known
+  bool by_us = false;  ///< killed because others had failed
 };
 
 /// Run `body` in this thread, and tell the peers if it fails.
@@ -52,19 +55,26 @@ std::optional<Error> run_rank(const std::function<std::unique_ptr<Group>()>& joi
   return error;
 }
 
-/// The Error of the lowest rank that failed by itself; else of one that was killed; else any.
+/// How bad an ending is: failed by itself, killed, waited in vain, lost a peer, killed by us; 0 = fine.
+int badness(const Ending& ending) {
+  if (ending.signal != 0) return ending.by_us ? 1 : 4;
+  if (!ending.error) return 0;
+  if (ending.error->kind() == ErrorKind::rank_lost) return 2;
+  return ending.error->kind() == ErrorKind::timeout ? 3 : 5;
+}
+
+/// The worst ending as an Error: of several the lowest rank's, of those killed the first.
 void throw_worst(const std::vector<Ending>& endings) {
-  for (const Ending& ending : endings) {
-    if (ending.error && ending.error->kind() != ErrorKind::rank_lost) throw *ending.error;
+  size_t worst = 0;
+  for (size_t rank = 1; rank < endings.size(); ++rank) {
+    const int more = badness(endings[rank]) - badness(endings[worst]);
+    const bool sooner = endings[rank].signal != 0 && endings[rank].at_ns < endings[worst].at_ns;
+    if (more > 0 || (more == 0 && sooner)) worst = rank;
   }
-  for (size_t rank = 0; rank < endings.size(); ++rank) {
-    if (endings[rank].signal == 0) continue;
-    fail(ErrorKind::rank_lost, "rank {} was killed by signal {} ({})", rank, endings[rank].signal,
-         strsignal(endings[rank].signal));
-  }
-  for (const Ending& ending : endings) {
-    if (ending.error) throw *ending.error;
-  }
+  const Ending& ending = endings[worst];
+  if (ending.error) throw *ending.error;
+  if (ending.signal == 0) return;
+  fail(ErrorKind::rank_lost, "rank {} was killed by signal {} ({})", worst, ending.signal, strsignal(ending.signal));
 }
 
 void launch_threads(int num_ranks, const LaunchOptions& options, const Body& body) {
@@ -75,13 +85,20 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
   std::vector<Ending> endings(num_ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    threads.emplace_back([&, rank] {
+    const auto live = [&, rank] {
       const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
       const auto join_rank = [&] {
         return std::make_unique<host::HostGroup>(host::Membership{segment, host::Descriptor()}, join_options, false);
       };
       endings[rank].error = run_rank(join_rank, body);
-    });
+    };
+    try {
+      threads.push_back(host::start_thread(live));
+    } catch (const Error& error) {
+      endings[rank].error = error;
+      segment->mark_broken({rank, error.kind(), fmt::format("rank {} failed: {}", rank, error.what())});
+      break;
+    }
   }
   for (std::thread& thread : threads) thread.join();
   throw_worst(endings);
@@ -163,7 +180,8 @@ class Children {
     endings_.emplace_back();
   }
 
-  /// Returns when all have ended. When one has failed, the others have the timeout left to notice.
+  /// Returns when all have ended. When one has failed, the others have the timeout left to notice. When one has died
+  /// without a word, they have a second: a peer that has joined notices sooner, one that has not never would.
   std::vector<Ending> wait_all() {
     std::optional<int64_t> deadline;
     while (true) {
@@ -181,13 +199,17 @@ class Children {
       for (size_t i = 0; i < who.size() && ready > 0; ++i) {
         if (watched[i].revents != 0) listen_to(who[i]);
         const Ending& ending = endings_[who[i]];
-        if ((ending.error || ending.signal != 0) && !deadline) deadline = host::now_ns() + grace_ns();
+        if (!ending.error && ending.signal == 0) continue;
+        const int64_t end = ending.at_ns + (children_[who[i]].report.empty() ? kSecond : grace_ns());
+        deadline = std::min(deadline.value_or(end), end);
       }
     }
   }
 
  private:
-  [[nodiscard]] int64_t grace_ns() const { return static_cast<int64_t>((std::min(timeout_s_, 1e8) + 1) * 1e9); }
+  static constexpr int64_t kSecond = 1'000'000'000;
+
+  [[nodiscard]] int64_t grace_ns() const { return static_cast<int64_t>(std::min(timeout_s_, 1e8) * kSecond) + kSecond; }
 
   void listen_to(size_t rank) {
     std::array<char, 4096> bytes{};
@@ -198,6 +220,7 @@ class Children {
       return;
     }
     const int status = collect(child);
+    endings_[rank].at_ns = host::now_ns();
     if (WIFSIGNALED(status)) {
       endings_[rank].signal = WTERMSIG(status);
     } else if (!child.report.empty()) {
@@ -218,8 +241,10 @@ class Children {
   }
 
   void kill_rest() {
-    for (const Child& child : children_) {
-      if (!child.ended) kill(child.pid, SIGKILL);
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      if (children_[rank].ended) continue;
+      kill(children_[rank].pid, SIGKILL);
+      endings_[rank].by_us = true;
     }
   }
 

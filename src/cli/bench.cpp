@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/facts.hpp"
@@ -28,6 +27,12 @@ struct Bench {
   Turns turns;
 };
 
+nlohmann::json config_json(const Config& config) {
+  nlohmann::json json = config;
+  json["schedule"] = config.schedule;
+  return json;
+}
+
 // One line of the result.
 struct Row {
   std::string schedule;  // as asked for: a name, or "auto"
@@ -44,6 +49,7 @@ struct Case {
   Problem problem;
   RankTensors tensors;
   std::vector<Row> rows;
+  Config sequential;                  // of the last three contenders
   std::vector<Contender> contenders;  // of the rows, in their order, then gemm, communication, sequential
   std::vector<std::string> notes;     // schedules that refused, and why
 };
@@ -52,17 +58,14 @@ std::string title(const Problem& problem) {
   return fmt::format("{} {}x{}x{}", problem.op, problem.m, problem.n, problem.k);
 }
 
-// "sequential" with the knobs of the command line where it takes them, else with its own.
-Plan sequential_plan(const Case& c) {
+// "sequential" with those knobs of the command line that it takes.
+Plan sequential_plan(Case& c) {
   const Team& team = c.group.team();
-  Options plain = c.bench.options;
-  try {
-    return make_plan(c.problem, team, config_of(plain, "sequential", c.problem, team));
-  } catch (const Error& error) {
-    if (plain.set.empty() || error.kind() == ErrorKind::internal) throw;
-    plain.set.clear();
-    return make_plan(c.problem, team, config_of(plain, "sequential", c.problem, team));
+  const auto [config, left_out] = config_taken(c.bench.options, "sequential", c.problem, team);
+  if (!left_out.empty()) {
+    c.notes.push_back(fmt::format("gemm us, comm us and seq us are without --set {}", fmt::join(left_out, ", ")));
   }
+  return make_plan(c.problem, team, config);
 }
 
 Plan plan_of(Case& c, const std::string& schedule) {
@@ -115,8 +118,6 @@ nlohmann::json row_json(const Case& c, size_t index) {
   const double total = median_us(c.contenders[index]);
   const double gemm = median_us(parts[0]);
   const double sequential = median_us(parts[2]);
-  nlohmann::json config = row.plan.config;
-  config["schedule"] = row.plan.config.schedule;
   nlohmann::json json = {{"operator", c.problem.op},
                          {"schedule", row.schedule},
                          {"m", c.problem.m},
@@ -132,7 +133,8 @@ nlohmann::json row_json(const Case& c, size_t index) {
                          {"rel_error", nullptr},
                          {"ok", nullptr},
                          {"samples_us", c.contenders[index].samples_us},
-                         {"config", config}};
+                         {"config", config_json(row.plan.config)},
+                         {"sequential_config", config_json(c.sequential)}};
   if (c.bench.options.verify) {
     json["rel_error"] = row.comparison.rel_error();
     json["ok"] = row.comparison.ok();
@@ -186,6 +188,7 @@ nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& pr
   add_rows(c);
   verify_rows(c, progress);
   const Plan sequential = sequential_plan(c);
+  c.sequential = sequential.config;
   c.contenders.push_back(contender(group, "gemm alone", gemm_only(sequential)));
   c.contenders.push_back(contender(group, "communication alone", communication_only(sequential)));
   const auto same = std::ranges::find(c.rows, sequential.config, [](const Row& row) { return row.plan.config; });
@@ -203,9 +206,10 @@ nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& pr
     outcome.ok = outcome.ok && c.rows[i].comparison.ok();
   }
   if (group.team().rank != 0 || bench.options.json == "-") return rows;
-  for (const nlohmann::json& row : rows) std::cout << table_line(row);
-  for (const std::string& note : c.notes) std::cout << "  " << note << "\n";
-  std::cout << std::flush;
+  std::string text;
+  for (const nlohmann::json& row : rows) text += table_line(row);
+  for (const std::string& note : c.notes) text += "  " + note + "\n";
+  print(text);
   return rows;
 }
 
@@ -214,10 +218,10 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   const bool prints = group.team().rank == 0;
   nlohmann::json result = {{"machine", machine_facts()}, {"rows", nlohmann::json::array()}};
   if (prints && options.json != "-") {
-    std::cout << fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
-                             to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
-                             result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>())
-              << table_head() << std::flush;
+    print(fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
+                      to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
+                      result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
+          table_head());
   }
   Outcome outcome;
   for (const Problem& problem : problems) {
@@ -226,7 +230,9 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   if (prints && !options.json.empty()) write_file(options.json, result.dump(1) + "\n");
   if (prints && !options.trace.empty()) {
     outcome.traces.write(options.trace);
-    if (options.json != "-") std::cout << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
+    if (options.json != "-") {
+      print(outcome.traces.summary() + fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace));
+    }
   }
   if (!outcome.ok) fail(ErrorKind::wrong_result, "a result differs from the reference by more than its tolerance");
 }
@@ -239,6 +245,9 @@ constexpr const char* kFooter = R"(Columns:
   speedup   seq / total
   overlap   1 - (total - gemm) / (seq - gemm): 0 = nothing hidden, 1 = all of it
   error     |out - reference| / |reference|
+With --trace a table of every lane follows: the time in which its workers were busy and waiting, all
+together, and its span; there overlap is the share of the time of the other tasks in which a GEMM task of the
+same rank ran too.
 Every result is verified against the reference in double unless --no-verify is given; one that is
 wrong makes the exit code 1.
 
@@ -272,6 +281,10 @@ void add_bench(CLI::App& app) {
     require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
     require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
     const std::vector<Problem> problems = problems_of(bench->options);
+    if (is_first_process()) {
+      check_writable(bench->options.json);
+      check_writable(bench->options.trace);
+    }
     run_on_ranks(bench->options, [&](Group& group) { bench_on_rank(group, *bench, problems); });
   });
 }

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 
 #include "cli/options.hpp"
 #include "cli/ranks.hpp"
 #include "cli/verbs.hpp"
 #include "core/text.hpp"
+#include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
 #include "tilewire/operator.hpp"
@@ -28,69 +28,26 @@ struct Check {
   int64_t refused = 0;
 };
 
-// Knobs and values whose combinations a schedule may honour or refuse.
-constexpr std::pair<const char*, const char*> kVariants[] = {
-    {"direction", "push"},
-    {"direction", "pull"},
-    {"transport", "store"},
-    {"transport", "copy_engine"},
-    {"algorithm", "direct"},
-    {"algorithm", "ring"},
-    {"algorithm", "one_shot"},
-    {"algorithm", "two_phase"},
-    {"reduction", "staged"},
-    {"reduction", "pull"},
-    {"reduction", "accumulate"},
-    {"reduce_when", "beside"},
-    {"reduce_when", "after"},
-    {"wire", "fp32"},
-    {"order", "naive"},
-    {"order", "rank_shifted"},
-    {"release", "tile"},
-    {"release", "all"},
-    {"pacing", "unpaced"},
-    {"pacing", "lockstep"},
-    {"copy_lanes", "1"},
-    {"copy_lanes", "2"},
-    {"split_k", "1"},
-    {"split_k", "2"},
-    {"compute", "tiles"},
-    {"compute", "library"},
-    {"collective", "library"},
-    {"chunk_rows", "0"},
-    {"chunk_rows", "64"},
-};
-
-bool is_set(const Options& options, const std::string& knob) {
-  return std::ranges::any_of(options.set, [&](const std::string& text) { return text.starts_with(knob + "="); });
-}
-
-// The candidates of a schedule, and each with every pair of variants; --set holds in all of them.
-std::vector<Config> variants_of(const Options& options, const Schedule& schedule, const Problem& problem,
-                                const Team& team) {
+// The candidates of the schedules, and every combination of their knobs; --set holds in all of them.
+std::vector<Config> variants_of(const Options& options, const Problem& problem, const Team& team) {
+  std::vector<Config> found;
+  const std::vector<std::string> names = schedules_of(options);
+  for (const std::string& name : names) {
+    for (const Config& candidate : find_schedule(name).candidates(problem, team)) found.push_back(candidate);
+  }
+  Config base;
+  base.chunk_rows = 64;
+  for (const std::optional<DType>& wire : {std::optional<DType>{}, std::optional<DType>{DType::fp32}}) {
+    base.wire = wire;
+    const std::vector<Config> variants = all_variants(problem, team, base);
+    found.insert(found.end(), variants.begin(), variants.end());
+  }
   std::vector<Config> configs;
-  const auto add = [&](Config config) {
-    config = with_knobs(config, options);
-    config.schedule = schedule.name;
-    if (schedule.refuses(problem, team, config)) return;
+  for (const Config& one : found) {
+    const Config config = with_knobs(one, options);
+    if (std::ranges::find(names, config.schedule) == names.end()) continue;
+    if (find_schedule(config.schedule).refuses(problem, team, config)) continue;
     if (std::ranges::find(configs, config) == configs.end()) configs.push_back(config);
-  };
-  std::vector<Config> bases = schedule.candidates(problem, team);
-  bases.emplace_back();
-  for (const Config& base : bases) add(base);
-  for (const Config& base : bases) {
-    for (const auto& [knob, value] : kVariants) {
-      if (is_set(options, knob)) continue;
-      Config one = base;
-      set_knob(one, knob, value);
-      add(one);
-      for (const auto& [other, other_value] : kVariants) {
-        if (std::string_view(other) <= knob || is_set(options, other)) continue;
-        Config two = one;
-        set_knob(two, other, other_value);
-        add(two);
-      }
-    }
   }
   return configs;
 }
@@ -102,15 +59,16 @@ void check_one(Check& verb, const Plan& plan, const std::string& name) {
     if (verb.quiet) return;
     const double ratio =
         result.least_bytes > 0 ? static_cast<double>(result.total_bytes) / static_cast<double>(result.least_bytes) : 0;
-    std::cout << fmt::format("proven   {}: {} tasks, {} bytes over links{}\n", name, num_tasks(plan),
-                             result.total_bytes, ratio > 0 ? fmt::format(", {:.2f} x the least", ratio) : "");
+    print(fmt::format("proven   {}: {} tasks, {} bytes over links{}\n", name, num_tasks(plan), result.total_bytes,
+                      ratio > 0 ? fmt::format(", {:.2f} x the least", ratio) : ""));
     return;
   }
   ++verb.refused;
-  std::cout << fmt::format("REFUSED  {}\n", name);
+  std::string text = fmt::format("REFUSED  {}\n", name);
   for (const Violation& violation : result.violations) {
-    std::cout << fmt::format("  {}: {}\n", to_string(violation.rule), violation.text);
+    text += fmt::format("  {}: {}\n", to_string(violation.rule), violation.text);
   }
+  print(text);
 }
 
 std::string name_of(const Problem& problem, const Config& config) {
@@ -121,11 +79,8 @@ void check_problem(Check& verb, const Problem& problem) {
   const Options& options = verb.options;
   const Team team = team_of(options);
   const int64_t before = verb.checked;
-  for (const std::string& name : schedules_of(options)) {
-    const Schedule& schedule = find_schedule(name);
-    for (const Config& config : variants_of(options, schedule, problem, team)) {
-      check_one(verb, make_plan(problem, team, config), name_of(problem, config));
-    }
+  for (const Config& config : variants_of(options, problem, team)) {
+    check_one(verb, make_plan(problem, team, config), name_of(problem, config));
   }
   if (verb.checked == before) {
     fail(ErrorKind::unsupported, "no schedule can do {} with these knobs", to_string(problem));
@@ -173,7 +128,7 @@ void check_verb(Check& verb) {
   } else {
     for (const Problem& problem : problems) check_problem(verb, problem);
   }
-  std::cout << fmt::format("{} plans checked, {} refused\n", verb.checked, verb.refused) << std::flush;
+  print(fmt::format("{} plans checked, {} refused\n", verb.checked, verb.refused));
   if (verb.refused > 0) fail(ErrorKind::refused_plan, "{} of {} plans refused", verb.refused, verb.checked);
 }
 
@@ -183,8 +138,8 @@ constexpr const char* kFooter =
   coverage  every element of the output gets every contribution exactly once
   race      two accesses that overlap, one of them a write, are ordered
 A refusal names the tasks, signals and regions involved; it makes the exit code 1.
-For an operator every schedule is checked with all of its candidates, and with every value of every
-knob and every pair of them that the schedule takes; --schedule and --set narrow that down.
+For an operator every schedule is checked with all of its candidates, and with every combination of the
+knobs that change a plan's structure; --schedule and --set narrow that down.
 
 Examples:
   tilewire check plan.json

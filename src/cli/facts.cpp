@@ -11,6 +11,16 @@
 #include "core/machine.hpp"
 
 namespace tilewire::cli {
+namespace {
+
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;  // begins with the compiler's name
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
+}  // namespace
+
 nlohmann::json machine_facts() {
   struct utsname system {};
   ::uname(&system);
@@ -18,7 +28,7 @@ nlohmann::json machine_facts() {
           {"cores", usable_cores()},
           {"memory_bytes", int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGE_SIZE)},
           {"kernel", std::string(system.sysname) + " " + system.release + " " + system.machine},
-          {"compiler", std::string("g++ ") + __VERSION__},
+          {"compiler", kCompiler},
           {"build", TILEWIRE_BUILD_TYPE},
           {"tilewire", TILEWIRE_VERSION},
           {"gemm", host::host_gemm_library()}};

@@ -2,6 +2,8 @@
 // Called by `tilewire run`.
 #include "cli/files.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -27,6 +29,17 @@ std::string names_of(const std::vector<Buffer>& buffers, Scope scope) {
   }
   return names;
 }
+
+// Removes a file, if it is still there, at the end of its scope.
+struct RemovedAtEnd {
+  explicit RemovedAtEnd(std::string name) : path(std::move(name)) {}
+  ~RemovedAtEnd() {
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+  RemovedAtEnd(const RemovedAtEnd&) = delete;
+  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
+  std::string path;
+};
 
 }  // namespace
 
@@ -64,6 +77,11 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
       Entry& entry = entries_[found - buffers_.begin()];
       entry.path = path;
       entry.per_rank = path.find(kRank) != std::string::npos;
+      for (int rank = 0; scope == Scope::output && rank < num_ranks; ++rank) {
+        std::error_code unknown;
+        const std::string file = path_of_rank(path, rank);
+        require(!std::filesystem::is_directory(file, unknown), "{}: cannot write it: it is a directory", file);
+      }
     }
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -75,15 +93,16 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
             "input '{}' differs from rank to rank: write {} with {} in its name", buffers_[i].name, entries_[i].path,
             kRank);
     for (int rank = 0; rank < (entries_[i].per_rank ? num_ranks : 1); ++rank) {
-      entries_[i].headers.push_back(read_npy_header(path_of_rank(entries_[i].path, rank), dtype_));
+      const std::string path = path_of_rank(entries_[i].path, rank);
+      entries_[i].readers.emplace_back(path, read_npy_header(path, dtype_));
     }
     check_input(entries_[i], buffers_[i]);
   }
 }
 
 void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
-  for (int rank = 0; rank < std::ssize(entry.headers); ++rank) {
-    const NpyHeader& header = entry.headers[rank];
+  for (int rank = 0; rank < std::ssize(entry.readers); ++rank) {
+    const NpyHeader& header = entry.readers[rank].header();
     const std::string path = path_of_rank(entry.path, rank);
     require(header.dtype == buffer.dtype, "{}: holds {}, input '{}' must be {}", path, to_string(header.dtype),
             buffer.name, to_string(buffer.dtype));
@@ -103,9 +122,9 @@ ReadRow ProblemFiles::reader() const {
     const Tensor tensor = make_tensor(line.data(), dtype, 1, cols);
     const Meaning& meaning = entry.meanings[rank];
     if (entry.per_rank) {
-      read_npy_block(path_of_rank(entry.path, rank), entry.headers[rank], row, 0, tensor);
+      entry.readers[rank].read(row, 0, tensor);
     } else {
-      read_npy_block(entry.path, entry.headers[0], meaning.row + row, meaning.col, tensor);
+      entry.readers.front().read(meaning.row + row, meaning.col, tensor);
     }
     load_row(line.data(), dtype, cols, to);
   };
@@ -127,6 +146,7 @@ void ProblemFiles::write_output(Group& group, const Entry& entry, const Buffer& 
   const Shape shape = entry.per_rank ? shape_on(buffer, rank) : entry.global;
   NpyHeader header{.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_};
   const bool creates = entry.per_rank || rank == 0;
+  const RemovedAtEnd remains{creates ? unfinished : ""};
   if (creates) header = create_npy(unfinished, header);
   const auto offsets = group.all_gather(std::to_string(header.data_offset));
   header.data_offset = std::stoll(offsets[entry.per_rank ? rank : 0]);
@@ -140,7 +160,10 @@ void ProblemFiles::write_output(Group& group, const Entry& entry, const Buffer& 
     write_npy_block(unfinished, header, mine.row, mine.col, tensor);
   }
   group.barrier();
-  if (creates) std::filesystem::rename(unfinished, path);
+  if (!creates) return;
+  std::error_code error;
+  std::filesystem::rename(unfinished, path, error);
+  require(!error, "{}: cannot write it: {}", path, error.message());
 }
 
 }  // namespace tilewire::cli

@@ -34,7 +34,7 @@ class ProblemFiles {
   struct Entry {
     std::string path;  ///< with "{rank}"; empty = not asked for
     bool per_rank = false;
-    std::vector<NpyHeader> headers;  ///< of inputs: one per rank, or one
+    std::vector<NpyReader> readers;  ///< of inputs: one per rank, or one
     Shape global;
     std::vector<Meaning> meanings;  ///< by rank
   };

@@ -2,7 +2,6 @@
 // Called by main.
 #include <fmt/format.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/facts.hpp"
@@ -37,21 +36,21 @@ void print_info(const nlohmann::json& json) {
   const auto value_text = [](const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };
-  for (const auto& [key, value] : json["machine"].items())
-    std::cout << fmt::format("{:<13} {}\n", key, value_text(value));
-  std::cout << fmt::format("{:<13} {}\n", "tuner_file", json["tuner_file"].get<std::string>());
+  std::string text;
+  for (const auto& [key, value] : json["machine"].items()) text += fmt::format("{:<13} {}\n", key, value_text(value));
+  text += fmt::format("{:<13} {}\n", "tuner_file", json["tuner_file"].get<std::string>());
   for (const char* table : {"backends", "operators", "schedules"}) {
-    std::cout << table << "\n";
+    text += fmt::format("{}\n", table);
     for (const auto& row : json[table]) {
-      std::cout << fmt::format("  {:<20} {}\n", row["name"].get<std::string>(), row["summary"].get<std::string>());
+      text += fmt::format("  {:<20} {}\n", row["name"].get<std::string>(), row["summary"].get<std::string>());
       if (row.contains("unavailable") && !row["unavailable"].is_null()) {
-        std::cout << fmt::format("  {:<20} not available: {}\n", "", row["unavailable"].get<std::string>());
+        text += fmt::format("  {:<20} not available: {}\n", "", row["unavailable"].get<std::string>());
       }
     }
   }
-  std::cout << "models\n ";
-  for (const auto& name : json["models"]) std::cout << " " << name.get<std::string>();
-  std::cout << "\n" << std::flush;
+  text += "models\n ";
+  for (const auto& name : json["models"]) text += " " + name.get<std::string>();
+  print(text + "\n");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <exception>
 #include <iostream>
 
+#include "cli/options.hpp"
 #include "cli/verbs.hpp"
 #include "tilewire/error.hpp"
 
@@ -53,10 +54,13 @@ int main(int argc, char** argv) {
   tilewire::cli::add_check(app);
   tilewire::cli::add_info(app);
   try {
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (app.exit(error) != 0) return kBadInput;
+    }
+    tilewire::cli::print("");
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadInput;
   } catch (const tilewire::Error& error) {
     std::cerr << "tilewire: " << error.what() << "\n";
     return exit_code(error.kind());

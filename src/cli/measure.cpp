@@ -10,8 +10,6 @@
 namespace tilewire::cli {
 namespace {
 
-bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
-
 // The same place on `rank`, where it has one.
 Region on_rank(const Plan& plan, Region region, int rank) {
   const Shape shape = shape_on(plan.buffers[region.buffer], rank);
@@ -28,6 +26,8 @@ double run_once(Group& group, Program& program, const RankTensors& tensors) {
 }
 
 }  // namespace
+
+bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
 
 Plan gemm_only(const Plan& plan) {
   Plan part = plan;

@@ -159,19 +159,33 @@ NpyHeader read_npy_header(const std::string& path, DType wanted) {
   header.rows = shape.rows;
   header.cols = shape.cols;
   const int64_t held = file.size() - header.data_offset;
-  const int64_t row_bytes = shape.cols * bytes_of(header.dtype);
-  require(shape.cols <= INT64_MAX / 8 && (row_bytes == 0 || shape.rows <= INT64_MAX / row_bytes),
-          "{}: shape {} x {} overflows", path, shape.rows, shape.cols);
+  const int64_t element = bytes_of(header.dtype);
+  // NOTE: the products may be formed only behind these bounds.
+  const bool fits =
+      shape.cols <= INT64_MAX / element && (shape.cols == 0 || shape.rows <= INT64_MAX / (shape.cols * element));
+  require(fits, "{}: shape {} x {} overflows", path, shape.rows, shape.cols);
+  const int64_t row_bytes = shape.cols * element;
   require(held >= shape.rows * row_bytes, "{}: truncated: {} x {} {} need {} bytes, it holds {}", path, shape.rows,
           shape.cols, to_string(header.dtype), shape.rows * row_bytes, held);
   return header;
 }
 
+struct NpyReader::OpenFile {
+  OpenFile(const std::string& path, int flags) : file(path, flags) {}
+  File file;
+};
+
+NpyReader::NpyReader(const std::string& path, const NpyHeader& header)
+    : path_(path), header_(header), open_(std::make_shared<const OpenFile>(path, O_RDONLY)) {}
+
+void NpyReader::read(int64_t row, int64_t col, const Tensor& tensor) const {
+  check_block(path_, header_, row, col, tensor);
+  for_each_row(header_, row, col, tensor,
+               [&](void* at, int64_t bytes, int64_t offset) { open_->file.read(at, bytes, offset); });
+}
+
 void read_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor) {
-  check_block(path, header, row, col, tensor);
-  const File file(path, O_RDONLY);
-  for_each_row(header, row, col, tensor,
-               [&](void* at, int64_t bytes, int64_t offset) { file.read(at, bytes, offset); });
+  NpyReader(path, header).read(row, col, tensor);
 }
 
 NpyHeader create_npy(const std::string& path, NpyHeader header) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tilewire/tensor.hpp"
@@ -25,6 +26,22 @@ struct NpyHeader {
 /// Read and check a file's header. `wanted` decides what '<u2' means. Throws Error(invalid_input) that
 /// names the file for a missing or truncated file, a wrong type, or more than two dimensions.
 [[nodiscard]] NpyHeader read_npy_header(const std::string& path, DType wanted);
+
+/// A file that stays open, for many blocks of it. Copies share it; threads may read at once.
+class NpyReader {
+ public:
+  /// `header` is the file's own. Throws Error(invalid_input) where the file cannot be opened.
+  NpyReader(const std::string& path, const NpyHeader& header);
+  [[nodiscard]] const NpyHeader& header() const { return header_; }
+  /// As read_npy_block.
+  void read(int64_t row, int64_t col, const Tensor& tensor) const;
+
+ private:
+  struct OpenFile;
+  std::string path_;
+  NpyHeader header_;
+  std::shared_ptr<const OpenFile> open_;
+};
 
 /// Read the block that starts at (row, col) of the file's matrix into `tensor`.
 void read_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor);

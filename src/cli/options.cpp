@@ -2,6 +2,12 @@
 // Called by every verb.
 #include "cli/options.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -24,6 +30,21 @@ std::string names_of(const Table& table) {
   std::string names;
   for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
+}
+
+void set_one(Config& config, const std::string& set) {
+  const size_t equals = set.find('=');
+  require(equals != std::string::npos && equals > 0, "--set {}: want KNOB=VALUE", set);
+  require(set.substr(0, equals) != "schedule", "--set {}: use --schedule", set);
+  set_knob(config, set.substr(0, equals), set.substr(equals + 1));
+}
+
+// What a schedule runs with where nothing is set.
+Config own_config(const Schedule& schedule, const Problem& problem, const Team& team) {
+  const std::vector<Config> candidates = schedule.candidates(problem, team);
+  Config config = candidates.empty() ? Config{} : candidates.front();
+  config.schedule = schedule.name;
+  return config;
 }
 
 struct Sizes {
@@ -208,24 +229,34 @@ std::vector<std::string> schedules_of(const Options& options) {
 }
 
 Config with_knobs(Config config, const Options& options) {
-  for (const std::string& text : options.set) {
-    const size_t equals = text.find('=');
-    require(equals != std::string::npos && equals > 0, "--set {}: want KNOB=VALUE", text);
-    require(text.substr(0, equals) != "schedule", "--set {}: use --schedule", text);
-    set_knob(config, text.substr(0, equals), text.substr(equals + 1));
-  }
+  for (const std::string& text : options.set) set_one(config, text);
   return config;
 }
 
 Config config_of(const Options& options, const std::string& name, const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
-  const std::vector<Config> candidates = schedule.candidates(problem, team);
-  Config config = with_knobs(candidates.empty() ? Config{} : candidates.front(), options);
-  config.schedule = name;
+  const Config config = with_knobs(own_config(schedule, problem, team), options);
   if (const auto reason = schedule.refuses(problem, team, config)) {
     fail(ErrorKind::unsupported, "schedule {} cannot do this: {}", name, *reason);
   }
   return config;
+}
+
+std::pair<Config, std::vector<std::string>> config_taken(const Options& options, const std::string& name,
+                                                         const Problem& problem, const Team& team) {
+  const Schedule& schedule = find_schedule(name);
+  Config config = own_config(schedule, problem, team);
+  std::vector<std::string> left_out;
+  for (const std::string& set : options.set) {
+    Config changed = config;
+    set_one(changed, set);
+    if (const auto reason = schedule.refuses(problem, team, changed)) {
+      left_out.push_back(fmt::format("{} ({})", set, *reason));
+    } else {
+      config = changed;
+    }
+  }
+  return {config, left_out};
 }
 
 std::string read_file(const std::string& path) {
@@ -238,13 +269,30 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    std::cout << text << std::flush;
-    return;
-  }
+  if (path == "-") return print(text);
   std::ofstream file(path, std::ios::binary);
   file << text << std::flush;
   require(file.good(), "{}: cannot write it", path);
+}
+
+void check_writable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  std::error_code unknown;
+  require(!std::filesystem::is_directory(path, unknown), "{}: cannot write it: it is a directory", path);
+  // NOTE: opening what is there could change it: a pipe's reader would see its end.
+  if (std::filesystem::exists(path, unknown)) {
+    require(::access(path.c_str(), W_OK) == 0, "{}: cannot write it: {}", path, std::strerror(errno));
+    return;
+  }
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  require(fd >= 0, "{}: cannot write it: {}", path, std::strerror(errno));
+  ::close(fd);
+  ::unlink(path.c_str());
+}
+
+void print(const std::string& text) {
+  std::cout << text << std::flush;
+  require(std::cout.good(), "standard output: cannot write it");
 }
 
 }  // namespace tilewire::cli

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tilewire/config.hpp"
@@ -37,7 +38,7 @@ struct Options {
   std::string backend = "host";
   int ranks = 4;
   bool threads = false;
-  double timeout_s = 0;  ///< 0 = the default
+  std::optional<double> timeout_s;  ///< default: the environment's
   double arena_gib = 16;
   uint64_t seed = 1;
   // What comes out.
@@ -78,9 +79,19 @@ void check_names(const Options& options);
 [[nodiscard]] Config config_of(const Options& options, const std::string& schedule, const Problem& problem,
                                const Team& team);
 
-/// Text of a file; "-" is not special. Throws Error(invalid_input).
+/// As config_of, but leave out every --set that this schedule refuses; also the reasons, one for each left out.
+[[nodiscard]] std::pair<Config, std::vector<std::string>> config_taken(const Options& options,
+                                                                       const std::string& schedule,
+                                                                       const Problem& problem, const Team& team);
+
+/// Text of a file. Reads no standard input: "-" is a file of that name. Throws Error(invalid_input).
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Write a file, or standard output for "-". Throws Error(invalid_input).
 void write_file(const std::string& path, const std::string& text);
+/// Find out whether write_file could write the path, and leave what is there as it is. Throws
+/// Error(invalid_input).
+void check_writable(const std::string& path);
+/// Write to standard output, now. Throws Error(invalid_input) where it does not get there.
+void print(const std::string& text);
 
 }  // namespace tilewire::cli

@@ -29,11 +29,7 @@ void show(const Show& verb, const std::vector<Plan>& plans) {
     write_file(verb.options.json, nlohmann::json(plans.front()).dump(1) + "\n");
     if (verb.options.json == "-") return;
   }
-  for (const Plan& plan : plans) {
-    std::cout << summary_of(plan);
-    if (!verb.summary) std::cout << listing_of(plan, verb.limit);
-  }
-  std::cout << std::flush;
+  for (const Plan& plan : plans) print(summary_of(plan) + (verb.summary ? "" : listing_of(plan, verb.limit)));
 }
 
 void plan_verb(const Show& verb) {

@@ -17,6 +17,8 @@ bool has_launcher() { return env::rank().has_value() && env::num_ranks().has_val
 
 }  // namespace
 
+bool is_first_process() { return !has_launcher() || *env::rank() == 0; }
+
 void adopt_launcher(Options& options, bool ranks_given) {
   if (!has_launcher()) return;
   const int launched = *env::num_ranks();
@@ -28,10 +30,10 @@ void adopt_launcher(Options& options, bool ranks_given) {
 
 void run_on_ranks(const Options& options, const std::function<void(Group&)>& body) {
   require(options.arena_gib > 0 && options.arena_gib < 65536, "--arena-gib {}: want more than 0", options.arena_gib);
-  require(options.timeout_s >= 0, "--timeout {}: want more than 0", options.timeout_s);
+  const double timeout_s = options.timeout_s ? *options.timeout_s : env::timeout_s();
+  require(timeout_s > 0, "--timeout {}: want more than 0", timeout_s);
   static_cast<void>(find_backend(options.backend));
   const auto arena_bytes = static_cast<int64_t>(options.arena_gib * (int64_t{1} << 30));
-  const double timeout_s = options.timeout_s > 0 ? options.timeout_s : env::timeout_s();
   // What is buffered now would be written once by every process.
   std::cout << std::flush;
   std::fflush(nullptr);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <iostream>
 #include <sstream>
 
 #include "cli/files.hpp"
@@ -95,12 +94,15 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   if (!options.trace.empty()) {
     const Trace trace = op.gather_trace();
     TraceFile file;
-    if (rank == 0) file.add(op.config().schedule, op.plan(), trace);
-    if (rank == 0) file.write(options.trace);
+    if (rank == 0) {
+      file.add(op.config().schedule, op.plan(), trace);
+      file.write(options.trace);
+      text << file.summary() << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
+    }
   }
   if (rank == 0) {
     for (const auto& [name, path] : run.outputs) text << fmt::format("{} in {}\n", name, path);
-    std::cout << text.str() << std::flush;
+    print(text.str());
   }
   if (!comparison.ok()) fail(ErrorKind::wrong_result, "the result is wrong: {}", comparison.text());
 }
@@ -115,6 +117,7 @@ void run_verb(Run& run) {
   complete_from_files(run);
   const Problem problem = problems_of(options).front();
   const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, run.uint16);
+  if (is_first_process()) check_writable(options.trace);
   run_on_ranks(options, [&](Group& group) { run_on_rank(group, run, problem, files); });
 }
 

@@ -3,9 +3,13 @@
 #include "cli/traces.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <sstream>
+#include <utility>
+#include <vector>
 
+#include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "core/text.hpp"
 
@@ -14,9 +18,67 @@ namespace {
 
 constexpr int kRanksPerCall = 100;  // distance of two calls' process numbers
 
+using Spans = std::vector<std::pair<int64_t, int64_t>>;  // from, to
+
+// The same time in spans that are sorted and apart.
+Spans merged(Spans spans) {
+  std::ranges::sort(spans);
+  Spans apart;
+  for (const auto& [from, to] : spans) {
+    if (apart.empty() || from > apart.back().second) {
+      apart.emplace_back(from, to);
+    } else {
+      apart.back().second = std::max(apart.back().second, to);
+    }
+  }
+  return apart;
+}
+
+int64_t length(const Spans& spans) {
+  int64_t sum = 0;
+  for (const auto& [from, to] : spans) sum += to - from;
+  return sum;
+}
+
 }  // namespace
 
+double overlap_of(const Plan& plan, const Trace& trace) {
+  std::vector<Spans> gemm(plan.team.num_ranks);
+  std::vector<Spans> other(plan.team.num_ranks);
+  for (const TraceEvent& event : trace.events) {
+    const Lane& lane = plan.lanes[event.lane];
+    const Task& task = lane.tasks[event.task];
+    if (task.kind == TaskKind::sync) continue;
+    (is_gemm(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
+  }
+  int64_t hidden = 0;
+  int64_t all = 0;
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    const Spans computing = merged(gemm[rank]);
+    const Spans moving = merged(other[rank]);
+    Spans both = computing;
+    both.insert(both.end(), moving.begin(), moving.end());
+    hidden += length(computing) + length(moving) - length(merged(both));
+    all += length(moving);
+  }
+  return all > 0 ? static_cast<double>(hidden) / static_cast<double>(all) : std::nan("");
+}
+
+std::string lanes_text(const std::string& title, const Plan& plan, const Trace& trace) {
+  const double overlap = overlap_of(plan, trace);
+  std::string text =
+      fmt::format("{}, traced call: overlap {}\n", title, std::isnan(overlap) ? "-" : fmt::format("{:.2f}", overlap));
+  text += fmt::format("  {:>4}  {:<16} {:>11} {:>11} {:>11}\n", "rank", "lane", "busy ms", "waiting ms", "span ms");
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) * 1e-6; };
+  for (const LaneSummary& lane : summarize(plan, trace)) {
+    text += fmt::format("  {:>4}  {:<16} {:>11.3f} {:>11.3f} {:>11.3f}\n", plan.lanes[lane.lane].rank,
+                        plan.lanes[lane.lane].name, ms(lane.busy_ns), ms(lane.waiting_ns), ms(lane.span_ns));
+  }
+  return text;
+}
+
 void TraceFile::add(const std::string& title, const Plan& plan, const Trace& trace) {
+  summary_ += lanes_text(title, plan, trace);
   std::ostringstream text;
   write_chrome_trace(text, plan, trace);
   nlohmann::json call = nlohmann::json::parse(text.str());

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "cli/command.hpp"
 
@@ -23,8 +25,9 @@ TEST(Bench, JsonHasEveryFieldForEveryRow) {
   }
   std::set<std::string> seen;
   for (const json& row : result["rows"]) {
-    for (const char* field : {"operator", "schedule", "m", "n", "k", "ranks", "dtype", "total_us", "gemm_us", "comm_us",
-                              "sequential_us", "overlap", "rel_error", "ok", "samples_us", "config"}) {
+    for (const char* field :
+         {"operator", "schedule", "m", "n", "k", "ranks", "dtype", "total_us", "gemm_us", "comm_us", "sequential_us",
+          "overlap", "rel_error", "ok", "samples_us", "config", "sequential_config"}) {
       EXPECT_TRUE(row.contains(field)) << field;
     }
     seen.insert(row["operator"].get<std::string>() + " " + row["schedule"].get<std::string>());
@@ -69,6 +72,69 @@ TEST(Bench, TableNamesEveryScheduleAndTraceHoldsThemAll) {
   EXPECT_EQ(processes.size(), 6) << "three schedules on two ranks";
   EXPECT_EQ(processes.count("gemm_all_reduce 64x64x64 fused: rank 1"), 1);
   EXPECT_GT(tasks, 12);
+}
+
+TEST(Bench, TraceIsSummarisedLaneByLane) {
+  const std::string path = fresh_folder() + "/t.json";
+  const Outcome outcome =
+      run_tilewire("bench all_gather_gemm -m 64 -n 64 -k 64 --ranks 2 --iters 1 --schedule sequential --trace " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const size_t title = outcome.out.find("all_gather_gemm 64x64x64 sequential, traced call: overlap 0.");
+  ASSERT_NE(title, std::string::npos) << outcome.out;
+  std::istringstream lines(outcome.out.substr(title));
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  EXPECT_NE(line.find("busy ms"), std::string::npos) << line;
+  std::set<int> ranks;
+  int rank = 0;
+  double busy = 0;
+  double waiting = 0;
+  double span = 0;
+  while (std::getline(lines, line) && line.starts_with("  ")) {
+    std::istringstream fields(line);
+    std::string lane;
+    ASSERT_TRUE(fields >> rank >> lane >> busy >> waiting >> span) << line;
+    ranks.insert(rank);
+    EXPECT_GE(busy, 0);
+    EXPECT_GT(span, 0);
+  }
+  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+  EXPECT_EQ(line, "trace in " + path + ": open it in ui.perfetto.dev");
+}
+
+TEST(Bench, ReferenceKeepsTheSettingsThatItTakes) {
+  const std::string path = fresh_folder() + "/r.json";
+  const Outcome outcome = run_tilewire(
+      "bench gemm_reduce_scatter -m 64 -n 64 -k 64 --ranks 2 --iters 1 --schedule fused --set tile_m=32 "
+      "--set order=naive --set split_k=2 --set wire=fp32 --json " +
+      path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json row = json::parse(read_text(path))["rows"][0];
+  EXPECT_EQ(row["config"]["order"], "naive");
+  EXPECT_EQ(row["sequential_config"]["schedule"], "sequential");
+  EXPECT_EQ(row["sequential_config"]["tile_m"], 32);
+  EXPECT_EQ(row["sequential_config"]["split_k"], 2);
+  EXPECT_EQ(row["sequential_config"]["wire"], "fp32");
+  EXPECT_FALSE(row["sequential_config"].contains("order"));
+  EXPECT_NE(outcome.out.find("gemm us, comm us and seq us are without --set order=naive (knob order = naive"),
+            std::string::npos)
+      << outcome.out;
+}
+
+TEST(Bench, UnwritableFilesAreRefusedBeforeAnythingIsMeasured) {
+  const std::string folder = fresh_folder();
+  write_text(folder + "/old.json", "old");
+  for (const std::string& files :
+       {"--json " + folder, "--trace " + folder, "--json " + folder + "/old.json --trace " + folder + "/no/t.json",
+        "--json " + folder + "/new.json --trace " + folder + "/no/t.json"}) {
+    const Outcome outcome = run_tilewire("bench all_reduce -m 16 -n 16 --ranks 2 --iters 1 " + files);
+    EXPECT_EQ(outcome.code, 2) << files << outcome.err;
+    EXPECT_EQ(outcome.out, "") << files;
+    EXPECT_NE(outcome.err.find("cannot write it"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(read_text(folder + "/old.json"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/new.json"));
 }
 
 TEST(Bench, NoVerifySaysSo) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/command.hpp"
 
@@ -28,6 +29,24 @@ TEST(Check, EveryPlanOfAProblemIsProven) {
   const Outcome outcome = run_tilewire("check all_gather_gemm gemm_all_reduce -m 150 -n 130 -k 48 --ranks 3 --quiet");
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_NE(outcome.out.find(" 0 refused"), std::string::npos) << outcome.out;
+}
+
+TEST(Check, SetHoldsInEveryCombination) {
+  const Outcome outcome =
+      run_tilewire("check gemm_reduce_scatter -m 64 -n 64 -k 64 --ranks 2 --schedule fused --set split_k=2");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::string line;
+  int plans = 0;
+  for (; std::getline(lines, line) && line.starts_with("proven"); ++plans) {
+    EXPECT_NE(line.find("fused"), std::string::npos) << line;
+    EXPECT_NE(line.find("\"split_k\":2"), std::string::npos) << line;
+  }
+  EXPECT_GT(plans, 20);
+  EXPECT_EQ(line, std::to_string(plans) + " plans checked, 0 refused");
+  for (const char* knob : {"\"wire\":\"fp32\"", "\"order\":\"naive\"", "\"reduction\":\"pull\""}) {
+    EXPECT_NE(outcome.out.find(knob), std::string::npos) << knob;
+  }
 }
 
 TEST(Check, DroppedPostIsADeadlock) {

@@ -35,10 +35,13 @@ std::string fresh_folder() {
   return folder;
 }
 
-Outcome run_tilewire(const std::string& args, const std::string& environment) {
+namespace {
+
+// Standard output goes to `out` where it is given.
+Outcome run_command(const std::string& args, const std::string& environment, const std::string& out) {
   const std::string prefix = ::testing::TempDir() + "/tilewire_out" + std::to_string(::getpid());
-  const std::string command =
-      "env " + environment + " " TILEWIRE_COMMAND " " + args + " >" + prefix + ".out 2>" + prefix + ".err </dev/null";
+  const std::string command = "env " + environment + " " TILEWIRE_COMMAND " " + args + " >" +
+                              (out.empty() ? prefix + ".out" : out) + " 2>" + prefix + ".err </dev/null";
   const int status = std::system(command.c_str());
   Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(prefix + ".out"),
                   read_text(prefix + ".err")};
@@ -46,5 +49,13 @@ Outcome run_tilewire(const std::string& args, const std::string& environment) {
   std::filesystem::remove(prefix + ".err");
   return outcome;
 }
+
+}  // namespace
+
+Outcome run_tilewire(const std::string& args, const std::string& environment) {
+  return run_command(args, environment, "");
+}
+
+Outcome run_tilewire_on_full_device(const std::string& args) { return run_command(args, "", "/dev/full"); }
 
 }  // namespace tilewire::testing

@@ -14,6 +14,8 @@ struct Outcome {
 
 /// Run `tilewire ARGS` by the shell, with `environment` ("NAME=value ...") before it.
 Outcome run_tilewire(const std::string& args, const std::string& environment = "");
+/// The same with standard output lost on a device that is full.
+Outcome run_tilewire_on_full_device(const std::string& args);
 
 /// A folder of this test's own, empty.
 std::string fresh_folder();

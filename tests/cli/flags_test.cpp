@@ -1,5 +1,6 @@
 // Bad usage: a clear message on standard error, nothing run, exit code 2.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -60,6 +61,7 @@ const BadFlags kBadFlags[] = {
     {"NoRanks", "bench all_reduce -m 1 -n 1 --ranks 0", "0 ranks"},
     {"NoIterations", "bench all_reduce -m 1 -n 1 --iters 0", "--iters 0"},
     {"NegativeTimeout", "bench all_reduce -m 1 -n 1 --timeout -3", "--timeout -3"},
+    {"NoTimeout", "bench all_reduce -m 1 -n 1 --timeout 0", "--timeout 0: want more than 0"},
     {"NoShapesFile", "bench all_reduce --shapes /nowhere.json", "/nowhere.json"},
     {"NoPlanFile", "check /nowhere.json", "/nowhere.json"},
     {"RunAllSchedules", "run all_reduce --schedule all --input x=/nowhere{rank}.npy", "--schedule all"},
@@ -69,6 +71,19 @@ const BadFlags kBadFlags[] = {
 
 INSTANTIATE_TEST_SUITE_P(Flags, Bad, ::testing::ValuesIn(kBadFlags),
                          [](const auto& bad) { return std::string(bad.param.name); });
+
+TEST(Output, ThatIsLostIsAnError) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  const std::string sizes = " -m 16 -n 16 --ranks 2";
+  for (const std::string& args :
+       {"plan all_reduce --json -" + sizes, "plan all_reduce" + sizes, "check all_reduce --quiet" + sizes,
+        "bench all_reduce --iters 1 --json -" + sizes, "bench all_reduce --iters 1" + sizes, std::string("info"),
+        std::string("info --json -"), std::string("--version"), std::string("bench --help")}) {
+    const Outcome outcome = run_tilewire_on_full_device(args);
+    EXPECT_EQ(outcome.code, 2) << args << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << args << "\n" << outcome.err;
+  }
+}
 
 struct BadShapes {
   const char* name;
@@ -104,6 +119,25 @@ TEST(Ranks, OneAloneOfTwoTimesOut) {
                                        "RANK=0 WORLD_SIZE=2 TILEWIRE_JOB=alone" + std::to_string(::getpid()));
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   EXPECT_NE(outcome.err.find("rank 1"), std::string::npos) << outcome.err;
+}
+
+TEST(Ranks, AKilledOneIsLost) {
+  const std::string folder = fresh_folder();
+  // Kill a child of the launching process once the table's head is there, so once all ranks have met.
+  write_text(folder + "/kill.sh", TILEWIRE_COMMAND " bench all_reduce -m 64 -n 64 --ranks 3 --iters 100000000 >" +
+                                      folder + "/out.txt 2>" + folder + R"(/err.txt &
+launcher=$!
+for turn in $(seq 200); do [ -s )" + folder +
+                                      R"(/out.txt ] && break; sleep 0.1; done
+rank=$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent=$launcher '$4 == parent { pid = $1 } END { print pid }')
+kill -9 $rank || { kill -9 $launcher; exit 99; }
+wait $launcher
+)");
+  const int status = std::system(("sh " + folder + "/kill.sh").c_str());
+  const std::string error = read_text(folder + "/err.txt");
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3) << error;
+  EXPECT_NE(error.find("rank"), std::string::npos) << error;
 }
 
 TEST(Ranks, MustAgreeWithTheLauncher) {

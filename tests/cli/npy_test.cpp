@@ -118,6 +118,7 @@ TEST_F(Npy, BadFilesAreRefused) {
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "want a matrix");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }", "shape");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000000000, 8), }", "overflows");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 9223372036854775807), }", "overflows");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3", "does not end");
   dictionary("{'descr': '<f4', 'shape': (2, 3), }", "no 'fortran_order'");
   std::filesystem::remove(path_);

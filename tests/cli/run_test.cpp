@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -145,6 +146,46 @@ TEST_F(Files, AllReduceBiasAndGathered) {
     for (int64_t col = 0; col < 29; ++col) wanted.at(row, col) += static_cast<float>(col);
   }
   EXPECT_EQ(load(folder_ + "/c.npy").values, wanted.values);
+}
+
+TEST_F(Files, ADirectoryIsNoOutput) {
+  const std::string target = folder_ + "/d";
+  std::filesystem::create_directories(target + "1");
+  for (const std::string& output : {target + "1", target + "{rank}"}) {
+    const Outcome outcome = run_tilewire("run all_gather_gemm --ranks 2 --schedule fused --input a=" + folder_ +
+                                         "/a.npy --input b=" + folder_ + "/b.npy --output c=" + output);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(target + "1: cannot write it: it is a directory"), std::string::npos) << outcome.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(target + "1.partial"));
+  EXPECT_FALSE(std::filesystem::exists(target + "0.partial"));
+  EXPECT_FALSE(std::filesystem::exists(target + "0"));
+}
+
+TEST_F(Files, NothingUnfinishedRemains) {
+  // Rank 1 cannot create its file when rank 0 has done so.
+  const std::string target = folder_ + "/c{rank}";
+  std::filesystem::create_directories(folder_ + "/c1.partial");
+  const Outcome outcome = run_tilewire("run all_gather_gemm --ranks 2 --schedule fused --input a=" + folder_ +
+                                       "/a.npy --input b=" + folder_ + "/b.npy --output c=" + target);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("c1.partial"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/c0.partial"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/c1.partial"));
+}
+
+TEST_F(Files, TraceIsWrittenAndSummarised) {
+  const std::string path = folder_ + "/t.json";
+  const Outcome outcome = run_tilewire("run gemm_all_reduce --ranks 2 --schedule sequential --trace " + path + files());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const std::string& part : {std::string("sequential, traced call: overlap "), std::string("waiting ms"),
+                                  std::string("span ms"), "trace in " + path}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  EXPECT_NE(read_text(path).find("traceEvents"), std::string::npos);
+  const Outcome nowhere =
+      run_tilewire("run gemm_all_reduce --ranks 2 --schedule sequential --trace " + folder_ + files());
+  EXPECT_EQ(nowhere.code, 2) << nowhere.err;
 }
 
 TEST_F(Files, BadOnesAreRefusedBeforeAnythingIsWritten) {

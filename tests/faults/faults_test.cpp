@@ -2,6 +2,7 @@
 // behind, and the next job of the same name works. TILEWIRE_FAULT_ROUNDS sets how often (20).
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,11 +12,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "backends/host/slot.hpp"
+#include "operators/tensors.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/op.hpp"
 
 namespace tilewire {
 namespace {
@@ -52,8 +56,12 @@ Report decode(const std::string& line) {
           json[12]};
 }
 
+/// What the ranks of a job do; `ready` is called when they are prepared.
+using Work = std::function<void(Group& group, const std::function<void()>& ready)>;
+
 /// Calls without end: gathers over the arena, barriers, and now and then a pause.
-void work_for_ever(Group& group, uint64_t seed) {
+void gather_for_ever(Group& group, uint64_t seed, const std::function<void()>& ready) {
+  ready();
   const int rank = group.team().rank;
   const int num_ranks = group.team().num_ranks;
   std::minstd_rand random(seed + rank);
@@ -69,10 +77,25 @@ void work_for_ever(Group& group, uint64_t seed) {
   }
 }
 
+/// Calls without end of a GEMM operator; one takes seconds.
+void multiply_for_ever(Group& group, const std::string& op_name, const std::string& schedule,
+                       const std::function<void()>& ready) {
+  constexpr int64_t kSize = 6144;
+  const Problem problem{.op = op_name, .m = kSize, .n = kSize, .k = kSize, .dtype = DType::fp32};
+  const Config config{.schedule = schedule};
+  Op op = make_op(group, problem, config, {.check = false});
+  const RankTensors tensors(group, problem);
+  ready();
+  while (true) op.run(tensors.inputs(), tensors.outputs());
+}
+
 /// Ranks as processes that work until something goes wrong.
 class Job {
  public:
-  Job(const std::string& name, int num_ranks, double timeout_s, uint64_t seed) {
+  Job(const std::string& name, int num_ranks, double timeout_s, uint64_t seed)
+      : Job(name, num_ranks, timeout_s, 64 << 20,
+            [seed](Group& group, const auto& ready) { gather_for_ever(group, seed, ready); }) {}
+  Job(const std::string& name, int num_ranks, double timeout_s, int64_t arena_bytes, const Work& work) {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) throw std::runtime_error("pipe");
     pipe_ = ends[0];
@@ -81,7 +104,7 @@ class Job {
       if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(ends[0]);
-        be_rank({rank, num_ranks, name, 64 << 20, timeout_s}, seed, ends[1]);
+        be_rank({rank, num_ranks, name, arena_bytes, timeout_s}, work, ends[1]);
       }
       pids_.push_back(pid);
     }
@@ -131,7 +154,7 @@ class Job {
   }
 
  private:
-  [[noreturn]] static void be_rank(const JoinOptions& options, uint64_t seed, int pipe) {
+  [[noreturn]] static void be_rank(const JoinOptions& options, const Work& work, int pipe) {
     const auto say = [&](const Report& report) {
       const std::string line = encode(report);
       if (write(pipe, line.data(), line.size()) < 0) _exit(2);
@@ -140,9 +163,10 @@ class Job {
     report.rank = options.rank;
     try {
       const auto group = join("host", options);
-      report.running = true;
-      say(report);
-      work_for_ever(*group, seed);
+      work(*group, [&] {
+        report.running = true;
+        say(report);
+      });
     } catch (const Error& error) {
       report.running = false;
       report.kind = error.kind();
@@ -203,6 +227,88 @@ TEST_F(Faults, AKilledRankIsNoticedWithinASecond) {
   }
   EXPECT_EQ(shared_files(), files);
   std::printf("slowest Error %.1f ms after the kill\n", static_cast<double>(slowest_ns) / kMillisecond);
+}
+
+TEST_F(Faults, AKilledRankIsNoticedWithinASecondInALongGemm) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  constexpr int kRanks = 3;
+  const std::string job = fmt::format("faults.gemm.{}", getpid());
+  int64_t slowest_ns = 0;
+  for (int round = 0; round < std::max(4, rounds() / 2) && !HasFailure(); ++round) {
+    const std::string op = round % 2 == 0 ? "gemm_reduce_scatter" : "all_gather_gemm";
+    const std::string schedule = round % 4 < 2 ? "fused" : "sequential";
+    const int victim = static_cast<int>(random() % kRanks);
+    Job ranks(job, kRanks, 30, 400 << 20,
+              [&](Group& group, const auto& ready) { multiply_for_ever(group, op, schedule, ready); });
+    ASSERT_TRUE(ranks.all_running(kRanks)) << op << ", " << schedule;
+    usleep(static_cast<useconds_t>(random() % 1'500'000));
+    const int64_t killed_ns = now_ns();
+    ranks.signal_rank(victim, SIGKILL);
+    for (int other = 0; other < kRanks - 1; ++other) {
+      const auto report = ranks.next(killed_ns + 20'000 * kMillisecond);
+      ASSERT_TRUE(report.has_value()) << op << ", " << schedule << ": a rank says nothing";
+      EXPECT_EQ(report->kind, ErrorKind::rank_lost) << report->text;
+      EXPECT_NE(report->text.find(fmt::format("rank {} (process", victim)), std::string::npos) << report->text;
+      slowest_ns = std::max(slowest_ns, report->at_ns - killed_ns);
+      EXPECT_LT(report->at_ns - killed_ns, 1'000 * kMillisecond) << op << ", " << schedule << ": " << report->text;
+    }
+  }
+  std::printf("slowest Error %.1f ms after the kill\n", static_cast<double>(slowest_ns) / kMillisecond);
+}
+
+TEST_F(Faults, SurvivorsSayWhatTheyWaitedFor) {
+  const auto work = [](Group& group, const auto& ready) {
+    const int num_ranks = group.team().num_ranks;
+    const auto program = group.load(testing::all_gather_plan(num_ranks, 100));
+    std::vector<float> mine(100);
+    std::vector<float> all(100 * num_ranks);
+    const Tensor input = make_tensor(mine.data(), DType::fp32, 1, 100);
+    const Tensor output = make_tensor(all.data(), DType::fp32, num_ranks, 100);
+    ready();
+    if (group.team().rank == 1) pause();
+    program->run({&input, 1}, {&output, 1}, {});
+  };
+  Job ranks(fmt::format("faults.wait.{}", getpid()), 3, 30, 1 << 20, work);
+  ASSERT_TRUE(ranks.all_running(3));
+  usleep(300'000);
+  ranks.signal_rank(1, SIGKILL);
+  for (int other = 0; other < 2; ++other) {
+    const auto report = ranks.next(now_ns() + 5'000 * kMillisecond);
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->kind, ErrorKind::rank_lost) << report->text;
+    ASSERT_TRUE(report->has_wait) << report->text;
+    const WaitReport& wait = report->wait;
+    EXPECT_EQ(wait.op, "gather_by_hand");
+    EXPECT_EQ(wait.rank, report->rank);
+    EXPECT_TRUE(wait.lane == "send" || wait.lane == "receive") << wait.lane;
+    EXPECT_NE(wait.signal.find(fmt::format("] on rank {}", report->rank)), std::string::npos) << wait.signal;
+    EXPECT_TRUE(wait.task >= 0 && wait.task < (wait.lane == "send" ? 4 : 3)) << wait.task;
+    EXPECT_GT(wait.wanted, wait.seen);
+  }
+}
+
+/// Which fork from now on makes a child that is killed at once; -1 = none.
+int killed_fork = -1;
+
+TEST_F(Faults, LaunchNamesARankThatIsKilledDuringStartUp) {
+  ASSERT_EQ(pthread_atfork([] { --killed_fork; }, nullptr,
+                           [] {
+                             if (killed_fork == -1) raise(SIGKILL);
+                           }),
+            0);
+  for (const int victim : {0, 1, 2}) {
+    killed_fork = victim;
+    const int64_t begin = now_ns();
+    const Error error =
+        testing::error_of([] { launch(3, testing::small_launch(false, 30), [](Group& group) { group.barrier(); }); });
+    EXPECT_EQ(error.kind(), ErrorKind::rank_lost) << error.what();
+    EXPECT_NE(std::string(error.what()).find(fmt::format("rank {} was killed by signal 9", victim)), std::string::npos)
+        << error.what();
+    EXPECT_LT(now_ns() - begin, 3'000 * kMillisecond);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+  }
 }
 
 TEST_F(Faults, AStoppedRankTimesOutWithAllDetails) {

@@ -1,8 +1,10 @@
 // Programs: what tasks do, in which order, over many calls; hand-built plans only.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -332,6 +334,24 @@ TEST_P(Programs, PeersReachTensorsInTheArenaWhereverTheyLie) {
     want(std::string(error.what()).find("buffer in must lie in the arena") != std::string::npos, "{}", error.what());
   });
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need more address space than the limit
+TEST(ProgramThreads, ThatCannotStartAreAnError) {
+  launch(1, small_launch(false), [](Group& group) {
+    Plan plan = new_plan("many", 1);
+    Lane& lane = add_lane(plan, 0, Engine::tiles, "tiles", 4000);
+    lane.tasks.assign(4000, testing::sync_task());
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = static_cast<rlim_t>(pages) * 4096 + (256 << 20);
+    const rlimit limit{most, most};
+    want(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+    const Error error = error_of([&] { static_cast<void>(group.load(plan)); });
+    want(error.kind() == ErrorKind::unsupported, "{}", error.what());
+    want(std::string(error.what()).find("thread") != std::string::npos, "{}", error.what());
+  });
+}
+#endif
 
 TEST_P(Programs, AFailureBreaksTheGroup) {
   launch(2, small_launch(GetParam(), 0.4), [](Group& group) {

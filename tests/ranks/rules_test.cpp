@@ -33,12 +33,27 @@ TEST(Rules, TensorsMustBeWhatThePlanSays) {
     short_rows.row_stride = 3;
     Tensor no_data = good;
     no_data.data = nullptr;
-    for (const Tensor& bad : {other_type, other_shape, short_rows, no_data}) {
+    program->run({&short_rows, 1}, {&good, 1}, {});  // of one row
+    for (const Tensor& bad : {other_type, other_shape, no_data}) {
       EXPECT_EQ(kind_of({bad}, {good}), ErrorKind::invalid_input);
     }
     EXPECT_EQ(kind_of({}, {good}), ErrorKind::invalid_input);
     EXPECT_EQ(kind_of({good}, {good, good}), ErrorKind::invalid_input);
     program->run({&good, 1}, {&good, 1}, {});
+  });
+}
+
+TEST(Rules, RowsMustNotOverlap) {
+  launch(2, small_launch(true), [](Group& group) {
+    const auto program = group.load(testing::all_gather_plan(2, 4));
+    std::vector<float> memory(16);
+    const Tensor input = make_tensor(memory.data(), DType::fp32, 1, 4);
+    Tensor output = make_tensor(memory.data() + 4, DType::fp32, 2, 4);
+    output.row_stride = 3;
+    const Error error = error_of([&] { program->run({&input, 1}, {&output, 1}, {}); });
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_input) << error.what();
+    output.row_stride = 5;
+    program->run({&input, 1}, {&output, 1}, {});
   });
 }
 

@@ -37,13 +37,29 @@ void Gemm::multiply(const Product& product) {
     return;
   }
   const bool native = product.a.dtype == product.b.dtype && kernels_.takes(product.a.dtype);
-  native ? kernels_.multiply(product) : multiply_converted(product);
+  native ? multiply_native(product) : multiply_converted(product);
+}
+
+void Gemm::multiply_native(const Product& product) {
+  // Parts of a fraction of a second: a long product must end soon after a peer has died.
+  constexpr int64_t kLeast = 32;
+  const int64_t most = std::max(kLeast, Kernels::kPart * threads_ / (2 * product.n * product.k));
+  for (int64_t row = 0; row < product.m; row += most) {
+    check_();
+    Product part = product;
+    part.m = std::min(most, product.m - row);
+    part.a = part_of(product.a, row, 0);
+    part.c = static_cast<std::byte*>(product.c) + row * product.c_stride * bytes_of(product.c_dtype);
+    kernels_.multiply(part);
+  }
 }
 
 Operand Gemm::convert(const Operand& from, int64_t rows, int64_t cols, Converted& into) {
   const int64_t stored_rows = from.transposed ? cols : rows;
   const int64_t stored_cols = from.transposed ? rows : cols;
   const Operand result{nullptr, DType::fp32, stored_cols, from.transposed};
+  // NOTE: the same address holds the same data during a call only because a plan stores every element of workspace
+  // once per call (docs/plan.md).
   const bool kept = into.from == from && into.rows == rows && into.cols == cols && from.data != nullptr;
   if (!kept) {
     into.values.resize(static_cast<size_t>(rows * cols));
@@ -75,6 +91,7 @@ void Gemm::multiply_converted(const Product& product) {
         block.b = convert(part_of(product.b, depth, col), block.k, block.n, b_);
         block.c = static_cast<float*>(product.c) + row * product.c_stride + col;
         block.add = product.add || depth > 0;
+        check_();
         kernels_.multiply(block);
       }
     }

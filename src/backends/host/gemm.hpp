@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tilewire/dtype.hpp"
@@ -44,6 +46,8 @@ class Kernels {
   ~Kernels();
   [[nodiscard]] bool takes(DType dtype) const;
   void multiply(const Product& product);
+  /// Operations that take one thread a fraction of a second.
+  static const int64_t kPart;
 
  private:
   struct State;
@@ -52,7 +56,10 @@ class Kernels {
 
 class Gemm {
  public:
-  explicit Gemm(int threads) : kernels_(threads) {}
+  /// `check` is called before every part of a product, and throws where it is to end.
+  explicit Gemm(
+      int threads, std::function<void()> check = [] {})
+      : threads_(threads), check_(std::move(check)), kernels_(threads) {}
   /// Forget converted operands: their memory may hold something else from now on.
   void forget();
   /// Whether `multiply` can round to `out` itself.
@@ -69,8 +76,11 @@ class Gemm {
     std::vector<float> values;
   };
   static Operand convert(const Operand& from, int64_t rows, int64_t cols, Converted& into);
+  void multiply_native(const Product& product);
   void multiply_converted(const Product& product);
 
+  int threads_;
+  std::function<void()> check_;
   Kernels kernels_;
   Converted a_;
   Converted b_;

@@ -49,6 +49,8 @@ class Threads {
 
 }  // namespace
 
+const int64_t Kernels::kPart = int64_t{1} << 32;
+
 struct Kernels::State {
   int threads = 1;
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};

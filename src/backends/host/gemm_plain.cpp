@@ -7,6 +7,7 @@
 namespace tilewire::host {
 
 struct Kernels::State {};
+const int64_t Kernels::kPart = int64_t{1} << 28;
 
 std::string host_gemm_library() { return "plain loops"; }
 

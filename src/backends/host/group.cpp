@@ -83,6 +83,20 @@ void HostGroup::check_peers(const WaitReport& report) const {
   }
 }
 
+void HostGroup::check_whole(const std::function<std::string()>& where) const {
+  if (!segment_->broken()) return;
+  const Breakage breakage = segment_->breakage().value();
+  throw Error(kind_for_others(breakage), fmt::format("{}; {}", breakage.text, where()));
+}
+
+void HostGroup::check_whole_at_end(const std::string& op) const {
+  if (!segment_->broken()) return;
+  // NOTE: a rank that finished this call and broke later did not spoil it; the next collective will throw.
+  const int culprit = segment_->breakage().value().rank;
+  if (segment_->rank(culprit).completed.load(std::memory_order_acquire) >= collectives_) return;
+  check_whole([&] { return fmt::format("{}: rank {} was done, not all others", op, rank()); });
+}
+
 void HostGroup::fail_with(const Error& error) const {
   const bool told = error.kind() == ErrorKind::rank_lost || error.kind() == ErrorKind::timeout;
   segment_->mark_broken({rank(), error.kind(),

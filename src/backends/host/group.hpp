@@ -43,6 +43,10 @@ class HostGroup final : public Group {
   void end_collective();
   /// Wait until `slot` reaches `wanted`. Throws Error(timeout) or Error(rank_lost) with the report.
   void wait(Slot& slot, uint64_t wanted, const Describe& describe) const;
+  /// Throw what a wait would throw where the group is broken; `where` says what is stopped.
+  void check_whole(const std::function<std::string()>& where) const;
+  /// The same for the end of a call whose tasks are all done: harmless if who broke the group had done its share.
+  void check_whole_at_end(const std::string& op) const;
   /// Tell all ranks that this one has failed; every wait ends.
   void fail_with(const Error& error) const;
 

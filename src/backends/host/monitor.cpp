@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backends/host/thread.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -20,6 +21,7 @@ Monitor::Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, st
       door_(std::move(door)),
       job_(std::move(job)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  ensure(stop_.valid(), "eventfd: {}", std::strerror(errno));
   for (int peer = 0; peer < segment_->num_ranks(); ++peer) {
     if (peer == rank) continue;
     const int pid = segment_->rank(peer).pid;
@@ -33,7 +35,7 @@ Monitor::Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, st
       fail(ErrorKind::unsupported, "pidfd_open, which watches peers (Linux 5.3): {}", std::strerror(errno));
     }
   }
-  thread_ = std::thread([this] { watch(); });
+  thread_ = start_thread([this] { watch(); });
 }
 
 Monitor::~Monitor() {

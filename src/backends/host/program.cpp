@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 
 #include "backends/host/rules.hpp"
 #include "backends/host/tasks.hpp"
+#include "backends/host/thread.hpp"
 #include "backends/host/workspace.hpp"
 #include "core/text.hpp"
 
@@ -48,6 +50,10 @@ int workers_of(const Plan& plan, const Lane& lane) {
   if (is_serial(lane.engine)) return 1;
   const bool tiles = lane.engine == Engine::tiles;
   int workers = lane.workers;
+  // Lanes that only move data are not the ones whose width Config::tile_workers sets.
+  const bool copies =
+      std::all_of(lane.tasks.begin(), lane.tasks.end(), [](const Task& task) { return task.kind == TaskKind::copy; });
+  if (workers == 0 && tiles && copies) return 1;
   if (workers == 0) workers = tiles ? plan.config.tile_workers : plan.config.reduce_workers;
   if (workers == 0) workers = tiles ? cores_for_each(plan.team.num_ranks) : 1;
   return static_cast<int>(std::min<int64_t>(workers, std::ssize(lane.tasks)));
@@ -76,14 +82,19 @@ struct RunningLane {
 };
 
 struct Worker {
-  Worker(RunningLane& where, int number, const Plan& plan, const Addresses& addresses, int gemm_threads)
-      : lane(where), index(number), runner(plan, addresses, gemm_threads) {}
+  Worker(RunningLane& where, int number, const Plan& plan, const Addresses& addresses, int gemm_threads,
+         const std::function<void(const Worker&)>& check)
+      : lane(where), index(number), runner(plan, addresses, gemm_threads, [this, check] { check(*this); }) {}
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() = default;
   /// Sleep for a random time, as a busy machine would make us.
   void dawdle(int64_t max_us) {
     std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int64_t>(0, max_us)(random)));
   }
   RunningLane& lane;
   int index;
+  int64_t task = 0;  ///< taken last
   TaskRunner runner;
   std::minstd_rand random{std::random_device{}()};
   std::vector<TraceEvent> events;
@@ -99,10 +110,13 @@ class HostProgram final : public Program {
 
  private:
   void resolve(RunningLane& lane, const std::vector<int64_t>& totals) const;
+  void start_workers();
+  void stop_workers();
   void serve(Worker& worker);
   void work(Worker& worker);
   void run_task(Worker& worker, int64_t task);
   void wait_for(const Worker& worker, int64_t task, size_t wait) const;
+  void check_whole(const Worker& worker) const;
   void fail_with(const Error& error);
 
   HostGroup& group_;
@@ -131,21 +145,35 @@ HostProgram::HostProgram(HostGroup& group, const Plan& plan)
     resolve(*lanes_.back(), totals);
     const int gemm_threads = is_serial(lane.engine) ? cores_for_each(plan.team.num_ranks) : 1;
     for (int worker = 0; worker < workers_of(plan, lane); ++worker) {
-      workers_.push_back(
-          std::make_unique<Worker>(*lanes_.back(), worker, share_.plan, workspace_.addresses(), gemm_threads));
+      workers_.push_back(std::make_unique<Worker>(*lanes_.back(), worker, share_.plan, workspace_.addresses(),
+                                                  gemm_threads, [this](const Worker& who) { check_whole(who); }));
     }
   }
   // Nobody posts before everybody's signals are zero.
   group.barrier();
-  for (size_t i = 1; i < workers_.size(); ++i) {
-    workers_[i]->thread = std::thread([this, i] { serve(*workers_[i]); });
+  start_workers();
+}
+
+HostProgram::~HostProgram() { stop_workers(); }
+
+void HostProgram::start_workers() {
+  try {
+    for (size_t i = 1; i < workers_.size(); ++i) {
+      workers_[i]->thread = start_thread([this, i] { serve(*workers_[i]); });
+    }
+  } catch (const Error& error) {
+    stop_workers();
+    group_.fail_with(error);
+    throw;
   }
 }
 
-HostProgram::~HostProgram() {
+void HostProgram::stop_workers() {
   stopping_.store(true, std::memory_order_relaxed);
   post(start_, 1);
-  for (size_t i = 1; i < workers_.size(); ++i) workers_[i]->thread.join();
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
 }
 
 void HostProgram::resolve(RunningLane& lane, const std::vector<int64_t>& totals) const {
@@ -177,10 +205,13 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   if (!workers_.empty()) {
     post(start_, 1);
     work(*workers_[0]);
+    // NOTE: workers write to the caller's tensors until they end; where a peer is lost, they soon do.
     wait_for_ever(done_, (calls_ + 1) * (workers_.size() - 1));
   }
   ++calls_;
   if (failure_) throw *failure_;
+  // A plan may end here without a wait for the rank that died.
+  group_.check_whole_at_end(share_.plan.problem.op);
   group_.end_collective();
 }
 
@@ -200,6 +231,8 @@ void HostProgram::work(Worker& worker) {
     while (!failed_.load(std::memory_order_relaxed)) {
       const int64_t task = worker.lane.next.fetch_add(1, std::memory_order_relaxed);
       if (task >= count) return;
+      worker.task = task;
+      check_whole(worker);
       run_task(worker, task);
     }
   } catch (const Error& error) {
@@ -233,6 +266,14 @@ void HostProgram::wait_for(const Worker& worker, int64_t task, size_t wait) cons
     const Wait& planned = lane.tasks[task].waits[wait - worker.lane.first_wait[task]];
     return WaitReport{
         share_.plan.problem.op, group_.rank(), lane.name, task, signal_name(share_.plan, planned.signal), wanted, seen};
+  });
+}
+
+void HostProgram::check_whole(const Worker& worker) const {
+  if (!group_.segment().broken()) return;
+  group_.check_whole([&] {
+    return fmt::format("{}: rank {}, lane {}, task {} is stopped", share_.plan.problem.op, group_.rank(),
+                       worker.lane.lane->name, worker.task);
   });
 }
 

@@ -82,6 +82,7 @@ void TaskRunner::pool(const Task& task) {
   float* sums = scratch(2 * table.cols);
   float* spare = sums + table.cols;
   for (int64_t row = 0; row < indices.rows; ++row) {
+    check_();
     const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
     std::fill_n(sums, table.cols, 0.0F);
     for (int64_t i = 0; i < indices.cols; ++i) {
@@ -116,6 +117,7 @@ void TaskRunner::reduce(const Task& task) {
   const auto weight = [&](size_t i) { return task.weights.empty() ? 1.0 : task.weights[i]; };
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
+    check_();
     for (int64_t col = 0; col < shape.cols; col += kPiece) {
       const int64_t n = std::min(kPiece, shape.cols - col);
       for (size_t i = 0; i < sources_.size(); ++i) {

@@ -2,6 +2,8 @@
 // One runner per worker of a lane; called by programs when a task's waits are over.
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "backends/host/addresses.hpp"
@@ -11,8 +13,9 @@ namespace tilewire::host {
 
 class TaskRunner {
  public:
-  TaskRunner(const Plan& plan, const Addresses& addresses, int gemm_threads)
-      : plan_(plan), addresses_(addresses), gemm_(gemm_threads) {}
+  /// `check` is called often during long tasks, and throws where the call is to end.
+  TaskRunner(const Plan& plan, const Addresses& addresses, int gemm_threads, std::function<void()> check)
+      : plan_(plan), addresses_(addresses), check_(std::move(check)), gemm_(gemm_threads, check_) {}
   /// A new call: memory may hold other data.
   void begin_call() { gemm_.forget(); }
   void run(const Task& task);
@@ -34,6 +37,7 @@ class TaskRunner {
 
   const Plan& plan_;
   const Addresses& addresses_;
+  std::function<void()> check_;
   Gemm gemm_;
   std::vector<float> scratch_;
   std::vector<float> row_;

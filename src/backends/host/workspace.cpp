@@ -104,16 +104,17 @@ void Workspace::check_tensor(const Buffer& buffer, const Tensor& tensor) const {
           shape.rows, shape.cols, to_string(buffer.dtype), tensor.rows, tensor.cols, to_string(tensor.dtype));
   if (shape.rows == 0 || shape.cols == 0) return;
   require(tensor.data != nullptr, "{}: buffer {} has no data", plan_.problem.op, buffer.name);
-  require(tensor.row_stride >= tensor.cols, "{}: buffer {}: a row stride of {} for {} columns", plan_.problem.op,
-          buffer.name, tensor.row_stride, tensor.cols);
+  require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{}: buffer {}: a row stride of {} for {} columns",
+          plan_.problem.op, buffer.name, tensor.row_stride, tensor.cols);
   if (!buffer.in_arena) return;
   const std::byte* arena = group_.segment().arena(group_.rank());
   const auto* data = static_cast<const std::byte*>(tensor.data);
   const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
   require(data >= arena && data + bytes <= arena + group_.segment().arena_bytes(),
           "{}: buffer {} must lie in the arena (Group::allocate)", plan_.problem.op, buffer.name);
-  require(tensor.row_stride == tensor.cols, "{}: buffer {} lies in the arena and must be dense, got a row stride of {}",
-          plan_.problem.op, buffer.name, tensor.row_stride);
+  require(tensor.rows <= 1 || tensor.row_stride == tensor.cols,
+          "{}: buffer {} lies in the arena and must be dense, got a row stride of {}", plan_.problem.op, buffer.name,
+          tensor.row_stride);
 }
 
 void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
@@ -121,7 +122,7 @@ void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> out
   for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
     Base& base = addresses_.base(rank, buffer);
     base.data = static_cast<std::byte*>(tensor.data);
-    base.stride = tensor.row_stride;
+    base.stride = tensor.rows <= 1 ? tensor.cols : tensor.row_stride;
     if (plan_.buffers[buffer].in_arena) {
       announced(rank, buffer)->store(base.data - group_.segment().arena(rank), std::memory_order_relaxed);
     }

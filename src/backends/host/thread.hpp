@@ -1,0 +1,23 @@
+// A thread whose failure to start is an Error.
+// Used by programs, monitors and launch.
+#pragma once
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace tilewire::host {
+
+/// Throws Error(unsupported) where the system gives no more threads.
+template <class Body>
+[[nodiscard]] std::thread start_thread(Body&& body) {
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    fail(ErrorKind::unsupported, "a thread could not be started: {}", error.what());
+  }
+}
+
+}  // namespace tilewire::host
