@@ -164,6 +164,11 @@ void add_rank_flags(CLI::App& verb, Options& options) {
       ->group(group);
   verb.add_flag("--threads", options.threads, "Ranks are threads of this process, not processes")->group(group);
   verb.add_option("--timeout", options.timeout_s, "Deadline of every wait (default: TILEWIRE_TIMEOUT_S, else 30)")
+      ->check([](const std::string& text) {
+        double seconds = 0;
+        const bool good = CLI::detail::lexical_cast(text, seconds) && seconds > 0;
+        return good ? std::string() : fmt::format("want more than 0 seconds, got {}", text);
+      })
       ->type_name("SECONDS")
       ->group(group);
   verb.add_option("--arena-gib", options.arena_gib, "Most symmetric memory of a rank (default: 16)")

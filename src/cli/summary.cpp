@@ -161,6 +161,10 @@ std::string summary_of(const Plan& plan) {
   text += fmt::format("  signals     {} per rank\n", num_signals(plan));
   text += fmt::format("  workspace   {} symmetric, {} local per rank\n",
                       mib(static_cast<double>(symmetric_bytes(plan))), mib(static_cast<double>(local_bytes(plan))));
+  int64_t most_of_peers = 0;
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank)
+    most_of_peers = std::max(most_of_peers, peer_bytes(plan, rank));
+  text += fmt::format("  addresses   {} of peers' memory per rank at most\n", mib(static_cast<double>(most_of_peers)));
   text += traffic_text(plan);
   const double count = critical_path(plan, [](const Task&) { return 1.0; });
   const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(plan, task); });

@@ -7,47 +7,42 @@
 #include <cstring>
 
 #include "core/text.hpp"
+#include "core/vector_loops.hpp"
 
 namespace tilewire {
 namespace {
 
 template <class Word, class Convert>
-void load_words(const void* from, int64_t n, float* to, const Convert& convert) {
+TILEWIRE_INLINE void load_words(const void* from, int64_t n, float* to, const Convert& convert) {
   const auto* words = static_cast<const Word*>(from);
   for (int64_t i = 0; i < n; ++i) to[i] = convert(words[i]);
 }
 
 template <class Word, class Convert>
-void store_words(const float* from, int64_t n, void* to, const Convert& convert) {
+TILEWIRE_INLINE void store_words(const float* from, int64_t n, void* to, const Convert& convert) {
   auto* words = static_cast<Word*>(to);
   for (int64_t i = 0; i < n; ++i) words[i] = convert(from[i]);
 }
 
 /// Branch-free, so that loops over it vectorise.
-inline uint16_t round_to_bf16(float value) {
+TILEWIRE_INLINE uint16_t round_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   const uint32_t nan = (bits >> 16) | 0x40U;
   return static_cast<uint16_t>((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded);
 }
 
-inline float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+TILEWIRE_INLINE float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 /// The exponent is moved by a multiplication, which also makes subnormals normal.
-inline float widen_fp16(uint16_t bits) {
+TILEWIRE_INLINE float widen_fp16(uint16_t bits) {
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FFFU) << 13;
   const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
   const uint32_t wide = (bits & 0x7C00U) == 0x7C00U ? magnitude | 0x7F800000U : finite;
   return std::bit_cast<float>(wide | static_cast<uint32_t>(bits & 0x8000U) << 16);
 }
 
-}  // namespace
-
-uint16_t bf16_from(float value) { return round_to_bf16(value); }
-
-float from_bf16(uint16_t bits) { return widen_bf16(bits); }
-
-uint16_t fp16_from(float value) {
+TILEWIRE_INLINE uint16_t round_to_fp16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -62,8 +57,17 @@ uint16_t fp16_from(float value) {
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }
 
+}  // namespace
+
+uint16_t bf16_from(float value) { return round_to_bf16(value); }
+
+float from_bf16(uint16_t bits) { return widen_bf16(bits); }
+
+uint16_t fp16_from(float value) { return round_to_fp16(value); }
+
 float from_fp16(uint16_t bits) { return widen_fp16(bits); }
 
+TILEWIRE_VECTOR_LOOPS
 void load_row(const void* from, DType dtype, int64_t n, float* to) {
   switch (dtype) {
     case DType::fp32:
@@ -79,6 +83,7 @@ void load_row(const void* from, DType dtype, int64_t n, float* to) {
   fail(ErrorKind::internal, "load_row: unknown dtype {}", static_cast<int>(dtype));
 }
 
+TILEWIRE_VECTOR_LOOPS
 void store_row(const float* from, int64_t n, void* to, DType dtype) {
   switch (dtype) {
     case DType::fp32:
@@ -87,7 +92,7 @@ void store_row(const float* from, int64_t n, void* to, DType dtype) {
     case DType::bf16:
       return store_words<uint16_t>(from, n, to, round_to_bf16);
     case DType::fp16:
-      return store_words<uint16_t>(from, n, to, fp16_from);
+      return store_words<uint16_t>(from, n, to, round_to_fp16);
     case DType::int32:
       return store_words<int32_t>(from, n, to, [](float value) { return static_cast<int32_t>(std::lrintf(value)); });
   }

@@ -197,6 +197,21 @@ int64_t symmetric_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::
 
 int64_t local_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::local); }
 
+int64_t peer_bytes(const Plan& plan, int rank) {
+  int64_t bytes = 0;
+  const auto add = [&](const Region& region) {
+    if (region.rank != rank) bytes += region.rows * region.cols * bytes_of(plan.buffers[region.buffer].dtype);
+  };
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != rank) continue;
+    for (const Task& task : lane.tasks) {
+      for (const Region& read : task.reads) add(read);
+      for (const Write& write : task.writes) add(write.to);
+    }
+  }
+  return bytes;
+}
+
 std::vector<int64_t> signal_totals(const Plan& plan) {
   const int signals = num_signals(plan);
   std::vector<int64_t> totals(static_cast<size_t>(plan.team.num_ranks) * signals);

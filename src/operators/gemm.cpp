@@ -106,6 +106,13 @@ void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& su
   }
 }
 
+DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
+  DoubleMatrix sum(problem.m, problem.n);
+  for (const std::vector<Tensor>& mine : tensors) add_product(problem, mine[0], mine[1], sum);
+  apply_epilogue(problem, has_bias(problem) ? &tensors[0][2] : nullptr, sum);
+  return sum;
+}
+
 void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to) {
   for (int64_t row = 0; row < to.rows; ++row) {
     for (int64_t col = 0; col < to.cols; ++col) {

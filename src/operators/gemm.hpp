@@ -41,6 +41,8 @@ struct DoubleMatrix {
 void add_product(const Problem& problem, const Tensor& a, const Tensor& b, DoubleMatrix& sum);
 /// Apply the epilogue to `sum` in double; `bias` may be null where there is none.
 void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& sum);
+/// What k_sharded_inputs give: the sum over ranks of A * B, then the epilogue. `tensors` by rank.
+[[nodiscard]] DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors);
 /// Round rows [first_row, ...) of `from` into `to`.
 void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to);
 /// Copy rows [first_row, ...) of `to` from all of `from`; same dtype.

@@ -12,8 +12,6 @@
 namespace tilewire {
 namespace {
 
-bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
-
 std::optional<std::string> refuses_transport(const Config& config) {
   if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
   return "transports bulk, tma and ll are not built by this schedule yet";
@@ -27,11 +25,7 @@ std::optional<std::string> refuses_gather(const Config& config) {
   if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }
-  if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring) {
-    return "an all-gather is direct or a ring";
-  }
-  if (config.algorithm == Algorithm::ring && config.direction == Direction::pull) return "a ring pushes";
-  if (config.algorithm == Algorithm::ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
+  if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
   return refuses_transport(config);
 }
 
@@ -70,10 +64,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op =
-          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
-    return op;
-  }
+  if (auto op = no_collective_of_gemm(problem)) return op;
   if (auto peer = unreachable_peer(team)) return peer;
   return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, team, config);
 }

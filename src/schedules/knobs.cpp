@@ -30,6 +30,20 @@ std::optional<std::string> unknown_operator(const Problem& problem, std::initial
   return fmt::format("it can do {}", fmt::join(known, ", "));
 }
 
+std::optional<std::string> no_collective_of_gemm(const Problem& problem) {
+  return unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"});
+}
+
+bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
+
+std::optional<std::string> refuses_gather_algorithm(const Config& config) {
+  const bool ring = config.algorithm == Algorithm::ring;
+  if (config.algorithm != Algorithm::direct && !ring) return "an all-gather is direct or a ring";
+  if (ring && config.direction == Direction::pull) return "a ring pushes";
+  if (ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
+  return std::nullopt;
+}
+
 std::optional<std::string> unreachable_peer(const Team& team) {
   for (int from = 0; from < team.num_ranks; ++from) {
     for (int to = 0; to < team.num_ranks; ++to) {

@@ -10,8 +10,6 @@
 namespace tilewire {
 namespace {
 
-bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
-
 /// What the planner is told: everything of one kind first.
 Config apart(const Problem& problem, Config config) {
   config.transport = Transport::copy_engine;
@@ -22,10 +20,7 @@ Config apart(const Problem& problem, Config config) {
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op =
-          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
-    return op;
-  }
+  if (auto op = no_collective_of_gemm(problem)) return op;
   if (auto peer = unreachable_peer(team)) return peer;
   if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
   const bool library = config.compute == Provider::library;
@@ -44,11 +39,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
-  if (config.algorithm != Algorithm::direct && config.algorithm != Algorithm::ring)
-    return "an all-gather is direct or a ring";
-  const bool ring = config.algorithm == Algorithm::ring;
-  if (ring && config.direction == Direction::pull) return "a ring pushes";
-  if (ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
+  if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
   return ignored_knob(config, {"split_k", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
 }
 

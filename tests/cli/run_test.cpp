@@ -106,6 +106,18 @@ INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::Values("all_gather_gemm", "g
 
 using Files = Run;
 
+TEST_F(Files, AWrongResultIsExitCodeOne) {
+  // The ranks' parts are 90,000 and -90,000: more than fp16 holds, so what travels is Inf and the sum NaN.
+  save(folder_ + "/a.npy", make_matrix(4, 2, [](int64_t, int64_t) { return 300; }));
+  save(folder_ + "/b.npy", make_matrix(3, 2, [](int64_t, int64_t k) { return k == 0 ? 300 : -300; }));
+  const std::string command = "run gemm_reduce_scatter" + files() + "--ranks 2 --verify --schedule fused";
+  const Outcome wrong = run_tilewire(command + " --set wire=fp16");
+  EXPECT_EQ(wrong.code, 1) << wrong.out << wrong.err;
+  EXPECT_NE((wrong.out + wrong.err).find("WRONG"), std::string::npos) << wrong.out << wrong.err;
+  const Outcome right = run_tilewire(command);
+  EXPECT_EQ(right.code, 0) << right.out << right.err;
+}
+
 TEST_F(Files, OnePerRank) {
   // gemm_reduce_scatter over 2 ranks: K in halves, C in rows 0..19 and 19..37.
   for (const int rank : {0, 1}) {

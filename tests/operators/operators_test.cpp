@@ -8,6 +8,8 @@
 #include <random>
 
 #include "operators/run_case.hpp"
+#include "operators/tensors.hpp"
+#include "operators/verify.hpp"
 #include "schedules/variants.hpp"
 
 namespace tilewire::testing {
@@ -134,6 +136,41 @@ TEST(Operators, CandidatesWithLargerTiles) {
       }
     }
     expect_right(problem, 3, configs, {.num_calls = 2, .seed = 400});
+  }
+}
+
+TEST(Operators, LargeCasesBySampledRowsAndFreivalds) {
+  for (const char* op : kOperators) {
+    const Problem problem{.op = op, .m = 1030, .n = 1100, .k = 700, .dtype = DType::bf16};
+    launch(3, {.threads = true}, [&](Group& group) {
+      const tilewire::RankTensors tensors(group, problem);
+      const ReadRow inputs = random_inputs(problem, 3, 600);
+      tensors.fill(inputs);
+      const Expected expected(problem, 3, group.team().rank, inputs, {.reference_work = 0, .sample_work = 1 << 20});
+      for (const Schedule& schedule : schedules()) {
+        for (const Config& config : schedule.candidates(problem, {.num_ranks = 3})) {
+          if (schedule.refuses(problem, {.num_ranks = 3}, config)) continue;
+          tensors.poison();
+          make_op(group, problem, config).run(tensors.inputs(), tensors.outputs());
+          const Comparison got = verify(group, expected, tensors.outputs(), tolerance_of(problem, config));
+          EXPECT_TRUE(got.ok()) << op << " " << to_string(config) << ": " << got.text();
+          EXPECT_LT(got.elements, got.ok() ? problem.m * problem.n : INT64_MAX) << "sampled, not compared whole";
+        }
+      }
+    });
+  }
+}
+
+TEST(Operators, AllReduceInTwoPhasesIsTheDirectOne) {
+  for (const char* op : {"gemm_all_reduce", "all_reduce"}) {
+    const Problem problem{.op = op, .m = 70, .n = 50, .k = 30};
+    const Config direct{.tile_m = 16, .tile_n = 16};
+    Config two_phase = direct;
+    two_phase.algorithm = Algorithm::two_phase;
+    Plan plan = make_plan(problem, {.num_ranks = 3}, two_phase);
+    EXPECT_EQ(plan.config, two_phase);
+    plan.config = direct;
+    EXPECT_EQ(plan, make_plan(problem, {.num_ranks = 3}, direct));
   }
 }
 

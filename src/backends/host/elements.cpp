@@ -8,6 +8,7 @@
 
 #include "core/convert.hpp"
 #include "core/text.hpp"
+#include "core/vector_loops.hpp"
 
 namespace tilewire::host {
 namespace {
@@ -22,6 +23,11 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
     while (!word.compare_exchange_weak(old, round(widen(old) + value), std::memory_order_relaxed)) {
     }
   }
+}
+
+TILEWIRE_VECTOR_LOOPS
+void add(const float* values, int64_t n, float* sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
 }
 
 }  // namespace
@@ -44,7 +50,7 @@ void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, f
   }
   const auto factor = static_cast<float>(weight);
   if (factor == 1.0F) {
-    for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
+    add(values, n, sums);
   } else {
     for (int64_t i = 0; i < n; ++i) sums[i] += factor * values[i];
   }

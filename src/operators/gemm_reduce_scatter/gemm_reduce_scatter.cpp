@@ -34,9 +34,7 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 }
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
-  DoubleMatrix sum(problem.m, problem.n);
-  for (const std::vector<Tensor>& mine : tensors) add_product(problem, mine[0], mine[1], sum);
-  apply_epilogue(problem, has_bias(problem) ? &tensors[0][2] : nullptr, sum);
+  const DoubleMatrix sum = k_sharded_sum(problem, tensors);
   for (int rank = 0; rank < std::ssize(tensors); ++rank) {
     const Range rows = shard_of(problem.m, static_cast<int>(tensors.size()), rank);
     store_rows(sum, rows.begin, tensors[rank].back());
