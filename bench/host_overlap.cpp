@@ -23,10 +23,12 @@ class PlainCall {
  public:
   PlainCall(const Problem& problem, int rank) : threads_(usable_cores()), gemm_(threads_) {
     if (rank != 0) return;
+    // NOTE: without instructions for bf16 the library's call ends in fp32.
+    const DType out = gemm_.stores(problem.dtype, problem.dtype) ? problem.dtype : DType::fp32;
     const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements * bytes_of(problem.dtype)); };
     memory_ = {std::vector<std::byte>(bytes(problem.m * problem.k)),
                std::vector<std::byte>(bytes(problem.n * problem.k)),
-               std::vector<std::byte>(bytes(problem.m * problem.n))};
+               std::vector<std::byte>(static_cast<size_t>(problem.m * problem.n * bytes_of(out)))};
     const ReadRow read = random_inputs(problem, 1, 1);
     fill_rows(read, 0, 0, make_tensor(memory_[0].data(), problem.dtype, problem.m, problem.k));
     fill_rows(read, 1, 0, make_tensor(memory_[1].data(), problem.dtype, problem.n, problem.k));
@@ -36,7 +38,7 @@ class PlainCall {
                 .a = {memory_[0].data(), problem.dtype, problem.k, false},
                 .b = {memory_[1].data(), problem.dtype, problem.k, true},
                 .c = memory_[2].data(),
-                .c_dtype = problem.dtype,
+                .c_dtype = out,
                 .c_stride = problem.n};
   }
 

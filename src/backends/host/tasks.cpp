@@ -15,6 +15,12 @@ namespace {
 
 constexpr int64_t kPiece = 2048;  // columns of a row that stay in the first cache
 
+void prefetch(const std::byte* from, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  constexpr int64_t kMost = 4096;
+  for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(from + line);
+}
+
 Operand operand_of(const Block& block, bool transposed) { return {block.data, block.dtype, block.stride, transposed}; }
 
 }  // namespace
@@ -118,6 +124,10 @@ void TaskRunner::reduce(const Task& task) {
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
     check_();
+    // Rows of a tile lie on pages of their own, which the processor does not foresee.
+    if (row + 1 < shape.rows) {
+      for (const Block& from : sources_) prefetch(from.at(row + 1, 0), shape.cols * bytes_of(from.dtype));
+    }
     for (int64_t col = 0; col < shape.cols; col += kPiece) {
       const int64_t n = std::min(kPiece, shape.cols - col);
       for (size_t i = 0; i < sources_.size(); ++i) {
