@@ -12,7 +12,7 @@ trap 'rm -rf "$temporary"' EXIT
 "$cmake" --install "$build" --prefix "$temporary/installed"
 # The example is copied, so that it finds nothing of tilewire's sources.
 cp -r "$source/examples/01_use_installed" "$temporary/example"
-"$cmake" -S "$temporary/example" -B "$temporary/build" -DCMAKE_PREFIX_PATH="$temporary/installed" \
+"$cmake" -G Ninja -S "$temporary/example" -B "$temporary/build" -DCMAKE_PREFIX_PATH="$temporary/installed" \
   -DCMAKE_CXX_FLAGS="$flags"
 "$cmake" --build "$temporary/build"
 output=$("$temporary/build/use_installed")

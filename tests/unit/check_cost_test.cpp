@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <iostream>
 
 #include "check_plans.hpp"
@@ -78,9 +78,10 @@ struct Timed {
 };
 
 Timed timed(const Plan& plan, const char* what) {
-  const auto begin = std::chrono::steady_clock::now();
+  // Processor time: other programs may run at the same time.
+  const std::clock_t begin = std::clock();
   Timed run{check(plan), 0};
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run.seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   std::cout << fmt::format("{}: {} tasks, {:.0f} ms\n", what, num_tasks(plan), 1e3 * run.seconds);
   return run;
 }
@@ -103,7 +104,7 @@ TEST(CheckCost, GrowsWithTheTasks) {
     seconds.push_back(best);
   }
   if (kTimesCount) {
-    EXPECT_LT(seconds[2], 8 * seconds[0]) << "4 times the tasks";
+    EXPECT_LT(seconds[2], 10 * seconds[0]) << "4 times the tasks; in proportion to their square it would be 16";
   }
 }
 
