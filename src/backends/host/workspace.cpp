@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "backends/host/rules.hpp"
+#include "backends/tensors.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -19,18 +20,6 @@ constexpr int64_t kAlignment = 256;
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
-
-/// Call `visit(buffer index, tensor)` for the callers' tensors in the order of the plan's buffers.
-template <class Visit>
-void for_each_tensor(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     const Visit& visit) {
-  size_t input = 0;
-  size_t output = 0;
-  for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
-    if (plan.buffers[buffer].scope == Scope::input) visit(buffer, inputs[input++]);
-    if (plan.buffers[buffer].scope == Scope::output) visit(buffer, outputs[output++]);
-  }
-}
 
 }  // namespace
 
@@ -84,37 +73,9 @@ std::atomic<int64_t>* Workspace::announced(int rank, int buffer) const {
 }
 
 void Workspace::check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  size_t want_inputs = 0;
-  size_t want_outputs = 0;
-  for (const Buffer& buffer : plan_.buffers) {
-    want_inputs += buffer.scope == Scope::input;
-    want_outputs += buffer.scope == Scope::output;
-  }
-  require(inputs.size() == want_inputs && outputs.size() == want_outputs,
-          "{}: want {} inputs and {} outputs, got {} and {}", plan_.problem.op, want_inputs, want_outputs,
-          inputs.size(), outputs.size());
-  for_each_tensor(plan_, inputs, outputs,
-                  [&](int buffer, const Tensor& tensor) { check_tensor(plan_.buffers[buffer], tensor); });
-}
-
-void Workspace::check_tensor(const Buffer& buffer, const Tensor& tensor) const {
-  const Shape shape = shape_on(buffer, group_.rank());
-  require(tensor.dtype == buffer.dtype && tensor.rows == shape.rows && tensor.cols == shape.cols,
-          "{}: buffer {} of rank {} is {} x {} {}, got {} x {} {}", plan_.problem.op, buffer.name, group_.rank(),
-          shape.rows, shape.cols, to_string(buffer.dtype), tensor.rows, tensor.cols, to_string(tensor.dtype));
-  if (shape.rows == 0 || shape.cols == 0) return;
-  require(tensor.data != nullptr, "{}: buffer {} has no data", plan_.problem.op, buffer.name);
-  require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{}: buffer {}: a row stride of {} for {} columns",
-          plan_.problem.op, buffer.name, tensor.row_stride, tensor.cols);
-  if (!buffer.in_arena) return;
-  const std::byte* arena = group_.segment().arena(group_.rank());
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
-  require(data >= arena && data + bytes <= arena + group_.segment().arena_bytes(),
-          "{}: buffer {} must lie in the arena (Group::allocate)", plan_.problem.op, buffer.name);
-  require(tensor.rows <= 1 || tensor.row_stride == tensor.cols,
-          "{}: buffer {} lies in the arena and must be dense, got a row stride of {}", plan_.problem.op, buffer.name,
-          tensor.row_stride);
+  const host::Segment& segment = group_.segment();
+  require_tensors(plan_, group_.rank(), inputs, outputs,
+                  {segment.arena(group_.rank()), static_cast<size_t>(segment.arena_bytes())});
 }
 
 void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {

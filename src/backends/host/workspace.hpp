@@ -29,7 +29,6 @@ class Workspace {
   [[nodiscard]] std::byte* start(int rank) const { return group_.segment().arena(rank) + extent_.offset; }
   [[nodiscard]] std::atomic<int64_t>* announced(int rank, int buffer) const;
   void place_buffers();
-  void check_tensor(const Buffer& buffer, const Tensor& tensor) const;
 
   HostGroup& group_;
   const Plan& plan_;

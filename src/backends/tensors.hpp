@@ -1,0 +1,30 @@
+// What every backend asks of the callers' tensors before a call.
+// Called by programs.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tilewire/plan.hpp"
+#include "tilewire/tensor.hpp"
+
+namespace tilewire {
+
+/// Throw Error(invalid_input) unless the tensors of `rank` are what the plan's buffers say: number, types, shapes,
+/// strides, and inside `arena`, the rank's symmetric memory, where a buffer must be there.
+void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                     std::span<const std::byte> arena);
+
+/// Call `visit(buffer index, tensor)` for the callers' tensors in the order of the plan's buffers.
+template <class Visit>
+void for_each_tensor(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                     const Visit& visit) {
+  size_t input = 0;
+  size_t output = 0;
+  for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
+    if (plan.buffers[buffer].scope == Scope::input) visit(buffer, inputs[input++]);
+    if (plan.buffers[buffer].scope == Scope::output) visit(buffer, outputs[output++]);
+  }
+}
+
+}  // namespace tilewire
