@@ -2,6 +2,7 @@
 // Called by users, the command line and launch.
 #include <array>
 
+#include "backends/cuda/cuda.hpp"
 #include "backends/host/group.hpp"
 #include "core/text.hpp"
 #include "tilewire/backend.hpp"
@@ -13,6 +14,8 @@ namespace {
 constexpr std::array kBackends{
     Backend{"host", "ranks are processes or threads of this machine; symmetric memory is shared memory",
             host::host_unavailable, host::make_host_group},
+    Backend{"cuda", "ranks are GPUs of this machine, or shares of one; symmetric memory is theirs",
+            cuda::cuda_unavailable, cuda::make_cuda_group},
 };
 
 }  // namespace
