@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-MAX_LINES = {".hpp": 300, ".cpp": 400}
+MAX_LINES = {".hpp": 300, ".cuh": 300, ".cpp": 400, ".cu": 400}
 MAX_FUNCTION = 60
 FOLDERS = ["include", "src", "tests", "bench", "examples"]
 
@@ -50,7 +50,7 @@ def functions(text):
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     complaints = []
-    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.?pp")):
+    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in MAX_LINES):
         text = path.read_text()
         name = path.relative_to(root)
         lines = text.count("\n")

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/tensor.hpp"
 #include "tilewire/trace.hpp"
@@ -21,8 +22,9 @@ struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
   std::string job{};                        ///< name under which the ranks of one host find each other
-  int64_t arena_bytes = int64_t{16} << 30;  ///< symmetric memory of a rank; committed as it is touched
+  int64_t arena_bytes = int64_t{16} << 30;  ///< most symmetric memory of a rank; committed as it is needed
   double timeout_s = 30;                    ///< deadline of every wait, start-up included
+  int local_rank = -1;                      ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
@@ -64,20 +66,29 @@ class Group {
   [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
   /// Carve workspace, build tables. The plan must be validated; refuses where ranks hold different plans.
   [[nodiscard]] virtual std::unique_ptr<Program> load(const Plan& plan) = 0;
+  /// Tell all ranks that this one has failed with `error`: every wait ends, and the group is broken. Not collective.
+  virtual void fail_with(const Error& error) = 0;
 };
+
+namespace host {
+class HostGroup;
+}
 
 /// One row of the table of backends.
 struct Backend {
   const char* name;
   const char* summary;
-  /// Nothing, or why this machine or build cannot run it.
+  /// Nothing, or why this machine or build cannot run it. Leaves the process fit to fork ranks.
   std::optional<std::string> (*unavailable)();
-  std::unique_ptr<Group> (*join)(const JoinOptions&);
+  /// The group of ranks that have met, as processes or as threads of this one. Collective.
+  std::unique_ptr<Group> (*make_group)(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options);
 };
 
 [[nodiscard]] std::span<const Backend> backends();
 /// Throw Error(invalid_input) that lists the known names.
 [[nodiscard]] const Backend& find_backend(const std::string& name);
+/// The same, and throw Error(unsupported) that says why where it is not available.
+[[nodiscard]] const Backend& available_backend(const std::string& name);
 
 /// Join the team under `backend`. Throws Error(timeout) that names the silent ranks.
 [[nodiscard]] std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& options);

@@ -11,6 +11,8 @@ namespace tilewire::env {
 [[nodiscard]] std::optional<int> rank();
 /// WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, or in a job step SLURM_NTASKS: number of ranks.
 [[nodiscard]] std::optional<int> num_ranks();
+/// LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, or in a job step SLURM_LOCALID: my rank on this host.
+[[nodiscard]] std::optional<int> local_rank();
 /// TILEWIRE_JOB, else a name formed from what the launcher sets (TORCHELASTIC_RUN_ID, PMIX_NAMESPACE,
 /// SLURM_JOB_ID with MASTER_PORT or SLURM_STEP_ID, and TORCHELASTIC_RESTART_COUNT), else "default".
 [[nodiscard]] std::string job();

@@ -2,6 +2,7 @@
 // Called by users, the command line and launch.
 #include <array>
 
+#include "backends/cuda/cuda.hpp"
 #include "backends/host/group.hpp"
 #include "core/text.hpp"
 #include "tilewire/backend.hpp"
@@ -12,7 +13,9 @@ namespace {
 
 constexpr std::array kBackends{
     Backend{"host", "ranks are processes or threads of this machine; symmetric memory is shared memory",
-            host::host_unavailable, host::join_host},
+            host::host_unavailable, host::make_host_group},
+    Backend{"cuda", "ranks are GPUs of this machine, or shares of one; symmetric memory is theirs",
+            cuda::cuda_unavailable, cuda::make_cuda_group},
 };
 
 }  // namespace
@@ -28,10 +31,16 @@ const Backend& find_backend(const std::string& name) {
   fail(ErrorKind::invalid_input, "no backend is called '{}'; known: {}", name, known);
 }
 
+const Backend& available_backend(const std::string& name) {
+  const Backend& found = find_backend(name);
+  if (const auto reason = found.unavailable()) {
+    fail(ErrorKind::unsupported, "backend {} is not available: {}", name, *reason);
+  }
+  return found;
+}
+
 std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& options) {
-  const Backend& found = find_backend(backend);
-  if (const auto reason = found.unavailable()) fail(ErrorKind::unsupported, "backend {}: {}", backend, *reason);
-  return found.join(options);
+  return available_backend(backend).make_group(host::join_host(options), options);
 }
 
 JoinOptions join_options_from_env() {
@@ -46,6 +55,7 @@ JoinOptions join_options_from_env() {
           "RANK {} of WORLD_SIZE {}: want 0 to WORLD_SIZE - 1", options.rank, options.num_ranks);
   options.job = env::job();
   options.timeout_s = env::timeout_s();
+  options.local_rank = env::local_rank().value_or(-1);
   return options;
 }
 

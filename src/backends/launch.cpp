@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 
 #include "backends/host/group.hpp"
 #include "backends/host/thread.hpp"
+#include "backends/host/wire.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -50,8 +50,7 @@ std::optional<Error> run_rank(const std::function<std::unique_ptr<Group>()>& joi
   } catch (...) {
     error = Error(ErrorKind::internal, "an exception that is not a std::exception");
   }
-  const auto* host_group = dynamic_cast<const host::HostGroup*>(group.get());
-  if (error && host_group != nullptr) host_group->fail_with(*error);
+  if (error && group) group->fail_with(*error);
   return error;
 }
 
@@ -78,9 +77,7 @@ void throw_worst(const std::vector<Ending>& endings) {
 }
 
 void launch_threads(int num_ranks, const LaunchOptions& options, const Body& body) {
-  if (options.backend != "host") {
-    fail(ErrorKind::unsupported, "backend {} cannot run its ranks as threads", options.backend);
-  }
+  const Backend& backend = find_backend(options.backend);
   const std::shared_ptr<host::Segment> segment = host::Segment::create(num_ranks, options.arena_bytes);
   std::vector<Ending> endings(num_ranks);
   std::vector<std::thread> threads;
@@ -88,7 +85,9 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
     const auto live = [&, rank] {
       const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
       const auto join_rank = [&] {
-        return std::make_unique<host::HostGroup>(host::Membership{segment, host::Descriptor()}, join_options, false);
+        host::Membership membership{segment, host::Descriptor()};
+        return backend.make_group(std::make_unique<host::HostGroup>(std::move(membership), join_options, false),
+                                  join_options);
       };
       endings[rank].error = run_rank(join_rank, body);
     };
@@ -102,13 +101,6 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
   }
   for (std::thread& thread : threads) thread.join();
   throw_worst(endings);
-}
-
-/// A name that no other job has.
-std::string unique_job() {
-  uint64_t random = 0;
-  ensure(getrandom(&random, sizeof(random), 0) == sizeof(random), "getrandom: {}", std::strerror(errno));
-  return fmt::format("launch.{}.{:016x}", getpid(), random);
 }
 
 /// A rank as a child process, and the pipe through which it says how it ended.
@@ -254,7 +246,7 @@ class Children {
 };
 
 void launch_processes(int num_ranks, const LaunchOptions& options, const Body& body) {
-  const std::string job = unique_job();
+  const std::string job = host::unique_name("launch");
   // What is still in the buffers of stdio would be written once by every child.
   std::fflush(nullptr);
   Children children(options.timeout_s);
@@ -268,7 +260,7 @@ void launch_processes(int num_ranks, const LaunchOptions& options, const Body& b
 
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body) {
   require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "ranks: want 1 to {}, got {}", host::kMaxRanks, num_ranks);
-  static_cast<void>(find_backend(options.backend));
+  static_cast<void>(available_backend(options.backend));
   options.threads ? launch_threads(num_ranks, options, body) : launch_processes(num_ranks, options, body);
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backends/cuda/cuda.hpp"
 #include "cli/facts.hpp"
 #include "cli/models.hpp"
 #include "cli/options.hpp"
@@ -16,8 +17,41 @@
 namespace tilewire::cli {
 namespace {
 
+nlohmann::json gpu_json(const cuda::Gpu& gpu) {
+  nlohmann::json json = {{"name", gpu.name},
+                         {"uuid", gpu.uuid},
+                         {"pci", gpu.pci},
+                         {"capability", gpu.capability},
+                         {"sms", gpu.sms},
+                         {"memory_bytes", gpu.memory_bytes},
+                         {"copy_engines", gpu.copy_engines},
+                         {"virtual_memory", gpu.virtual_memory},
+                         {"descriptors", gpu.descriptors},
+                         {"nvlinks", gpu.nvlinks < 0 ? nlohmann::json() : nlohmann::json(gpu.nvlinks)},
+                         {"pcie", {{"generation", gpu.pcie_generation}, {"width", gpu.pcie_width}}},
+                         {"peers", nlohmann::json::array()}};
+  for (const cuda::PeerAccess& peer : gpu.peers) {
+    json["peers"].push_back({{"gpu", peer.gpu},
+                             {"load_store", peer.load_store},
+                             {"atomics", peer.atomics},
+                             {"performance_rank", peer.performance_rank}});
+  }
+  return json;
+}
+
+nlohmann::json cuda_json() {
+  const cuda::CudaFacts facts = cuda::cuda_facts();
+  const auto known = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
+  nlohmann::json json = {{"driver", known(facts.driver)},
+                         {"runtime", known(facts.runtime)},
+                         {"gpus", nlohmann::json::array()},
+                         {"missing", facts.missing}};
+  for (const cuda::Gpu& gpu : facts.gpus) json["gpus"].push_back(gpu_json(gpu));
+  return json;
+}
+
 nlohmann::json info_json() {
-  nlohmann::json json = {{"machine", machine_facts()}, {"tuner_file", env::tuner_file()}};
+  nlohmann::json json = {{"machine", machine_facts()}, {"tuner_file", env::tuner_file()}, {"cuda", cuda_json()}};
   for (const Backend& backend : backends()) {
     const auto reason = backend.unavailable();
     json["backends"].push_back({{"name", backend.name},
@@ -30,6 +64,43 @@ nlohmann::json info_json() {
   }
   for (const Model& model : models()) json["models"].push_back(model.name);
   return json;
+}
+
+/// "NVLink x18, PCIe 5 x16".
+std::string links_text(const nlohmann::json& gpu) {
+  std::string text;
+  if (!gpu["nvlinks"].is_null() && gpu["nvlinks"] != 0) text += fmt::format("NVLink x{}, ", gpu["nvlinks"].get<int>());
+  const nlohmann::json& pcie = gpu["pcie"];
+  if (pcie["generation"] == 0) return text + "PCIe";
+  return text + fmt::format("PCIe {} x{}", pcie["generation"].get<int>(), pcie["width"].get<int>());
+}
+
+/// "loads and stores to 1, 2, 3".
+std::string peers_text(const nlohmann::json& gpu) {
+  std::vector<int> reached;
+  for (const auto& peer : gpu["peers"]) {
+    if (peer["load_store"].get<bool>()) reached.push_back(peer["gpu"]);
+  }
+  return reached.empty() ? "reaches no other GPU" : fmt::format("loads and stores to {}", fmt::join(reached, ", "));
+}
+
+std::string cuda_text(const nlohmann::json& cuda) {
+  std::string text = "gpus\n";
+  if (!cuda["driver"].is_null()) {
+    text += fmt::format("  {:<20} driver for {}, built with {}\n", "CUDA", cuda["driver"].get<std::string>(),
+                        cuda["runtime"].get<std::string>());
+  }
+  for (size_t index = 0; index < cuda["gpus"].size(); ++index) {
+    const nlohmann::json& gpu = cuda["gpus"][index];
+    text += fmt::format("  {:<20} {}, {} SMs, capability {}, {:.0f} GiB\n", index, gpu["name"].get<std::string>(),
+                        gpu["sms"].get<int>(), gpu["capability"].get<std::string>(),
+                        gpu["memory_bytes"].get<double>() / (int64_t{1} << 30));
+    text += fmt::format("  {:<20} {}, {} copy engines, {}\n", "", links_text(gpu), gpu["copy_engines"].get<int>(),
+                        peers_text(gpu));
+  }
+  for (const auto& missing : cuda["missing"])
+    text += fmt::format("  {:<20} {}\n", "missing", missing.get<std::string>());
+  return text;
 }
 
 void print_info(const nlohmann::json& json) {
@@ -48,6 +119,7 @@ void print_info(const nlohmann::json& json) {
       }
     }
   }
+  text += cuda_text(json["cuda"]);
   text += "models\n ";
   for (const auto& name : json["models"]) text += " " + name.get<std::string>();
   print(text + "\n");

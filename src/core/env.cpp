@@ -45,6 +45,11 @@ std::optional<int> num_ranks() {
   return read("SLURM_STEP_ID") ? first_number({"SLURM_NTASKS"}) : std::nullopt;
 }
 
+std::optional<int> local_rank() {
+  if (auto number = first_number({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})) return number;
+  return read("SLURM_STEP_ID") ? first_number({"SLURM_LOCALID"}) : std::nullopt;
+}
+
 std::string job() {
   if (auto name = read("TILEWIRE_JOB")) return *name;
   std::string job;

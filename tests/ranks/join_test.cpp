@@ -234,10 +234,12 @@ TEST(Join, EnvironmentNamesRankAndSize) {
     setenv("WORLD_SIZE", "8", 1);
     setenv("TILEWIRE_JOB", "named", 1);
     setenv("TILEWIRE_TIMEOUT_S", "2.5", 1);
+    setenv("LOCAL_RANK", "1", 1);
     const JoinOptions options = join_options_from_env();
-    return fmt::format("{} {} {} {}", options.rank, options.num_ranks, options.job, options.timeout_s);
+    return fmt::format("{} {} {} {} {}", options.rank, options.num_ranks, options.job, options.timeout_s,
+                       options.local_rank);
   });
-  expect_all(processes.lines(), 1, "3 8 named 2.5");
+  expect_all(processes.lines(), 1, "3 8 named 2.5 1");
   Processes broken;
   const auto message_with = [&](const char* rank, const char* size) {
     broken.start([=]() -> std::string {

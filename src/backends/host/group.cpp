@@ -60,9 +60,11 @@ void HostGroup::begin_collective() {
 
 void HostGroup::end_collective() { segment_->rank(rank()).completed.store(collectives_, std::memory_order_release); }
 
+int64_t HostGroup::deadline_ns() const { return now_ns() + static_cast<int64_t>(std::min(timeout_s_, 1e9) * 1e9); }
+
 void HostGroup::wait(Slot& slot, uint64_t wanted, const Describe& describe) const {
   if (reached_soon(slot, wanted)) return;
-  const int64_t deadline = now_ns() + static_cast<int64_t>(std::min(timeout_s_, 1e9) * 1e9);
+  const int64_t deadline = deadline_ns();
   while (!sleep_until_reached(slot, wanted, std::clamp<int64_t>(deadline - now_ns(), 0, kSlice))) {
     const WaitReport report = describe(slot.value.load(std::memory_order_relaxed));
     check_peers(report);
@@ -97,7 +99,7 @@ void HostGroup::check_whole_at_end(const std::string& op) const {
   check_whole([&] { return fmt::format("{}: rank {} was done, not all others", op, rank()); });
 }
 
-void HostGroup::fail_with(const Error& error) const {
+void HostGroup::fail_with(const Error& error) {
   const bool told = error.kind() == ErrorKind::rank_lost || error.kind() == ErrorKind::timeout;
   segment_->mark_broken({rank(), error.kind(),
                          told ? std::string(error.what()) : fmt::format("rank {} failed: {}", rank(), error.what())});
@@ -159,13 +161,16 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
   return *extent;
 }
 
-Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+Extent HostGroup::carve_tensor(DType dtype, int64_t rows, int64_t cols) {
   constexpr int64_t kMost = int64_t{1} << 50;
   require(rows >= 0 && cols >= 0 && (cols == 0 || rows <= kMost / cols), "allocate: {} x {} elements", rows, cols);
-  const int64_t bytes = rows * cols * bytes_of(dtype);
-  const Extent extent = carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), bytes);
+  return carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), rows * cols * bytes_of(dtype));
+}
+
+Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+  const Extent extent = carve_tensor(dtype, rows, cols);
   std::byte* data = segment_->arena(rank()) + extent.offset;
-  std::memset(data, 0, static_cast<size_t>(bytes));
+  std::memset(data, 0, static_cast<size_t>(rows * cols * bytes_of(dtype)));
   // Nobody writes into a peer's tensor before it is zeroed.
   barrier();
   return make_tensor(data, dtype, rows, cols);
@@ -175,9 +180,31 @@ std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program
 
 std::vector<std::string> HostGroup::unsupported(const Plan& plan) const { return missing_features(plan); }
 
-std::unique_ptr<Group> join_host(const JoinOptions& options) {
+std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step) {
+  nlohmann::json mine;
+  try {
+    mine = {{"value", step()}};
+  } catch (const Error& error) {
+    mine = {{"kind", error.kind()}, {"text", error.what()}};
+  }
+  std::vector<std::string> values;
+  for (const std::string& text :
+       group.all_gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
+    const auto theirs = nlohmann::json::parse(text);
+    if (theirs.contains("kind")) {
+      throw Error(theirs["kind"].get<ErrorKind>(),
+                  fmt::format("rank {}: {}", values.size(), theirs["text"].get<std::string>()));
+    }
+    values.push_back(theirs["value"]);
+  }
+  return values;
+}
+
+std::unique_ptr<HostGroup> join_host(const JoinOptions& options) {
   return std::make_unique<HostGroup>(meet(options), options, true);
 }
+
+std::unique_ptr<Group> make_host_group(std::unique_ptr<HostGroup> ranks, const JoinOptions&) { return ranks; }
 
 std::optional<std::string> host_unavailable() { return std::nullopt; }
 

@@ -31,10 +31,17 @@ class HostGroup final : public Group {
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
 
   [[nodiscard]] int rank() const { return team_.rank; }
+  /// Whether ranks are processes, rather than threads of one.
+  [[nodiscard]] bool separate() const { return monitor_ != nullptr; }
+  [[nodiscard]] double timeout_s() const { return timeout_s_; }
+  /// When a wait that begins now ends.
+  [[nodiscard]] int64_t deadline_ns() const;
   [[nodiscard]] const Segment& segment() const { return *segment_; }
   /// Carve `bytes` out of every rank's arena. Collective; all ranks must want the same `what`. Throws
   /// Error(invalid_input), the same on all ranks.
   [[nodiscard]] Extent carve(const std::string& what, int64_t bytes);
+  /// Carve what a tensor needs.
+  [[nodiscard]] Extent carve_tensor(DType dtype, int64_t rows, int64_t cols);
   /// Not collective: the part is reused when all ranks have given it back.
   void give_back(const Extent& extent) { arena_.discard(extent.id); }
 
@@ -47,8 +54,7 @@ class HostGroup final : public Group {
   void check_whole(const std::function<std::string()>& where) const;
   /// The same for the end of a call whose tasks are all done: harmless if who broke the group had done its share.
   void check_whole_at_end(const std::string& op) const;
-  /// Tell all ranks that this one has failed; every wait ends.
-  void fail_with(const Error& error) const;
+  void fail_with(const Error& error) override;
 
  private:
   void check_peers(const WaitReport& report) const;
@@ -63,8 +69,14 @@ class HostGroup final : public Group {
   std::unique_ptr<Monitor> monitor_;
 };
 
-/// Join as a process. The row of the table of backends.
-[[nodiscard]] std::unique_ptr<Group> join_host(const JoinOptions& options);
+/// Do `step` on every rank; returns what it returned, by rank. Where it throws an Error on some, all ranks throw the
+/// one of the lowest, which is named, and the group lives. Collective.
+std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step);
+
+/// Join as a process.
+[[nodiscard]] std::unique_ptr<HostGroup> join_host(const JoinOptions& options);
+/// The row of the table of backends.
+[[nodiscard]] std::unique_ptr<Group> make_host_group(std::unique_ptr<HostGroup> ranks, const JoinOptions& options);
 [[nodiscard]] std::optional<std::string> host_unavailable();
 
 }  // namespace tilewire::host

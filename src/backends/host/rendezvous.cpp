@@ -166,18 +166,6 @@ class Host {
   std::string trouble_;
 };
 
-/// The open door, or nothing where another process keeps it.
-std::optional<Descriptor> open_door(const std::string& job) {
-  Descriptor door = new_socket();
-  const Address address = address_of(job);
-  if (bind(door.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) {
-    ensure(errno == EADDRINUSE, "bind: {}", std::strerror(errno));
-    return std::nullopt;
-  }
-  ensure(listen(door.get(), 4 * kMaxRanks) == 0, "listen: {}", std::strerror(errno));
-  return door;
-}
-
 /// One attempt to come through rank 0's door; nothing where nobody is there yet.
 std::optional<Membership> knock(const JoinOptions& options, const Hello& hello) {
   constexpr int64_t kPatience = 1000 * kMillisecond;
@@ -222,7 +210,7 @@ Membership meet(const JoinOptions& options) {
                     now_ns() + to_ns(options.timeout_s)};
   while (true) {
     if (options.rank == 0) {
-      if (auto door = open_door(options.job)) return Host(options, std::move(*door), hello).receive_all();
+      if (auto door = listen_at(options.job)) return Host(options, std::move(*door), hello).receive_all();
     }
     if (auto membership = knock(options, hello)) return std::move(*membership);
     if (now_ns() >= hello.deadline_ns) break;

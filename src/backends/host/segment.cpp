@@ -89,6 +89,12 @@ void Segment::mark_broken(const Breakage& breakage) const {
   control_->broken.store(2, std::memory_order_release);
 }
 
+std::shared_ptr<void> Segment::common(const std::function<std::shared_ptr<void>()>& make) const {
+  const std::lock_guard lock(common_mutex_);
+  if (!common_) common_ = make();
+  return common_;
+}
+
 std::optional<Breakage> Segment::breakage() const {
   if (!broken()) return std::nullopt;
   // NOTE: whoever writes the text may be killed halfway, so patience ends.

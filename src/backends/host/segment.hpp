@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -87,6 +89,8 @@ class Segment {
   void mark_broken(const Breakage& breakage) const;
   [[nodiscard]] bool broken() const { return control_->broken.load(std::memory_order_relaxed) != 0; }
   [[nodiscard]] std::optional<Breakage> breakage() const;
+  /// What ranks that are threads of one process keep in common besides memory; made by whoever asks first.
+  [[nodiscard]] std::shared_ptr<void> common(const std::function<std::shared_ptr<void>()>& make) const;
 
  private:
   Segment(Descriptor memory, int num_ranks, int64_t arena_bytes);
@@ -96,6 +100,8 @@ class Segment {
   int64_t arena_bytes_;
   std::byte* base_ = nullptr;
   Control* control_ = nullptr;
+  mutable std::mutex common_mutex_;
+  mutable std::shared_ptr<void> common_;
 };
 
 }  // namespace tilewire::host

@@ -1,8 +1,9 @@
 // Sequenced-packet sockets in the abstract namespace.
-// Called by rendezvous.cpp and monitor.cpp.
+// Called by rendezvous.cpp, monitor.cpp and exchange.cpp.
 #include "backends/host/wire.hpp"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,10 +30,27 @@ Address address_of(const std::string& job) {
   return address;
 }
 
+std::string unique_name(const std::string& prefix) {
+  uint64_t random = 0;
+  ensure(getrandom(&random, sizeof(random), 0) == sizeof(random), "getrandom: {}", std::strerror(errno));
+  return fmt::format("{}.{}.{:016x}", prefix, getpid(), random);
+}
+
 Descriptor new_socket() {
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ensure(made.valid(), "socket: {}", std::strerror(errno));
   return made;
+}
+
+std::optional<Descriptor> listen_at(const std::string& name) {
+  Descriptor door = new_socket();
+  const Address address = address_of(name);
+  if (bind(door.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) {
+    ensure(errno == EADDRINUSE, "bind: {}", std::strerror(errno));
+    return std::nullopt;
+  }
+  ensure(listen(door.get(), 4 * kMaxRanks) == 0, "listen: {}", std::strerror(errno));
+  return door;
 }
 
 std::optional<Peer> peer_of(const Descriptor& socket) {
@@ -52,45 +70,53 @@ bool readable_by(const Descriptor& socket, int64_t deadline_ns) {
   }
 }
 
-void send_hello(const Descriptor& socket, const Hello& hello) {
-  // A lost connection shows when the answer is read.
-  static_cast<void>(send(socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL));
-}
-
-void send_verdict(const Descriptor& socket, const Verdict& verdict, int memory) {
-  Verdict copy = verdict;
-  iovec data{&copy, sizeof(copy)};
+bool send_message(const Descriptor& socket, std::span<const std::byte> message, int descriptor) {
+  iovec data{const_cast<std::byte*>(message.data()), message.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = space.data();
-    message.msg_controllen = space.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
+  msghdr parts{};
+  parts.msg_iov = &data;
+  parts.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    parts.msg_control = space.data();
+    parts.msg_controllen = space.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&parts);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   }
-  static_cast<void>(sendmsg(socket.get(), &message, MSG_NOSIGNAL));
+  return sendmsg(socket.get(), &parts, MSG_NOSIGNAL) == std::ssize(message);
+}
+
+int64_t receive_message(const Descriptor& socket, std::span<std::byte> message, Descriptor& descriptor) {
+  iovec data{message.data(), message.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr parts{};
+  parts.msg_iov = &data;
+  parts.msg_iovlen = 1;
+  parts.msg_control = space.data();
+  parts.msg_controllen = space.size();
+  const ssize_t size = recvmsg(socket.get(), &parts, MSG_CMSG_CLOEXEC);
+  if (size < 0) return -errno;
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&parts); header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
+    descriptor = Descriptor(fd);
+  }
+  return size;
+}
+
+// A lost connection shows when the answer is read.
+void send_hello(const Descriptor& socket, const Hello& hello) {
+  send_message(socket, std::as_bytes(std::span(&hello, 1)));
+}
+
+void send_verdict(const Descriptor& socket, const Verdict& verdict, int memory) {
+  send_message(socket, std::as_bytes(std::span(&verdict, 1)), memory);
 }
 
 int64_t receive_verdict(const Descriptor& socket, Verdict& verdict, Descriptor& memory) {
-  iovec data{&verdict, sizeof(verdict)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  const ssize_t size = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  if (size < 0) return -errno;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
-    memory = Descriptor(fd);
-  }
+  const int64_t size = receive_message(socket, std::as_writable_bytes(std::span(&verdict, 1)), memory);
   verdict.text.back() = '\0';
   return size;
 }

@@ -1,0 +1,28 @@
+// How much device memory to add when a group needs more: few chunks, and not much more than is needed.
+// Called by SymmetricMemory; knows nothing of CUDA.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tilewire::cuda {
+
+/// Chunks are multiples of this. Memory that peers copy to is slower by a third where its size is not.
+constexpr int64_t kGranularity = int64_t{2} << 20;
+constexpr int64_t kFirstChunk = int64_t{64} << 20;
+/// What is added at once without being asked for stops doubling here.
+constexpr int64_t kLargestStep = int64_t{1} << 30;
+
+[[nodiscard]] constexpr int64_t round_up_to_granularity(int64_t bytes) {
+  return (bytes + kGranularity - 1) / kGranularity * kGranularity;
+}
+
+/// Bytes to add to the `backed` ones so that at least `wanted` are, of at most `limit`; as much as there is, within
+/// bounds, so that the total doubles. All but `wanted` are multiples of the granularity, 0 <= wanted <= limit.
+[[nodiscard]] constexpr int64_t next_chunk(int64_t backed, int64_t wanted, int64_t limit) {
+  const int64_t needed = round_up_to_granularity(wanted) - backed;
+  if (needed <= 0) return 0;
+  return std::min(std::max(needed, std::clamp(backed, kFirstChunk, kLargestStep)), limit - backed);
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,121 @@
+// Checks of CUDA's results, and the look-up of the driver's entry points.
+// Called by every other file of this folder.
+#include "backends/cuda/driver.hpp"
+
+#include <cstring>
+
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+ErrorKind kind_of(cudaError_t result) {
+  switch (result) {
+    case cudaErrorMemoryAllocation:
+      return ErrorKind::invalid_input;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorNotSupported:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return ErrorKind::unsupported;
+    default:
+      return ErrorKind::internal;
+  }
+}
+
+ErrorKind kind_of(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return ErrorKind::invalid_input;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_NOT_PERMITTED:
+      return ErrorKind::unsupported;
+    default:
+      return ErrorKind::internal;
+  }
+}
+
+template <class Function>
+void look_up(Function& function, const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status{};
+  check(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &status), name);
+  if (status != cudaDriverEntryPointSuccess || found == nullptr) {
+    fail(ErrorKind::unsupported, "the NVIDIA driver has no {} of CUDA {}.{}", name, version / 1000,
+         version % 1000 / 10);
+  }
+  function = reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
+void check(cudaError_t result, const char* call) {
+  if (result == cudaSuccess) return;
+  // Taken off, so that the next call is not blamed.
+  static_cast<void>(cudaGetLastError());
+  const char* hint = result == cudaErrorInitializationError
+                         ? "; was CUDA started before this process was forked? Launch ranks before using CUDA"
+                         : "";
+  fail(kind_of(result), "{}: {} ({}){}", call, cudaGetErrorName(result), cudaGetErrorString(result), hint);
+}
+
+void Driver::check(CUresult result, const char* call) const {
+  if (result == CUDA_SUCCESS) return;
+  const char* name = "an unknown error";
+  const char* words = "no words for it";
+  get_error_name(result, &name);
+  get_error_string(result, &words);
+  fail(kind_of(result), "{}: {} ({})", call, name, words);
+}
+
+Driver load_driver() {
+  Driver driver;
+  look_up(driver.get_error_name, "cuGetErrorName", 6000);
+  look_up(driver.get_error_string, "cuGetErrorString", 6000);
+  look_up(driver.device_get_attribute, "cuDeviceGetAttribute", 2000);
+  look_up(driver.mem_get_allocation_granularity, "cuMemGetAllocationGranularity", 10020);
+  look_up(driver.mem_address_reserve, "cuMemAddressReserve", 10020);
+  look_up(driver.mem_address_free, "cuMemAddressFree", 10020);
+  look_up(driver.mem_create, "cuMemCreate", 10020);
+  look_up(driver.mem_release, "cuMemRelease", 10020);
+  look_up(driver.mem_map, "cuMemMap", 10020);
+  look_up(driver.mem_unmap, "cuMemUnmap", 10020);
+  look_up(driver.mem_set_access, "cuMemSetAccess", 10020);
+  look_up(driver.mem_export, "cuMemExportToShareableHandle", 10020);
+  look_up(driver.mem_import, "cuMemImportFromShareableHandle", 10020);
+  look_up(driver.stream_wait_value_32, "cuStreamWaitValue32", 11070);
+  look_up(driver.stream_write_value_32, "cuStreamWriteValue32", 11070);
+  look_up(driver.tensor_map_encode_tiled, "cuTensorMapEncodeTiled", 12000);
+  return driver;
+}
+
+int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute) {
+  int value = 0;
+  driver.check(driver.device_get_attribute(&value, attribute, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+Stream new_urgent_stream() {
+  int least = 0;
+  int greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+  return Stream(stream);
+}
+
+HostMemory new_host_memory(size_t bytes) {
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+  HostMemory owned(static_cast<std::byte*>(memory));
+  std::memset(memory, 0, bytes);
+  return owned;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,61 @@
+// CUDA's runtime and driver as the backend calls them: failures are Errors, libcuda is looked up when it is needed.
+// Used by every other file of this folder.
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace tilewire::cuda {
+
+/// Throw an Error with the call and CUDA's name and words for what went wrong, unless it went well: invalid_input
+/// where memory is short, unsupported where there is no usable GPU, else internal.
+void check(cudaError_t result, const char* call);
+
+/// Entry points of the driver. They are not linked, so that a program starts on machines without one.
+struct Driver {
+  PFN_cuGetErrorName_v6000 get_error_name = nullptr;
+  PFN_cuGetErrorString_v6000 get_error_string = nullptr;
+  PFN_cuDeviceGetAttribute_v2000 device_get_attribute = nullptr;
+  PFN_cuMemGetAllocationGranularity_v10020 mem_get_allocation_granularity = nullptr;
+  PFN_cuMemAddressReserve_v10020 mem_address_reserve = nullptr;
+  PFN_cuMemAddressFree_v10020 mem_address_free = nullptr;
+  PFN_cuMemCreate_v10020 mem_create = nullptr;
+  PFN_cuMemRelease_v10020 mem_release = nullptr;
+  PFN_cuMemMap_v10020 mem_map = nullptr;
+  PFN_cuMemUnmap_v10020 mem_unmap = nullptr;
+  PFN_cuMemSetAccess_v10020 mem_set_access = nullptr;
+  PFN_cuMemExportToShareableHandle_v10020 mem_export = nullptr;
+  PFN_cuMemImportFromShareableHandle_v10020 mem_import = nullptr;
+  PFN_cuStreamWaitValue32_v11070 stream_wait_value_32 = nullptr;
+  PFN_cuStreamWriteValue32_v11070 stream_write_value_32 = nullptr;
+  PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;
+
+  /// As for the runtime.
+  void check(CUresult result, const char* call) const;
+};
+
+/// Throws Error(unsupported) where there is no driver, or one that lacks an entry point.
+[[nodiscard]] Driver load_driver();
+
+/// An attribute of a device, as the driver has it.
+[[nodiscard]] int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute);
+
+struct StreamDestroyer {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+using Stream = std::unique_ptr<CUstream_st, StreamDestroyer>;
+/// A stream of the current device that does not wait for the legacy one and comes before others.
+[[nodiscard]] Stream new_urgent_stream();
+
+struct HostMemoryFreer {
+  void operator()(std::byte* memory) const { cudaFreeHost(memory); }
+};
+using HostMemory = std::unique_ptr<std::byte, HostMemoryFreer>;
+/// Zeroed memory of the host that all devices of this process address by the same pointer.
+[[nodiscard]] HostMemory new_host_memory(size_t bytes);
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,143 @@
+// Ranks come to their devices, and share memory.
+// Called by users through Group, and by programs.
+#include "backends/cuda/group.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "backends/cuda/chunks.hpp"
+#include "backends/cuda/facts.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+using nlohmann::json;
+
+json read_back(const std::vector<std::string>& texts) {
+  json all = json::array();
+  for (const std::string& text : texts) all.push_back(json::parse(text));
+  return all;
+}
+
+/// Two ranks on one GPU must be in one process: only then are they resident together.
+void require_room_for_all(const host::HostGroup& ranks, const json& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    for (size_t other = rank + 1; ranks.separate() && other < gpus.size(); ++other) {
+      if (ranks.segment().rank(static_cast<int>(rank)).pid == ranks.segment().rank(static_cast<int>(other)).pid) {
+        fail(ErrorKind::unsupported, "ranks {} and {} joined one by one from one process: launch them as its threads",
+             rank, other);
+      }
+      if (gpus[rank]["uuid"] != gpus[other]["uuid"]) continue;
+      fail(ErrorKind::unsupported,
+           "ranks {} and {} are processes that share one GPU ({}): ranks that share a GPU must be threads of one "
+           "process",
+           rank, other, gpus[rank]["uuid"].get<std::string>());
+    }
+    if (ranks.separate() && gpus.size() > 1 && !gpus[rank]["descriptors"].get<bool>()) {
+      fail(ErrorKind::unsupported, "the GPU of rank {} cannot share memory between processes", rank);
+    }
+  }
+}
+
+/// What is known of the links: measured on H200s; others are left unknown.
+void fill_in_links(Team& team, const json& gpus) {
+  constexpr double kNvlinkCopyGBps = 389;
+  constexpr double kCopyUs = 2;
+  team.links.assign(gpus.size() * gpus.size(), Link{});
+  for (size_t from = 0; from < gpus.size(); ++from) {
+    team.devices.push_back({.copy_engines = gpus[from]["copy_engines"]});
+    for (size_t to = 0; to < gpus.size(); ++to) {
+      const auto is_h200 = [](const json& gpu) {
+        return gpu["name"].get<std::string>().find("H200") != std::string::npos;
+      };
+      if (gpus[from]["uuid"] == gpus[to]["uuid"] || !is_h200(gpus[from]) || !is_h200(gpus[to])) continue;
+      team.links[from * gpus.size() + to] = {Reach::load_store, kNvlinkCopyGBps, kCopyUs};
+    }
+  }
+}
+
+}  // namespace
+
+CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options)
+    : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()) {
+  choose_device(options);
+  memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
+  const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
+  ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
+  zero(head);
+  watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort);
+}
+
+CudaGroup::~CudaGroup() {
+  if (std::uncaught_exceptions() > exceptions_) {
+    fail_with(Error(ErrorKind::rank_lost, fmt::format("rank {} ended with an error", rank())));
+  }
+  // NOTE: memory must not go while a kernel uses it. Waits of kernels end: by their deadlines, or by the watch.
+  if (cudaSetDevice(device_) == cudaSuccess) static_cast<void>(cudaDeviceSynchronize());
+}
+
+void CudaGroup::choose_device(const JoinOptions& options) {
+  const json gpus = read_back(agree(*ranks_, [&] {
+    driver_ = load_driver();
+    device_ = (options.local_rank >= 0 ? options.local_rank : rank()) % num_gpus();
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    status_page_ = new_host_memory(kStatusBytes);
+    stream_ = new_urgent_stream();
+    const Gpu gpu = describe_gpu(driver_, device_);
+    if (!gpu.virtual_memory) fail(ErrorKind::unsupported, "GPU {} has no virtual memory management", device_);
+    return json{{"device", device_},
+                {"name", gpu.name},
+                {"uuid", gpu.uuid},
+                {"sms", gpu.sms},
+                {"copy_engines", gpu.copy_engines},
+                {"descriptors", gpu.descriptors}}
+        .dump();
+  }));
+  require_room_for_all(*ranks_, gpus);
+  const json& mine = gpus[rank()];
+  const auto sharing =
+      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == mine["uuid"]; });
+  sm_count_ = mine["sms"].get<int>() / static_cast<int>(sharing);
+  for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
+  fill_in_links(team_, gpus);
+}
+
+host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  try {
+    memory_->grow_to(extent.offset + extent.bytes);
+  } catch (const Error&) {
+    give_back(extent);
+    throw;
+  }
+  return extent;
+}
+
+void CudaGroup::zero(const host::Extent& extent) {
+  agree(*ranks_, [&] {
+    if (extent.bytes == 0) return std::string();
+    check(cudaMemsetAsync(at(rank(), extent.offset), 0, static_cast<size_t>(extent.bytes), stream_.get()),
+          "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    return std::string();
+  });
+}
+
+host::Extent CudaGroup::carve(const std::string& what, int64_t bytes) {
+  return back_with_memory(ranks_->carve(what, bytes));
+}
+
+Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+  const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
+  zero(extent);
+  return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
+}
+
+std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options) {
+  return std::make_unique<CudaGroup>(std::move(ranks), options);
+}
+
+}  // namespace tilewire::cuda

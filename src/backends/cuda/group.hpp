@@ -1,0 +1,76 @@
+// One rank's membership in a team of GPUs: a host group for agreement and deadlines, a device, and memory that all
+// ranks' devices address.
+// Made by join and launch; programs carve their workspace out of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/abort_watch.hpp"
+#include "backends/cuda/driver.hpp"
+#include "backends/cuda/head.hpp"
+#include "backends/cuda/symmetric_memory.hpp"
+#include "backends/host/group.hpp"
+
+namespace tilewire::cuda {
+
+/// Collective members make the group's GPU the calling thread's current device.
+class CudaGroup final : public Group {
+ public:
+  /// Collective. Throws the same Error on all ranks where one of them finds no GPU that it can use.
+  CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options);
+  ~CudaGroup() override;
+
+  [[nodiscard]] const Team& team() const override { return team_; }
+  [[nodiscard]] std::string backend() const override { return "cuda"; }
+  /// The data is the device's: a kernel or a copy fills it, not the host.
+  [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override {
+    return ranks_->all_gather(mine);
+  }
+  [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
+  [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
+  void fail_with(const Error& error) override { ranks_->fail_with(error); }
+
+  [[nodiscard]] int rank() const { return team_.rank; }
+  /// The same ranks on the host. Its arena has the extents of the device's: every extent exists a second time in memory
+  /// that the host's processes share, committed as it is touched.
+  [[nodiscard]] host::HostGroup& ranks() const { return *ranks_; }
+  [[nodiscard]] const Driver& driver() const { return driver_; }
+  /// My GPU, as this process numbers them.
+  [[nodiscard]] int device() const { return device_; }
+  /// SMs that are mine: ranks that share a GPU have equal parts, so that all can be resident together.
+  [[nodiscard]] int sm_count() const { return sm_count_; }
+
+  /// Carve `bytes` out of every rank's arena; its content is undefined. Collective; all ranks must want the same
+  /// `what`. Throws Error(invalid_input), the same on all ranks, where the arena or a GPU has no room.
+  [[nodiscard]] host::Extent carve(const std::string& what, int64_t bytes);
+  /// Not collective: the part is reused when all ranks have given it back. No kernel of mine may use it any more.
+  void give_back(const host::Extent& extent) { ranks_->give_back(extent); }
+  /// Where byte `offset` of the arena of `rank` lies: a pointer for my device, and for the host's calls.
+  [[nodiscard]] std::byte* at(int rank, int64_t offset) const { return memory_->base(rank) + offset; }
+  [[nodiscard]] Head* head(int rank) const { return reinterpret_cast<Head*>(at(rank, 0)); }
+  /// kStatusBytes in the host's memory, which my device addresses by the same pointer; zeroed at start.
+  [[nodiscard]] std::byte* status_page() const { return status_page_.get(); }
+
+ private:
+  void choose_device(const JoinOptions& options);
+  host::Extent back_with_memory(const host::Extent& extent);
+  /// Zero a part of my arena, then let nobody pass before all have done so.
+  void zero(const host::Extent& extent);
+
+  std::unique_ptr<host::HostGroup> ranks_;
+  int exceptions_;
+  Driver driver_;
+  Team team_;
+  int device_ = 0;
+  int sm_count_ = 0;
+  std::vector<int> devices_;
+  HostMemory status_page_;
+  Stream stream_;
+  std::unique_ptr<SymmetricMemory> memory_;
+  std::unique_ptr<AbortWatch> watch_;
+};
+
+}  // namespace tilewire::cuda

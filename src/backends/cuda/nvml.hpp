@@ -1,0 +1,36 @@
+// What CUDA does not tell of a GPU's links, asked of NVIDIA's management library where there is one.
+// Called by facts.cpp.
+#pragma once
+
+#include <string>
+
+namespace tilewire::cuda {
+
+/// A GPU's links to the outside.
+struct OuterLinks {
+  int nvlinks = -1;         ///< active ones; -1 = unknown
+  int pcie_generation = 0;  ///< 0 = unknown
+  int pcie_width = 0;
+};
+
+class Nvml {
+ public:
+  Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml();
+
+  /// Whether the library is there and answers.
+  [[nodiscard]] bool usable() const { return usable_; }
+  /// By a bus address like "0000:1b:00.0".
+  [[nodiscard]] OuterLinks links_of(const std::string& pci) const;
+
+ private:
+  template <class Function>
+  [[nodiscard]] Function look_up(const char* name) const;
+
+  void* library_;
+  bool usable_ = false;
+};
+
+}  // namespace tilewire::cuda

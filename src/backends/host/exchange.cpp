@@ -1,0 +1,129 @@
+// Every rank opens a door for a moment; the others put their descriptor through it.
+// Called by backends whose memory the segment does not hold.
+#include "backends/host/exchange.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "backends/host/wire.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::host {
+namespace {
+
+/// What goes with a descriptor.
+struct Label {
+  int32_t rank = 0;
+};
+
+class Exchange {
+ public:
+  Exchange(HostGroup& group, int mine)
+      : group_(group), mine_(mine), descriptors_(group.team().num_ranks), deadline_(group.deadline_ns()) {}
+
+  std::vector<Descriptor> run() {
+    const std::string name = unique_name("descriptors");
+    const std::optional<Descriptor> door = listen_at(name);
+    ensure(door.has_value(), "the name {} is taken", name);
+    // All doors are open before anybody puts something through one, so that no send has to wait.
+    const std::vector<std::string> names = group_.all_gather(name);
+    for (int peer = 0; peer < std::ssize(names); ++peer) {
+      if (peer != group_.rank()) give(peer, names[peer]);
+    }
+    while (missing() > 0) take(*door);
+    return std::move(descriptors_);
+  }
+
+ private:
+  void give(int peer, const std::string& name) {
+    Descriptor socket = new_socket();
+    const Address address = address_of(name);
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) refused(peer);
+    const auto other = peer_of(socket);
+    require(other && other->uid == geteuid() && other->pid == pid_of(peer),
+            "the name {} of rank {} is held by another process", name, peer);
+    const Label label{group_.rank()};
+    if (!send_message(socket, std::as_bytes(std::span(&label, 1)), mine_)) refused(peer);
+    sent_.push_back(std::move(socket));
+  }
+
+  [[noreturn]] void refused(int peer) const {
+    const std::string text = fmt::format("rank {} takes no descriptors: {}", peer, std::strerror(errno));
+    group_.check_whole([&] { return text; });
+    throw Error(ErrorKind::rank_lost, text);
+  }
+
+  void take(const Descriptor& door) {
+    wait_for(door);
+    const Descriptor socket(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) return;
+    const auto other = peer_of(socket);
+    const auto rank = other ? rank_of(*other) : std::nullopt;
+    // Who is not a rank of this group has no business here and gets no answer.
+    if (!rank) return;
+    wait_for(socket);
+    Label label;
+    Descriptor descriptor;
+    const int64_t size = receive_message(socket, std::as_writable_bytes(std::span(&label, 1)), descriptor);
+    if (size != sizeof(label) || !descriptor.valid() || label.rank != *rank) {
+      fail(ErrorKind::rank_lost, "rank {} gave no descriptor", *rank);
+    }
+    descriptors_[*rank] = std::move(descriptor);
+  }
+
+  /// The rank that may still give something.
+  [[nodiscard]] std::optional<int> rank_of(const Peer& other) const {
+    for (int rank = 0; rank < std::ssize(descriptors_); ++rank) {
+      const bool waited_for = rank != group_.rank() && !descriptors_[rank].valid();
+      if (waited_for && other.uid == geteuid() && other.pid == pid_of(rank)) return rank;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] pid_t pid_of(int rank) const { return group_.segment().rank(rank).pid; }
+
+  [[nodiscard]] int64_t missing() const {
+    return std::ranges::count_if(descriptors_, [](const Descriptor& one) { return !one.valid(); }) - 1;
+  }
+
+  void wait_for(const Descriptor& socket) const {
+    constexpr int64_t kSlice = 20'000'000;
+    while (!readable_by(socket, std::min(deadline_, now_ns() + kSlice))) {
+      group_.check_whole([&] { return silence(); });
+      if (now_ns() >= deadline_) {
+        fail(ErrorKind::timeout, "timeout after {} s: {}", group_.timeout_s(), silence());
+      }
+    }
+  }
+
+  [[nodiscard]] std::string silence() const {
+    std::vector<int> silent;
+    for (int rank = 0; rank < std::ssize(descriptors_); ++rank) {
+      if (rank != group_.rank() && !descriptors_[rank].valid()) silent.push_back(rank);
+    }
+    return fmt::format("rank {} waits for a descriptor of rank {}", group_.rank(), fmt::join(silent, ", "));
+  }
+
+  HostGroup& group_;
+  int mine_;
+  std::vector<Descriptor> descriptors_;
+  std::vector<Descriptor> sent_;
+  int64_t deadline_;
+};
+
+}  // namespace
+
+std::vector<Descriptor> exchange_descriptors(HostGroup& group, int mine) {
+  ensure(group.separate(), "descriptors are exchanged by processes, not by threads");
+  try {
+    return Exchange(group, mine).run();
+  } catch (const Error& error) {
+    group.fail_with(error);
+    throw;
+  }
+}
+
+}  // namespace tilewire::host

@@ -1,0 +1,177 @@
+// Groups of GPUs on a fake runtime and driver: who gets which GPU, agreement, memory, broken teams, teardown.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "backends/cuda/cuda.hpp"
+#include "backends/cuda/group.hpp"
+#include "cuda/fake_driver.hpp"
+#include "cuda/fake_runtime.hpp"
+#include "ranks/plans.hpp"
+
+namespace tilewire {
+namespace {
+
+using cuda::CudaGroup;
+using testing::error_of;
+using testing::FakeUse;
+using testing::small_launch;
+using testing::want;
+
+constexpr int64_t kMiB = 1 << 20;
+
+class CudaJoin : public ::testing::TestWithParam<bool> {
+ protected:
+  /// Ranks on the host that become a group of GPUs: the table of backends would say that there is no driver.
+  void launch_ranks(int num_ranks, const std::function<void(CudaGroup&)>& body,
+                    const std::function<void(JoinOptions&)>& before = {}) {
+    const std::string job = fmt::format("cuda-join-test.{}", getpid());
+    const std::shared_ptr<host::Segment> segment = host::Segment::create(num_ranks, kArena);
+    launch(num_ranks, small_launch(GetParam()), [&](Group& launched) {
+      JoinOptions options{launched.team().rank, num_ranks, job, kArena, 30};
+      if (before) before(options);
+      auto ranks =
+          GetParam() ? std::make_unique<host::HostGroup>(host::Membership{segment, host::Descriptor()}, options, false)
+                     : host::join_host(options);
+      const auto group = cuda::make_cuda_group(std::move(ranks), options);
+      body(dynamic_cast<CudaGroup&>(*group));
+    });
+  }
+  void TearDown() override {
+    EXPECT_EQ(testing::fake_use(), FakeUse{});
+    EXPECT_EQ(testing::fake_pages(), 0);
+    EXPECT_EQ(testing::fake_streams(), 0);
+  }
+
+  static constexpr int64_t kArena = 512 * kMiB;
+};
+INSTANTIATE_TEST_SUITE_P(Fake, CudaJoin, ::testing::ValuesIn(testing::launch_modes()),
+                         [](const auto& mode) { return mode.param ? "threads" : "processes"; });
+
+TEST_P(CudaJoin, RanksGetTheirGpusAndKnowTheLinks) {
+  const int num_ranks = GetParam() ? 4 : 2;
+  launch_ranks(num_ranks, [&](CudaGroup& group) {
+    want(group.backend() == "cuda" && group.team().num_ranks == num_ranks, "team");
+    want(group.device() == group.rank() % 2, "GPU {} for rank {}", group.device(), group.rank());
+    want(group.sm_count() == 132 * 2 / num_ranks, "{} SMs", group.sm_count());
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      const Link link = link_between(group.team(), group.rank(), peer);
+      const bool same_gpu = peer % 2 == group.rank() % 2;
+      want(link.reach == Reach::load_store && link.bandwidth_GBps == (same_gpu ? 0 : 389), "{} GB/s",
+           link.bandwidth_GBps);
+      want(group.team().devices[peer].copy_engines == 3, "engines");
+      want(std::atomic_ref(group.head(peer)->abort).load() == 0, "the team is broken");
+    }
+    group.barrier();
+  });
+}
+
+TEST_P(CudaJoin, TensorsAreZeroAndPeersReachThem) {
+  launch_ranks(2, [](CudaGroup& group) {
+    for (const int64_t rows : {3, 0, 100'000, 30'000'000}) {
+      const Tensor tensor = group.allocate(DType::fp32, rows, 1);
+      const auto* values = static_cast<const float*>(tensor.data);
+      for (int64_t i = 0; i < rows; i += 997) want(values[i] == 0, "element {}", i);
+      if (rows == 0) continue;
+      const int64_t offset = static_cast<std::byte*>(tensor.data) - group.at(group.rank(), 0);
+      group.barrier();
+      const auto mine = static_cast<float>(group.rank() + 1);
+      std::memcpy(group.at(1 - group.rank(), offset + 4 * (rows - 1)), &mine, 4);
+      group.barrier();
+      want(values[rows - 1] == static_cast<float>(2 - group.rank()), "got {}", values[rows - 1]);
+      group.barrier();
+    }
+    const Error error = error_of([&] { static_cast<void>(group.allocate(DType::fp32, 512, kMiB)); });
+    want(error.kind() == ErrorKind::invalid_input, "{}", error.what());
+    const host::Extent part = group.carve("a part", 100);
+    group.give_back(part);
+    const host::Extent again = group.carve("another part", 100);
+    want(again.offset == part.offset, "{} and {}", part.offset, again.offset);
+    want(group.status_page()[cuda::kStatusBytes - 1] == std::byte{0}, "the status page");
+    want(!group.unsupported(Plan{}).empty(), "plans are supported");
+    want(error_of([&] { static_cast<void>(group.load(Plan{})); }).kind() == ErrorKind::unsupported, "load");
+    group.barrier();
+  });
+}
+
+TEST_P(CudaJoin, AFullGpuLeavesTheGroupAsItWas) {
+  launch_ranks(2, [](CudaGroup& group) {
+    group.barrier();
+    testing::limit_fake_memory(70 * kMiB);
+    group.barrier();
+    const Error error = error_of([&] { static_cast<void>(group.allocate(DType::fp32, 200, kMiB / 4)); });
+    want(error.kind() == ErrorKind::invalid_input, "{}", error.what());
+    want(std::string(error.what()).find("rank 0: GPU 0 has no room for") != std::string::npos, "{}", error.what());
+    // The part that was carved is free again.
+    const int64_t before = group.carve("a part", 100).offset;
+    want(before < 2 * kMiB, "{}", before);
+    group.barrier();
+    testing::limit_fake_memory(1024 * kMiB);
+    group.barrier();
+    static_cast<void>(group.allocate(DType::fp32, 200, kMiB / 4));
+  });
+}
+
+TEST_P(CudaJoin, LocalRanksChooseTheGpu) {
+  launch_ranks(
+      2, [](CudaGroup& group) { want(group.device() == 1 - group.rank(), "GPU {}", group.device()); },
+      [](JoinOptions& options) { options.local_rank = 3 - options.rank; });
+}
+
+TEST_P(CudaJoin, ABrokenGroupReachesTheDevices) {
+  const Error error = error_of([&] {
+    launch_ranks(2, [](CudaGroup& group) {
+      group.barrier();
+      if (group.rank() == 1) {
+        group.fail_with(Error(ErrorKind::wrong_result, "on purpose"));
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      while (std::atomic_ref(group.head(group.rank())->abort).load() == 0) {
+        want(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), "no abort word on {}", group.rank());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const Error broken = error_of([&] { static_cast<void>(group.allocate(DType::fp32, 1, 1)); });
+      want(broken.kind() == ErrorKind::rank_lost, "{}", broken.what());
+      throw broken;
+    });
+  });
+  EXPECT_NE(std::string(error.what()).find("rank 1 failed: on purpose"), std::string::npos) << error.what();
+}
+
+TEST_P(CudaJoin, ARankWithoutAGpuIsNamedByAll) {
+  if (GetParam()) GTEST_SKIP() << "threads see the same GPUs";
+  launch(2, small_launch(false), [](Group& launched) {
+    if (launched.team().rank == 1) testing::set_fake_gpus(0);
+    const JoinOptions options{launched.team().rank, 2, fmt::format("cuda-join-test.{}", getppid()), kArena, 30};
+    const Error error = error_of([&] { static_cast<void>(cuda::make_cuda_group(host::join_host(options), options)); });
+    want(error.kind() == ErrorKind::unsupported, "{}", error.what());
+    want(std::string(error.what()).find("rank 1: cudaGetDeviceCount") == 0, "{}", error.what());
+    want(testing::fake_pages() == 0 && testing::fake_streams() == 0, "left behind");
+  });
+}
+
+TEST_P(CudaJoin, ProcessesMayNotShareAGpu) {
+  if (GetParam()) GTEST_SKIP() << "threads may";
+  const Error error = error_of([&] { launch_ranks(3, [](CudaGroup&) {}); });
+  EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+  EXPECT_NE(std::string(error.what()).find("ranks 0 and 2 are processes that share one GPU (GPU-00000000-"),
+            std::string::npos)
+      << error.what();
+}
+
+TEST_P(CudaJoin, ARankThatFailsEndsTheOthersAndLeavesNothing) {
+  const Error error = error_of([&] {
+    launch_ranks(2, [](CudaGroup& group) {
+      static_cast<void>(group.allocate(DType::fp32, 100, 100));
+      if (group.rank() == 1) fail(ErrorKind::wrong_result, "on purpose");
+      group.barrier();
+    });
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::wrong_result) << error.what();
+}
+
+}  // namespace
+}  // namespace tilewire
