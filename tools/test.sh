@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds tilewire three times and passes all tests: optimised, with AddressSanitizer
-# and UndefinedBehaviorSanitizer, and with ThreadSanitizer. Called by users and by CI.
+# Installs what is missing, builds tilewire three times and passes its tests: all of them optimised; with
+# AddressSanitizer and UndefinedBehaviorSanitizer all but the operators on 5, 6 and 7 ranks; with ThreadSanitizer those
+# whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
 # Usage: tools/test.sh [stage ...], stages: format size release asan tsan (default: all)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -78,8 +79,7 @@ for stage in "${stages[@]}"; do
     format) check_format ;;
     size) check_size ;;
     release) build_and_test release ;;
-    # Every size of team up to 4: what more ranks add are more of the same pairs.
-    asan) build_and_test asan -E '_[5678]_ranks' ;;
+    asan) build_and_test asan -E '_[567]_ranks' ;;
     # Ranks as threads only; what has one thread has no races.
     tsan) build_and_test tsan -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
     *) echo "unknown stage $stage; known: format size release asan tsan" >&2; exit 2 ;;

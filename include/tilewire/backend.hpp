@@ -2,6 +2,7 @@
 // Implemented in src/backends/<name>; the table is src/backends/backends.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,6 +35,7 @@ struct JoinOptions {
 struct RunOptions {
   bool trace = false;
   int64_t max_delay_us = 0;  ///< for tests: sleep for a random time up to this before each task
+  void* stream = nullptr;    ///< cuda: a cudaStream_t in which the call is enqueued; `run` then does not wait for it
 };
 
 /// A plan that a backend has loaded for one rank: workspace carved, tables built.
@@ -59,6 +61,12 @@ class Group {
   /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives as
   /// long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
   [[nodiscard]] virtual Tensor allocate(DType dtype, int64_t rows, int64_t cols) = 0;
+  /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
+  /// Whether the host reads and writes that memory by itself; where not, `copy` does it. Not collective.
+  [[nodiscard]] virtual bool host_addresses_memory() const { return true; }
+  /// Copy from or to such memory, or the host's; complete on return. Not collective.
+  virtual void copy(void* to, const void* from, int64_t bytes) const;
   /// Everybody's bytes, by rank. For small things: agreement on a config, a time, a hash.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
   void barrier() { static_cast<void>(all_gather({})); }

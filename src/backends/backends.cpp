@@ -1,6 +1,7 @@
 // The table of backends, and the ways to join one.
 // Called by users, the command line and launch.
 #include <array>
+#include <cstring>
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/host/group.hpp"
@@ -41,6 +42,14 @@ const Backend& available_backend(const std::string& name) {
 
 std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& options) {
   return available_backend(backend).make_group(host::join_host(options), options);
+}
+
+std::shared_ptr<std::byte> Group::new_memory(int64_t bytes) const {
+  return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
+}
+
+void Group::copy(void* to, const void* from, int64_t bytes) const {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 JoinOptions join_options_from_env() {

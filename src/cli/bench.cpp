@@ -107,7 +107,7 @@ void verify_rows(Case& c, Progress& progress) {
     c.group.barrier();
     if (c.contenders[i].program) c.contenders[i].program->run(c.tensors.inputs(), c.tensors.outputs(), {});
     const double tolerance = tolerance_of(c.problem, row.plan.config);
-    row.comparison = verify(c.group, expected, c.tensors.outputs(), tolerance);
+    row.comparison = verify(c.group, expected, c.tensors.results(), tolerance);
     if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.schedule, row.comparison.text()));
   }
 }

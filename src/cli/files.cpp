@@ -132,9 +132,10 @@ ReadRow ProblemFiles::reader() const {
 
 void ProblemFiles::write(Group& group, const RankTensors& tensors) const {
   size_t output = 0;
+  const std::span<const Tensor> results = tensors.results();
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].scope != Scope::output) continue;
-    const Tensor& tensor = tensors.outputs()[output++];
+    const Tensor& tensor = results[output++];
     if (!entries_[i].path.empty()) write_output(group, entries_[i], buffers_[i], tensor);
   }
 }

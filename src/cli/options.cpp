@@ -15,6 +15,7 @@
 
 #include "cli/models.hpp"
 #include "core/text.hpp"
+#include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
@@ -157,6 +158,14 @@ void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_
 void add_rank_flags(CLI::App& verb, Options& options) {
   const std::string group = "Ranks";
   verb.add_option("--backend", options.backend, "What executes the plan (default: host)")
+      ->check([](const std::string& name) {
+        try {
+          static_cast<void>(find_backend(name));
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+        return std::string();
+      })
       ->type_name("NAME")
       ->group(group);
   verb.add_option("--ranks", options.ranks, "Number of ranks (default: 4; under mpirun or torchrun theirs)")
@@ -165,8 +174,7 @@ void add_rank_flags(CLI::App& verb, Options& options) {
   verb.add_flag("--threads", options.threads, "Ranks are threads of this process, not processes")->group(group);
   verb.add_option("--timeout", options.timeout_s, "Deadline of every wait (default: TILEWIRE_TIMEOUT_S, else 30)")
       ->check([](const std::string& text) {
-        double seconds = 0;
-        const bool good = CLI::detail::lexical_cast(text, seconds) && seconds > 0;
+        const bool good = std::strtod(text.c_str(), nullptr) > 0;
         return good ? std::string() : fmt::format("want more than 0 seconds, got {}", text);
       })
       ->type_name("SECONDS")

@@ -87,7 +87,7 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   Comparison comparison;
   if (options.verify) {
     const Expected expected(problem, num_ranks, rank, files.reader(), {.seed = options.seed});
-    comparison = verify(group, expected, tensors.outputs(), tolerance_of(problem, op.config()));
+    comparison = verify(group, expected, tensors.results(), tolerance_of(problem, op.config()));
     text << fmt::format("verified: {}\n", comparison.text());
   }
   files.write(group, tensors);

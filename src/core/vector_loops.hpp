@@ -5,8 +5,9 @@
 // NOTE: sanitizers instrument the resolver, which runs before they are ready; with them there is one version.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
-/// NOTE: only for loops without a * b + c: the wider versions would fuse it, and give other bits than the default.
-#define TILEWIRE_VECTOR_LOOPS __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
+/// NOTE: files that use it are compiled with -ffp-contract=off: the wider versions would fuse a * b + c, and give other
+/// bits than the default.
+#define TILEWIRE_VECTOR_LOOPS __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
 #define TILEWIRE_VECTOR_LOOPS
 #endif

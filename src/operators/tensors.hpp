@@ -19,17 +19,21 @@ class RankTensors {
 
   [[nodiscard]] std::span<const Tensor> inputs() const { return inputs_; }
   [[nodiscard]] std::span<const Tensor> outputs() const { return outputs_; }
+  /// The outputs as they are now, in memory that the host reads: themselves, or copies until the next call of this.
+  [[nodiscard]] std::span<const Tensor> results() const;
   /// Fill all inputs.
   void fill(const ReadRow& read) const;
   /// Set every bit of the outputs: NaN in every floating-point type.
   void poison() const;
 
  private:
-  int rank_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  const Group& group_;
+  std::vector<std::shared_ptr<std::byte>> memory_;
   std::vector<int> input_buffers_;  ///< number of each input among the operator's buffers
   std::vector<Tensor> inputs_;
   std::vector<Tensor> outputs_;
+  std::vector<std::shared_ptr<std::byte>> copies_memory_;
+  std::vector<Tensor> copies_;  ///< of the outputs, where the host does not address them
 };
 
 }  // namespace tilewire

@@ -64,7 +64,10 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = no_collective_of_gemm(problem)) return op;
+  if (auto op =
+          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
+    return op;
+  }
   if (auto peer = unreachable_peer(team)) return peer;
   return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, team, config);
 }

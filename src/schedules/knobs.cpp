@@ -30,10 +30,6 @@ std::optional<std::string> unknown_operator(const Problem& problem, std::initial
   return fmt::format("it can do {}", fmt::join(known, ", "));
 }
 
-std::optional<std::string> no_collective_of_gemm(const Problem& problem) {
-  return unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"});
-}
-
 bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
 
 std::optional<std::string> refuses_gather_algorithm(const Config& config) {

@@ -17,8 +17,6 @@ namespace tilewire {
 /// That the operator is none of these, or nothing.
 [[nodiscard]] std::optional<std::string> unknown_operator(const Problem& problem,
                                                           std::initializer_list<const char*> known);
-/// That the operator is none of those that gather.cpp and reduce.cpp plan, or nothing.
-[[nodiscard]] std::optional<std::string> no_collective_of_gemm(const Problem& problem);
 /// Whether the operator's collective comes first: an all-gather of A.
 [[nodiscard]] bool gathers(const Problem& problem);
 /// Why no all-gather has this algorithm with this direction and pacing, or nothing.

@@ -20,7 +20,10 @@ Config apart(const Problem& problem, Config config) {
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = no_collective_of_gemm(problem)) return op;
+  if (auto op =
+          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
+    return op;
+  }
   if (auto peer = unreachable_peer(team)) return peer;
   if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
   const bool library = config.compute == Provider::library;

@@ -121,6 +121,12 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
   const auto too_slow = [&](const Candidate* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
   finalists.erase(std::find_if(finalists.begin(), finalists.end(), too_slow), finalists.end());
   finalists.resize(std::min(finalists.size(), kMaxFinalists));
+  // What users run today is always measured as well as the winner: a noisy first look must not lose for it.
+  const auto plain = std::ranges::find_if(candidates, [](const Candidate& candidate) {
+    return candidate.excluded.empty() && candidate.config.schedule == "sequential";
+  });
+  if (plain != candidates.end() && std::ranges::find(finalists, &*plain) == finalists.end())
+    finalists.push_back(&*plain);
   if (finalists.size() < 2) return;
   for (Candidate* finalist : finalists) {
     const std::string reason = load(group, problem, *finalist);

@@ -57,6 +57,7 @@ const BadFlags kBadFlags[] = {
     {"GatheredOfNothing", "plan gemm_all_reduce -m 1 -n 1 -k 1 --gathered", "gathers nothing"},
     {"UnknownArenaBuffer", "plan all_reduce -m 1 -n 1 --arena z", "no buffer 'z'"},
     {"UnknownBackend", "bench all_reduce -m 1 -n 1 --backend abacus", "known: host, cuda"},
+    {"UnknownBackendOfAPlan", "plan all_reduce -m 1 -n 1 --backend abacus", "known: host, cuda"},
     {"TooManyRanks", "bench all_reduce -m 1 -n 1 --ranks 100", "100 ranks"},
     {"NoRanks", "bench all_reduce -m 1 -n 1 --ranks 0", "0 ranks"},
     {"NoIterations", "bench all_reduce -m 1 -n 1 --iters 0", "--iters 0"},

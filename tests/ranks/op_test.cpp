@@ -35,7 +35,7 @@ void run_and_verify(Group& group, Op& op) {
   tensors.poison();
   op.run(tensors.inputs(), tensors.outputs());
   const Expected expected(problem, num_ranks, group.team().rank, read);
-  const Comparison comparison = verify(group, expected, tensors.outputs(), tolerance_of(problem, op.config()));
+  const Comparison comparison = verify(group, expected, tensors.results(), tolerance_of(problem, op.config()));
   want(comparison.ok() && comparison.elements > 0, "{}: {}", op.explain(), comparison.first);
 }
 

@@ -26,8 +26,12 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
 }
 
 TILEWIRE_VECTOR_LOOPS
-void add(const float* values, int64_t n, float* sums) {
-  for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
+void add(const float* values, int64_t n, float factor, float* sums) {
+  if (factor == 1.0F) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) sums[i] += factor * values[i];
+  }
 }
 
 }  // namespace
@@ -48,12 +52,7 @@ void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, f
     load_row(row, dtype, n, spare);
     values = spare;
   }
-  const auto factor = static_cast<float>(weight);
-  if (factor == 1.0F) {
-    add(values, n, sums);
-  } else {
-    for (int64_t i = 0; i < n; ++i) sums[i] += factor * values[i];
-  }
+  add(values, n, static_cast<float>(weight), sums);
 }
 
 void scale(float* values, int64_t n, float factor) {

@@ -20,17 +20,17 @@ namespace {
 constexpr int64_t kSlice = 20'000'000;
 constexpr int64_t kChunk = kMailboxBytes - 8;
 
-std::string in_words(const WaitReport& report) {
-  return fmt::format("{}: rank {}, lane {}, task {} waits for {} to reach {}, saw {}", report.op, report.rank,
-                     report.lane, report.task, report.signal, report.wanted, report.seen);
-}
-
 /// What the other ranks throw.
 ErrorKind kind_for_others(const Breakage& breakage) {
   return breakage.kind == ErrorKind::timeout ? ErrorKind::timeout : ErrorKind::rank_lost;
 }
 
 }  // namespace
+
+std::string in_words(const WaitReport& report) {
+  return fmt::format("{}: rank {}, lane {}, task {} waits for {} to reach {}, saw {}", report.op, report.rank,
+                     report.lane, report.task, report.signal, report.wanted, report.seen);
+}
 
 HostGroup::HostGroup(Membership membership, const JoinOptions& options, bool separate)
     : segment_(std::move(membership.segment)),

@@ -17,6 +17,9 @@ namespace tilewire::host {
 /// Builds the report of a wait from the value seen last.
 using Describe = std::function<WaitReport(uint64_t seen)>;
 
+/// The report of a wait as a sentence's part.
+[[nodiscard]] std::string in_words(const WaitReport& report);
+
 class HostGroup final : public Group {
  public:
   /// `separate`: ranks are processes, so their deaths are watched.
