@@ -80,8 +80,8 @@ std::string in_child(const std::function<std::string()>& body) {
 
 int num_gpus_here() {
   if (cuda::cuda_unavailable()) return 0;
-  const std::string text = in_child([] { return std::to_string(cuda::cuda_facts().gpus.size()); });
-  return std::atoi(text.c_str());
+  static const std::string count = in_child([] { return std::to_string(cuda::cuda_facts().gpus.size()); });
+  return std::atoi(count.c_str());
 }
 
 void see_one_gpu() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ostream>
 #include <thread>
 
 #include "backends/cuda/facts.hpp"
@@ -33,6 +34,8 @@ struct Mode {
   bool threads;
   bool one_gpu;
 };
+
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 
 constexpr Mode kModes[] = {{"two_ranks_on_one_gpu", 2, true, true},
                            {"four_ranks_on_one_gpu", 4, true, true},

@@ -21,8 +21,7 @@ struct Label {
 
 class Exchange {
  public:
-  Exchange(HostGroup& group, int mine)
-      : group_(group), mine_(mine), descriptors_(group.team().num_ranks), deadline_(group.deadline_ns()) {}
+  Exchange(HostGroup& group, int mine) : group_(group), mine_(mine), descriptors_(group.team().num_ranks) {}
 
   std::vector<Descriptor> run() {
     const std::string name = unique_name("descriptors");
@@ -30,6 +29,7 @@ class Exchange {
     ensure(door.has_value(), "the name {} is taken", name);
     // All doors are open before anybody puts something through one, so that no send has to wait.
     const std::vector<std::string> names = group_.all_gather(name);
+    deadline_ = group_.deadline_ns();
     for (int peer = 0; peer < std::ssize(names); ++peer) {
       if (peer != group_.rank()) give(peer, names[peer]);
     }
@@ -111,7 +111,7 @@ class Exchange {
   int mine_;
   std::vector<Descriptor> descriptors_;
   std::vector<Descriptor> sent_;
-  int64_t deadline_;
+  int64_t deadline_ = 0;
 };
 
 }  // namespace
