@@ -1,4 +1,4 @@
-// Run one problem under many configs on host ranks, with fresh inputs and poisoned outputs, and compare
+// Run one problem under many configs on ranks of one machine, with fresh inputs and poisoned outputs, and compare
 // with the reference and with each other. Called by the tests in this folder.
 #pragma once
 
@@ -26,7 +26,9 @@ struct RankTensors {
 
 struct CaseOptions {
   int num_calls = 2;  ///< with different data each
+  std::string backend = "host";
   bool threads = true;
+  double timeout_s = 30;
   uint64_t seed = 1;
   OpOptions op;
 };

@@ -2,6 +2,7 @@
 // Called by every other file of this folder.
 #include "backends/cuda/driver.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/text.hpp"
@@ -116,6 +117,30 @@ HostMemory new_host_memory(size_t bytes) {
   HostMemory owned(static_cast<std::byte*>(memory));
   std::memset(memory, 0, bytes);
   return owned;
+}
+
+Event new_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+void copy_now(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cudaStreamPerThread),
+        "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+}
+
+std::shared_ptr<std::byte> new_device_memory(int64_t bytes) {
+  constexpr int64_t kLeast = 256;
+  // NOTE: cudaMalloc and cudaFree wait for kernels that run; with several ranks on a device these wait for each other.
+  void* memory = nullptr;
+  check(cudaMallocAsync(&memory, static_cast<size_t>(std::max(bytes, kLeast)), cudaStreamPerThread), "cudaMallocAsync");
+  std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
+                                   [](std::byte* p) { cudaFreeAsync(p, cudaStreamPerThread); });
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  return owner;
 }
 
 }  // namespace tilewire::cuda

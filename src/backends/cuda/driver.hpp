@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace tilewire::cuda {
@@ -51,11 +52,25 @@ using Stream = std::unique_ptr<CUstream_st, StreamDestroyer>;
 /// A stream of the current device that does not wait for the legacy one and comes before others.
 [[nodiscard]] Stream new_urgent_stream();
 
+struct EventDestroyer {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<CUevent_st, EventDestroyer>;
+/// An event of the current device that only orders.
+[[nodiscard]] Event new_event();
+
 struct HostMemoryFreer {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }
 };
 using HostMemory = std::unique_ptr<std::byte, HostMemoryFreer>;
 /// Zeroed memory of the host that all devices of this process address by the same pointer.
 [[nodiscard]] HostMemory new_host_memory(size_t bytes);
+
+/// Copy between any memories; complete on return. NOTE: cudaMemcpy returns before the last part of pageable memory is on
+/// the device.
+void copy_now(void* to, const void* from, int64_t bytes);
+
+/// Memory of the current device, undefined at first. Throws Error(invalid_input) where there is not enough.
+[[nodiscard]] std::shared_ptr<std::byte> new_device_memory(int64_t bytes);
 
 }  // namespace tilewire::cuda

@@ -101,6 +101,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   const auto sharing =
       std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == mine["uuid"]; });
   sm_count_ = mine["sms"].get<int>() / static_cast<int>(sharing);
+  shares_device_ = sharing > 1;
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
 }
@@ -134,6 +135,18 @@ Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
   zero(extent);
   return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
+}
+
+std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }
+
+std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  return new_device_memory(bytes);
+}
+
+void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  copy_now(to, from, bytes);
 }
 
 std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ class CudaGroup final : public Group {
   [[nodiscard]] std::string backend() const override { return "cuda"; }
   /// The data is the device's: a kernel or a copy fills it, not the host.
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
+  [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
+  [[nodiscard]] bool host_addresses_memory() const override { return false; }
+  void copy(void* to, const void* from, int64_t bytes) const override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override {
     return ranks_->all_gather(mine);
   }
@@ -42,6 +46,8 @@ class CudaGroup final : public Group {
   [[nodiscard]] int device() const { return device_; }
   /// SMs that are mine: ranks that share a GPU have equal parts, so that all can be resident together.
   [[nodiscard]] int sm_count() const { return sm_count_; }
+  /// Whether another rank has this device too.
+  [[nodiscard]] bool shares_device() const { return shares_device_; }
 
   /// Carve `bytes` out of every rank's arena; its content is undefined. Collective; all ranks must want the same
   /// `what`. Throws Error(invalid_input), the same on all ranks, where the arena or a GPU has no room.
@@ -50,6 +56,8 @@ class CudaGroup final : public Group {
   void give_back(const host::Extent& extent) { ranks_->give_back(extent); }
   /// Where byte `offset` of the arena of `rank` lies: a pointer for my device, and for the host's calls.
   [[nodiscard]] std::byte* at(int rank, int64_t offset) const { return memory_->base(rank) + offset; }
+  /// My symmetric memory: where callers' tensors lie that peers address.
+  [[nodiscard]] std::span<const std::byte> arena() const;
   [[nodiscard]] Head* head(int rank) const { return reinterpret_cast<Head*>(at(rank, 0)); }
   /// kStatusBytes in the host's memory, which my device addresses by the same pointer; zeroed at start.
   [[nodiscard]] std::byte* status_page() const { return status_page_.get(); }
@@ -66,6 +74,7 @@ class CudaGroup final : public Group {
   Team team_;
   int device_ = 0;
   int sm_count_ = 0;
+  bool shares_device_ = false;
   std::vector<int> devices_;
   HostMemory status_page_;
   Stream stream_;

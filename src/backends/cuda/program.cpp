@@ -1,14 +1,243 @@
-// Execution of plans on GPUs: not there yet.
-// Called by make_op through Group.
-#include "backends/cuda/group.hpp"
+// Running a plan on a GPU: bind tensors, launch the walker and the GEMM kernel, report what a wait gave up on.
+// Called by users through Program.
+#include "backends/cuda/program.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/cuda/upload.hpp"
+#include "backends/host/rules.hpp"
+#include "backends/tensors.hpp"
 #include "core/text.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire::cuda {
+namespace {
 
-std::vector<std::string> CudaGroup::unsupported(const Plan&) const { return {"any plan yet"}; }
+constexpr int64_t kAlignment = 256;
+/// Counters that ranks poll and post lie on sectors of their own.
+constexpr int64_t kSignalBytes = 32;
+/// Sets of callers' addresses whose tables are kept.
+constexpr size_t kMostBound = 8;
 
-std::unique_ptr<Program> CudaGroup::load(const Plan&) {
-  fail(ErrorKind::unsupported, "the cuda backend joins ranks and shares memory, but executes no plans yet");
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
+
+bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
+
+std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table) {
+  Upload all;
+  all.add(host.lanes, &table.lanes);
+  all.add(host.steps, &table.steps);
+  all.add(host.sources, &table.sources);
+  all.add(host.targets, &table.targets);
+  all.add(host.epilogue, &table.epilogue);
+  all.add(host.waits, &table.waits);
+  all.add(host.posts, &table.posts);
+  table.num_lanes = static_cast<uint32_t>(host.lanes.size());
+  for (const LaneRecord& lane : host.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
+  return all.finish();
 }
+
+/// The plan with the lanes of one rank.
+Plan share_of(const Plan& plan, int rank) {
+  Plan share{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}};
+  std::ranges::copy_if(plan.lanes, std::back_inserter(share.lanes),
+                       [&](const Lane& lane) { return lane.rank == rank; });
+  return share;
+}
+
+void zero(std::byte* memory, int64_t bytes) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+}
+
+/// Most copies of one rank that streams may make.
+int64_t most_copies(const Plan& plan) {
+  std::vector<int64_t> copies(plan.team.num_ranks, 0);
+  for (const Lane& lane : plan.lanes) {
+    if (lane.engine == Engine::copy) copies[lane.rank] += std::ssize(lane.tasks);
+  }
+  return *std::ranges::max_element(copies);
+}
+
+}  // namespace
+
+Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
+  gates_ = aligned(num_signals(plan) * kSignalBytes);
+  // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
+  symmetric_ = gates_ + aligned(most_copies(whole) * static_cast<int64_t>(sizeof(Gate)));
+  extent_ = group.carve(
+      fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
+      symmetric_ + symmetric_bytes(plan));
+  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 16 * plan.lanes.size());
+  host::agree(group.ranks(), [&] {
+    local_ = new_device_memory(local_bytes(plan));
+    counters_ = new_device_memory(counters);
+    load_walk_kernel();
+    if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
+    zero(counters_.get(), counters);
+    zero(group.at(group.rank(), extent_.offset), symmetric_);
+    return std::string();
+  });
+}
+
+Workspace::~Workspace() { group_.give_back(extent_); }
+
+Addresses Workspace::addresses(const std::vector<Base>& callers) const {
+  Addresses all;
+  for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+    int64_t local = 0;
+    int64_t symmetric = extent_.offset + symmetric_;
+    for (size_t index = 0; index < plan_.buffers.size(); ++index) {
+      const Buffer& buffer = plan_.buffers[index];
+      Base base{nullptr, shape_on(buffer, rank).cols};
+      if (buffer.scope == Scope::symmetric) base.data = group_.at(rank, symmetric);
+      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = local_.get() + local;
+      if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
+      // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
+      if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
+        base.data = group_.at(rank, callers[index].data - group_.at(group_.rank(), 0));
+      }
+      if (buffer.scope == Scope::symmetric) symmetric += bytes_of_buffer(buffer);
+      if (buffer.scope == Scope::local) local += bytes_of_buffer(buffer);
+      all.bases.push_back(base);
+    }
+  }
+  all.signal = [this](const Signal& signal) {
+    return reinterpret_cast<uint64_t*>(group_.at(signal.rank, extent_.offset + signal.index * kSignalBytes));
+  };
+  all.progress = reinterpret_cast<uint64_t*>(counters() + 1);
+  all.gates = reinterpret_cast<Gate*>(group_.at(group_.rank(), extent_.offset + gates_));
+  return all;
+}
+
+CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
+    : group_(group),
+      plan_(share_of(plan, group.rank())),
+      totals_(signal_totals(plan)),
+      workspace_(group, plan, plan_),
+      stream_(new_urgent_stream()),
+      fork_(new_event()) {}
+
+CudaProgram::~CudaProgram() { cudaStreamSynchronize(stream_.get()); }
+
+std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
+  std::vector<Base> bases(plan_.buffers.size());
+  for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
+    bases[buffer] = {static_cast<std::byte*>(tensor.data), tensor.rows <= 1 ? tensor.cols : tensor.row_stride};
+  });
+  return bases;
+}
+
+const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers) {
+  const auto found = std::ranges::find(bound_, callers, [](const auto& bound) { return bound->callers; });
+  if (found != bound_.end()) {
+    std::rotate(bound_.begin(), found, found + 1);
+    return *bound_.front();
+  }
+  auto bound = std::make_unique<Bound>();
+  bound->callers = callers;
+  bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_,
+                              {group_.sm_count(), !group_.shares_device()});
+  bound->gemm = upload(bound->tables.gemm);
+  bound->memory = upload(bound->tables.walk, bound->walk);
+  if (bound_.size() == kMostBound) bound_.pop_back();
+  bound_.insert(bound_.begin(), std::move(bound));
+  return *bound_.front();
+}
+
+void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream) {
+  const WaitWatch watch{static_cast<uint64_t>(std::min(group_.ranks().timeout_s(), 1e9) * 1e9),
+                        &group_.head(group_.rank())->abort, reinterpret_cast<WaitFailure*>(group_.status_page())};
+  const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
+  const auto sides = static_cast<size_t>(bound.tables.copy_streams);
+  while (sides_.size() < sides) sides_.push_back({new_urgent_stream(), new_event()});
+  if (sides > 0) check(cudaEventRecord(fork_.get(), stream), "cudaEventRecord");
+  for (size_t i = 0; i < sides; ++i) {
+    check(cudaStreamWaitEvent(sides_[i].stream.get(), fork_.get()), "cudaStreamWaitEvent");
+  }
+  // NOTE: kernels come before the copies that wait for them: streams may share one queue of the device.
+  if (bound.tables.gemm_ctas > 0) {
+    GemmLaunch gemm{.table = bound.gemm.table, .epoch = &workspace_.counters()->epoch, .watch = watch};
+    gemm.ctas = bound.tables.gemm_ctas;
+    gemm.share = bound.tables.share;
+    gemm.walk = walk;
+    launch_gemm_tiles(bound.tables.kind, gemm, stream);
+  } else {
+    launch_walk(walk, stream);
+  }
+  for (const StreamCopy& copy : bound.tables.copies) enqueue_copy(copy);
+  for (size_t i = 0; i < sides; ++i) {
+    check(cudaEventRecord(sides_[i].end.get(), sides_[i].stream.get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream, sides_[i].end.get()), "cudaStreamWaitEvent");
+  }
+}
+
+void CudaProgram::enqueue_copy(const StreamCopy& copy) {
+  const cudaStream_t stream = sides_[copy.stream].stream.get();
+  const Driver& driver = group_.driver();
+  const auto address = [](uint32_t& word) { return reinterpret_cast<CUdeviceptr>(&word); };
+  driver.check(driver.stream_wait_value_32(stream, address(copy.gate->open), 1, CU_STREAM_WAIT_VALUE_EQ),
+               "cuStreamWaitValue32");
+  driver.check(driver.stream_write_value_32(stream, address(copy.gate->open), 0, 0), "cuStreamWriteValue32");
+  if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
+    check(cudaMemcpyAsync(copy.to, copy.from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  } else {
+    check(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width, copy.rows,
+                            cudaMemcpyDefault, stream),
+          "cudaMemcpy2DAsync");
+  }
+  driver.check(driver.stream_write_value_32(stream, address(copy.gate->done), 1, 0), "cuStreamWriteValue32");
+}
+
+void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const Bound& bound = bind(bases_of(inputs, outputs));
+  const bool wait = options.stream == nullptr;
+  const auto stream = wait ? stream_.get() : static_cast<cudaStream_t>(options.stream);
+  throw_if_failed(bound);
+  enqueue(bound, stream);
+  if (!wait) return;
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  throw_if_failed(bound);
+}
+
+void CudaProgram::throw_if_failed(const Bound& bound) {
+  const auto& failure = *reinterpret_cast<const volatile WaitFailure*>(group_.status_page());
+  if (failure.written != 0) {
+    const Error error = describe(bound, *reinterpret_cast<const WaitFailure*>(group_.status_page()));
+    group_.fail_with(error);
+    throw error;
+  }
+  group_.ranks().check_whole([&] { return fmt::format("{}: rank {} is stopped", plan_.problem.op, group_.rank()); });
+}
+
+Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) const {
+  WaitReport report{.op = plan_.problem.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
+  if (failure.task < bound.tables.names.size()) {
+    const TaskName& name = bound.tables.names[failure.task];
+    const Lane& lane = plan_.lanes[name.lane];
+    report.lane = lane.name;
+    report.task = name.task;
+    const auto& waits = lane.tasks[name.task].waits;
+    report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal)
+                    : failure.wait == kCopyEnd  ? "the end of its copy"
+                                                : "its turn";
+  }
+  return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
+          report};
+}
+
+std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
+  std::vector<std::string> missing = host::missing_features(plan);
+  if (plan.config.compute == Provider::library) missing.push_back("compute = library");
+  return missing;
+}
+
+std::unique_ptr<Program> CudaGroup::load(const Plan& plan) { return std::make_unique<CudaProgram>(*this, plan); }
 
 }  // namespace tilewire::cuda

@@ -1,0 +1,329 @@
+// Our GEMM kernel against the fastest of cuBLASLt's candidates, in turn in one run: a ratio for each shape.
+// Usage: cuda_gemm [--json FILE] [--turns N] [--explore] [M N K ...]; needs a Hopper GPU and libcublasLt.
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/gemm_table.hpp"
+
+using namespace tilewire;
+using namespace tilewire::cuda;
+
+#define CHECK(call)                                                                         \
+  do {                                                                                      \
+    if (const auto status_ = (call); status_) {                                             \
+      std::fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, (int)status_); \
+      std::exit(1);                                                                         \
+    }                                                                                       \
+  } while (0)
+
+namespace {
+
+struct Shape3 {
+  int64_t m, n, k;
+};
+
+const std::vector<Shape3> kShapes{
+    {8192, 12288, 12288}, {4096, 12288, 12288}, {2048, 12288, 12288}, {1024, 12288, 12288}, {512, 12288, 12288},
+    {8192, 14336, 8192},  {8192, 2560, 8192},   {8192, 8192, 7168},   {8192, 8192, 2048},   {1024, 8192, 2048},
+    {1024, 8192, 7168},   {64, 12288, 12288},   {8192, 8192, 8192}};
+
+__global__ void fill(__nv_bfloat16* p, size_t n, unsigned seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    unsigned h = static_cast<unsigned>(i) * 2654435761u + seed;
+    h = (h ^ h >> 15) * 2246822519u;
+    p[i] = __float2bfloat16(static_cast<int>((h ^ h >> 13) & 0xffff) / 32768.f - 1.f);
+  }
+}
+
+/// Adds |x - y|^2 and |y|^2 to sums.
+__global__ void distance(const __nv_bfloat16* x, const __nv_bfloat16* y, size_t n, double* sums) {
+  double d = 0;
+  double s = 0;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    const double a = __bfloat162float(x[i]);
+    const double b = __bfloat162float(y[i]);
+    d += (a - b) * (a - b);
+    s += b * b;
+  }
+  atomicAdd(&sums[0], d);
+  atomicAdd(&sums[1], s);
+}
+
+using Launch = std::function<void()>;
+
+struct Timer {
+  cudaStream_t stream{};
+  cudaEvent_t start{};
+  cudaEvent_t stop{};
+
+  /// us for one of `count` launches in a burst, after a pause.
+  double burst(const Launch& launch, int count) const {
+    CHECK(cudaStreamSynchronize(stream));
+    usleep(15000);
+    launch();
+    CHECK(cudaEventRecord(start, stream));
+    for (int i = 0; i < count; ++i) launch();
+    CHECK(cudaEventRecord(stop, stream));
+    CHECK(cudaEventSynchronize(stop));
+    float ms = 0;
+    CHECK(cudaEventElapsedTime(&ms, start, stop));
+    return 1e3 * ms / count;
+  }
+};
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+struct Buffers {
+  __nv_bfloat16* a{};
+  __nv_bfloat16* b{};
+  __nv_bfloat16* c{};
+  __nv_bfloat16* c_lt{};
+  void* workspace{};
+  uint32_t* counter{};
+  double* sums{};
+};
+constexpr size_t kWorkspace = 256u << 20;
+
+struct Lt {
+  cublasLtHandle_t handle{};
+  cublasLtMatmulDesc_t desc{};
+  cublasLtMatrixLayout_t a{}, b{}, c{};
+  cublasLtMatmulHeuristicResult_t candidates[12]{};
+  int num_candidates = 0;
+
+  Lt(const Shape3& s) {
+    CHECK(cublasLtCreate(&handle));
+    CHECK(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t t = CUBLAS_OP_T;
+    CHECK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &t, sizeof t));
+    CHECK(cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, s.k, s.n, s.k));
+    CHECK(cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, s.k, s.m, s.k));
+    CHECK(cublasLtMatrixLayoutCreate(&c, CUDA_R_16BF, s.n, s.m, s.n));
+    cublasLtMatmulPreference_t preference;
+    CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
+                                               sizeof kWorkspace));
+    CHECK(cublasLtMatmulAlgoGetHeuristic(handle, desc, b, a, c, c, preference, 12, candidates, &num_candidates));
+  }
+
+  void run(const Buffers& m, int candidate, cudaStream_t stream) const {
+    const float one = 1;
+    const float zero = 0;
+    CHECK(cublasLtMatmul(handle, desc, &one, m.b, b, m.a, a, &zero, m.c_lt, c, m.c_lt, c, &candidates[candidate].algo,
+                         m.workspace, kWorkspace, stream));
+  }
+};
+
+struct Choice {
+  TileShape shape{};
+  Share share = Share::none;
+  int group_m = 8;
+  StoreVia via = StoreVia::tensor_map;
+  bool counter = false;
+
+  std::string name() const {
+    static const char* const kShare[] = {"-", "a", "b"};
+    return std::to_string(shape.m) + "x" + std::to_string(shape.n) + " share " + kShare[static_cast<int>(share)] +
+           " group " + std::to_string(group_m) + (via == StoreVia::pointer ? " pointer" : " tensor") +
+           (counter ? " counter" : "");
+  }
+};
+
+struct Bench {
+  Shape3 s{};
+  Buffers m{};
+  Timer timer{};
+  bool explore = false;
+
+  Launch launcher(const Choice& c) const {
+    PlainProduct p{.a = {m.a, DType::bf16, s.m, s.k, s.k},
+                   .b = {m.b, DType::bf16, s.n, s.k, s.k},
+                   .c = {m.c, DType::bf16, s.m, s.n, s.n}};
+    p.shape = c.shape;
+    p.share = c.share;
+    p.group_m = c.group_m;
+    p.via = c.via;
+    const DeviceTable table = upload(plain_table(p));
+    GemmLaunch launch{.table = table.table, .counter = c.counter ? m.counter : nullptr, .share = c.share};
+    const GemmBodyKind kind{DType::bf16, false, c.shape};
+    return [=, stream = timer.stream] {
+      (void)table.memory;
+      launch_gemm_tiles(kind, launch, stream);
+    };
+  }
+
+  double measure(const Launch& launch, int count) const {
+    return std::min(timer.burst(launch, count), timer.burst(launch, count));
+  }
+
+  /// The fastest of `candidates`, which it measures.
+  Choice fastest(const std::vector<Choice>& candidates, int count) const {
+    Choice best{};
+    double best_us = 1e30;
+    for (const Choice& c : candidates) {
+      const double us = measure(launcher(c), count);
+      if (explore) std::printf("    %-44s %9.2f us\n", c.name().c_str(), us);
+      if (us < best_us) best = c, best_us = us;
+    }
+    return best;
+  }
+
+  /// Shapes first, then order, stores and how tasks are taken.
+  Choice tune(int count) const {
+    std::vector<Choice> shapes;
+    for (const TileShape& t : kTileShapes) {
+      if (s.m >= 128 && t.m == 64) continue;
+      if (s.m < 128 && t.m > 128) continue;
+      shapes.push_back({.shape = t, .group_m = 2048 / t.m});
+      if (s.m <= t.m) continue;
+      shapes.push_back({.shape = t, .share = t.m > t.n ? Share::a : Share::b, .group_m = 2048 / t.m});
+    }
+    Choice best = fastest(shapes, count);
+    std::vector<Choice> orders{best};
+    for (const int group : {0, 4, 8, 12, 16, 32}) orders.push_back(best), orders.back().group_m = group;
+    if (s.m > 512) best = fastest(orders, count);
+    std::vector<Choice> rest{best, best};
+    rest[1].via = StoreVia::pointer;
+    best = fastest(rest, count);
+    if (best.share != Share::none) return best;
+    rest = {best, best};
+    rest[1].counter = true;
+    return fastest(rest, count);
+  }
+
+  double error() const {
+    CHECK(cudaMemset(m.sums, 0, 2 * sizeof(double)));
+    distance<<<512, 256>>>(m.c, m.c_lt, static_cast<size_t>(s.m * s.n), m.sums);
+    double sums[2];
+    CHECK(cudaMemcpy(sums, m.sums, sizeof sums, cudaMemcpyDeviceToHost));
+    return std::sqrt(sums[0] / sums[1]);
+  }
+};
+
+struct Row {
+  Shape3 s{};
+  Choice choice{};
+  std::vector<double> ours{};
+  std::vector<double> theirs{};
+  double error = 0;
+
+  double ratio() const { return median(theirs) / median(ours); }
+};
+
+Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bool explore) {
+  Bench bench{s, m, timer, explore};
+  const double expected_us = std::max(2.0 * s.m * s.n * s.k / 800e6, s.n * s.k * 2 / 4e6);
+  const int count = std::max(2, static_cast<int>(9000 / expected_us));
+  const Lt lt(s);
+  int best_lt = 0;
+  double best_us = 1e30;
+  for (int i = 0; i < lt.num_candidates; ++i) {
+    const double us = bench.measure([&] { lt.run(m, i, timer.stream); }, count);
+    if (us < best_us) best_us = us, best_lt = i;
+  }
+  Row row{s, bench.tune(count)};
+  CHECK(cudaMemset(m.c, 0xff, static_cast<size_t>(s.m * s.n) * 2));
+  const Launch ours = bench.launcher(row.choice);
+  for (int i = 0; i < turns; ++i) {
+    row.theirs.push_back(timer.burst([&] { lt.run(m, best_lt, timer.stream); }, count));
+    row.ours.push_back(timer.burst(ours, count));
+  }
+  row.error = bench.error();
+  return row;
+}
+
+void write_json(const char* path, const std::vector<Row>& rows) {
+  std::FILE* f = std::fopen(path, "w");
+  if (f == nullptr) return;
+  cudaDeviceProp device{};
+  CHECK(cudaGetDeviceProperties(&device, 0));
+  std::fprintf(f, "{\"device\": \"%s\", \"cublaslt\": %zu, \"rows\": [", device.name, cublasLtGetVersion());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& r = rows[i];
+    std::fprintf(f, "%s\n  {\"m\": %ld, \"n\": %ld, \"k\": %ld, \"choice\": \"%s\", \"ratio\": %.4f, \"error\": %.2e",
+                 i ? "," : "", r.s.m, r.s.n, r.s.k, r.choice.name().c_str(), r.ratio(), r.error);
+    for (const auto& [name, samples] : {std::pair{"ours_us", &r.ours}, std::pair{"cublaslt_us", &r.theirs}}) {
+      std::fprintf(f, ", \"%s\": [", name);
+      for (size_t j = 0; j < samples->size(); ++j) std::fprintf(f, "%s%.2f", j ? ", " : "", (*samples)[j]);
+      std::fprintf(f, "]");
+    }
+    std::fprintf(f, "}");
+  }
+  std::fprintf(f, "\n]}\n");
+  std::fclose(f);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<Shape3> shapes;
+  std::vector<int64_t> sizes;
+  const char* json = nullptr;
+  int turns = 11;
+  bool explore = false;
+  for (int i = 1; i < argc; ++i) {
+    if (!std::strcmp(argv[i], "--json") && i + 1 < argc) {
+      json = argv[++i];
+    } else if (!std::strcmp(argv[i], "--turns") && i + 1 < argc) {
+      turns = std::atoi(argv[++i]);
+    } else if (!std::strcmp(argv[i], "--explore")) {
+      explore = true;
+    } else {
+      sizes.push_back(std::atoll(argv[i]));
+    }
+  }
+  for (size_t i = 0; i + 2 < sizes.size(); i += 3) shapes.push_back({sizes[i], sizes[i + 1], sizes[i + 2]});
+  if (shapes.empty()) shapes = kShapes;
+  size_t a = 0, b = 0, c = 0;
+  for (const Shape3& s : shapes) {
+    a = std::max(a, static_cast<size_t>(s.m * s.k));
+    b = std::max(b, static_cast<size_t>(s.n * s.k));
+    c = std::max(c, static_cast<size_t>(s.m * s.n));
+  }
+  Buffers m;
+  CHECK(cudaMalloc(&m.a, 2 * a));
+  CHECK(cudaMalloc(&m.b, 2 * b));
+  CHECK(cudaMalloc(&m.c, 2 * c));
+  CHECK(cudaMalloc(&m.c_lt, 2 * c));
+  CHECK(cudaMalloc(&m.workspace, kWorkspace));
+  CHECK(cudaMalloc(&m.counter, 2 * sizeof(uint32_t)));
+  CHECK(cudaMalloc(&m.sums, 2 * sizeof(double)));
+  CHECK(cudaMemset(m.counter, 0, 2 * sizeof(uint32_t)));
+  fill<<<1024, 256>>>(m.a, a, 1);
+  fill<<<1024, 256>>>(m.b, b, 2);
+  Timer timer;
+  CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
+  CHECK(cudaEventCreate(&timer.start));
+  CHECK(cudaEventCreate(&timer.stop));
+  CHECK(cudaDeviceSynchronize());
+  std::vector<Row> rows;
+  std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
+              "error");
+  double log_sum = 0;
+  int large = 0;
+  for (const Shape3& s : shapes) {
+    rows.push_back(compare(s, m, timer, turns, explore));
+    const Row& r = rows.back();
+    const double us = median(r.ours);
+    std::printf("%6ld %6ld %6ld %10.2f %10.2f %8.1f %8.4f %9.1e  %s\n", s.m, s.n, s.k, us, median(r.theirs),
+                2e-6 * s.m * s.n * s.k / us, r.ratio(), r.error, r.choice.name().c_str());
+    std::fflush(stdout);
+    if (s.m >= 1024) log_sum += std::log(r.ratio()), ++large;
+  }
+  if (large > 0) std::printf("geometric mean of the ratios, M >= 1024: %.4f\n", std::exp(log_sum / large));
+  if (json != nullptr) write_json(json, rows);
+  return 0;
+}

@@ -1,0 +1,128 @@
+// What the warps of a GEMM CTA share: sizes that follow from the body, barriers and tasks in shared memory.
+// Used by gemm_producer.cuh, gemm_epilogue.cuh and gemm_tiles.cuh.
+#pragma once
+
+#include "backends/cuda/gemm_tiles.hpp"
+#include "backends/cuda/ptx.cuh"
+
+namespace tilewire::cuda {
+
+inline constexpr int kThreads = 384;
+inline constexpr int kStepsPerChunk = 2;      // steps of K between chunks of the tile before
+inline constexpr int kSlots = 3;              // records in shared memory
+inline constexpr int kControlBytes = 3072;    // barriers and records
+inline constexpr int kChunkBytes = 64 * 128;  // 64 rows x 128 bytes, swizzled by 128 bytes
+
+/// A task in shared memory.
+struct Slot {
+  TileRecord tile;
+  WriteRecord writes[kMaxWrites];
+  uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
+};
+
+/// Position in a ring of kDepth places, and the parity of the round.
+template <int kDepth>
+struct Ring {
+  int index = 0;
+  uint32_t phase = 0;
+
+  __device__ void next() {
+    if (++index == kDepth) {
+      index = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+/// A compute body: dtypes, layout of B, tile shape, and what follows from them.
+template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue>
+struct GemmBody {
+  using In = InT;
+  static constexpr bool kNMajor = kBIsKN;
+  static constexpr int kTileM = kTileMValue;
+  static constexpr int kTileN = kTileNValue;
+  static constexpr bool kSplitN = kTileM == 64;  // the two consumers share the columns, otherwise the rows
+  static constexpr int kGroupM = kSplitN ? kTileM : kTileM / 2;
+  static constexpr int kGroupN = kSplitN ? kTileN / 2 : kTileN;
+  static constexpr int kBlocksM = kGroupM / 64;
+  static constexpr int kChunksPerBlock = kGroupN / 64;
+  static constexpr int kChunks = kBlocksM * kChunksPerBlock;
+  static constexpr bool kDefer = kBlocksM * kGroupN <= 256;  // registers hold a rounded tile beside the sums
+  static constexpr int kBytesA = kTileM * kTileK * 2;
+  static constexpr int kBytesB = kTileN * kTileK * 2;
+  static constexpr int kStageBytes = kBytesA + kBytesB;
+  static constexpr int kBoxesA = kSplitN ? 1 : 2;
+  static constexpr int kBoxesB = kNMajor ? kTileN / 64 : 2;
+  static constexpr int kRoom = 232448 - kControlBytes;
+  static constexpr int kStagesFit = (kRoom - 4 * kChunkBytes) / kStageBytes;
+  static constexpr int kStages = kStagesFit < 8 ? kStagesFit : 8;
+  static constexpr int kBuffersFit = (kRoom - kStages * kStageBytes) / (2 * kChunkBytes);
+  static constexpr int kBuffers = kBuffersFit < 4 ? kBuffersFit : 4;
+  static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
+};
+
+/// Barriers and tasks in shared memory, before the stages.
+template <class Body>
+struct Control {
+  uint64_t full[Body::kStages];
+  uint64_t empty[Body::kStages];
+  uint64_t record_full[kSlots];
+  uint64_t record_empty[kSlots];
+  uint64_t decided[kSlots];  // Slot::abandoned holds
+  uint64_t stored[kSlots];   // the first storing warp's part is in memory
+  uint64_t chunk_full[2][Body::kBuffers];
+  uint64_t chunk_free[2][Body::kBuffers];
+  Slot slots[kSlots];
+};
+
+/// What all warps of a CTA share.
+template <class Body>
+struct Cta {
+  const GemmLaunch& launch;
+  Control<Body>& control;
+  uint8_t* stages;
+  uint8_t* chunks;
+  uint32_t rank;    // in the cluster
+  uint32_t size;    // of the cluster
+  uint32_t a_ctas;  // bits of the CTAs that use the same A
+  uint32_t b_ctas;  // and B
+};
+
+template <class Body>
+__device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) {
+  const uint32_t rank = ptx::cluster_rank();
+  const Share share = launch.share;
+  uint32_t a_ctas = 1u << rank;
+  uint32_t b_ctas = 1u << rank;
+  if (share == Share::a || share == Share::both) a_ctas = 3u << (rank & 2);
+  if (share == Share::b) b_ctas = 3;
+  if (share == Share::both) b_ctas = 5u << (rank & 1);
+  uint8_t* stages = shared + kControlBytes;
+  return {launch, *reinterpret_cast<Control<Body>*>(shared),
+          stages, stages + Body::kStages * Body::kStageBytes,
+          rank,   ptx::cluster_size(),
+          a_ctas, b_ctas};
+}
+
+template <class Body>
+__device__ inline void init_control(const Cta<Body>& cta) {
+  Control<Body>& c = cta.control;
+  for (int i = 0; i < Body::kStages; ++i) {
+    ptx::barrier_init(&c.full[i], 1);
+    ptx::barrier_init(&c.empty[i], 8 * __popc(cta.a_ctas | cta.b_ctas));
+  }
+  for (int i = 0; i < kSlots; ++i) {
+    ptx::barrier_init(&c.record_full[i], 32);
+    ptx::barrier_init(&c.record_empty[i], 1 + 256 + 64);  // loader, consumers, storing warps
+    ptx::barrier_init(&c.decided[i], 1);
+    ptx::barrier_init(&c.stored[i], 32);
+    c.slots[i].abandoned = 0;
+  }
+  for (int i = 0; i < 2 * Body::kBuffers; ++i) {
+    ptx::barrier_init(&c.chunk_full[0][i], 128);
+    ptx::barrier_init(&c.chunk_free[0][i], 32);
+  }
+  ptx::barrier_init_fence();
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,139 @@
+// The warps that feed a GEMM CTA: the scheduler brings tasks, the loading warp brings tiles of A and B.
+// Used by gemm_tiles.cuh.
+#pragma once
+
+#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/signal_device.cuh"
+
+namespace tilewire::cuda {
+
+/// Index of the next task of this CTA. With a counter, every CTA asks until one answer is past the end.
+template <class Body>
+__device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
+  const GemmLaunch& launch = cta.launch;
+  if (launch.counter == nullptr) return blockIdx.x + turn * launch.ctas;
+  uint32_t index = 0;
+  if (threadIdx.x % 32 == 0) index = atomicAdd(&launch.counter[0], 1u);
+  return __shfl_sync(~0u, index, 0);
+}
+
+/// The last CTA to leave puts the counter back to zero for the next call.
+template <class Body>
+__device__ inline void leave_counter(const Cta<Body>& cta) {
+  uint32_t* counter = cta.launch.counter;
+  if (counter == nullptr || threadIdx.x % 32 != 0) return;
+  __threadfence();
+  if (atomicAdd(&counter[1], 1u) + 1 != cta.launch.ctas) return;
+  atomicExch(&counter[0], 0u);
+  atomicExch(&counter[1], 0u);
+}
+
+/// Bring task `index` into a slot, by one warp. Past the end, a record without steps.
+template <class Body>
+__device__ inline void fetch_task(const Cta<Body>& cta, uint32_t index, bool end, Slot& slot, uint64_t* free_barrier,
+                                  uint32_t free_phase) {
+  const GemmTable& table = cta.launch.table;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int4 part{};
+  int4 write[2]{};
+  int num_writes = 0;
+  if (!end) {
+    if (lane < 4) part = __ldg(reinterpret_cast<const int4*>(&table.tiles[index]) + lane);
+    num_writes = table.tiles[index].num_writes;
+    if (lane < num_writes) {
+      const int4* from = reinterpret_cast<const int4*>(&table.writes[table.tiles[index].first_write + lane]);
+      write[0] = __ldg(from);
+      write[1] = __ldg(from + 1);
+    }
+  }
+  ptx::barrier_wait(free_barrier, free_phase);
+  if (lane < 4) reinterpret_cast<int4*>(&slot.tile)[lane] = part;
+  if (lane < num_writes) {
+    reinterpret_cast<int4*>(&slot.writes[lane])[0] = write[0];
+    reinterpret_cast<int4*>(&slot.writes[lane])[1] = write[1];
+  }
+}
+
+/// The scheduler warp: brings tasks to shared memory ahead of their use.
+template <class Body>
+__device__ void schedule_tiles(const Cta<Body>& cta) {
+  Control<Body>& control = cta.control;
+  Ring<kSlots> slot;
+  for (uint32_t turn = 0;; ++turn) {
+    const uint32_t index = next_task(cta, turn);
+    const bool end = index >= cta.launch.table.num_tiles;
+    fetch_task(cta, index, end, control.slots[slot.index], &control.record_empty[slot.index], slot.phase ^ 1);
+    ptx::barrier_arrive(&control.record_full[slot.index]);
+    if (end) break;
+    slot.next();
+  }
+  leave_counter(cta);
+}
+
+/// Load a box, or this CTA's share of the boxes that several CTAs use: each then goes to all of them.
+__device__ inline void load_box(void* to, const CUtensorMap* map, uint64_t* full, int x, int y, uint32_t ctas,
+                                bool mine) {
+  if (__popc(ctas) == 1) {
+    ptx::tensor_load(to, map, full, x, y);
+  } else if (mine) {
+    ptx::tensor_load_shared(to, map, full, x, y, static_cast<uint16_t>(ctas));
+  }
+}
+
+/// Load one step of K.
+template <class Body>
+__device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
+  uint64_t* full = &cta.control.full[stage];
+  uint8_t* to = cta.stages + stage * Body::kStageBytes;
+  const CUtensorMap* a_map = &cta.launch.table.maps[tile.a_map];
+  const CUtensorMap* b_map = &cta.launch.table.maps[tile.b_map];
+  const int a_turn = static_cast<int>(cta.rank & 1);
+  const int b_turn = static_cast<int>(cta.launch.share == Share::both ? cta.rank / 2 : cta.rank);
+  ptx::barrier_arrive_expect(full, Body::kStageBytes);
+#pragma unroll
+  for (int i = 0; i < Body::kBoxesA; ++i) {
+    void* box = to + i * (Body::kBytesA / Body::kBoxesA);
+    load_box(box, a_map, full, k, tile.a_row + i * (Body::kTileM / Body::kBoxesA), cta.a_ctas, i % 2 == a_turn);
+  }
+#pragma unroll
+  for (int i = 0; i < Body::kBoxesB; ++i) {
+    void* box = to + Body::kBytesA + i * (Body::kBytesB / Body::kBoxesB);
+    const int col = tile.b_col + i * (Body::kTileN / Body::kBoxesB);
+    load_box(box, b_map, full, Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas, i % 2 == b_turn);
+  }
+}
+
+/// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
+/// keeps the ring of stages full.
+template <class Body>
+__device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
+  Control<Body>& control = cta.control;
+  const GemmLaunch& launch = cta.launch;
+  const uint64_t epoch = launch.epoch != nullptr ? *launch.epoch : 0;
+  Ring<Body::kStages> stage;
+  Ring<kSlots> slot;
+  // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
+  bool abandoned = false;
+  // Of a fixed order, the first record is given: loads start before the scheduler has all of the task.
+  for (bool ahead = launch.counter == nullptr && tile.num_waits == 0;; ahead = false) {
+    if (!ahead) {
+      ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
+      tile = control.slots[slot.index].tile;
+      if (tile.k_steps == 0) break;
+      const WaitRecord* waits = launch.table.waits + tile.first_wait;
+      abandoned = abandoned || !wait_signals(waits, tile.num_waits, epoch, launch.watch, tile.task);
+      control.slots[slot.index].abandoned = abandoned ? 1 : 0;
+    }
+    ptx::barrier_arrive(&control.decided[slot.index]);
+    for (int step = 0; step < tile.k_steps; ++step) {
+      ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
+      load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index);
+      stage.next();
+    }
+    if (ahead) ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
+    ptx::barrier_arrive(&control.record_empty[slot.index]);
+    slot.next();
+  }
+}
+
+}  // namespace tilewire::cuda

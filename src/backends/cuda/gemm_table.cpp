@@ -1,0 +1,110 @@
+// Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
+// Used by tests and benchmarks of the GEMM kernel.
+#include "backends/cuda/gemm_table.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/cuda/upload.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+/// Point `distance` of the Hilbert curve over a square of `side` (a power of two).
+std::pair<int, int> hilbert_point(int side, int distance) {
+  int x = 0;
+  int y = 0;
+  for (int s = 1; s < side; s *= 2) {
+    const int right = distance / 2 % 2;
+    const int up = (distance ^ right) % 2;
+    if (up == 0) {
+      if (right == 1) {
+        x = s - 1 - x;
+        y = s - 1 - y;
+      }
+      std::swap(x, y);
+    }
+    x += s * right;
+    y += s * up;
+    distance /= 4;
+  }
+  return {x, y};
+}
+
+}  // namespace
+
+DeviceTable upload(const HostTable& table) {
+  DeviceTable out;
+  Upload all;
+  all.add(table.maps, &out.table.maps);
+  all.add(table.tiles, &out.table.tiles);
+  all.add(table.waits, &out.table.waits);
+  all.add(table.posts, &out.table.posts);
+  all.add(table.writes, &out.table.writes);
+  out.memory = all.finish();
+  out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
+  out.table.num_maps = static_cast<uint32_t>(table.maps.size());
+  return out;
+}
+
+std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m) {
+  std::vector<std::pair<int, int>> order;
+  if (group_m > 0) {
+    for (int first = 0; first < tiles_m; first += group_m) {
+      for (int n = 0; n < tiles_n; ++n) {
+        for (int m = first; m < std::min(first + group_m, tiles_m); ++m) order.emplace_back(m, n);
+      }
+    }
+    return order;
+  }
+  const int side = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(tiles_m, tiles_n))));
+  for (int i = 0; i < side * side; ++i) {
+    const auto [m, n] = hilbert_point(side, i);
+    if (m < tiles_m && n < tiles_n) order.emplace_back(m, n);
+  }
+  return order;
+}
+
+HostTable plain_table(const PlainProduct& p) {
+  HostTable table;
+  table.maps = {make_a_map(p.a, p.shape), make_b_map(p.b, p.shape, p.b_is_kn)};
+  if (p.via == StoreVia::tensor_map) table.maps.push_back(make_output_map(p.c));
+  const int unit_m = p.share == Share::b || p.share == Share::both ? 2 : 1;
+  const int unit_n = p.share == Share::a || p.share == Share::both ? 2 : 1;
+  const auto order = tile_order(ceil_div(p.c.rows, p.shape.m * unit_m), ceil_div(p.c.cols, p.shape.n * unit_n),
+                                (p.group_m + unit_m - 1) / unit_m);
+  for (const auto& [m, n] : order) {
+    for (int i = 0; i < unit_m * unit_n; ++i) {
+      const int64_t row = static_cast<int64_t>(m * unit_m + i / unit_n) * p.shape.m;
+      const int64_t col = static_cast<int64_t>(n * unit_n + i % unit_n) * p.shape.n;
+      TileRecord tile;
+      tile.a_row = static_cast<int32_t>(row);
+      tile.b_col = static_cast<int32_t>(col);
+      tile.k_steps = ceil_div(p.a.cols, kTileK);
+      tile.b_map = 1;
+      tile.rows = static_cast<uint16_t>(std::clamp<int64_t>(p.c.rows - row, 0, p.shape.m));
+      tile.cols = static_cast<uint16_t>(std::clamp<int64_t>(p.c.cols - col, 0, p.shape.n));
+      tile.first_write = static_cast<uint32_t>(table.writes.size());
+      tile.num_writes = 1;
+      if (p.c.dtype == DType::fp32) tile.flags |= kOutputFp32;
+      if (p.bias_dtype == DType::fp32) tile.flags |= kBiasFp32;
+      if (p.bias != nullptr) tile.bias = static_cast<const char*>(p.bias) + col * bytes_of(p.bias_dtype);
+      tile.task = static_cast<uint32_t>(table.tiles.size());
+      table.writes.push_back(
+          {.to = static_cast<char*>(const_cast<void*>(p.c.data)) + (row * p.c.ld + col) * bytes_of(p.c.dtype),
+           .ld = static_cast<int32_t>(p.c.ld),
+           .row = tile.a_row,
+           .col = tile.b_col,
+           .map = 2,
+           .rows = tile.rows,
+           .cols = tile.cols,
+           .via = p.via});
+      table.tiles.push_back(tile);
+    }
+  }
+  return table;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,54 @@
+// Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
+// Used by tests and benchmarks of the GEMM kernel; backends make their tables from a Plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/gemm_tiles.hpp"
+
+namespace tilewire::cuda {
+
+/// A GemmTable that is being made.
+struct HostTable {
+  std::vector<TileRecord> tiles{};
+  std::vector<WaitRecord> waits{};
+  std::vector<PostRecord> posts{};
+  std::vector<WriteRecord> writes{};
+  std::vector<CUtensorMap> maps{};
+};
+
+/// A table in device memory. Freed with its last copy.
+struct DeviceTable {
+  GemmTable table{};
+  std::shared_ptr<std::byte> memory{};
+};
+
+/// Copy a table to the current device; complete on return.
+[[nodiscard]] DeviceTable upload(const HostTable& table);
+
+/// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are walked together,
+/// column by column; 0 = along a Hilbert curve.
+[[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);
+
+/// C = A * B (+ bias) on one GPU.
+struct PlainProduct {
+  MatrixView a{};  ///< [M,K]
+  MatrixView b{};  ///< [N,K], or [K,N] where b_is_kn
+  MatrixView c{};  ///< [M,N]; fp32, or the dtype of A and B
+  bool b_is_kn = false;
+  const void* bias = nullptr;
+  DType bias_dtype = DType::bf16;
+  TileShape shape{};
+  Share share = Share::none;
+  int group_m = 8;
+  StoreVia via = StoreVia::pointer;
+};
+
+/// Tiles of all of C.
+[[nodiscard]] HostTable plain_table(const PlainProduct& product);
+
+}  // namespace tilewire::cuda

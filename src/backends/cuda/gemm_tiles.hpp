@@ -1,0 +1,96 @@
+// The host's view of the GEMM kernel: tile shapes, tensor maps, and the launch.
+// Used by the cuda backend, which makes the tables; tests and benchmarks call it directly.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "backends/cuda/tile_table.hpp"
+#include "backends/cuda/walk_table.hpp"
+#include "tilewire/dtype.hpp"
+
+namespace tilewire::cuda {
+
+struct TileShape {
+  int m = 128;
+  int n = 256;
+
+  bool operator==(const TileShape&) const = default;
+};
+
+/// What the kernel is compiled for.
+inline constexpr std::array<TileShape, 7> kTileShapes{
+    {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {64, 256}, {64, 128}}};
+inline constexpr int kTileK = 64;
+
+/// Which operands the CTAs of a cluster load once for all. Neighbouring records then run side by side and agree in
+/// k_begin and k_steps. Pairs (2i, 2i + 1) agree in b_map and b_col (`b`), or in a_map and a_row (`a`). Fours are two
+/// rows of two tiles (`both`): each row agrees in A, each column in B.
+enum class Share : uint32_t { none, a, b, both };
+[[nodiscard]] constexpr uint32_t cluster_ctas(Share share) {
+  return share == Share::none ? 1 : share == Share::both ? 4 : 2;
+}
+
+/// A rank's tables in device memory.
+struct GemmTable {
+  const TileRecord* tiles = nullptr;
+  const WaitRecord* waits = nullptr;
+  const PostRecord* posts = nullptr;
+  const WriteRecord* writes = nullptr;
+  const CUtensorMap* maps = nullptr;
+  uint32_t num_tiles = 0;
+  uint32_t num_maps = 0;
+};
+
+/// What one launch is told.
+struct GemmLaunch {
+  GemmTable table{};
+  const uint64_t* epoch = nullptr;  ///< device memory: number of calls before this one; read once
+  WaitWatch watch{};
+  /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: CTA c takes tasks c,
+  /// c + ctas, ... Not with clusters.
+  uint32_t* counter = nullptr;
+  uint32_t ctas = 0;  ///< compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch
+  Share share = Share::none;
+  WalkLaunch walk{};  ///< lanes that other CTAs of the launch walk; none of their steps multiplies
+};
+
+/// Which instantiation runs.
+struct GemmBodyKind {
+  DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
+  bool b_is_kn = false;       ///< B is stored [K,N]; otherwise [N,K]
+  TileShape shape{};
+};
+
+/// A row-major matrix in memory: dimensions in elements. `data` and ld bytes are multiples of 16.
+struct MatrixView {
+  const void* data = nullptr;
+  DType dtype = DType::bf16;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t ld = 0;
+};
+
+/// Maps to load A ([M,K]) and B ([N,K], or [K,N] where `b_is_kn`) for tiles of this shape. Reads outside give zeros.
+[[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape);
+[[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn);
+/// Map to store tiles of any shape into a matrix. Writes outside are dropped.
+[[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
+
+/// Bytes of shared memory that one CTA takes: an SM holds one.
+[[nodiscard]] int shared_bytes(const GemmBodyKind& kind);
+
+/// Load the kernel into the current device: the first launch of one that is not there waits for all that run.
+void load_gemm_tiles(const GemmBodyKind& kind);
+
+/// The fewest CTAs that take as many turns as all SMs of the current device would: an SM less is power for the others,
+/// or room for other roles.
+[[nodiscard]] uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles);
+
+/// Enqueue the kernel. Throws Error where the kind is not compiled or CUDA refuses.
+void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream);
+
+}  // namespace tilewire::cuda

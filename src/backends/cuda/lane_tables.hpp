@@ -1,0 +1,92 @@
+// From a plan to the records that one rank's kernels walk.
+// Called by cuda programs for every new set of callers' tensors.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/walk_table.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire::cuda {
+
+/// First element of one rank's buffer, as my device addresses it.
+struct Base {
+  std::byte* data = nullptr;
+  int64_t ld = 0;  ///< elements
+
+  bool operator==(const Base&) const = default;
+};
+
+/// Where everything lies, from one rank's point of view.
+struct Addresses {
+  std::vector<Base> bases{};  ///< [rank * number of buffers + buffer]
+  /// The counter of a signal.
+  std::function<uint64_t*(const Signal&)> signal{};
+  uint64_t* progress = nullptr;  ///< two zeroed counters for each of my lanes
+  Gate* gates = nullptr;         ///< one, zeroed, for each of my tasks in copy lanes
+};
+
+/// A WalkTable that is being made.
+struct HostWalk {
+  std::vector<LaneRecord> lanes{};
+  std::vector<StepRecord> steps{};
+  std::vector<SourceRecord> sources{};
+  std::vector<TargetRecord> targets{};
+  std::vector<EpilogueRecord> epilogue{};
+  std::vector<WaitRecord> waits{};
+  std::vector<PostRecord> posts{};
+};
+
+/// A copy that a stream makes between two of its gate's words. Bytes.
+struct StreamCopy {
+  int stream = 0;  ///< which of the rank's copy streams
+  Gate* gate = nullptr;
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t to_pitch = 0;
+  size_t from_pitch = 0;
+  size_t width = 0;
+  size_t rows = 0;
+};
+
+/// A task by the number that the device's reports use.
+struct TaskName {
+  int lane = 0;  ///< in the whole plan
+  int64_t task = 0;
+};
+
+/// Everything that one rank does in a call.
+struct RankTables {
+  HostTable gemm{};
+  GemmBodyKind kind{};
+  uint32_t gemm_ctas = 0;
+  Share share = Share::none;
+  HostWalk walk{};
+  std::vector<StreamCopy> copies{};  ///< in the order of their lanes
+  int copy_streams = 0;
+  std::vector<TaskName> names{};  ///< by TileRecord::task and StepRecord::task
+};
+
+/// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on
+/// addresses alone, alignment, is found when tables are made.
+[[nodiscard]] std::optional<std::string> slow_tiles(const Plan& plan);
+
+/// The kernel of the plan's tiles.
+[[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
+
+/// What a rank may use of its device.
+struct Room {
+  int sms = 0;               ///< CTAs that may be resident at once
+  bool copy_streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
+};
+
+/// `totals`: see signal_totals.
+[[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses,
+                                     const std::vector<int64_t>& totals, const Room& room);
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,76 @@
+// A plan that one rank's GPU executes: workspace, counters, tables for each set of callers' tensors, launches.
+// Made by CudaGroup::load.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/cuda/group.hpp"
+#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/walk.hpp"
+
+namespace tilewire::cuda {
+
+/// The memory of one program: signals and symmetric workspace in the arena, local workspace and counters of its own.
+class Workspace {
+ public:
+  /// Collective. `whole` has all ranks' lanes; `plan`, mine only, outlives it.
+  Workspace(CudaGroup& group, const Plan& whole, const Plan& plan);
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace();
+
+  /// Where everything lies when callers' tensors lie at `callers`, by buffer.
+  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
+  [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
+
+ private:
+  CudaGroup& group_;
+  const Plan& plan_;
+  host::Extent extent_;
+  int64_t gates_ = 0;  ///< in the extent, after the signals
+  int64_t symmetric_ = 0;
+  std::shared_ptr<std::byte> local_;
+  std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane
+};
+
+class CudaProgram final : public Program {
+ public:
+  CudaProgram(CudaGroup& group, const Plan& plan);
+  ~CudaProgram() override;
+  void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
+  [[nodiscard]] Trace trace() const override { return {}; }
+
+ private:
+  /// Tables for callers' tensors at one set of addresses.
+  struct Bound {
+    std::vector<Base> callers;
+    RankTables tables;
+    DeviceTable gemm;
+    WalkTable walk;
+    std::shared_ptr<std::byte> memory;
+  };
+
+  struct Side {
+    Stream stream;
+    Event end;
+  };
+
+  [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  const Bound& bind(const std::vector<Base>& callers);
+  void enqueue(const Bound& bound, cudaStream_t stream);
+  void enqueue_copy(const StreamCopy& copy);
+  void throw_if_failed(const Bound& bound);
+  [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
+
+  CudaGroup& group_;
+  Plan plan_;
+  std::vector<int64_t> totals_;
+  Workspace workspace_;
+  std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
+  Stream stream_;
+  Event fork_;
+  std::vector<Side> sides_;  ///< kernels and copies that run beside the caller's stream
+};
+
+}  // namespace tilewire::cuda

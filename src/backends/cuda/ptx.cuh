@@ -1,0 +1,172 @@
+// The sm_90a instructions that the kernels use, each as one function: barriers, tensor copies, fences, registers.
+// Included by device code only; wgmma.cuh has the matrix instructions.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace tilewire::cuda::ptx {
+
+__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// --- threads, clusters, registers -----------------------------------------------------------------------------------
+
+__device__ inline uint32_t cluster_rank() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+__device__ inline uint32_t cluster_size() {
+  uint32_t n;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+/// All threads of the cluster; orders what they wrote to shared memory before.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+__device__ inline uint64_t global_time_ns() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+// --- mbarriers
+// --------------------------------------------------------------------------------------------------------
+
+__device__ inline void barrier_init(uint64_t* bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
+}
+/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_sync follows.
+__device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void barrier_arrive(uint64_t* bar) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+}
+/// Arrive on the same barrier of a CTA of the cluster. Orders what the tensor cores have read and nothing generic: a
+/// release at cluster scope would cost a fence of the whole GPU.
+__device__ inline void barrier_arrive_at(uint64_t* bar, uint32_t cta) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(bar)),
+      "r"(cta)
+      : "memory");
+}
+/// Arrive, and let the phase also wait for `bytes` of tensor copies.
+__device__ inline void barrier_arrive_expect(uint64_t* bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
+               "r"(bytes)
+               : "memory");
+}
+/// Whether the phase of this parity is over; sleeps up to 10 ms until it is.
+__device__ inline bool barrier_try_wait(uint64_t* bar, uint32_t phase) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 10000000;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(shared_address(bar)), "r"(phase)
+      : "memory");
+  return done != 0;
+}
+/// Whether the phase of this parity is over; does not wait.
+__device__ inline bool barrier_test(uint64_t* bar, uint32_t phase) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(shared_address(bar)), "r"(phase)
+      : "memory");
+  return done != 0;
+}
+/// Whether `value` holds for all 128 threads of a warpgroup; `id`: 1 to 15, one per warpgroup.
+__device__ inline bool all_of_group(bool value, int id) {
+  uint32_t all;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.and.pred q, %2, 128, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}"
+      : "=r"(all)
+      : "r"(static_cast<uint32_t>(value)), "r"(id)
+      : "memory");
+  return all != 0;
+}
+/// Wait until the phase of this parity is over.
+__device__ inline void barrier_wait(uint64_t* bar, uint32_t phase) {
+  while (!barrier_try_wait(bar, phase)) {
+  }
+}
+// --- tensor copies
+// ----------------------------------------------------------------------------------------------------
+
+/// Orders generic accesses of this thread against the copy engine's and tensor cores', both ways.
+__device__ inline void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+/// As fence_async, for shared memory of this CTA alone.
+__device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// Needed once per CTA for a tensor map in global memory that was written before the launch.
+__device__ inline void fence_tensor_map(const CUtensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+__device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+__device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
+          "r"(shared_address(to)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
+      : "memory");
+}
+/// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
+__device__ inline void tensor_load_shared(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y,
+                                          uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas)
+      : "memory");
+}
+__device__ inline void tensor_store(const CUtensorMap* map, const void* from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared_address(from)), "r"(x), "r"(y)
+               : "memory");
+}
+/// Adds to what is there, in the map's dtype.
+__device__ inline void tensor_add(const CUtensorMap* map, const void* from, int x, int y) {
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared_address(from)), "r"(x), "r"(y)
+               : "memory");
+}
+__device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until all but the newest kPending groups of this thread have read their shared memory.
+template <int kPending>
+__device__ inline void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+/// Until all groups of this thread are complete: their writes are visible to this thread.
+__device__ inline void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Four 8x8 blocks of 16-bit pairs to shared memory; lane 8i + j names row j of block i.
+__device__ inline void store_blocks(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0), "r"(r1),
+               "r"(r2), "r"(r3)
+               : "memory");
+}
+__device__ inline void store_pair(uint32_t to, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+}
+
+}  // namespace tilewire::cuda::ptx

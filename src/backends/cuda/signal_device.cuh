@@ -1,0 +1,88 @@
+// The device's verbs on signals: post and bounded wait, and what each orders.
+// Used by every role of the persistent kernels.
+#pragma once
+
+#include "backends/cuda/ptx.cuh"
+#include "backends/cuda/tile_table.hpp"
+
+namespace tilewire::cuda {
+
+/// The value of a signal now. Acquire at system scope: what its posters wrote before is visible to generic accesses
+/// of this thread; fence.proxy.async must follow before this thread's tensor loads of it.
+__device__ inline uint64_t read_signal(const uint64_t* signal) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(signal) : "memory");
+  return value;
+}
+
+/// Call it on the thread that issued tensor stores, before it (or a thread that it synchronises with) posts. Waits for
+/// the stores to be complete (not only read), and orders them before generic accesses that follow.
+__device__ inline void finish_tensor_stores() {
+  ptx::bulk_wait_all();
+  ptx::fence_async();
+}
+
+/// Add to a signal. Release: everything that this thread wrote, or saw by synchronising with its warp and CTA, is
+/// visible to whoever acquires the new value; on all GPUs if `remote`, else on this one. Tensor stores:
+/// finish_tensor_stores first, on their thread.
+__device__ inline void post_signal(const PostRecord& post) {
+  if (post.remote) {
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(post.signal), "l"(post.add) : "memory");
+  } else {
+    asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(post.signal), "l"(post.add) : "memory");
+  }
+}
+
+/// Whether somebody asked all kernels of the team to leave. Orders nothing.
+__device__ inline bool is_aborted(const WaitWatch& watch) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(watch.abort) : "memory");
+  return value != 0;
+}
+
+/// Ask all to leave; the first to ask says why. The report is complete before `written` is seen by the host.
+__device__ inline void report_failure(const WaitWatch& watch, const WaitFailure& failure) {
+  const uint32_t before = atomicCAS(watch.abort, 0u, 1u);
+  __threadfence();
+  if (before != 0) return;
+  WaitFailure& out = *watch.failure;
+  out.task = failure.task;
+  out.wait = failure.wait;
+  out.wanted = failure.wanted;
+  out.seen = failure.seen;
+  out.epoch = failure.epoch;
+  __threadfence_system();
+  *reinterpret_cast<volatile uint32_t*>(&out.written) = 1;
+}
+
+/// Wait for one signal; false if the deadline passed or the team leaves. Acquire at system scope: see read_signal.
+__device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const WaitWatch& watch, uint32_t task,
+                                   uint32_t index) {
+  const uint64_t wanted = epoch * wait.total + wait.at_least;
+  uint64_t seen = read_signal(wait.signal);
+  if (seen >= wanted) return true;
+  const uint64_t begin = ptx::global_time_ns();
+  for (uint32_t polls = 1; seen < wanted; ++polls) {
+    if (polls % 32 == 0) {
+      if (is_aborted(watch)) return false;
+      if (ptx::global_time_ns() - begin > watch.timeout_ns) {
+        report_failure(watch, {.task = task, .wait = index, .wanted = wanted, .seen = seen, .epoch = epoch});
+        return false;
+      }
+    }
+    seen = read_signal(wait.signal);
+  }
+  return true;
+}
+
+/// Wait for all signals of a task, by the thread that then issues its tensor loads: they see what was posted.
+__device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
+                                    uint32_t task) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!wait_signal(waits[i], epoch, watch, task, i)) return false;
+  }
+  ptx::fence_async();
+  return true;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,95 @@
+// The records that a persistent kernel walks: one per tile, with what it waits for, posts and writes.
+// Made on the host from a Plan, uploaded once; read on the device by gemm_tiles.cuh. Plain data on both sides.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewire::cuda {
+
+/// Bits of TileRecord::flags.
+enum TileFlags : uint16_t {
+  kOutputFp32 = 1,  ///< the tile leaves as fp32; otherwise in the dtype of the inputs
+  kBiasFp32 = 2,    ///< the bias is fp32; otherwise of the dtype of the inputs
+};
+
+/// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
+struct alignas(64) TileRecord {
+  int32_t a_row = 0;         ///< first row in the A map
+  int32_t b_col = 0;         ///< first column of the result in the B map
+  int32_t k_begin = 0;       ///< first element of K, a multiple of 8
+  int32_t k_steps = 0;       ///< steps of 64 elements of K, at least 1; the map ends K (zeros follow)
+  uint16_t a_map = 0;        ///< index in GemmTable::maps
+  uint16_t b_map = 0;        ///< index in GemmTable::maps
+  uint16_t rows = 0;         ///< real rows, at most the tile's; 0 pads a pair
+  uint16_t cols = 0;         ///< real columns, at most the tile's
+  uint32_t first_wait = 0;   ///< in GemmTable::waits
+  uint32_t first_post = 0;   ///< in GemmTable::posts
+  uint32_t first_write = 0;  ///< in GemmTable::writes
+  uint16_t num_waits = 0;
+  uint16_t num_posts = 0;
+  uint16_t num_writes = 0;     ///< at most kMaxWrites
+  uint16_t flags = 0;          ///< TileFlags
+  uint32_t task = 0;           ///< index of the task in its lane, for reports
+  const void* bias = nullptr;  ///< bias of the tile's first column, or none
+  uint64_t reserved = 0;
+};
+static_assert(sizeof(TileRecord) == 64);
+
+/// Wait until *signal >= epoch * total + at_least.
+struct WaitRecord {
+  const uint64_t* signal = nullptr;
+  uint64_t at_least = 0;
+  uint64_t total = 0;  ///< what one call posts to the signal in all
+};
+
+/// Add to *signal when everything that the tile wrote is visible.
+struct PostRecord {
+  uint64_t* signal = nullptr;
+  uint64_t add = 0;
+  bool remote = true;  ///< someone besides this GPU's own kernels reads the signal or the data
+};
+
+enum class StoreMode : uint8_t { store, accumulate };
+enum class StoreVia : uint8_t {
+  pointer,     ///< 16-byte stores of rows [first_row, first_row + rows) x cols [0, cols): any cut, any alignment
+  tensor_map,  ///< TMA; the map's bounds clip
+};
+
+/// Rows [first_row, first_row + rows) of a tile go to one place. A box of 64 rows is stored whole through a
+/// tensor map where it meets these rows, so that what lies outside must lie outside of the map, too.
+struct alignas(16) WriteRecord {
+  void* to = nullptr;  ///< `pointer`: where element (0, 0) of the tile would go
+  int32_t ld = 0;      ///< `pointer`: elements from row to row
+  int32_t row = 0;     ///< `tensor_map`: row of element (0, 0) of the tile in the map; may be negative
+  int32_t col = 0;     ///< `tensor_map`: its column
+  uint16_t map = 0;    ///< index in GemmTable::maps
+  uint16_t first_row = 0;
+  uint16_t rows = 0;
+  uint16_t cols = 0;
+  StoreMode mode = StoreMode::store;
+  StoreVia via = StoreVia::pointer;
+};
+static_assert(sizeof(WriteRecord) == 32);
+
+/// Most writes of one tile.
+inline constexpr int kMaxWrites = 16;
+
+/// What a failed wait leaves in host-mapped memory. `written` is set last.
+struct WaitFailure {
+  uint32_t written = 0;
+  uint32_t task = 0;  ///< TileRecord::task
+  uint32_t wait = 0;  ///< which wait of the task
+  uint32_t reserved = 0;
+  uint64_t wanted = 0;
+  uint64_t seen = 0;
+  uint64_t epoch = 0;
+};
+
+/// How a kernel's waits end when nobody posts.
+struct WaitWatch {
+  uint64_t timeout_ns = 0;         ///< of each wait
+  uint32_t* abort = nullptr;       ///< device memory; not 0 = leave. A wait that fails sets it
+  WaitFailure* failure = nullptr;  ///< host-mapped; filled by the wait that set `abort`
+};
+
+}  // namespace tilewire::cuda

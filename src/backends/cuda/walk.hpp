@@ -1,0 +1,18 @@
+// The host's view of the walker: the kernel for plans that need no tensor cores.
+// Called by the cuda backend's programs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/walk_table.hpp"
+
+namespace tilewire::cuda {
+
+/// Load the kernel into the current device: the first launch of one that is not there waits for all that run.
+void load_walk_kernel();
+
+/// Enqueue a kernel that walks all lanes; its CTAs must be resident together with everything they wait for.
+/// Throws Error where CUDA refuses.
+void launch_walk(const WalkLaunch& launch, cudaStream_t stream);
+
+}  // namespace tilewire::cuda

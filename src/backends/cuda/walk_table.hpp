@@ -1,0 +1,133 @@
+// The records of everything that is not a GEMM tile by tensor cores: copies, sums, fills, handshakes, and products of
+// types and shapes that gemm_tiles does not take. Made by lane_tables.cpp from a Plan; read on the device by walk.cuh.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/tile_table.hpp"
+#include "tilewire/dtype.hpp"
+#include "tilewire/problem.hpp"
+
+#ifdef __CUDACC__
+#define TILEWIRE_BOTH_SIDES __host__ __device__
+#else
+#define TILEWIRE_BOTH_SIDES
+#endif
+
+namespace tilewire::cuda {
+
+enum class Act : uint8_t {
+  sync,
+  copy,
+  reduce,
+  fill,
+  multiply,
+  gate,  ///< let a stream's copy begin, wait until it is over
+};
+
+/// Between the device and a stream that copies: each word is written 1 by one side, and 0 by the other when it has seen
+/// it. Streams know no 64-bit sums and no deadlines, and keep their values in a captured graph: they touch nothing
+/// else.
+struct alignas(32) Gate {
+  uint32_t open = 0;  ///< by the device: the copy may begin
+  uint32_t done = 0;  ///< by the stream: it is over
+};
+
+/// One task of a lane.
+struct StepRecord {
+  Act act = Act::sync;
+  bool a_transposed = false;  ///< `multiply`: source 0 is stored [K,M]
+  bool b_is_kn = false;       ///< `multiply`: source 1 is stored [K,N]; otherwise [N,K]
+  uint8_t num_sources = 0;
+  uint8_t num_targets = 0;
+  uint8_t num_epilogue = 0;
+  uint16_t num_waits = 0;
+  uint16_t num_posts = 0;
+  int32_t rows = 0;  ///< of the result
+  int32_t cols = 0;
+  int32_t depth = 0;     ///< `multiply`: length of the dot products
+  uint32_t task = 0;     ///< index of the task in its lane, for reports
+  float value = 0;       ///< `fill`
+  Gate* gate = nullptr;  ///< `gate`
+  uint32_t first_source = 0;
+  uint32_t first_target = 0;
+  uint32_t first_epilogue = 0;
+  uint32_t first_wait = 0;
+  uint32_t first_post = 0;
+};
+
+struct SourceRecord {
+  const std::byte* data = nullptr;
+  int64_t ld = 0;  ///< elements from row to row
+  DType dtype = DType::fp32;
+  float weight = 1;
+};
+
+/// Rows [first_row, first_row + rows) of the result go here.
+struct TargetRecord {
+  std::byte* data = nullptr;
+  int64_t ld = 0;
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  DType dtype = DType::fp32;
+  StoreMode mode = StoreMode::store;
+};
+
+struct EpilogueRecord {
+  EpilogueKind kind = EpilogueKind::bias;
+  DType dtype = DType::fp32;  ///< of `operand`
+  float value = 1;
+  const std::byte* operand = nullptr;  ///< bias: 1 x cols; residual: rows x cols
+  int64_t ld = 0;
+};
+
+/// A lane: `ctas` CTAs take its steps in turn; all of them work on every step where it is `serial`.
+struct LaneRecord {
+  uint32_t first_step = 0;
+  uint32_t num_steps = 0;
+  uint32_t ctas = 1;
+  uint32_t lane = 0;  ///< index in the plan, for reports
+  bool serial = false;
+  bool light = false;            ///< moves nothing itself: one warp will do
+  uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero at first
+};
+
+/// A rank's steps in device memory, and how many calls came before.
+struct WalkTable {
+  const LaneRecord* lanes = nullptr;
+  const StepRecord* steps = nullptr;
+  const SourceRecord* sources = nullptr;
+  const TargetRecord* targets = nullptr;
+  const EpilogueRecord* epilogue = nullptr;
+  const WaitRecord* waits = nullptr;
+  const PostRecord* posts = nullptr;
+  uint32_t num_lanes = 0;    ///< heavy ones first
+  uint32_t ctas = 0;         ///< of heavy lanes
+  uint32_t light_lanes = 0;  ///< the last ones
+};
+
+/// Counters of a program in device memory, zero at first.
+struct CallCounters {
+  uint64_t epoch = 0;  ///< calls that are over
+  uint64_t ended = 0;  ///< CTAs of the present call that have ended
+};
+
+/// What a launch of walkers is told.
+struct WalkLaunch {
+  WalkTable table{};
+  CallCounters* counters = nullptr;  ///< the last CTA of the launch ends the call; none: nobody does
+  WaitWatch watch{};
+};
+
+/// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.
+inline constexpr uint32_t kLaneTurn = 0xFFFFFFFF;
+/// As WaitFailure::wait: a copy that was let go did not end.
+inline constexpr uint32_t kCopyEnd = 0xFFFFFFFE;
+
+/// CTAs of so many threads that walk all lanes: light lanes take a warp each.
+TILEWIRE_BOTH_SIDES constexpr uint32_t walking_ctas(const WalkTable& table, uint32_t threads) {
+  const uint32_t warps = threads / 32;
+  return table.ctas + (table.light_lanes + warps - 1) / warps;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,174 @@
+// One product of the GEMM kernel's test: random inputs, poisoned output, reference in double, error.
+// Included by gemm_tiles_test.cu alone.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/gemm_table.hpp"
+
+using namespace tilewire;
+using namespace tilewire::cuda;
+
+#define CHECK(call)                                                                           \
+  do {                                                                                        \
+    if (const auto status_ = (call); status_ != cudaSuccess) {                                \
+      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(status_)); \
+      std::exit(1);                                                                           \
+    }                                                                                         \
+  } while (0)
+
+namespace {
+
+template <typename T>
+__global__ void fill(T* p, size_t n, unsigned seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    unsigned h = static_cast<unsigned>(i) * 2654435761u + seed;
+    h = (h ^ h >> 15) * 2246822519u;
+    p[i] = static_cast<T>(static_cast<int>((h ^ h >> 13) & 0xffff) / 32768.f - 1.f);
+  }
+}
+
+/// The plain product over k in [k_begin, k_end), in double.
+template <typename T>
+__global__ void reference(const T* a, const T* b, const T* bias, double* c, int m, int n, int k, int k_begin, int k_end,
+                          bool b_is_kn) {
+  const int col = blockIdx.x * blockDim.x + threadIdx.x;
+  const int row = blockIdx.y;
+  if (col >= n || row >= m) return;
+  double sum = bias != nullptr ? static_cast<float>(bias[col]) : 0.0;
+  for (int i = k_begin; i < k_end; ++i) {
+    const size_t at = b_is_kn ? static_cast<size_t>(i) * n + col : static_cast<size_t>(col) * k + i;
+    sum += static_cast<double>(static_cast<float>(a[static_cast<size_t>(row) * k + i])) * static_cast<float>(b[at]);
+  }
+  c[static_cast<size_t>(row) * n + col] = sum;
+}
+
+__global__ void add_to(uint64_t* signal, uint64_t value) {
+  atomicAdd_system(reinterpret_cast<unsigned long long*>(signal), value);
+}
+
+struct Memory {
+  void* data = nullptr;
+  explicit Memory(size_t bytes) { CHECK(cudaMalloc(&data, bytes + 16)); }
+  ~Memory() { cudaFree(data); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+struct Case {
+  int m = 256;
+  int n = 256;
+  int k = 256;
+  DType dtype = DType::bf16;
+  DType out = DType::bf16;
+  bool b_is_kn = false;
+  bool bias = false;
+  TileShape shape{};
+  Share share = Share::none;
+  StoreVia via = StoreVia::tensor_map;
+  bool counter = false;
+  int split = 1;  // parts of K, accumulated into C
+
+  std::string name() const {
+    static const char* const kShare[] = {"none", "a", "b", "both"};
+    char text[200];
+    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d share %s %s%s split %d", m, n, k,
+                  dtype == DType::bf16 ? "bf16" : "fp16", out == DType::fp32 ? "fp32" : "same", b_is_kn ? "K,N" : "N,K",
+                  bias ? " bias" : "", shape.m, shape.n, kShare[static_cast<int>(share)],
+                  via == StoreVia::pointer ? "pointer" : "tensor", counter ? " counter" : "", split);
+    return text;
+  }
+};
+
+/// Inputs, poisoned output and expected result of a case.
+struct Setup {
+  Case c;
+  Memory a, b, bias, out, expected, counter;
+
+  explicit Setup(const Case& k)
+      : c(k),
+        a(2ul * k.m * k.k),
+        b(2ul * k.n * k.k),
+        bias(2ul * k.n),
+        out(4ul * k.m * k.n),
+        expected(8ul * k.m * k.n),
+        counter(8) {
+    static unsigned seed = 1;
+    CHECK(cudaMemset(out.data, k.split > 1 ? 0 : 0xff, 4ul * k.m * k.n));
+    CHECK(cudaMemset(counter.data, 0, 8));
+    k.dtype == DType::bf16 ? make<__nv_bfloat16>(seed) : make<__half>(seed);
+    seed += 3;
+    CHECK(cudaDeviceSynchronize());
+  }
+
+  template <typename T>
+  void make(unsigned seed) {
+    fill<<<256, 256>>>(a.as<T>(), static_cast<size_t>(c.m) * c.k, seed);
+    fill<<<256, 256>>>(b.as<T>(), static_cast<size_t>(c.n) * c.k, seed + 1);
+    fill<<<256, 256>>>(bias.as<T>(), static_cast<size_t>(c.n), seed + 2);
+    expect<T>(0, c.k);
+  }
+  template <typename T>
+  void expect(int k_begin, int k_end) {
+    reference<<<dim3((c.n + 127) / 128, c.m), 128>>>(a.as<T>(), b.as<T>(), c.bias ? bias.as<T>() : nullptr,
+                                                     expected.as<double>(), c.m, c.n, c.k, k_begin, k_end, c.b_is_kn);
+  }
+
+  PlainProduct product() const {
+    PlainProduct p;
+    p.a = {a.data, c.dtype, c.m, c.k, c.k};
+    p.b = c.b_is_kn ? MatrixView{b.data, c.dtype, c.k, c.n, c.n} : MatrixView{b.data, c.dtype, c.n, c.k, c.k};
+    p.c = {out.data, c.out == DType::fp32 ? DType::fp32 : c.dtype, c.m, c.n, c.n};
+    p.b_is_kn = c.b_is_kn;
+    p.bias = c.bias ? bias.data : nullptr;
+    p.bias_dtype = c.dtype;
+    p.shape = c.shape;
+    p.share = c.share;
+    p.group_m = 3;
+    p.via = c.via;
+    return p;
+  }
+  GemmBodyKind kind() const { return {c.dtype, c.b_is_kn, c.shape}; }
+  GemmLaunch launch(const DeviceTable& table) const {
+    return {.table = table.table, .counter = c.counter ? counter.as<uint32_t>() : nullptr, .share = c.share};
+  }
+
+  /// |out - expected| / |expected| of `result`, which has C's layout.
+  double error(const void* result) const {
+    const size_t count = static_cast<size_t>(c.m) * c.n;
+    std::vector<double> want(count);
+    CHECK(cudaMemcpy(want.data(), expected.data, 8 * count, cudaMemcpyDeviceToHost));
+    std::vector<char> raw(count * (c.out == DType::fp32 ? 4 : 2));
+    CHECK(cudaMemcpy(raw.data(), result, raw.size(), cudaMemcpyDeviceToHost));
+    double d = 0;
+    double s = 0;
+    for (size_t i = 0; i < count; ++i) {
+      float v = 0;
+      if (c.out == DType::fp32) {
+        v = reinterpret_cast<const float*>(raw.data())[i];
+      } else if (c.dtype == DType::bf16) {
+        v = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(raw.data())[i]);
+      } else {
+        v = __half2float(reinterpret_cast<const __half*>(raw.data())[i]);
+      }
+      d += (v - want[i]) * (v - want[i]);
+      s += want[i] * want[i];
+    }
+    return std::sqrt(d / s);
+  }
+  double tolerance() const { return c.out == DType::fp32 ? 1e-5 : c.dtype == DType::bf16 ? 4e-3 : 6e-4; }
+};
+
+}  // namespace

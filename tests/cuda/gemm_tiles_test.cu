@@ -1,0 +1,262 @@
+// The GEMM kernel alone on one GPU: dtypes, layouts, tile shapes, ragged sizes, waits, posts, destinations, split-K.
+// A stand-alone program: one line per case, exit status 1 if any fails. `--small` = few cases, for compute-sanitizer.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gemm_case.cuh"
+#include "tilewire/error.hpp"
+
+namespace {
+
+int failures = 0;
+
+void report(const std::string& name, bool ok, double value) {
+  std::printf("%-4s %s (%.1e)\n", ok ? "ok" : "FAIL", name.c_str(), value);
+  std::fflush(stdout);
+  if (!ok) ++failures;
+}
+
+void split_k(HostTable& table, const Case& c) {
+  std::vector<TileRecord> tiles;
+  const int steps = (c.k + kTileK - 1) / kTileK;
+  for (const TileRecord& tile : table.tiles) {
+    for (int part = 0; part < c.split; ++part) {
+      TileRecord t = tile;
+      const int first = steps * part / c.split;
+      t.k_begin = first * kTileK;
+      t.k_steps = steps * (part + 1) / c.split - first;
+      tiles.push_back(t);
+    }
+  }
+  for (WriteRecord& w : table.writes) w.mode = StoreMode::accumulate;
+  table.tiles = tiles;
+}
+
+void run_case(const Case& c) {
+  const Setup s(c);
+  HostTable host = plain_table(s.product());
+  if (c.split > 1) split_k(host, c);
+  const DeviceTable table = upload(host);
+  for (int call = 0; call < (c.split > 1 ? 1 : 2); ++call) launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
+  CHECK(cudaDeviceSynchronize());
+  const double error = s.error(s.out.data);
+  report(c.name(), error < s.tolerance(), error);
+}
+
+/// Every tile goes to three matrices; the third one in two cuts, whose border is inside a box of 64 rows.
+void several_destinations(StoreVia via) {
+  Case c{.m = 200, .n = 328, .k = 192, .via = via};
+  const Setup s(c);
+  const size_t bytes = 2ul * c.m * c.n;
+  const Memory second(bytes);
+  const Memory third(bytes);
+  CHECK(cudaMemset(second.data, 0xff, bytes));
+  CHECK(cudaMemset(third.data, 0xff, bytes));
+  HostTable host = plain_table(s.product());
+  const uint16_t second_map = static_cast<uint16_t>(host.maps.size());
+  host.maps.push_back(make_output_map({second.data, DType::bf16, c.m, c.n, c.n}));
+  std::vector<WriteRecord> writes;
+  for (TileRecord& tile : host.tiles) {
+    const WriteRecord first = host.writes[tile.first_write];
+    tile.first_write = static_cast<uint32_t>(writes.size());
+    tile.num_writes = 4;
+    WriteRecord w = first;
+    writes.push_back(w);
+    w.to = second.as<char>() + (static_cast<char*>(first.to) - s.out.as<char>());
+    w.map = second_map;
+    writes.push_back(w);
+    w.to = third.as<char>() + (static_cast<char*>(first.to) - s.out.as<char>());
+    w.via = StoreVia::pointer;
+    w.rows = std::min<uint16_t>(37, first.rows);
+    writes.push_back(w);
+    w.first_row = w.rows;
+    w.rows = static_cast<uint16_t>(first.rows - w.first_row);
+    writes.push_back(w);
+  }
+  host.writes = writes;
+  const DeviceTable table = upload(host);
+  launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
+  CHECK(cudaDeviceSynchronize());
+  const double error = s.error(s.out.data) + s.error(second.data) + s.error(third.data);
+  report(std::string("three destinations, ") + (via == StoreVia::pointer ? "pointer" : "tensor"),
+         error < 3 * s.tolerance(), error);
+}
+
+struct Signals {
+  Memory memory{256};  // ready, done, epoch, abort
+  WaitFailure* failure = nullptr;
+  WaitFailure* device_failure = nullptr;
+
+  Signals() {
+    CHECK(cudaMemset(memory.data, 0, 256));
+    CHECK(cudaHostAlloc(&failure, sizeof(WaitFailure), cudaHostAllocMapped));
+    *failure = {};
+    CHECK(cudaHostGetDevicePointer(&device_failure, failure, 0));
+  }
+  ~Signals() { cudaFreeHost(failure); }
+  uint64_t* at(int i) const { return memory.as<uint64_t>() + i; }
+  uint64_t value(int i) const {
+    uint64_t v = 0;
+    CHECK(cudaMemcpy(&v, at(i), 8, cudaMemcpyDeviceToHost));
+    return v;
+  }
+  WaitWatch watch(uint64_t timeout_ns) const {
+    return {timeout_ns, reinterpret_cast<uint32_t*>(at(3)), device_failure};
+  }
+
+  /// All tiles wait for signal 0 and post to signal 1.
+  void attach(HostTable& table, uint64_t at_least, uint64_t total) const {
+    table.waits.push_back({at(0), at_least, total});
+    table.posts.push_back({at(1), 1, true});
+    for (TileRecord& tile : table.tiles) tile.num_waits = tile.num_posts = 1;
+  }
+};
+
+/// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
+void waits_are_satisfied(Share share, StoreVia via) {
+  Case c{.m = 384, .n = 512, .k = 128, .shape = {128, 256}, .share = share, .via = via};
+  const Setup s(c);
+  const Signals signals;
+  HostTable host = plain_table(s.product());
+  signals.attach(host, 5, 5);
+  const DeviceTable table = upload(host);
+  GemmLaunch launch = s.launch(table);
+  launch.epoch = signals.at(2);
+  launch.watch = signals.watch(5'000'000'000ull);
+  const Memory good(2ul * c.m * c.k);
+  CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
+  cudaStream_t streams[2];
+  for (cudaStream_t& stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  double error = 0;
+  for (uint64_t call = 0; call < 2; ++call) {
+    CHECK(cudaMemset(s.a.data, 0xff, 2ul * c.m * c.k));
+    CHECK(cudaMemcpy(signals.at(2), &call, 8, cudaMemcpyHostToDevice));
+    launch_gemm_tiles(s.kind(), launch, streams[0]);
+    usleep(20000);
+    CHECK(cudaMemcpyAsync(s.a.data, good.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice, streams[1]));
+    add_to<<<1, 1, 0, streams[1]>>>(signals.at(0), 5);
+    CHECK(cudaDeviceSynchronize());
+    const double now = s.error(s.out.data);
+    if (!(now <= error)) error = now;
+  }
+  const bool ok = error < s.tolerance() && signals.value(1) == 2 * host.tiles.size() && signals.failure->written == 0;
+  report("waits satisfied later, " + c.name(), ok, error);
+  for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+}
+
+/// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may be held back while the next tile
+/// waits.
+void tiles_in_a_chain(Share share) {
+  Case c{.m = 512, .n = 1024, .k = 256, .shape = {128, 256}, .share = share};
+  const Setup s(c);
+  const Signals signals;
+  HostTable host = plain_table(s.product());
+  signals.attach(host, 0, 0);
+  host.waits.clear();
+  host.posts[0].signal = signals.at(0);
+  for (size_t i = 0; i < host.tiles.size(); ++i) {
+    host.tiles[i].first_wait = static_cast<uint32_t>(i);
+    host.waits.push_back({signals.at(0), i - i % cluster_ctas(share), 0});
+  }
+  const DeviceTable table = upload(host);
+  GemmLaunch launch = s.launch(table);
+  launch.ctas = cluster_ctas(share);
+  launch.watch = signals.watch(2'000'000'000ull);
+  launch_gemm_tiles(s.kind(), launch, nullptr);
+  CHECK(cudaDeviceSynchronize());
+  const double error = s.error(s.out.data);
+  const bool ok = error < s.tolerance() && signals.failure->written == 0 && signals.value(0) == host.tiles.size();
+  report("tiles in a chain, share " + std::to_string(static_cast<int>(share)), ok, error);
+}
+
+/// Nobody signals: the kernel leaves in time, says what it waited for, posts and stores nothing.
+void waits_time_out(Share share) {
+  Case c{.m = 1024, .n = 1024, .k = 256, .shape = {128, 256}, .share = share};
+  const Setup s(c);
+  const Signals signals;
+  HostTable host = plain_table(s.product());
+  signals.attach(host, 7, 9);
+  const DeviceTable table = upload(host);
+  GemmLaunch launch = s.launch(table);
+  launch.watch = signals.watch(50'000'000);
+  add_to<<<1, 1>>>(signals.at(0), 3);
+  launch_gemm_tiles(s.kind(), launch, nullptr);
+  CHECK(cudaDeviceSynchronize());
+  const WaitFailure& f = *signals.failure;
+  std::vector<uint16_t> out(static_cast<size_t>(c.m) * c.n);
+  CHECK(cudaMemcpy(out.data(), s.out.data, 2 * out.size(), cudaMemcpyDeviceToHost));
+  bool untouched = true;
+  for (const uint16_t v : out) untouched = untouched && v == 0xffff;
+  const bool ok = f.written == 1 && f.wanted == 7 && f.seen == 3 && signals.value(1) == 0 && untouched;
+  report("timeout leaves the kernel, share " + std::to_string(static_cast<int>(share)), ok,
+         static_cast<double>(f.seen));
+}
+
+std::vector<Case> all_cases(bool small) {
+  std::vector<Case> cases;
+  for (const TileShape& shape : kTileShapes) {
+    const Share share = shape.m > shape.n ? Share::a : Share::b;
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      if (small && (dtype == DType::fp16 || shape.n == 192)) continue;
+      for (const bool kn : {false, true}) {
+        cases.push_back({.m = 300, .n = 456, .k = 328, .dtype = dtype, .b_is_kn = kn, .shape = shape});
+        if (small) continue;
+        for (const StoreVia via : {StoreVia::tensor_map, StoreVia::pointer}) {
+          for (const DType out : {DType::bf16, DType::fp32}) {
+            Case c{.m = 777,
+                   .n = 1336,
+                   .k = 200,
+                   .dtype = dtype,
+                   .out = out,
+                   .b_is_kn = kn,
+                   .bias = true,
+                   .shape = shape,
+                   .share = share,
+                   .via = via};
+            cases.push_back(c);
+            c.share = Share::none;
+            c.counter = true;
+            c.m = 2048;
+            cases.push_back(c);
+          }
+        }
+      }
+    }
+    if (small) continue;
+    cases.push_back({.m = 1, .n = 8, .k = 8, .shape = shape});
+    cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .share = share});
+    cases.push_back({.m = 1500, .n = 2000, .k = 1000, .shape = shape, .share = shape.m == 64 ? Share::b : Share::both});
+    cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
+    cases.push_back(
+        {.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .via = StoreVia::pointer, .split = 4});
+  }
+  if (!small) cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .share = Share::b});
+  return cases;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool small = argc > 1 && !std::strcmp(argv[1], "--small");
+  try {
+    for (const Case& c : all_cases(small)) run_case(c);
+    several_destinations(StoreVia::tensor_map);
+    several_destinations(StoreVia::pointer);
+    waits_are_satisfied(Share::none, StoreVia::tensor_map);
+    waits_are_satisfied(Share::b, StoreVia::pointer);
+    tiles_in_a_chain(Share::none);
+    tiles_in_a_chain(Share::b);
+    waits_time_out(Share::none);
+    waits_time_out(Share::b);
+  } catch (const std::exception& e) {
+    std::printf("FAIL exception: %s\n", e.what());
+    return 1;
+  }
+  std::printf("%d failures\n", failures);
+  return failures != 0;
+}

@@ -1,0 +1,98 @@
+// Every operator x every accepted combination of knobs on ranks that share GPUs, as threads, against the reference.
+// NOTE: run the executable alone, or `ctest -L gpu`: CUDA starts in this process.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "backends/cuda/cuda.hpp"
+#include "operators/run_case.hpp"
+#include "schedules/variants.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
+
+std::vector<Config> few(std::vector<Config> configs, size_t most, uint64_t seed) {
+  std::vector<Config> some;
+  std::mt19937_64 random(seed);
+  std::sample(configs.begin(), configs.end(), std::back_inserter(some), most, random);
+  return some;
+}
+
+class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+  }
+  [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
+  void expect(const Problem& problem, const Config& base, size_t most, uint64_t seed, int calls = 2) const {
+    const auto configs = few(all_variants(problem, {.num_ranks = ranks()}, base), most, seed);
+    if (configs.empty()) return;
+    expect_right(problem, ranks(), configs, {.num_calls = calls, .backend = "cuda", .timeout_s = 10, .seed = seed});
+  }
+};
+
+TEST_P(OnGpus, KnobsOnWalkers) {
+  const Problem problem{.op = op(), .m = 37, .n = 29, .k = 23, .dtype = DType::fp32, .reduction = Reduction::any};
+  expect(problem, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5}, 100, 11);
+}
+
+TEST_P(OnGpus, KnobsOnTensorCores) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    const Problem problem{.op = op(), .m = 300, .n = 264, .k = 200, .dtype = dtype, .reduction = Reduction::any};
+    expect(problem, {.tile_m = 128, .tile_n = 128, .chunk_rows = 100}, 40, 21);
+  }
+}
+
+TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {
+  for (const auto& [m, n] : {std::pair<int, int>{128, 256}, {256, 128}, {64, 128}}) {
+    const Problem problem{.op = op(), .m = 330, .n = 320, .k = 192, .dtype = DType::bf16};
+    expect(problem, {.tile_m = m, .tile_n = n, .chunk_rows = 64}, 30, 31, 3);
+  }
+}
+
+TEST_P(OnGpus, AwkwardShapes) {
+  constexpr std::array<std::array<int64_t, 3>, 9> kShapes{{{0, 8, 8},
+                                                           {8, 8, 0},
+                                                           {1, 1, 1},
+                                                           {3, 1, 40},
+                                                           {7, 17, 5},
+                                                           {130, 264, 72},
+                                                           {2, 136, 64},
+                                                           {257, 8, 200},
+                                                           {65, 1032, 8}}};
+  uint64_t seed = 100;
+  for (const auto& [m, n, k] : kShapes) {
+    const Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = DType::bf16, .reduction = Reduction::any};
+    expect(problem, {.tile_m = 128, .tile_n = 128, .chunk_rows = 50}, 10, ++seed, 1);
+  }
+}
+
+TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
+  uint64_t seed = 200;
+  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+    for (const bool arena : {false, true}) {
+      Problem problem{.op = op(), .m = 300, .n = 264, .k = 136, .dtype = DType::bf16, .b_layout = layout};
+      problem.out_dtype = arena ? DType::fp32 : DType::bf16;
+      if (op() != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
+      problem.gathered_output = op() == std::string("all_gather_gemm");
+      if (arena) {
+        for (const Buffer& buffer : find_operator(op()).buffers(problem, ranks())) problem.arena.push_back(buffer.name);
+      }
+      expect(problem, {.tile_m = 64, .tile_n = 256, .chunk_rows = 40}, 24, ++seed);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, OnGpus, ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 4)),
+                         [](const auto& test) {
+                           return fmt::format("{}_{}_ranks", std::get<0>(test.param), std::get<1>(test.param));
+                         });
+
+}  // namespace
+}  // namespace tilewire::testing
