@@ -227,8 +227,9 @@ struct Plan {
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
 /// Bytes of local workspace on a rank, each buffer aligned to 256.
 [[nodiscard]] int64_t local_bytes(const Plan& plan);
-/// Bytes of peers' memory that the tasks of `rank` read and write, counted at each access. On the host that memory is shared: it exists once,
-/// at its owner, but the system counts the pages that a rank touched in that rank's resident size too.
+/// Bytes of peers' memory that the tasks of `rank` read and write, counted at each access. On the host that memory is
+/// shared: it exists once, at its owner, but the system counts the pages that a rank touched in that rank's resident
+/// size too.
 [[nodiscard]] int64_t peer_bytes(const Plan& plan, int rank);
 /// The sum of all posts to each signal in one call: [rank * num_signals + index].
 [[nodiscard]] std::vector<int64_t> signal_totals(const Plan& plan);

@@ -66,8 +66,8 @@ using HostMemory = std::unique_ptr<std::byte, HostMemoryFreer>;
 /// Zeroed memory of the host that all devices of this process address by the same pointer.
 [[nodiscard]] HostMemory new_host_memory(size_t bytes);
 
-/// Copy between any memories; complete on return. NOTE: cudaMemcpy returns before the last part of pageable memory is on
-/// the device.
+/// Copy between any memories; complete on return. NOTE: cudaMemcpy returns before the last part of pageable memory is
+/// on the device.
 void copy_now(void* to, const void* from, int64_t bytes);
 
 /// Memory of the current device, undefined at first. Throws Error(invalid_input) where there is not enough.

@@ -62,6 +62,18 @@ __device__ inline void add_element(std::byte* to, DType dtype, float value) {
 
 constexpr int kEight = 8;
 
+/// Eight elements of 16 bits.
+__device__ __forceinline__ void widen_eight(const uint4& packed, DType dtype, float* values) {
+  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = dtype == DType::bf16 ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&words[i]))
+                                             : __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+    values[2 * i] = pair.x;
+    values[2 * i + 1] = pair.y;
+  }
+}
+
 /// Eight consecutive elements, aligned to 16 bytes.
 __device__ inline void load_eight(const std::byte* from, DType dtype, float* values) {
   const uint4 first = *reinterpret_cast<const uint4*>(from);
@@ -72,17 +84,10 @@ __device__ inline void load_eight(const std::byte* from, DType dtype, float* val
     for (int i = 0; i < kEight; ++i) values[i] = __uint_as_float(words[i]);
     return;
   }
-  const uint32_t words[4] = {first.x, first.y, first.z, first.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = dtype == DType::bf16 ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&words[i]))
-                                             : __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
-    values[2 * i] = pair.x;
-    values[2 * i + 1] = pair.y;
-  }
+  widen_eight(first, dtype, values);
 }
 
-__device__ inline void store_eight(std::byte* to, DType dtype, const float* values) {
+__device__ __forceinline__ void store_eight(std::byte* to, DType dtype, const float* values) {
   uint32_t words[kEight];
   if (dtype == DType::fp32) {
 #pragma unroll

@@ -49,6 +49,26 @@ DeviceTable upload(const HostTable& table) {
   return out;
 }
 
+std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share) {
+  const auto agree = [&](const TileRecord& x, const TileRecord& y) {
+    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps) return false;
+    return share == Share::b ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
+  };
+  std::vector<TileRecord> paired;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    paired.push_back(tiles[i]);
+    if (i + 1 < tiles.size() && agree(tiles[i], tiles[i + 1])) {
+      paired.push_back(tiles[++i]);
+      continue;
+    }
+    TileRecord empty = tiles[i];
+    empty.rows = empty.cols = empty.num_waits = empty.num_posts = empty.num_writes = 0;
+    empty.bias = nullptr;
+    paired.push_back(empty);
+  }
+  return paired;
+}
+
 std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m) {
   std::vector<std::pair<int, int>> order;
   if (group_m > 0) {

@@ -30,6 +30,9 @@ struct DeviceTable {
 /// Copy a table to the current device; complete on return.
 [[nodiscard]] DeviceTable upload(const HostTable& table);
 
+/// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
+[[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share);
+
 /// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are walked together,
 /// column by column; 0 = along a Hilbert curve.
 [[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "backends/cuda/sm_shares.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -15,9 +16,9 @@ namespace {
 
 /// CTAs that move data without being told how many: enough for the links (docs/performance.md).
 constexpr int kMovers = 16;
+/// Bytes from which a copy is worth a copy engine, on average over a lane.
+constexpr int64_t kLeastEngineCopy = 512 << 10;
 
-/// Of a CTA that walks: those of the walker's own kernel; the GEMM kernel's have more.
-constexpr uint32_t kLeastThreads = 256;
 /// Boxes that finished tiles are stored in, and what sets their maps apart from those of A and B.
 constexpr int64_t kStoreRows = 64;
 constexpr int64_t kStoreBytes = 128;
@@ -48,7 +49,7 @@ class TableMaker {
     }
     pair_tiles();
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
-    share_out_sms();
+    share_out_sms(out_, sms_, tile_workers_);
     return std::move(out_);
   }
 
@@ -110,31 +111,12 @@ class TableMaker {
     tile_workers_ = lane.workers > 0 ? lane.workers : plan_.config.tile_workers;
   }
 
-  /// Neighbours of the list that agree in an operand load it once for both; others get an empty partner.
+  /// Neighbours of the list that agree in an operand load it once for both.
   void pair_tiles() {
     const Config& config = plan_.config;
     if (config.cluster_m * config.cluster_n != 2 || out_.gemm.tiles.size() < 2 || config.tile_m == 64) return;
     out_.share = config.cluster_m == 2 ? Share::b : Share::a;
-    const bool by_b = out_.share == Share::b;
-    std::vector<TileRecord> paired;
-    for (size_t i = 0; i < out_.gemm.tiles.size(); ++i) {
-      const TileRecord& tile = out_.gemm.tiles[i];
-      paired.push_back(tile);
-      const TileRecord* next = i + 1 < out_.gemm.tiles.size() ? &out_.gemm.tiles[i + 1] : nullptr;
-      const bool agree = next != nullptr && next->k_steps == tile.k_steps &&
-                         (by_b ? next->b_map == tile.b_map && next->b_col == tile.b_col
-                               : next->a_map == tile.a_map && next->a_row == tile.a_row);
-      if (agree) {
-        paired.push_back(*next);
-        ++i;
-        continue;
-      }
-      TileRecord empty = tile;
-      empty.rows = empty.cols = empty.num_waits = empty.num_posts = empty.num_writes = 0;
-      empty.bias = nullptr;
-      paired.push_back(empty);
-    }
-    out_.gemm.tiles = std::move(paired);
+    out_.gemm.tiles = in_pairs(out_.gemm.tiles, out_.share);
   }
 
   /// A map over the rows (columns of the result) and the range of K that an operand's region spans.
@@ -239,6 +221,15 @@ class TableMaker {
   /// Whether a stream can do all that the lane moves: whole, with one destination, nothing converted or added.
   [[nodiscard]] bool by_copy_engine(const Lane& lane) const {
     if (lane.engine != Engine::copy || !room_.copy_streams) return false;
+    // A copy engine takes about 2 us for each copy, and more to be let go: small ones are for SMs.
+    int64_t bytes = 0;
+    int64_t copies = 0;
+    for (const Task& task : lane.tasks) {
+      if (task.kind == TaskKind::sync) continue;
+      bytes += task.reads[0].rows * task.reads[0].cols * bytes_of(dtype_of(task.reads[0]));
+      ++copies;
+    }
+    if (bytes < copies * kLeastEngineCopy) return false;
     return std::ranges::all_of(lane.tasks, [&](const Task& task) {
       if (task.kind == TaskKind::sync) return true;
       return task.kind == TaskKind::copy && task.writes.size() == 1 && task.epilogue.empty() &&
@@ -371,41 +362,6 @@ class TableMaker {
     walk.steps.push_back(step);
   }
 
-  /// Everybody must be resident at once: where there is not room for what each lane wants, the widest give way.
-  void share_out_sms() {
-    const auto tiles = static_cast<int>(out_.gemm.tiles.size());
-    const int least_tiles = tiles > 0 ? 1 : 0;
-    const auto total = [&] {
-      WalkTable table;
-      for (const LaneRecord& lane : out_.walk.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
-      return static_cast<int>(walking_ctas(table, kLeastThreads));
-    };
-    // Half of the SMs at most go to what moves data beside tiles.
-    const int room = tiles > 0 ? std::max(sms_ / 2, sms_ - tiles) : sms_;
-    while (total() > std::min(room, sms_ - least_tiles)) {
-      const auto width = [](const LaneRecord& lane) { return lane.light ? 0 : lane.ctas; };
-      const auto widest = std::ranges::max_element(out_.walk.lanes, {}, width);
-      require(widest->ctas > 1, "{} SMs are too few for {} lanes that wait for each other", sms_,
-              out_.walk.lanes.size());
-      --widest->ctas;
-    }
-    if (tiles == 0) return;
-    const int most = tile_workers_ > 0 ? tile_workers_ : sms_;
-    out_.gemm_ctas = static_cast<uint32_t>(std::min({most, sms_ - total(), tiles}));
-    const uint32_t cluster = cluster_ctas(out_.share);
-    if (out_.gemm_ctas < cluster) return unpair();
-    // As few as take as many turns: an SM less is power for the others.
-    const uint32_t turns = (static_cast<uint32_t>(tiles) + out_.gemm_ctas - 1) / out_.gemm_ctas;
-    const uint32_t least = (static_cast<uint32_t>(tiles) + turns - 1) / turns;
-    out_.gemm_ctas = std::min(out_.gemm_ctas / cluster * cluster, (least + cluster - 1) / cluster * cluster);
-  }
-
-  /// One CTA has no partner.
-  void unpair() {
-    out_.share = Share::none;
-    std::erase_if(out_.gemm.tiles, [](const TileRecord& tile) { return tile.rows == 0; });
-  }
-
   const Plan& plan_;
   int rank_;
   const Addresses& addresses_;
@@ -418,39 +374,6 @@ class TableMaker {
 };
 
 }  // namespace
-
-std::optional<std::string> slow_tiles(const Plan& plan) {
-  const Problem& problem = plan.problem;
-  if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16) return "type " + to_string(problem.dtype);
-  if (problem.a_layout == ALayout::km) return "A is stored [K,M]";
-  const TileShape shape{static_cast<int>(plan.config.tile_m), static_cast<int>(plan.config.tile_n)};
-  if (std::ranges::find(kTileShapes, shape) == kTileShapes.end()) {
-    return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
-  }
-  for (const Lane& lane : plan.lanes) {
-    for (const Task& task : lane.tasks) {
-      if (!is_tile(task)) continue;
-      if (task.kind == TaskKind::gemm_call) return "one call of the library";
-      if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
-      if (task.epilogue.size() > 1) return "an epilogue of several steps";
-      if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
-        return "an epilogue of " + to_string(task.epilogue[0].kind);
-      }
-      for (const Write& write : task.writes) {
-        const DType dtype = plan.buffers[write.to.buffer].dtype;
-        const bool same = dtype == plan.buffers[task.writes[0].to.buffer].dtype;
-        if (!same || (dtype != problem.dtype && dtype != DType::fp32)) return "output of " + to_string(dtype);
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-GemmBodyKind kind_of(const Plan& plan) {
-  return {plan.problem.dtype,
-          plan.problem.b_layout == BLayout::kn,
-          {static_cast<int>(plan.config.tile_m), static_cast<int>(plan.config.tile_n)}};
-}
 
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
                        const Room& room) {

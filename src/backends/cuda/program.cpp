@@ -233,7 +233,11 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
 }
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
-  std::vector<std::string> missing = host::missing_features(plan);
+  // The kernels have clusters of 1 and 2.
+  Plan as_host = plan;
+  const bool pairs = plan.config.cluster_m * plan.config.cluster_n <= 2;
+  if (pairs) as_host.config.cluster_m = as_host.config.cluster_n = 1;
+  std::vector<std::string> missing = host::missing_features(as_host);
   if (plan.config.compute == Provider::library) missing.push_back("compute = library");
   return missing;
 }

@@ -2,8 +2,7 @@
 // Used by walk.cuh.
 #pragma once
 
-#include "backends/cuda/elements.cuh"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/multiply.cuh"
 
 namespace tilewire::cuda {
 
@@ -50,53 +49,6 @@ __device__ inline void copy_vectors(const SourceRecord& from, const TargetRecord
   }
 }
 
-__device__ inline void apply_epilogue(const WalkTable& table, const StepRecord& step, int row, int col, float& value) {
-  for (uint32_t i = 0; i < step.num_epilogue; ++i) {
-    const EpilogueRecord& what = table.epilogue[step.first_epilogue + i];
-    switch (what.kind) {
-      case EpilogueKind::bias:
-      case EpilogueKind::residual: {
-        const int64_t at = what.kind == EpilogueKind::bias ? col : row * what.ld + col;
-        value += load_element(what.operand + at * element_bytes(what.dtype), what.dtype);
-        break;
-      }
-      case EpilogueKind::gelu:
-        value *= 0.5F * (1.0F + erff(value * 0.70710678F));
-        break;
-      case EpilogueKind::relu:
-        value = value < 0 ? 0 : value;
-        break;
-      case EpilogueKind::scale:
-        value *= what.value;
-        break;
-    }
-  }
-}
-
-/// Epilogue, one rounding, stores of one element of the result.
-__device__ inline void finish_element(const WalkTable& table, const StepRecord& step, int row, int col, float value) {
-  apply_epilogue(table, step, row, col, value);
-  for (uint32_t i = 0; i < step.num_targets; ++i) {
-    const TargetRecord& to = table.targets[step.first_target + i];
-    if (row < to.first_row || row >= to.first_row + to.rows) continue;
-    std::byte* at = to.data + ((row - to.first_row) * to.ld + col) * element_bytes(to.dtype);
-    to.mode == StoreMode::store ? store_element(at, to.dtype, value) : add_element(at, to.dtype, value);
-  }
-}
-
-/// The same for eight elements of a row.
-__device__ inline void finish_eight(const WalkTable& table, const StepRecord& step, int row, int col, float* values) {
-  if (step.num_epilogue > 0) {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) apply_epilogue(table, step, row, col + i, values[i]);
-  }
-  for (uint32_t i = 0; i < step.num_targets; ++i) {
-    const TargetRecord& to = table.targets[step.first_target + i];
-    if (row < to.first_row || row >= to.first_row + to.rows) continue;
-    store_eight(to.data + ((row - to.first_row) * to.ld + col) * element_bytes(to.dtype), to.dtype, values);
-  }
-}
-
 /// sum + weight * value as the host backend does it: two roundings, none where the weight is 1.
 __device__ inline float add_weighted(float sum, float value, float weight) {
   return __fadd_rn(sum, weight == 1.0F ? value : __fmul_rn(weight, value));
@@ -115,8 +67,74 @@ __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& 
   return good;
 }
 
+/// Most sources whose loads are all in flight at once.
+constexpr uint32_t kMostAtOnce = 8;
+
+/// Whether a step is what reductions mostly are: few sources of 16-bit elements, not weighted.
+__device__ inline bool sums_at_once(const WalkTable& table, const StepRecord& step) {
+  bool good = step.num_sources <= kMostAtOnce;
+  for (uint32_t i = 0; i < step.num_sources; ++i) {
+    const SourceRecord& from = table.sources[step.first_source + i];
+    good = good && from.weight == 1.0F && from.dtype == table.sources[step.first_source].dtype &&
+           (from.dtype == DType::bf16 || from.dtype == DType::fp16);
+  }
+  return good && sums_in_eights(table, step);
+}
+
+/// reduce_step for sums_at_once: all loads of some units of a thread are issued before the
+/// first is used.
+template <uint32_t kMost, uint32_t kUnits>
+__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+  const std::byte* data[kMost];
+  int64_t pitch[kMost];
+#pragma unroll
+  for (uint32_t s = 0; s < kMost; ++s) {
+    const SourceRecord& from = table.sources[step.first_source + (s < step.num_sources ? s : 0)];
+    data[s] = from.data;
+    pitch[s] = from.ld * 2;
+  }
+  const DType dtype = table.sources[step.first_source].dtype;
+  const auto per_row = static_cast<uint32_t>(step.cols / kEight);
+  const auto total = static_cast<uint64_t>(step.rows) * per_row;
+  const auto end = static_cast<uint32_t>(slice.end(total));
+  for (uint32_t at = static_cast<uint32_t>(slice.begin(total)) + threadIdx.x; at < end; at += kUnits * blockDim.x) {
+    uint4 words[kUnits][kMost];
+#pragma unroll
+    for (uint32_t unit = 0; unit < kUnits; ++unit) {
+      const uint32_t row = (at + unit * blockDim.x) / per_row;
+      const uint32_t col = (at + unit * blockDim.x) % per_row;
+#pragma unroll
+      for (uint32_t s = 0; s < kMost; ++s) {
+        if (s >= step.num_sources || at + unit * blockDim.x >= end) continue;
+        words[unit][s] = *reinterpret_cast<const uint4*>(data[s] + row * pitch[s] + col * 16);
+      }
+    }
+#pragma unroll
+    for (uint32_t unit = 0; unit < kUnits; ++unit) {
+      if (at + unit * blockDim.x >= end) continue;
+      float sums[kEight];
+      widen_eight(words[unit][0], dtype, sums);
+#pragma unroll
+      for (uint32_t s = 1; s < kMost; ++s) {
+        if (s >= step.num_sources) continue;
+        float values[kEight];
+        widen_eight(words[unit][s], dtype, values);
+#pragma unroll
+        for (int i = 0; i < kEight; ++i) sums[i] = __fadd_rn(sums[i], values[i]);
+      }
+      const uint32_t unit_at = at + unit * blockDim.x;
+      finish_eight(table, step, static_cast<int>(unit_at / per_row), static_cast<int>(unit_at % per_row) * kEight,
+                   sums);
+    }
+  }
+}
+
 /// The sum of the sources in their order, in fp32.
 __device__ inline void reduce_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+  if (sums_at_once(table, step)) {
+    return step.num_sources <= 4 ? reduce_at_once<4, 2>(table, step, slice)
+                                 : reduce_at_once<kMostAtOnce, 1>(table, step, slice);
+  }
   const bool eights = sums_in_eights(table, step);
   const int width = eights ? kEight : 1;
   const auto per_row = static_cast<uint64_t>(step.cols / width);
@@ -160,59 +178,6 @@ __device__ inline void fill_step(const WalkTable& table, const StepRecord& step,
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
   for (uint64_t at = slice.begin(total) + threadIdx.x; at < slice.end(total); at += blockDim.x) {
     finish_element(table, step, static_cast<int>(at / step.cols), static_cast<int>(at % step.cols), step.value);
-  }
-}
-
-constexpr int kStepThreads = 256;
-
-/// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
-__device__ inline void multiply_step(const WalkTable& table, const StepRecord& step) {
-  constexpr int kSide = 64;
-  constexpr int kDepth = 16;
-  constexpr int kOwn = 4;
-  __shared__ float a_block[kDepth][kSide + 1];
-  __shared__ float b_block[kDepth][kSide + 1];
-  const SourceRecord a = table.sources[step.first_source];
-  const SourceRecord b = table.sources[step.first_source + 1];
-  const auto load = [&](const SourceRecord& from, bool k_major, int line, int lines, int k) {
-    if (line >= lines || k >= step.depth) return 0.0F;
-    const int64_t at = k_major ? k * from.ld + line : line * from.ld + k;
-    return load_element(from.data + at * element_bytes(from.dtype), from.dtype);
-  };
-  const int x = static_cast<int>(threadIdx.x) % 16;
-  const int y = static_cast<int>(threadIdx.x) / 16;
-  for (int row0 = 0; row0 < step.rows; row0 += kSide) {
-    for (int col0 = 0; col0 < step.cols; col0 += kSide) {
-      float sums[kOwn][kOwn] = {};
-      for (int k0 = 0; k0 < step.depth; k0 += kDepth) {
-        __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
-          const int k = step.a_transposed ? i / kSide : i % kDepth;
-          const int line = step.a_transposed ? i % kSide : i / kDepth;
-          a_block[k][line] = load(a, step.a_transposed, row0 + line, step.rows, k0 + k);
-        }
-        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
-          const int k = step.b_is_kn ? i / kSide : i % kDepth;
-          const int line = step.b_is_kn ? i % kSide : i / kDepth;
-          b_block[k][line] = load(b, step.b_is_kn, col0 + line, step.cols, k0 + k);
-        }
-        __syncthreads();
-        for (int k = 0; k < kDepth; ++k) {
-#pragma unroll
-          for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-            for (int j = 0; j < kOwn; ++j) sums[i][j] += a_block[k][y + 16 * i] * b_block[k][x + 16 * j];
-          }
-        }
-      }
-      for (int i = 0; i < kOwn; ++i) {
-        for (int j = 0; j < kOwn; ++j) {
-          const int row = row0 + y + 16 * i;
-          const int col = col0 + x + 16 * j;
-          if (row < step.rows && col < step.cols) finish_element(table, step, row, col, sums[i][j]);
-        }
-      }
-    }
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tilewire::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kStepThreads) walk_kernel(const __grid_constant__ WalkLaunch launch) {
+__global__ void __launch_bounds__(kStepThreads, 1) walk_kernel(const __grid_constant__ WalkLaunch launch) {
   __shared__ bool go;
   walk_roles<true>(launch, blockIdx.x, go);
   leave_call(launch.counters);
