@@ -32,10 +32,14 @@ std::optional<std::string> refuses_gather(const Config& config) {
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   const bool sends = config.transport == Transport::copy_engine;
-  if (auto knob = ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm",
-                                        "reduction", "reduce_when", "wire", "order", "copy_lanes", "pacing"})) {
+  if (auto knob =
+          ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction",
+                                "reduce_when", "wire", "order", "rounds", "copy_lanes", "pacing"})) {
     return knob;
   }
+  const bool staged_here = config.algorithm != Algorithm::ring && config.algorithm != Algorithm::one_shot;
+  if (config.rounds > 1 && (config.order == Order::naive || !staged_here))
+    return "rounds: only order = rank_shifted of direct reductions turns from owner to owner";
   if (config.chunk_rows > 0 && (!sends || !scatters))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
   if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";

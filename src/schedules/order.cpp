@@ -48,6 +48,27 @@ std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<in
   return order;
 }
 
+std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds, int64_t group_m) {
+  if (rounds == 1 || walk.empty()) return walk;
+  const int last = *std::ranges::max_element(stage);
+  std::vector<std::vector<int>> stages(last + 1);
+  for (const int tile : walk) stages[stage[tile]].push_back(tile);
+  std::vector<int> order;
+  const auto add_cut = [&](const std::vector<int>& tiles, int round) {
+    const int64_t columns = (std::ssize(tiles) + group_m - 1) / group_m;
+    const auto bound = [&](int64_t r) {
+      return std::clamp<int64_t>(columns * r / rounds * group_m, 0, std::ssize(tiles));
+    };
+    const int64_t end = round + 1 == rounds ? std::ssize(tiles) : bound(round + 1);
+    order.insert(order.end(), tiles.begin() + bound(round), tiles.begin() + end);
+  };
+  for (int round = 0; round <= rounds; ++round) {
+    for (int s = 0; s < last && round < rounds; ++s) add_cut(stages[s], round);
+    if (round > 0) add_cut(stages[last], round - 1);
+  }
+  return order;
+}
+
 Range owners_of(Range rows, int64_t extent, int num_ranks) {
   if (rows.size() <= 0) return {};
   const int64_t each = shard_of(extent, num_ranks, 0).size();

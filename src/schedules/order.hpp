@@ -29,6 +29,11 @@ struct Tile {
 [[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
                                           int64_t group_m);
 
+/// A walk of tiles whose stages 0 .. last are each cut into `rounds` (of whole columns of `group_m` tiles), a cut of
+/// every stage in turn; those of the last stage come one round late. So what a rank sends spreads over its whole work.
+[[nodiscard]] std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds,
+                                         int64_t group_m);
+
 /// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
 [[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);
 

@@ -49,6 +49,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine});
     by(&Config::direction, std::initializer_list{Direction::push, Direction::pull});
     by(&Config::order, std::initializer_list{Order::rank_shifted, Order::naive});
+    by(&Config::rounds, std::initializer_list{1, 2});
     by(&Config::release, std::initializer_list{Release::tile, Release::all});
     by(&Config::reduce_when, std::initializer_list{ReduceWhen::beside, ReduceWhen::after});
     by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});

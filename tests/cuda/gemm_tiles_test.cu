@@ -87,7 +87,7 @@ void several_destinations(StoreVia via) {
 }
 
 struct Signals {
-  Memory memory{256};  // ready, done, epoch, abort
+  Memory memory{256};  // ready, done, epoch, ended, abort
   WaitFailure* failure = nullptr;
   WaitFailure* device_failure = nullptr;
 
@@ -105,7 +105,7 @@ struct Signals {
     return v;
   }
   WaitWatch watch(uint64_t timeout_ns) const {
-    return {timeout_ns, reinterpret_cast<uint32_t*>(at(3)), device_failure};
+    return {timeout_ns, reinterpret_cast<uint32_t*>(at(4)), device_failure};
   }
 
   /// All tiles wait for signal 0 and post to signal 1.
@@ -125,17 +125,16 @@ void waits_are_satisfied(Share share, StoreVia via) {
   signals.attach(host, 5, 5);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.epoch = signals.at(2);
-  launch.watch = signals.watch(5'000'000'000ull);
+  launch.walk.counters = reinterpret_cast<CallCounters*>(signals.at(2));  // the kernel counts its calls
+  launch.walk.watch = signals.watch(5'000'000'000ull);
   const Memory good(2ul * c.m * c.k);
   CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
   cudaStream_t streams[2];
   for (cudaStream_t& stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
   double error = 0;
-  for (uint64_t call = 0; call < 2; ++call) {
+  for (int call = 0; call < 2; ++call) {
     CHECK(cudaMemset(s.a.data, 0xff, 2ul * c.m * c.k));
-    CHECK(cudaMemcpy(signals.at(2), &call, 8, cudaMemcpyHostToDevice));
     launch_gemm_tiles(s.kind(), launch, streams[0]);
     usleep(20000);
     CHECK(cudaMemcpyAsync(s.a.data, good.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice, streams[1]));
@@ -166,7 +165,7 @@ void tiles_in_a_chain(Share share) {
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.ctas = cluster_ctas(share);
-  launch.watch = signals.watch(2'000'000'000ull);
+  launch.walk.watch = signals.watch(2'000'000'000ull);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
   const double error = s.error(s.out.data);
@@ -183,7 +182,7 @@ void waits_time_out(Share share) {
   signals.attach(host, 7, 9);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.watch = signals.watch(50'000'000);
+  launch.walk.watch = signals.watch(50'000'000);
   add_to<<<1, 1>>>(signals.at(0), 3);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());

@@ -7,8 +7,7 @@
 
 namespace tilewire::cuda {
 
-inline constexpr int kThreads = 384;
-inline constexpr int kStepsPerChunk = 2;      // steps of K between chunks of the tile before
+inline constexpr int kStepsPerChunk = 2;      // fewest steps of K between chunks of the tile before
 inline constexpr int kSlots = 3;              // records in shared memory
 inline constexpr int kControlBytes = 3072;    // barriers and records
 inline constexpr int kChunkBytes = 64 * 128;  // 64 rows x 128 bytes, swizzled by 128 bytes
@@ -47,7 +46,7 @@ struct GemmBody {
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = kGroupN / 64;
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
-  static constexpr bool kDefer = kBlocksM * kGroupN <= 256;  // registers hold a rounded tile beside the sums
+  static constexpr bool kDefer = holds_results({kTileM, kTileN});
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBytesB = kTileN * kTileK * 2;
   static constexpr int kStageBytes = kBytesA + kBytesB;
@@ -58,7 +57,24 @@ struct GemmBody {
   static constexpr int kStages = kStagesFit < 8 ? kStagesFit : 8;
   static constexpr int kBuffersFit = (kRoom - kStages * kStageBytes) / (2 * kChunkBytes);
   static constexpr int kBuffers = kBuffersFit < 4 ? kBuffersFit : 4;
+  static constexpr int kPartsPerStage = kStageBytes / (2 * kChunkBytes);  // a chunk for each consumer of each part
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
+};
+
+/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows.
+template <class Body, typename Out>
+struct ChunkPlace {
+  static constexpr int kCols = 128 / sizeof(Out);
+  static constexpr int kPerBlock = Body::kGroupN / kCols;
+  static constexpr int kChunks = Body::kBlocksM * kPerBlock;
+  int row;
+  int col;
+
+  __device__ ChunkPlace(int group, int index)
+      : row((Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
+        col((Body::kSplitN ? group * Body::kGroupN : 0) + index % kPerBlock * kCols) {}
+  /// Whether the chunk holds real elements; otherwise both sides of the buffers leave it out.
+  __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
 };
 
 /// Barriers and tasks in shared memory, before the stages.

@@ -2,24 +2,10 @@
 // destinations and post. Used by gemm_tiles.cuh.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <type_traits>
-
-#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
 
 namespace tilewire::cuda {
-
-__device__ inline uint32_t pack(__nv_bfloat16, float x, float y) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline uint32_t pack(__half, float x, float y) {
-  const __half2 pair = __floats2half2_rn(x, y);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
 
 /// 32 columns of a warpgroup's fp32 sums to a chunk. `v` holds, for each 8 columns, {row, row, row + 8, row + 8} x {2
 /// columns} of this thread, as the matrix instruction leaves them.
@@ -107,22 +93,6 @@ __device__ inline void store_by_pointer(const uint8_t* chunk, const WriteRecord&
   }
 }
 
-/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows.
-template <class Body, typename Out>
-struct ChunkPlace {
-  static constexpr int kCols = 128 / sizeof(Out);
-  static constexpr int kPerBlock = Body::kGroupN / kCols;
-  static constexpr int kChunks = Body::kBlocksM * kPerBlock;
-  int row;
-  int col;
-
-  __device__ ChunkPlace(int group, int index)
-      : row((Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
-        col((Body::kSplitN ? group * Body::kGroupN : 0) + index % kPerBlock * kCols) {}
-  /// Whether the chunk holds real elements; otherwise both sides of the buffers leave it out.
-  __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
-};
-
 /// Hand a chunk of a warpgroup's results to its storing warp. `values`: as write_chunk takes them.
 template <class Body, typename Out, typename Values>
 __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
@@ -177,7 +147,7 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
 template <class Body>
 struct Pending {
   int slot = -1;  // of the task; -1 = none
-  uint32_t packed[Body::kBlocksM][Body::kGroupN / 4];
+  uint32_t packed[Body::kBlocksM][Body::kGroupN / 4] = {};
 };
 
 template <class Body>
@@ -250,7 +220,7 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
   ptx::barrier_wait(&cta.control.stored[slot.index], slot.phase);
   __syncwarp();
   if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
-  if (cta.launch.watch.abort != nullptr && is_aborted(cta.launch.watch)) return;
+  if (cta.launch.walk.watch.abort != nullptr && is_aborted(cta.launch.walk.watch)) return;
   const PostRecord* posts = cta.launch.table.posts + tile.first_post;
   for (uint32_t i = 0; i < tile.num_posts; ++i) post_signal(posts[i]);
 }

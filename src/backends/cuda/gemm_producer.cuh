@@ -2,7 +2,7 @@
 // Used by gemm_tiles.cuh.
 #pragma once
 
-#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
 
 namespace tilewire::cuda {
@@ -103,13 +103,20 @@ __device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, 
   }
 }
 
+/// Wait until the other parts of a tile's sum are there. False if the team leaves.
+__device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord& tile, uint64_t epoch) {
+  const WaitRecord* waits = launch.table.waits + tile.first_wait + tile.num_waits;
+  const uint32_t task = launch.table.parts[tile.first_part].task;
+  return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
+}
+
 /// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
 /// keeps the ring of stages full.
 template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
-  const uint64_t epoch = launch.epoch != nullptr ? *launch.epoch : 0;
+  const uint64_t epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
   Ring<Body::kStages> stage;
   Ring<kSlots> slot;
   // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
@@ -121,7 +128,7 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       tile = control.slots[slot.index].tile;
       if (tile.k_steps == 0) break;
       const WaitRecord* waits = launch.table.waits + tile.first_wait;
-      abandoned = abandoned || !wait_signals(waits, tile.num_waits, epoch, launch.watch, tile.task);
+      abandoned = abandoned || !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task);
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
     }
     ptx::barrier_arrive(&control.decided[slot.index]);
@@ -129,6 +136,12 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
       load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index);
       stage.next();
+      if (Body::kDefer && tile.num_parts > 0) prefetch_parts(cta, tile, step);
+    }
+    if (Body::kDefer && tile.num_parts > 0) {
+      abandoned = abandoned || !wait_for_parts(launch, tile, epoch);
+      control.slots[slot.index].abandoned = abandoned ? 1 : 0;
+      load_parts(cta, tile, stage);
     }
     if (ahead) ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
     ptx::barrier_arrive(&control.record_empty[slot.index]);

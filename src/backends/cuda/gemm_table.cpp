@@ -43,6 +43,7 @@ DeviceTable upload(const HostTable& table) {
   all.add(table.waits, &out.table.waits);
   all.add(table.posts, &out.table.posts);
   all.add(table.writes, &out.table.writes);
+  all.add(table.parts, &out.table.parts);
   out.memory = all.finish();
   out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
   out.table.num_maps = static_cast<uint32_t>(table.maps.size());
@@ -51,7 +52,7 @@ DeviceTable upload(const HostTable& table) {
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share) {
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
-    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps) return false;
+    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_parts != y.num_parts) return false;
     return share == Share::b ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
   };
   std::vector<TileRecord> paired;
@@ -62,7 +63,7 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share sha
       continue;
     }
     TileRecord empty = tiles[i];
-    empty.rows = empty.cols = empty.num_waits = empty.num_posts = empty.num_writes = 0;
+    empty.rows = empty.cols = empty.num_waits = empty.num_part_waits = empty.num_posts = empty.num_writes = 0;
     empty.bias = nullptr;
     paired.push_back(empty);
   }

@@ -18,6 +18,7 @@ struct HostTable {
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
   std::vector<WriteRecord> writes{};
+  std::vector<PartRecord> parts{};
   std::vector<CUtensorMap> maps{};
 };
 

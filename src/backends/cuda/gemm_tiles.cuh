@@ -1,5 +1,5 @@
 // The persistent GEMM kernel: a scheduler warp, a loading warp, two consumer warpgroups and their two storing warps
-// walk a table of tiles. Instantiated and launched by gemm_tiles.cu.
+// walk a table of tiles. Instantiated by gemm_bodies.cuh.
 #pragma once
 
 #include "backends/cuda/gemm_epilogue.cuh"
@@ -62,9 +62,12 @@ __device__ inline void multiply_tile(const Cta<Body>& cta, float (&sums)[Body::k
   int previous = 0;
   int step = 0;
   if constexpr (Body::kDefer) {
+    // What goes to other GPUs leaves evenly over the whole tile: links take no more at once.
+    const bool far = pending.slot >= 0 && (cta.control.slots[pending.slot].tile.flags & kLeavesFar) != 0;
+    const int interval = far ? max(kStepsPerChunk, (steps - 1) / Body::kChunks) : kStepsPerChunk;
 #pragma unroll
     for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
-      const int end = min(steps, step + kStepsPerChunk);
+      const int end = min(steps, step + interval);
 #pragma unroll 1
       for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
       send_pending(cta, pending, group, chunk, buffer);
@@ -106,6 +109,10 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     if (end) break;
     float sums[Body::kBlocksM][Body::kGroupN / 2];
     multiply_tile(cta, sums, a, b, slot, stage, pending, group, buffer);
+    if constexpr (Body::kDefer) {
+      const auto release = [&](int index) { release_stage(cta, index); };
+      if (task.tile.num_parts > 0) add_parts(cta, task.tile, group, sums, stage, release);
+    }
     add_tile_bias<Body>(task.tile, group, sums);
     if (Body::kDefer && !(task.tile.flags & kOutputFp32)) {
 #pragma unroll
@@ -114,7 +121,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     } else {
       send_now(cta, task.tile, group, sums, buffer);
       ptx::barrier_arrive(&control.record_empty[slot.index]);
-      pending.slot = -1;
+      pending = {};
     }
     slot.next();
   }
@@ -128,9 +135,9 @@ __device__ inline void compute_role(const GemmLaunch& launch, uint8_t* shared) {
   TileRecord first{};
   if (threadIdx.x == 0) first = launch.table.tiles[blockIdx.x];
   if (threadIdx.x == 0) init_control(cta);
-  if (threadIdx.x < launch.table.num_maps) {
-    ptx::fence_tensor_map(&launch.table.maps[threadIdx.x]);
-    ptx::prefetch_tensor_map(&launch.table.maps[threadIdx.x]);
+  for (uint32_t map = threadIdx.x; map < launch.table.num_maps; map += kThreads) {
+    ptx::fence_tensor_map(&launch.table.maps[map]);
+    ptx::prefetch_tensor_map(&launch.table.maps[map]);
   }
   __syncthreads();
   if (cta.size > 1) ptx::cluster_sync();

@@ -25,6 +25,10 @@ struct TileShape {
 inline constexpr std::array<TileShape, 7> kTileShapes{
     {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {64, 256}, {64, 128}}};
 inline constexpr int kTileK = 64;
+inline constexpr int kThreads = 384;  ///< of a CTA
+
+/// Whether registers hold a rounded tile beside the sums of the next one. Only then may a tile complete a sum.
+[[nodiscard]] constexpr bool holds_results(TileShape shape) { return shape.m * shape.n <= 128 * 256; }
 
 /// Which operands the CTAs of a cluster load once for all. Neighbouring records then run side by side and agree in
 /// k_begin and k_steps. Pairs (2i, 2i + 1) agree in b_map and b_col (`b`), or in a_map and a_row (`a`). Fours are two
@@ -40,6 +44,7 @@ struct GemmTable {
   const WaitRecord* waits = nullptr;
   const PostRecord* posts = nullptr;
   const WriteRecord* writes = nullptr;
+  const PartRecord* parts = nullptr;
   const CUtensorMap* maps = nullptr;
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
@@ -48,14 +53,13 @@ struct GemmTable {
 /// What one launch is told.
 struct GemmLaunch {
   GemmTable table{};
-  const uint64_t* epoch = nullptr;  ///< device memory: number of calls before this one; read once
-  WaitWatch watch{};
   /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: CTA c takes tasks c,
   /// c + ctas, ... Not with clusters.
   uint32_t* counter = nullptr;
   uint32_t ctas = 0;  ///< compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch
   Share share = Share::none;
-  WalkLaunch walk{};  ///< lanes that other CTAs of the launch walk; none of their steps multiplies
+  /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
+  WalkLaunch walk{};
 };
 
 /// Which instantiation runs.
@@ -63,6 +67,8 @@ struct GemmBodyKind {
   DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
   bool b_is_kn = false;       ///< B is stored [K,N]; otherwise [N,K]
   TileShape shape{};
+
+  bool operator==(const GemmBodyKind&) const = default;
 };
 
 /// A row-major matrix in memory: dimensions in elements. `data` and ld bytes are multiples of 16.
@@ -77,7 +83,7 @@ struct MatrixView {
 /// Maps to load A ([M,K]) and B ([N,K], or [K,N] where `b_is_kn`) for tiles of this shape. Reads outside give zeros.
 [[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape);
 [[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn);
-/// Map to store tiles of any shape into a matrix. Writes outside are dropped.
+/// Map to store tiles of any shape into a matrix, and to load parts of sums from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
 
 /// Bytes of shared memory that one CTA takes: an SM holds one.

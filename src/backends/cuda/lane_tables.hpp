@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/walk_table.hpp"
 #include "tilewire/plan.hpp"
@@ -76,6 +77,9 @@ struct RankTables {
 /// addresses alone, alignment, is found when tables are made.
 [[nodiscard]] std::optional<std::string> slow_tiles(const Plan& plan);
 
+/// The same for the way out of one task's result: its epilogue and destinations.
+[[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task);
+
 /// The kernel of the plan's tiles.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
@@ -85,8 +89,9 @@ struct Room {
   bool copy_streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
 };
 
-/// `totals`: see signal_totals.
+/// `plan`: with the lanes of `rank` only. `totals`: see signal_totals. `sums`: fused_sums of the whole plan.
 [[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses,
-                                     const std::vector<int64_t>& totals, const Room& room);
+                                     const std::vector<int64_t>& totals, const std::vector<FusedSum>& sums,
+                                     const Room& room);
 
 }  // namespace tilewire::cuda

@@ -6,8 +6,6 @@
 
 namespace tilewire::cuda {
 
-constexpr int kStepThreads = 256;
-
 /// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
 __device__ inline void multiply_step(const WalkTable& table, const StepRecord& step) {
   constexpr int kSide = 64;

@@ -118,6 +118,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
       plan_(share_of(plan, group.rank())),
       totals_(signal_totals(plan)),
+      sums_(fused_sums(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()),
       fork_(new_event()) {}
@@ -141,7 +142,7 @@ const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers) {
   }
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
-  bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_,
+  bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
                               {group_.sm_count(), !group_.shares_device()});
   bound->gemm = upload(bound->tables.gemm);
   bound->memory = upload(bound->tables.walk, bound->walk);
@@ -162,9 +163,7 @@ void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream) {
   }
   // NOTE: kernels come before the copies that wait for them: streams may share one queue of the device.
   if (bound.tables.gemm_ctas > 0) {
-    GemmLaunch gemm{.table = bound.gemm.table, .epoch = &workspace_.counters()->epoch, .watch = watch};
-    gemm.ctas = bound.tables.gemm_ctas;
-    gemm.share = bound.tables.share;
+    GemmLaunch gemm{.table = bound.gemm.table, .ctas = bound.tables.gemm_ctas, .share = bound.tables.share};
     gemm.walk = walk;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
   } else {

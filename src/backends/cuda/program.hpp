@@ -66,11 +66,12 @@ class CudaProgram final : public Program {
   CudaGroup& group_;
   Plan plan_;
   std::vector<int64_t> totals_;
+  std::vector<FusedSum> sums_;
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
   Stream stream_;
   Event fork_;
-  std::vector<Side> sides_;  ///< kernels and copies that run beside the caller's stream
+  std::vector<Side> sides_;  ///< streams of copies beside the caller's
 };
 
 }  // namespace tilewire::cuda

@@ -130,6 +130,10 @@ __device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* b
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
+/// Bring a box to L2.
+__device__ inline void tensor_prefetch(const CUtensorMap* map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
+}
 /// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
 __device__ inline void tensor_load_shared(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint16_t ctas) {
@@ -163,6 +167,13 @@ __device__ inline void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 
 __device__ inline void store_blocks(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0), "r"(r1),
                "r"(r2), "r"(r3)
+               : "memory");
+}
+/// As store_blocks, the other way.
+__device__ inline void load_blocks(uint32_t from, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
                : "memory");
 }
 __device__ inline void store_pair(uint32_t to, float x, float y) {

@@ -9,9 +9,6 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Of a CTA that walks: those of the walker's own kernel; the GEMM kernel's have more.
-constexpr uint32_t kLeastThreads = 256;
-
 /// One CTA has no partner.
 void unpair(RankTables& tables) {
   tables.share = Share::none;
@@ -26,7 +23,7 @@ void share_out_sms(RankTables& tables, int sms, int tile_workers) {
   const auto total = [&] {
     WalkTable table;
     for (const LaneRecord& lane : tables.walk.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
-    return static_cast<int>(walking_ctas(table, kLeastThreads));
+    return static_cast<int>(walking_ctas(table, kStepThreads));
   };
   // Half of the SMs at most go to what moves data beside tiles.
   const int room = tiles > 0 ? std::max(sms / 2, sms - tiles) : sms;

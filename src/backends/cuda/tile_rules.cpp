@@ -8,6 +8,20 @@
 
 namespace tilewire::cuda {
 
+std::optional<std::string> slow_exit(const Plan& plan, const Task& task) {
+  if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
+  if (task.epilogue.size() > 1) return "an epilogue of several steps";
+  if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
+    return "an epilogue of " + to_string(task.epilogue[0].kind);
+  }
+  for (const Write& write : task.writes) {
+    const DType dtype = plan.buffers[write.to.buffer].dtype;
+    const bool same = dtype == plan.buffers[task.writes[0].to.buffer].dtype;
+    if (!same || (dtype != plan.problem.dtype && dtype != DType::fp32)) return "output of " + to_string(dtype);
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> slow_tiles(const Plan& plan) {
   const Problem& problem = plan.problem;
   if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16) return "type " + to_string(problem.dtype);
@@ -20,16 +34,7 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute && task.kind != TaskKind::gemm_call) continue;
       if (task.kind == TaskKind::gemm_call) return "one call of the library";
-      if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
-      if (task.epilogue.size() > 1) return "an epilogue of several steps";
-      if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
-        return "an epilogue of " + to_string(task.epilogue[0].kind);
-      }
-      for (const Write& write : task.writes) {
-        const DType dtype = plan.buffers[write.to.buffer].dtype;
-        const bool same = dtype == plan.buffers[task.writes[0].to.buffer].dtype;
-        if (!same || (dtype != problem.dtype && dtype != DType::fp32)) return "output of " + to_string(dtype);
-      }
+      if (auto reason = slow_exit(plan, task)) return reason;
     }
   }
   return std::nullopt;

@@ -10,6 +10,7 @@ namespace tilewire::cuda {
 enum TileFlags : uint16_t {
   kOutputFp32 = 1,  ///< the tile leaves as fp32; otherwise in the dtype of the inputs
   kBiasFp32 = 2,    ///< the bias is fp32; otherwise of the dtype of the inputs
+  kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
@@ -27,13 +28,25 @@ struct alignas(64) TileRecord {
   uint32_t first_write = 0;  ///< in GemmTable::writes
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
-  uint16_t num_writes = 0;     ///< at most kMaxWrites
-  uint16_t flags = 0;          ///< TileFlags
-  uint32_t task = 0;           ///< index of the task in its lane, for reports
-  const void* bias = nullptr;  ///< bias of the tile's first column, or none
-  uint64_t reserved = 0;
+  uint16_t num_writes = 0;      ///< at most kMaxWrites
+  uint16_t flags = 0;           ///< TileFlags
+  uint32_t task = 0;            ///< number of the task, for reports
+  const void* bias = nullptr;   ///< bias of the tile's first column, or none
+  uint32_t first_part = 0;      ///< in GemmTable::parts
+  uint8_t num_parts = 0;        ///< the tile is one part of a sum; so many others lie in memory
+  uint8_t own_part = 0;         ///< its place among all
+  uint16_t num_part_waits = 0;  ///< after the tile's own waits: until the other parts are there
 };
 static_assert(sizeof(TileRecord) == 64);
+
+/// Another part of the sum that a tile belongs to. All parts, the tile's own included, are of the inputs' dtype; they
+/// are added in fp32, in their order, before bias, rounding and stores.
+struct PartRecord {
+  int32_t row = 0;    ///< of the tile's element (0, 0) in the map
+  int32_t col = 0;    ///< its column
+  uint32_t map = 0;   ///< index in GemmTable::maps, as for stores
+  uint32_t task = 0;  ///< number of the task that sums, for reports
+};
 
 /// Wait until *signal >= epoch * total + at_least.
 struct WaitRecord {

@@ -16,6 +16,9 @@
 
 namespace tilewire::cuda {
 
+/// Of a CTA of the walker's own kernel; the GEMM kernel's have more.
+inline constexpr int kStepThreads = 256;
+
 enum class Act : uint8_t {
   sync,
   copy,
@@ -46,7 +49,7 @@ struct StepRecord {
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
   int32_t depth = 0;     ///< `multiply`: length of the dot products
-  uint32_t task = 0;     ///< index of the task in its lane, for reports
+  uint32_t task = 0;     ///< number of the task in RankTables::names, for reports
   float value = 0;       ///< `fill`
   Gate* gate = nullptr;  ///< `gate`
   uint32_t first_source = 0;
@@ -86,7 +89,6 @@ struct LaneRecord {
   uint32_t first_step = 0;
   uint32_t num_steps = 0;
   uint32_t ctas = 1;
-  uint32_t lane = 0;  ///< index in the plan, for reports
   bool serial = false;
   bool light = false;            ///< moves nothing itself: one warp will do
   uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero at first

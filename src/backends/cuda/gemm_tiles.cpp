@@ -1,0 +1,125 @@
+// The GEMM kernel's tensor maps and its launch.
+// Called by the cuda backend, tests and benchmarks through gemm_tiles.hpp.
+#include "backends/cuda/gemm_tiles.hpp"
+
+#include <algorithm>
+
+#include "backends/cuda/driver.hpp"
+#include "backends/cuda/gemm_bodies.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+const std::vector<GemmBodyEntry>& all_bodies() {
+  static const std::vector<GemmBodyEntry> bodies = [] {
+    std::vector<GemmBodyEntry> all;
+    for (const auto& some :
+         {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn()}) {
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
+  const auto found = std::ranges::find(all_bodies(), kind, &GemmBodyEntry::kind);
+  if (found != all_bodies().end()) return *found;
+  fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{} for these dtypes", kind.shape.m, kind.shape.n);
+}
+
+CUtensorMapDataType map_type(DType dtype) {
+  if (dtype == DType::bf16) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (dtype == DType::fp16) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
+}
+
+/// Boxes of 128 bytes x box_rows, swizzled by 128 bytes.
+CUtensorMap make_map(const MatrixView& m, int box_rows) {
+  CUtensorMap map{};
+  const auto size = static_cast<cuuint64_t>(bytes_of(m.dtype));
+  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(m.ld) * size};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / size), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  static const auto encode = load_driver().tensor_map_encode_tiled;
+  const CUresult result = encode(&map, map_type(m.dtype), 2, const_cast<void*>(m.data), dims, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require(result == CUDA_SUCCESS, "no tensor map for a matrix of {} x {} with ld {}: 16-byte alignment is needed",
+          m.rows, m.cols, m.ld);
+  return map;
+}
+
+/// What CUDA wants to know about a launch; not to be copied, as `config` points into it.
+struct LaunchConfig {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  LaunchConfig(const GemmBodyEntry& body, uint32_t ctas, uint32_t cluster, cudaStream_t stream) {
+    check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
+          "cudaFuncSetAttribute");
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cluster, 1, 1};
+    config.gridDim = dim3(ctas);
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(body.shared_bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+};
+
+}  // namespace
+
+CUtensorMap make_a_map(const MatrixView& a, TileShape shape) { return make_map(a, shape.m == 64 ? 64 : shape.m / 2); }
+
+CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn) {
+  return make_map(b, b_is_kn ? kTileK : shape.n / 2);
+}
+
+CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
+
+int shared_bytes(const GemmBodyKind& kind) { return find_body(kind).shared_bytes; }
+
+uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles) {
+  const GemmBodyEntry& body = find_body(kind);
+  const uint32_t cluster = cluster_ctas(share);
+  LaunchConfig launch(body, cluster, cluster, nullptr);
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, body.function, &launch.config), "cudaOccupancyMaxActiveClusters");
+  const uint32_t most = static_cast<uint32_t>(clusters) * cluster;
+  if (num_tiles == 0 || most == 0) return 0;
+  const uint32_t turns = (num_tiles + most - 1) / most;
+  const uint32_t ctas = (num_tiles + turns - 1) / turns;
+  return (ctas + cluster - 1) / cluster * cluster;
+}
+
+void load_gemm_tiles(const GemmBodyKind& kind) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, find_body(kind).function), "cudaFuncGetAttributes");
+}
+
+void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
+  const uint32_t cluster = cluster_ctas(launch.share);
+  const uint32_t tiles = launch.table.num_tiles;
+  GemmLaunch full = launch;
+  if (full.ctas == 0) full.ctas = balanced_ctas(kind, full.share, tiles);
+  full.ctas = std::min(full.ctas, tiles);
+  if (full.ctas == 0) return;
+  if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr) ||
+      (cluster > 1 && full.share != Share::b && kind.shape.m == 64)) {
+    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups, a fixed order, and boxes to share");
+  }
+  const GemmBodyEntry& body = find_body(kind);
+  // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
+  const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads);
+  LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
+  void* arguments[] = {&full};
+  check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of gemm_tiles");
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,74 @@
+// How far tile lanes must have come before a signal is complete, over all ranks.
+// Used by fused_sums.cpp.
+#include "backends/cuda/tile_needs.hpp"
+
+#include <algorithm>
+
+namespace tilewire::cuda {
+namespace {
+
+constexpr int64_t kUnknown = -2;
+/// Being worked out, or in a circle: more than any tile.
+constexpr int64_t kNever = INT64_MAX;
+
+}  // namespace
+
+TileNeeds::TileNeeds(const Plan& whole)
+    : plan_(whole),
+      signals_(static_cast<size_t>(num_signals(whole))),
+      posters_(signals_ * whole.team.num_ranks),
+      by_signal_(posters_.size(), kUnknown) {
+  for (int lane = 0; lane < std::ssize(whole.lanes); ++lane) {
+    const auto& tasks = whole.lanes[lane].tasks;
+    by_task_.emplace_back(tasks.size(), kUnknown);
+    for (int64_t task = 0; task < std::ssize(tasks); ++task) {
+      for (const Post& post : tasks[task].posts) posters_[id(post.signal)].push_back({lane, task});
+    }
+  }
+}
+
+size_t TileNeeds::id(Signal signal) const { return signal.rank * signals_ + signal.index; }
+
+int64_t TileNeeds::of(Signal signal, std::pair<int, int64_t> except) {
+  int64_t& memo = by_signal_[id(signal)];
+  const bool all = except.first < 0;
+  if (all && memo != kUnknown) return memo;
+  if (all) memo = kNever;
+  int64_t most = -1;
+  for (const Poster& poster : posters_[id(signal)]) {
+    if (poster.lane == except.first && poster.task == except.second) continue;
+    most = std::max(most, of_task(poster));
+  }
+  if (all) by_signal_[id(signal)] = most;
+  return most;
+}
+
+int64_t TileNeeds::of_waits(const Task& task) {
+  int64_t most = -1;
+  for (const Wait& wait : task.waits) most = std::max(most, of(wait.signal));
+  return most;
+}
+
+int64_t TileNeeds::of_task(const Poster& poster) {
+  auto& memos = by_task_[poster.lane];
+  const Lane& lane = plan_.lanes[poster.lane];
+  const auto is_tile = [&](int64_t task) { return lane.tasks[task].kind == TaskKind::compute; };
+  // What is not a tile comes after all such tasks before it in its lane.
+  int64_t first = poster.task;
+  while (!is_tile(poster.task) && first > 0 && memos[first - 1] == kUnknown) --first;
+  for (int64_t task = first; task <= poster.task; ++task) {
+    if (memos[task] != kUnknown || (task < poster.task && is_tile(task))) continue;
+    memos[task] = kNever;
+    int64_t most = of_waits(lane.tasks[task]);
+    if (is_tile(task)) most = std::max(most, task);
+    for (int64_t before = task - 1; !is_tile(task) && before >= 0; --before) {
+      if (is_tile(before)) continue;
+      most = std::max(most, memos[before]);
+      break;
+    }
+    memos[task] = most;
+  }
+  return memos[poster.task];
+}
+
+}  // namespace tilewire::cuda

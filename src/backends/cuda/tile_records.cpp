@@ -1,0 +1,165 @@
+// The tiles of a rank as the tensor-core kernel takes them: tensor maps, records, destinations, sums that they
+// complete. Used by lane_tables.cpp.
+#include "backends/cuda/tile_records.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Boxes that finished tiles are stored in, and what sets their maps apart from those of A and B.
+constexpr int64_t kStoreRows = 64;
+constexpr int64_t kStoreBytes = 128;
+constexpr int kStores = 2;
+
+}  // namespace
+
+/// Whether tensor copies can load every operand.
+bool loads_by_tensor_map(const RankView& view) {
+  for (const Lane& lane : view.plan.lanes) {
+    if (lane.rank != view.rank) continue;
+    for (const Task& task : lane.tasks) {
+      if (!is_tile(task)) continue;
+      for (const Region& read : task.reads) {
+        const int64_t size = bytes_of(view.dtype_of(read));
+        if (reinterpret_cast<uintptr_t>(view.data_of(read)) % 16 != 0 || view.base(read).ld * size % 16 != 0)
+          return false;
+        if (read.rows == 0 || read.cols == 0) return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// Neighbours of the list that agree in an operand load it once for both.
+void TileRecords::pair_up() {
+  const Config& config = view_.plan.config;
+  if (config.cluster_m * config.cluster_n != 2 || view_.out.gemm.tiles.size() < 2 || config.tile_m == 64) return;
+  view_.out.share = config.cluster_m == 2 ? Share::b : Share::a;
+  view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, view_.out.share);
+}
+
+/// A map over the rows (columns of the result) and the range of K that an operand's region spans.
+uint16_t TileRecords::operand_map(const Region& region, bool is_b) {
+  const bool kn = is_b && view_.out.kind.b_is_kn;
+  const auto key = std::make_tuple(static_cast<int>(is_b), region.rank, region.buffer, kn ? region.row : region.col,
+                                   kn ? region.rows : region.cols);
+  if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
+  const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
+  Region whole = region;
+  (kn ? whole.col : whole.row) = 0;
+  MatrixView view{view_.data_of(whole), view_.dtype_of(region), kn ? region.rows : shape.rows,
+                  kn ? shape.cols : region.cols, view_.base(region).ld};
+  const CUtensorMap map =
+      is_b ? make_b_map(view, view_.out.kind.shape, view_.out.kind.b_is_kn) : make_a_map(view, view_.out.kind.shape);
+  return remember(key, map);
+}
+
+uint16_t TileRecords::remember(const MapKey& key, const CUtensorMap& map) {
+  view_.out.gemm.maps.push_back(map);
+  return maps_[key] = static_cast<uint16_t>(view_.out.gemm.maps.size() - 1);
+}
+
+void TileRecords::add(int lane, int64_t index) {
+  const Task& task = view_.plan.lanes[lane].tasks[index];
+  const Region& a = task.reads[0];
+  const Region& b = task.reads[1];
+  const bool kn = view_.out.kind.b_is_kn;
+  TileRecord tile;
+  tile.a_row = static_cast<int32_t>(a.row);
+  tile.b_col = static_cast<int32_t>(kn ? b.col : b.row);
+  tile.k_steps = static_cast<int32_t>((a.cols + kTileK - 1) / kTileK);
+  tile.a_map = operand_map(a, false);
+  tile.b_map = operand_map(b, true);
+  tile.rows = static_cast<uint16_t>(a.rows);
+  tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
+  tile.task = view_.name_task(lane, index);
+  tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
+  tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
+  tile.first_write = static_cast<uint32_t>(view_.out.gemm.writes.size());
+  view_.add_waits(task.waits, view_.out.gemm.waits);
+  view_.add_posts(task, view_.out.gemm.posts);
+  tile.num_waits = static_cast<uint16_t>(task.waits.size());
+  const auto sum = completes_.find({lane, index});
+  sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
+  tile.num_posts = static_cast<uint16_t>(view_.out.gemm.posts.size() - tile.first_post);
+  view_.out.gemm.tiles.push_back(tile);
+}
+
+/// Epilogue and destinations.
+void TileRecords::add_exit(TileRecord& tile, const Task& task) {
+  for (const Write& write : task.writes) add_write(tile, write);
+  if (task.epilogue.empty()) return;
+  const Region& bias = *task.epilogue[0].operand;
+  tile.bias = view_.data_of(bias);
+  if (view_.dtype_of(bias) == DType::fp32) tile.flags |= kBiasFp32;
+}
+
+/// The tile ends as the sum does, and stands for its own part.
+void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
+  const Task& sum = view_.plan.lanes[fused.sum_lane].tasks[fused.sum];
+  const uint32_t task = view_.name_task(fused.sum_lane, fused.sum);
+  tile.first_part = static_cast<uint32_t>(view_.out.gemm.parts.size());
+  tile.num_parts = static_cast<uint8_t>(sum.reads.size() - 1);
+  tile.own_part = static_cast<uint8_t>(fused.own);
+  for (int i = 0; i < std::ssize(sum.reads); ++i) {
+    const Region& part = sum.reads[i];
+    if (i == fused.own) continue;
+    view_.out.gemm.parts.push_back(
+        {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), task});
+  }
+  view_.add_waits(fused.waits, view_.out.gemm.waits);
+  tile.num_part_waits = static_cast<uint16_t>(fused.waits.size());
+  view_.add_posts(sum, view_.out.gemm.posts);
+  add_exit(tile, sum);
+}
+
+void TileRecords::add_write(TileRecord& tile, const Write& write) {
+  if (write.to.rows == 0 || write.to.cols == 0) return;
+  const Base& at = view_.base(write.to);
+  const DType dtype = view_.dtype_of(write.to);
+  if (dtype == DType::fp32) tile.flags |= kOutputFp32;
+  if (write.to.rank != view_.rank) tile.flags |= kLeavesFar;
+  if (const auto map = store_map(tile, write)) {
+    view_.out.gemm.writes.push_back({.row = static_cast<int32_t>(write.to.row - write.first_row),
+                                     .col = static_cast<int32_t>(write.to.col),
+                                     .map = *map,
+                                     .first_row = static_cast<uint16_t>(write.first_row),
+                                     .rows = static_cast<uint16_t>(write.to.rows),
+                                     .cols = static_cast<uint16_t>(write.to.cols),
+                                     .mode = mode_of(write),
+                                     .via = StoreVia::tensor_map});
+    ++tile.num_writes;
+    return;
+  }
+  view_.out.gemm.writes.push_back({.to = view_.data_of(write.to) - write.first_row * at.ld * bytes_of(dtype),
+                                   .ld = static_cast<int32_t>(at.ld),
+                                   .first_row = static_cast<uint16_t>(write.first_row),
+                                   .rows = static_cast<uint16_t>(write.to.rows),
+                                   .cols = static_cast<uint16_t>(write.to.cols),
+                                   .mode = mode_of(write)});
+  ++tile.num_writes;
+}
+
+/// A map to store through, where boxes of 64 rows lie in the region whole, or end with the buffer.
+std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Write& write) {
+  const Region& to = write.to;
+  const Shape shape = shape_on(view_.plan.buffers[to.buffer], to.rank);
+  const int64_t size = bytes_of(view_.dtype_of(to));
+  const bool whole_rows =
+      write.first_row == 0 && to.rows == tile.rows && (to.rows % kStoreRows == 0 || to.row + to.rows == shape.rows);
+  const bool whole_cols = to.cols * size % kStoreBytes == 0 || to.col + to.cols == shape.cols;
+  const Base& at = view_.base(to);
+  const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
+  if (!whole_rows || !whole_cols || !fits) return std::nullopt;
+  return whole_map(to);
+}
+
+/// A map over the whole buffer, in boxes of a chunk.
+uint16_t TileRecords::whole_map(const Region& region) {
+  const MapKey key{kStores, region.rank, region.buffer, 0, 0};
+  if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
+  const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
+  const Base& at = view_.base(region);
+  return remember(key, make_output_map({at.data, view_.dtype_of(region), shape.rows, shape.cols, at.ld}));
+}
+
+}  // namespace tilewire::cuda

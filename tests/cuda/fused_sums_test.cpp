@@ -1,0 +1,91 @@
+// Which sums the cuda backend's tiles complete, and that what they wait for can come.
+// Needs no GPU.
+#include "backends/cuda/fused_sums.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backends/cuda/tile_needs.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+Plan plan_of(const char* op, int64_t m, const Config& config, int ranks = 4) {
+  const Problem problem{.op = op, .m = m, .n = 1024, .k = 512, .dtype = DType::bf16};
+  return make_plan(problem, {.num_ranks = ranks}, config);
+}
+
+int64_t num_sums(const Plan& plan, int rank) {
+  int64_t sums = 0;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank == rank) sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
+  }
+  return sums;
+}
+
+TEST(FusedSums, CompleteAllOfAReduceScatter) {
+  const Plan plan = plan_of("gemm_reduce_scatter", 1024, {});
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto sums = fused_sums(plan, rank);
+    EXPECT_EQ(std::ssize(sums), num_sums(plan, rank));
+    for (const FusedSum& sum : sums) {
+      EXPECT_EQ(sum.own, rank);
+      ASSERT_EQ(sum.waits.size(), 1u);
+      EXPECT_EQ(sum.waits[0].at_least, 3);
+    }
+  }
+}
+
+TEST(FusedSums, CompleteAllReduceRoundsAndCopyLanes) {
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce"}) {
+    for (const int rounds : {1, 2, 4}) {
+      const Plan plan = plan_of(op, 1024, {.rounds = rounds});
+      EXPECT_EQ(std::ssize(fused_sums(plan, 2)), num_sums(plan, 2)) << op << ", " << rounds << " rounds";
+    }
+    const Plan copies = plan_of(op, 1024, {.transport = Transport::copy_engine});
+    EXPECT_EQ(std::ssize(fused_sums(copies, 1)), num_sums(copies, 1)) << op;
+  }
+}
+
+TEST(FusedSums, LeaveWhatWaitsForLaterTilesOrIsReadByOthers) {
+  const auto none = [](const Plan& plan) { return fused_sums(plan, 0).empty(); };
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.reduce_when = ReduceWhen::after})));
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.reduction = ReduceMode::pull})));
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.split_k = 2})));
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.wire = DType::fp32})));
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.tile_m = 256, .tile_n = 192})));
+  EXPECT_TRUE(none(plan_of("gemm_all_reduce", 1024, {.algorithm = Algorithm::one_shot})));
+  EXPECT_TRUE(none(plan_of("gemm_all_reduce", 1024, {.schedule = "two_stream"})));
+}
+
+TEST(FusedSums, OfNaiveOrderWaitForEarlierTilesOnly) {
+  // Row by row, each rank makes a piece at the same position: no tile may wait for one that is not before it.
+  EXPECT_TRUE(fused_sums(plan_of("gemm_reduce_scatter", 1024, {.order = Order::naive}), 0).empty());
+}
+
+TEST(FusedSums, LeaveTilesOfTwoOwners) {
+  const Plan plan = plan_of("gemm_reduce_scatter", 1000, {});  // shards of 250 rows
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto sums = fused_sums(plan, rank);
+    EXPECT_LT(std::ssize(sums), num_sums(plan, rank));
+    EXPECT_GT(std::ssize(sums), 0);
+  }
+}
+
+TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
+  const Plan plan = plan_of("gemm_reduce_scatter", 1024, {.transport = Transport::copy_engine});
+  TileNeeds needs(plan);
+  const FusedSum first = fused_sums(plan, 0).front();
+  const auto lane = std::ranges::find_if(plan.lanes, [](const Lane& l) { return l.rank == 0 && l.name == "reduce"; });
+  for (const Wait& wait : lane->tasks[first.sum].waits) {
+    // All tiles of the other three owners come first: positions 1 to 24, after the handshake.
+    if (wait.signal.rank == 0 && signal_name(plan, wait.signal).starts_with("arrived")) {
+      EXPECT_EQ(needs.of(wait.signal), 24);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
