@@ -14,8 +14,8 @@
 struct tilewire_op {
   tilewire_group* group;
   tilewire::Op op;
-  std::string config;             ///< JSON
-  tilewire::c::LastError last{};  ///< of its runs
+  std::string config;                ///< JSON
+  tilewire::c::LastError refused{};  ///< how the last run failed at once
 };
 
 struct tilewire_group {

@@ -83,10 +83,10 @@ tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int
                              const tilewire_tensor* outputs, int32_t num_outputs, void* stream) {
   const tilewire_status status = guarded([&] {
     require_pointer(op, "tilewire_run", "op");
-    op->last = {};
+    op->refused = {};
     op->op.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"), stream);
   });
-  if (op != nullptr && status != TILEWIRE_OK) guarded([&] { op->last = c::last_error(); });
+  if (op != nullptr && status != TILEWIRE_OK) guarded([&] { op->refused = c::last_error(); });
   return status;
 }
 
@@ -96,8 +96,11 @@ tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* sta
     *status = TILEWIRE_OK;
     if (text != nullptr) *text = "";
     require_pointer(op, "tilewire_last_status", "op");
-    *status = op->last.status;
-    if (text != nullptr) *text = op->last.text.c_str();
+    const std::optional<Error>& inside = op->op.last_status();
+    const bool refused = op->refused.status != TILEWIRE_OK;
+    if (!refused && !inside) return;
+    *status = refused ? op->refused.status : c::status_of(inside->kind());
+    if (text != nullptr) *text = refused ? op->refused.text.c_str() : inside->what();
   });
 }
 
