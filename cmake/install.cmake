@@ -6,8 +6,10 @@ get_target_property(TILEWIRE_LIBRARY_TYPE tilewire TYPE)
 
 install(TARGETS tilewire EXPORT tilewireTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tilewire_c EXPORT tilewire_cTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tilewire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT tilewireTargets NAMESPACE tilewire:: DESTINATION ${TILEWIRE_CONFIG_DIR})
+install(EXPORT tilewire_cTargets NAMESPACE tilewire:: DESTINATION ${TILEWIRE_CONFIG_DIR})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tilewireConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tilewireConfig.cmake INSTALL_DESTINATION ${TILEWIRE_CONFIG_DIR})

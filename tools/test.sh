@@ -26,7 +26,7 @@ fail_stage() {
 check_format() {
   local tool
   tool=$(command -v clang-format-14) || { report format skipped "no clang-format-14"; return; }
-  if find include src tests bench examples \( -name '*.?pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 "$tool" --dry-run -Werror >"$log" 2>&1; then
+  if find include src tests bench examples \( -name '*.?pp' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 "$tool" --dry-run -Werror >"$log" 2>&1; then
     passed=$((passed + 1))
     report format passed ""
   else

@@ -58,9 +58,12 @@ class Group {
   [[nodiscard]] virtual const Team& team() const = 0;
   /// "host", "cuda". Not collective.
   [[nodiscard]] virtual std::string backend() const = 0;
-  /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives as
-  /// long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
+  /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives until `free`, at most
+  /// as long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
   [[nodiscard]] virtual Tensor allocate(DType dtype, int64_t rows, int64_t cols) = 0;
+  /// Give a tensor of `allocate` back, which no call uses any more. Not collective: its memory is reused when all ranks
+  /// have done so. Throws Error(invalid_input) where no tensor of the arena starts at its data.
+  virtual void free(const Tensor& tensor) = 0;
   /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
   /// Whether the host reads and writes that memory by itself; where not, `copy` does it. Not collective.

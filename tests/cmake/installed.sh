@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build of tilewire into a temporary folder, and builds and runs examples/01_use_installed with it.
+# Installs a build of tilewire into a temporary folder, and builds and runs examples/01_use_installed with it, and
+# examples/04_c_api by a CMake project without C++ and by the C compiler alone.
 # Called by ctest as: installed.sh CMAKE BUILD_FOLDER SOURCE_FOLDER CXX_FLAGS
 set -euo pipefail
 cmake=$1
@@ -18,3 +19,23 @@ cp -r "$source/examples/01_use_installed" "$temporary/example"
 output=$("$temporary/build/use_installed")
 echo "$output"
 [[ $(grep -c '1 + 2 = 3$' <<<"$output") -eq 2 ]]
+
+export TILEWIRE_TUNER_FILE=$temporary/tuner.json
+cp -r "$source/examples/04_c_api" "$temporary/c_example"
+cat >"$temporary/c_example/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(use_installed_c LANGUAGES C)
+find_package(tilewire 0.1 REQUIRED COMPONENTS c)
+add_executable(use_installed_c main.c)
+target_link_libraries(use_installed_c PRIVATE tilewire::c)
+END
+"$cmake" -G Ninja -S "$temporary/c_example" -B "$temporary/c_build" -DCMAKE_PREFIX_PATH="$temporary/installed" \
+  -DCMAKE_C_FLAGS="$flags"
+"$cmake" --build "$temporary/c_build"
+"$temporary/c_build/use_installed_c" | grep 'right: 48'
+
+library=$(dirname "$(find "$temporary/installed" -name libtilewire_c.so)")
+# shellcheck disable=SC2086
+"${CC:-cc}" $flags -std=c99 "$temporary/c_example/main.c" -I "$temporary/installed/include" -L "$library" \
+  -Wl,-rpath,"$library" -ltilewire_c -o "$temporary/by_hand"
+"$temporary/by_hand" | grep 'right: 48'

@@ -168,6 +168,9 @@ TEST_P(CudaGroups, MemoryGrowsAndStaysWhereItIs) {
     group.give_back(part);
     const host::Extent again = group.carve("a part", 10 * kMiB);
     want(again.offset == part.offset, "{} and {}", part.offset, again.offset);
+    const Tensor freed = group.allocate(DType::fp32, 1024, 1024);
+    group.free(freed);
+    want(group.allocate(DType::fp32, 1024, 1024).data == freed.data, "freed memory is not used again");
   });
 }
 

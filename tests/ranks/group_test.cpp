@@ -81,6 +81,28 @@ TEST_P(Groups, TooSmallAnArenaIsRefusedEverywhereAndTheGroupLives) {
   });
 }
 
+TEST_P(Groups, FreedTensorsMakeRoomOnceAllRanksHaveFreedThem) {
+  launch(2, small_launch(GetParam()), [](Group& group) {
+    const Tensor kept = group.allocate(DType::fp32, 2, 2);
+    // Each needs 40 of 64 MiB.
+    for (int i = 0; i < 5; ++i) {
+      const Tensor big = group.allocate(DType::fp32, 10 << 10, 1 << 10);
+      auto* floats = static_cast<float*>(big.data);
+      for (const int64_t at : {int64_t{0}, big.rows * big.cols - 1}) want(floats[at] == 0, "element {}", at);
+      std::fill_n(floats, big.rows * big.cols, 1.0F);
+      group.free(big);
+      const Error twice = error_of([&] { group.free(big); });
+      want(twice.kind() == ErrorKind::invalid_input, "{}", twice.what());
+    }
+    const Tensor first = group.allocate(DType::fp32, 10 << 10, 1 << 10);
+    if (group.team().rank == 1) group.free(first);
+    const Error full = error_of([&] { static_cast<void>(group.allocate(DType::fp32, 10 << 10, 1 << 10)); });
+    want(full.kind() == ErrorKind::invalid_input, "{}", full.what());
+    group.free(kept);
+    group.free(Tensor{});
+  });
+}
+
 TEST_P(Groups, ProgramsGiveTheirMemoryBack) {
   launch(2, small_launch(GetParam()), [](Group& group) {
     // Each needs 40 of 64 MiB.

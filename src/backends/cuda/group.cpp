@@ -137,6 +137,11 @@ Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
 }
 
+void CudaGroup::free(const Tensor& tensor) {
+  if (tensor.rows == 0 || tensor.cols == 0) return;
+  ranks_->give_back_tensor(static_cast<std::byte*>(tensor.data) - at(rank(), 0));
+}
+
 std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }
 
 std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {

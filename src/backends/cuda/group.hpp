@@ -27,6 +27,7 @@ class CudaGroup final : public Group {
   [[nodiscard]] std::string backend() const override { return "cuda"; }
   /// The data is the device's: a kernel or a copy fills it, not the host.
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
+  void free(const Tensor& tensor) override;
   [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
   [[nodiscard]] bool host_addresses_memory() const override { return false; }
   void copy(void* to, const void* from, int64_t bytes) const override;

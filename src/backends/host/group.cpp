@@ -164,7 +164,21 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
 Extent HostGroup::carve_tensor(DType dtype, int64_t rows, int64_t cols) {
   constexpr int64_t kMost = int64_t{1} << 50;
   require(rows >= 0 && cols >= 0 && (cols == 0 || rows <= kMost / cols), "allocate: {} x {} elements", rows, cols);
-  return carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), rows * cols * bytes_of(dtype));
+  const int64_t bytes = rows * cols * bytes_of(dtype);
+  const Extent extent = carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), bytes);
+  if (bytes > 0) tensors_.insert_or_assign(extent.offset, extent);
+  return extent;
+}
+
+void HostGroup::give_back(const Extent& extent) {
+  std::erase_if(tensors_, [&](const auto& tensor) { return tensor.second.id == extent.id; });
+  arena_.discard(extent.id);
+}
+
+void HostGroup::give_back_tensor(int64_t offset) {
+  const auto found = tensors_.find(offset);
+  require(found != tensors_.end(), "free: no tensor of the arena starts there");
+  give_back(Extent(found->second));
 }
 
 Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
@@ -174,6 +188,11 @@ Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   // Nobody writes into a peer's tensor before it is zeroed.
   barrier();
   return make_tensor(data, dtype, rows, cols);
+}
+
+void HostGroup::free(const Tensor& tensor) {
+  if (tensor.rows == 0 || tensor.cols == 0) return;
+  give_back_tensor(static_cast<std::byte*>(tensor.data) - segment_->arena(rank()));
 }
 
 std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program(*this, plan); }

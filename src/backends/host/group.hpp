@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class HostGroup final : public Group {
   [[nodiscard]] const Team& team() const override { return team_; }
   [[nodiscard]] std::string backend() const override { return "host"; }
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
+  void free(const Tensor& tensor) override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override;
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
@@ -46,7 +48,9 @@ class HostGroup final : public Group {
   /// Carve what a tensor needs.
   [[nodiscard]] Extent carve_tensor(DType dtype, int64_t rows, int64_t cols);
   /// Not collective: the part is reused when all ranks have given it back.
-  void give_back(const Extent& extent) { arena_.discard(extent.id); }
+  void give_back(const Extent& extent);
+  /// The same for the tensor that starts at byte `offset` of the arena. Throws Error(invalid_input) where none does.
+  void give_back_tensor(int64_t offset);
 
   /// Every collective call is bracketed by these two. Throws where the group is broken.
   void begin_collective();
@@ -67,6 +71,7 @@ class HostGroup final : public Group {
   double timeout_s_;
   int exceptions_;
   Arena arena_;
+  std::map<int64_t, Extent> tensors_;  ///< by offset; those of no bytes are left out
   uint64_t collectives_ = 0;
   uint64_t rounds_ = 0;
   std::unique_ptr<Monitor> monitor_;

@@ -1,0 +1,170 @@
+"""What bench/peers.py measures: cuBLAS and NCCL by PyTorch, PyTorch's own operators, and tilewire, on the same tensors.
+
+Used by bench/peers.py. bf16, B stored [N, K], sizes M N K over all ranks.
+"""
+import datetime
+import math
+import os
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm
+
+LINK_BYTES_PER_S = 389e9  # copy engine, one direction to one peer, on NVLink 4 with 18 links
+MOST_ONE_SHOT_BYTES = 1 << 20
+OPERATORS = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_all_reduce"}
+ARENA = {"ag": [], "rs": [], "ar": ["c"]}  # buffers of tilewire that lie in its arena
+
+
+class ArenaMemory:
+    """bf16 elements of tilewire's arena, as torch sees them: it knows no bf16 in this protocol."""
+
+    def __init__(self, tensor):
+        self.__cuda_array_interface__ = {"shape": (tensor.rows, tensor.cols), "typestr": "<i2", "version": 3,
+                                         "data": (tensor.data, False)}
+
+
+class Ranks:
+    """The process group, and what all contenders share on this GPU."""
+
+    def __init__(self):
+        self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(self.device)
+        dist.init_process_group("nccl", device_id=self.device, timeout=datetime.timedelta(seconds=60))
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.name = dist.group.WORLD.group_name
+        # A stream with a handle that is not null, which tilewire enqueues in too.
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        self._token = torch.zeros(1, device=self.device)
+        self._l2 = torch.empty(128 << 20, dtype=torch.uint8, device=self.device)
+
+    def meet(self):
+        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache, and a pause of some 0.3 ms
+        in which the host enqueues what comes next: the GPUs' time is measured, not the host's."""
+        torch.cuda._sleep(500_000)
+        self._l2.zero_()
+        dist.all_reduce(self._token)
+
+    def most(self, values):
+        """Element by element the largest of all ranks; NaN counts as infinite."""
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device).nan_to_num(math.inf, math.inf)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return tensor.tolist()
+
+    def first_error(self, error):
+        """The error of the lowest rank that has one, or None; the same on all ranks."""
+        errors = [None] * self.size
+        dist.all_gather_object(errors, error)
+        return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), None)
+
+
+def random_matrix(ranks, rows, cols):
+    return torch.randn(rows, cols, device=ranks.device, dtype=torch.bfloat16) / cols**0.25
+
+
+class Case:
+    """One shape: inputs, the results of cuBLAS + NCCL, and the alternatives to measure."""
+
+    def __init__(self, ranks, kind, m, n, k):
+        self.ranks, self.kind, self.sizes = ranks, kind, (m, n, k)
+        size = ranks.size
+        gathers = kind == "ag"
+        empty = lambda rows, cols: torch.empty(rows, cols, device=ranks.device, dtype=torch.bfloat16)
+        self.a = random_matrix(ranks, m // size, k) if gathers else random_matrix(ranks, m, k // size)
+        self.b = random_matrix(ranks, n // size, k) if gathers else random_matrix(ranks, n, k // size)
+        self.full = empty(m, k) if gathers else None
+        self.product = empty(m, n // size if gathers else n)
+        self.result = empty(m // size, n) if kind == "rs" else self.product
+        factor = {"ag": k, "rs": n, "ar": 2 * n}[kind]
+        self.link_us = 2 * m * factor * (size - 1) / size / LINK_BYTES_PER_S * 1e6
+
+    def refill(self):
+        self.a.copy_(random_matrix(self.ranks, *self.a.shape))
+        self.b.copy_(random_matrix(self.ranks, *self.b.shape))
+
+    def gemm(self):
+        torch.mm(self.full if self.kind == "ag" else self.a, self.b.t(), out=self.product)
+
+    def comm(self):
+        if self.kind == "ag":
+            dist.all_gather_into_tensor(self.full, self.a)
+        elif self.kind == "rs":
+            dist.reduce_scatter_tensor(self.result, self.product)
+        else:
+            dist.all_reduce(self.product)
+
+    def sequential(self):
+        for step in (self.comm, self.gemm) if self.kind == "ag" else (self.gemm, self.comm):
+            step()
+
+    def peers(self):
+        """Makers of PyTorch's own operators, by name."""
+        if self.kind == "ag":
+            fused = torch.ops.symm_mem.fused_all_gather_matmul
+            return {"torch_fused": lambda: lambda: fused(self.a, [self.b.t()], 0, self.ranks.name)}
+        if self.kind == "rs":
+            fused = torch.ops.symm_mem.fused_matmul_reduce_scatter
+            return {"torch_fused": lambda: lambda: fused(self.a, self.b.t(), "sum", 0, self.ranks.name)}
+        makers = {"torch_two_shot": lambda: self._all_reduce(torch.ops.symm_mem.two_shot_all_reduce_)}
+        if self.product.nbytes <= MOST_ONE_SHOT_BYTES:
+            makers["torch_one_shot"] = lambda: self._all_reduce(torch.ops.symm_mem.one_shot_all_reduce)
+        return makers
+
+    def _all_reduce(self, reduce):
+        shared = symm.empty(*self.product.shape, device=self.ranks.device, dtype=torch.bfloat16)
+        symm.rendezvous(shared, self.ranks.name)
+
+        def call():
+            torch.mm(self.a, self.b.t(), out=shared)
+            reduce(shared, "sum", self.ranks.name)
+
+        return call
+
+
+class Ours:
+    """tilewire's operator on the case's inputs, with an output of its own."""
+
+    def __init__(self, team, case, config, extra):
+        m, n, k = case.sizes
+        problem = {"op": OPERATORS[case.kind], "m": m, "n": n, "k": k, "dtype": "bf16", "arena": ARENA[case.kind]} | extra
+        self._team, self._case, self._arena = team, case, {}
+        self.a = self._place(problem, "a", case.a)
+        self.b = self._place(problem, "b", case.b)
+        self.c = self._place(problem, "c", torch.empty_like(case.result))
+        self.op = team.make_op(problem, config)
+        view = lambda tensor: (tensor.data_ptr(), "bf16", *tensor.shape)
+        self._run = self.op.bind([view(self.a), view(self.b)], [view(self.c)])
+
+    def _place(self, problem, name, tensor):
+        """The tensor itself, or one like it in the arena."""
+        if name not in problem["arena"]:
+            return tensor
+        memory = self._arena[name] = self._team.allocate("bf16", *tensor.shape)
+        seen = torch.as_tensor(ArenaMemory(memory), device=tensor.device).view(torch.bfloat16)
+        assert seen.data_ptr() == memory.data, "torch made a copy of the arena's memory"
+        return seen
+
+    def __call__(self):
+        self._run(torch.cuda.current_stream().cuda_stream)
+
+    def error(self, call):
+        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| on fresh data, on this rank; `call` is this, or a replay of it."""
+        case = self._case
+        case.refill()
+        for mine, theirs in ((self.a, case.a), (self.b, case.b)):
+            if mine.data_ptr() != theirs.data_ptr():
+                mine.copy_(theirs)
+        case.result.fill_(math.nan)
+        case.sequential()
+        self.c.fill_(math.nan)
+        call()
+        torch.cuda.synchronize()
+        want = case.result.float()
+        return ((self.c.float() - want).norm() / want.norm()).item()
+
+    def free(self):
+        torch.cuda.synchronize()
+        self.op.free()
+        for tensor in self._arena.values():
+            self._team.free(tensor)

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Measures tilewire on the GPUs of one host beside what people run today, in turn and in one process group.
+
+  torchrun --nproc-per-node 4 bench/peers.py --library build/release/lib/libtilewire_c.so --json peers.json
+
+Contenders: tilewire through its C interface; cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone
+(`comm`); PyTorch's symmetric-memory operators. bf16, B stored [N, K], sizes M N K over all ranks.
+
+How: in turn (A B C A B C ...), CUDA events around each call, which follows a barrier and a write over the L2 cache, and
+which the host enqueues ahead; the slowest rank of every sample; medians; bursts of less than 20 ms with pauses between.
+With M <= 512 the alternatives are replayed from CUDA graphs, and tilewire too with --graphs. Ours is compared with
+cuBLAS + NCCL on fresh random data, with poison in its output. Whatever fails is reported by name, and the others go on,
+unless it leaves the GPU unusable. Fields of the JSON: docs/bench_json.md.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+# NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
+os.environ["NCCL_NVLS_ENABLE"] = "0"
+os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm
+
+from contenders import LINK_BYTES_PER_S, OPERATORS, Case, Ours, Ranks
+from tilewire_ctypes import Team
+
+BURST_US = 18e3
+MOST_GRAPH_ROWS = 512
+SHAPES = [
+    ["ag", 8192, 49152, 12288], ["ag", 4096, 49152, 12288], ["ag", 2048, 49152, 12288], ["ag", 1024, 49152, 12288],
+    ["ag", 512, 49152, 12288], ["ag", 64, 49152, 12288], ["ag", 8192, 57344, 8192], ["ag", 8192, 10240, 8192],
+    ["rs", 8192, 12288, 49152], ["rs", 4096, 12288, 49152], ["rs", 2048, 12288, 49152], ["rs", 1024, 12288, 49152],
+    ["rs", 512, 12288, 49152], ["rs", 64, 12288, 49152], ["rs", 8192, 8192, 28672], ["rs", 8192, 8192, 8192],
+    ["ar", 1024, 8192, 28672], ["ar", 1024, 8192, 8192], ["ar", 64, 8192, 28672], ["ar", 64, 8192, 8192],
+]
+TILES = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
+CONFIGS = {"ag": {**TILES, "transport": "copy_engine", "pacing": "lockstep"}, "rs": TILES, "ar": TILES}
+
+
+def captured(call):
+    """The call as a replay of a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    # NOTE: other threads of this process may call CUDA meanwhile.
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+        call()
+
+    # NOTE: the call owns memory that the graph uses.
+    def replay(_owner=call):
+        graph.replay()
+
+    return replay
+
+
+def in_words(error):
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def prepare(ranks, make, graph):
+    """A contender that has run on all ranks and its cost in us, or the error that stopped it."""
+    call, error, events = None, None, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    try:
+        call = make()
+        for _ in range(3):
+            call()
+        if graph:
+            call = captured(call)
+            call()
+        torch.cuda.synchronize()
+        events[0].record()
+        call()
+        events[1].record()
+        torch.cuda.synchronize()
+    except Exception as caught:  # the others go on
+        error = in_words(caught)
+    error = ranks.first_error(error)
+    if error:
+        return None, 0, error
+    return call, ranks.most([events[0].elapsed_time(events[1]) * 1e3])[0], None
+
+
+def measure(ranks, contenders, turns):
+    """Samples in us of every contender, in turn: the slowest rank of each. Who fails now is out."""
+    calls, costs, errors = contenders.calls, contenders.costs, {}
+    marks = {name: [] for name in calls}
+    spent = math.inf
+    for _ in range(turns):
+        for name, call in calls.items():
+            if spent + costs[name] > BURST_US:
+                torch.cuda.synchronize()
+                time.sleep(0.03)
+                spent = 0
+            spent += costs[name] + 50
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            ranks.meet()
+            start.record()
+            try:
+                # Who has failed on one rank only is not called there again; the ranks agree below.
+                if name not in errors:
+                    call()
+            except Exception as caught:  # the others go on
+                errors[name] = in_words(caught)
+            end.record()
+            marks[name].append((start, end))
+    torch.cuda.synchronize()
+    for name in list(marks):
+        contenders.drop(name, ranks.first_error(errors.get(name)))
+    return {name: ranks.most([start.elapsed_time(end) * 1e3 for start, end in marks[name]]) for name in calls}
+
+
+class Contenders:
+    """All that run on one shape, by name, with what each costs; and the errors of those that do not."""
+
+    def __init__(self, ranks, row):
+        self._ranks, self._row = ranks, row
+        self.calls, self.costs = {}, {}
+
+    def enter(self, name, make, graph):
+        """Take part if it can: as a CUDA graph if wished and possible."""
+        call, cost, error = prepare(self._ranks, make, graph)
+        if error and graph:
+            self._row["errors"][f"{name} as a graph"] = error
+            graph = False
+            call, cost, error = prepare(self._ranks, make, graph)
+        if error:
+            self._row["errors"][name] = error
+            return
+        self.calls[name], self.costs[name] = call, cost
+        if graph:
+            self._row["graphs"].append(name)
+
+    def drop(self, name, error):
+        """Out it goes, if there is an error."""
+        if error:
+            self._row["errors"][name] = error
+            del self.calls[name]
+
+
+def measure_case(ranks, team, shape, options):
+    """One row of the result."""
+    kind, m, n, k = shape
+    row = {"operator": OPERATORS[kind], "m": m, "n": n, "k": k, "ranks": ranks.size, "dtype": "bf16", "graphs": [],
+           "errors": {}}
+    case = Case(ranks, *shape)
+    made = []
+
+    def make_ours():
+        if team is None:
+            raise RuntimeError("no team")
+        if not made:
+            made.append(Ours(team, case, options.config[kind], options.problem.get(kind, {})))
+        return made[0]
+
+    graphs = m <= MOST_GRAPH_ROWS
+    contenders = Contenders(ranks, row)
+    contenders.enter("ours", make_ours, graphs and options.graphs)
+    for name in ("sequential", "gemm", "comm"):
+        contenders.enter(name, lambda name=name: getattr(case, name), graphs)
+    for name, make in case.peers().items():
+        contenders.enter(name, make, graphs)
+    row["rel_error"] = []
+
+    def verify():
+        error, caught_text = math.inf, None
+        try:
+            error = made[0].error(contenders.calls["ours"])
+        except Exception as caught:  # the others go on
+            caught_text = in_words(caught)
+        contenders.drop("ours", ranks.first_error(caught_text))
+        row["rel_error"] += ranks.most([error])
+
+    if "ours" in contenders.calls:
+        row |= {"config": made[0].op.config(), "explain": made[0].op.explain()}
+        verify()
+    samples = measure(ranks, contenders, options.turns)
+    if "ours" in contenders.calls:
+        verify()
+    row["ok"] = "ours" in contenders.calls and max(row["rel_error"]) < 0.02
+    summarize(row, samples, case.link_us)
+    for operator in made:
+        operator.free()
+    return row
+
+
+def summarize(row, samples, link_us):
+    median = {name: statistics.median(values) for name, values in samples.items()}
+    total, gemm, sequential = (median.get(name) for name in ("ours", "gemm", "sequential"))
+    row |= {"total_us": total, "gemm_us": gemm, "comm_us": median.get("comm"), "link_us": link_us,
+            "sequential_us": sequential, "overlap": None}
+    row["peers"] = {name: value for name, value in median.items() if name.startswith("torch")}
+    if total and gemm and sequential and sequential > gemm:
+        row["overlap"] = 1 - (total - gemm) / (sequential - gemm)
+    row["samples_us"] = {name: [round(value, 2) for value in values] for name, values in samples.items()}
+
+
+def facts(ranks, team, options):
+    def output_of(*command):
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
+        except (OSError, subprocess.CalledProcessError):
+            return "unknown"
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    return {"gpu": torch.cuda.get_device_name(), "ranks": ranks.size,
+            "driver": output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+            "torch": torch.__version__, "cuda": torch.version.cuda,
+            "nccl": ".".join(str(part) for part in torch.cuda.nccl.version()),
+            "tilewire": team.text("tilewire_version") if team else None,
+            "commit": options.commit or output_of("git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12"),
+            "link_bytes_per_s": LINK_BYTES_PER_S, "turns": options.turns,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+
+
+HEAD = (f"{'operator':<20}{'M':>6}{'N':>7}{'K':>7}{'ours':>9}{'gemm':>9}{'comm':>9}{'link':>8}{'seq':>9}"
+        f"{'PyTorch':>9}{'ours/seq':>9}{'overlap':>8}{'error':>9}")
+
+
+def line(row):
+    def number(value, width, digits=1):
+        return f"{value:{width}.{digits}f}" if value is not None else " " * (width - 1) + "-"
+
+    ratio = row["total_us"] / row["sequential_us"] if row["total_us"] and row["sequential_us"] else None
+    error = f"{max(row['rel_error']):9.1e}" if row["rel_error"] else "        -"
+    return (f"{row['operator']:<20}{row['m']:>6}{row['n']:>7}{row['k']:>7}"
+            + "".join(number(row[name], width) for name, width in
+                      (("total_us", 9), ("gemm_us", 9), ("comm_us", 9), ("link_us", 8), ("sequential_us", 9)))
+            + number(min(row["peers"].values(), default=None), 9) + number(ratio, 9, 2) + number(row["overlap"], 8, 2)
+            + error + ("" if row["ok"] else "  WRONG" if row["rel_error"] else "  FAILED"))
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="build/release/lib/libtilewire_c.so", help="tilewire's C library")
+    parser.add_argument("--shapes", type=json.loads, default=SHAPES,
+                        help='JSON: [["ag", M, N, K], ["rs", ...], ["ar", ...]]')
+    parser.add_argument("--only", choices=list(OPERATORS), help="the shapes of one operator")
+    parser.add_argument("--config", type=json.loads, default={},
+                        help='JSON of tilewire\'s config: one for all, or by operator: {"ag": {...}, "rs": "auto"}')
+    parser.add_argument("--problem", type=json.loads, default={},
+                        help='JSON of more fields of the problem by operator: {"ar": {"arena": []}}')
+    parser.add_argument("--turns", type=int, default=31)
+    parser.add_argument("--graphs", action="store_true",
+                        help=f"tilewire from CUDA graphs too, where M <= {MOST_GRAPH_ROWS}")
+    parser.add_argument("--json", help="where to write the result")
+    parser.add_argument("--commit", help="what to call the commit, where there is no git")
+    options = parser.parse_args(arguments)
+    by_operator = isinstance(options.config, dict) and set(options.config) <= set(OPERATORS)
+    options.config = CONFIGS | options.config if by_operator else dict.fromkeys(OPERATORS, options.config)
+    options.shapes = [shape for shape in options.shapes if options.only in (None, shape[0])]
+    return options
+
+
+def join(ranks, options):
+    """tilewire's team, or nothing where it cannot be joined: the others are measured all the same."""
+    team, error = None, None
+    try:
+        team = Team(options.library, "cuda", 16 << 30)
+    except Exception as caught:  # the others go on
+        error = str(caught)
+    return team, ranks.first_error(error)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    ranks = Ranks()
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
+        symm.enable_symm_mem_for_group(ranks.name)  # newer versions need no such call
+    team, error = join(ranks, options)
+    result = {"facts": facts(ranks, team, options), "rows": []}
+    say = print if ranks.rank == 0 else lambda *_, **__: None
+    troubles = [f"ours: {error}"] if error else []
+    say(json.dumps(result["facts"]), *troubles, "us, medians, slowest rank", HEAD, sep="\n", flush=True)
+    for shape in options.shapes:
+        if any(size % ranks.size for size in shape[1:]):
+            say(f"{shape}: left out, NCCL and PyTorch want multiples of {ranks.size} ranks")
+            continue
+        torch.manual_seed(1000 + ranks.rank)
+        row = measure_case(ranks, team, shape, options)
+        result["rows"].append(row)
+        say(line(row), *(f"    {name}: {text}" for name, text in row["errors"].items()), sep="\n", flush=True)
+        torch.cuda.empty_cache()
+        if options.json and ranks.rank == 0:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(result, file, indent=1)
+    if team:
+        team.leave()
+    dist.destroy_process_group()
+    return 0 if all(row["ok"] for row in result["rows"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+// The C interface: join a team, make an operator, run it. For C programs, and for languages that load
+// libtilewire_c.so. A complete program is examples/04_c_api; docs/c_api.md says how the parts fit together.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TILEWIRE_API __attribute__((visibility("default")))
+#else
+#define TILEWIRE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Rules for all functions:
+// - They return TILEWIRE_OK, or the kind of the error; tilewire_last_error() is its text. No C++ exception leaves.
+// - Text that goes in is UTF-8, ends with a zero byte, and is copied. Text that comes out belongs to the library.
+// - What a function gives through a pointer is null or zero where the function fails.
+// - "Collective": every rank of the team calls it, in the same order. The others are calls of one rank.
+// - A group and its operators serve one thread at a time. Different groups serve different threads at once.
+
+/// What went wrong, as a caller can act on it. The same kinds as tilewire::ErrorKind.
+typedef int32_t tilewire_status;
+enum {
+  TILEWIRE_OK = 0,
+  TILEWIRE_INVALID_INPUT = 1,  ///< the caller's sizes, names, pointers or tensors break a rule
+  TILEWIRE_UNSUPPORTED = 2,    ///< a valid request that this machine, backend or schedule cannot do
+  TILEWIRE_REFUSED_PLAN = 3,   ///< the checker did not prove the plan
+  TILEWIRE_WRONG_RESULT = 4,   ///< a verification failed; for callers' own checks, see tilewire_fail
+  TILEWIRE_RANK_LOST = 5,      ///< a peer died or left while it was needed
+  TILEWIRE_TIMEOUT = 6,        ///< a wait reached its deadline
+  TILEWIRE_INTERNAL = 7        ///< a defect of tilewire, or no memory
+};
+
+/// Element types. Four bytes an element, or two (bf16, fp16).
+typedef int32_t tilewire_dtype;
+enum { TILEWIRE_FP32 = 0, TILEWIRE_BF16 = 1, TILEWIRE_FP16 = 2, TILEWIRE_INT32 = 3 };
+
+/// A view of a matrix in memory, row by row. Whoever allocated `data` owns it.
+typedef struct tilewire_tensor {
+  void* data;            ///< null only where there are no elements
+  tilewire_dtype dtype;  ///< TILEWIRE_FP32, ...
+  int64_t rows;
+  int64_t cols;
+  int64_t row_stride;  ///< elements from one row to the next; `cols` where rows lie side by side
+} tilewire_tensor;
+
+/// One rank's membership in a team.
+typedef struct tilewire_group tilewire_group;
+/// An operator of a group, ready to run.
+typedef struct tilewire_op tilewire_op;
+
+// ---- Errors and facts. Any thread, at any time. ----
+
+/// Text of the last failed call of this thread: the rule and the value seen. Empty where none has failed. Valid until
+/// the next failed call of this thread. Calls that succeed leave it as it is.
+TILEWIRE_API const char* tilewire_last_error(void);
+/// Kind of the last failed call of this thread, TILEWIRE_OK where none has failed. For functions that return no status.
+TILEWIRE_API tilewire_status tilewire_last_error_status(void);
+/// "ok", "invalid_input", "unsupported", ...; "unknown" for other numbers. Static text.
+TILEWIRE_API const char* tilewire_status_name(tilewire_status status);
+/// Version of the library, "0.1.0". Static text.
+TILEWIRE_API const char* tilewire_version(void);
+/// TILEWIRE_OK where this machine and build can run the backend, "host" or "cuda". TILEWIRE_UNSUPPORTED with the
+/// reason, TILEWIRE_INVALID_INPUT for unknown names, with the known ones.
+TILEWIRE_API tilewire_status tilewire_check_backend(const char* backend);
+
+// ---- Teams. ----
+
+/// How to join a team. Filled by one of the two functions below, then changed where wanted.
+typedef struct tilewire_join_options {
+  int32_t rank;
+  int32_t num_ranks;
+  int32_t local_rank;   ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
+  const char* job;      ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
+  int64_t arena_bytes;  ///< most symmetric memory of a rank, in bytes; committed as it is needed
+  double timeout_s;     ///< deadline of every wait, in seconds
+} tilewire_join_options;
+
+/// Rank 0 of 1, 16 GiB of arena, 30 s.
+TILEWIRE_API tilewire_status tilewire_join_options_default(tilewire_join_options* options);
+/// What torchrun, mpirun, SLURM or the caller put into the environment (RANK and WORLD_SIZE, or their equivalents;
+/// TILEWIRE_TIMEOUT_S). TILEWIRE_INVALID_INPUT where they are missing or malformed.
+TILEWIRE_API tilewire_status tilewire_join_options_from_env(tilewire_join_options* options);
+
+/// Join the team of `options` under `backend`. Collective. The caller owns the group: tilewire_leave ends it.
+/// TILEWIRE_TIMEOUT names the ranks that did not come.
+TILEWIRE_API tilewire_status tilewire_join(const char* backend, const tilewire_join_options* options,
+                                           tilewire_group** group);
+/// End the membership, and free the tensors of its arena. Free its operators first: TILEWIRE_INVALID_INPUT where some
+/// are left, and nothing happens. A peer that still needs this rank gets TILEWIRE_RANK_LOST. Null is allowed.
+TILEWIRE_API tilewire_status tilewire_leave(tilewire_group* group);
+
+/// What each rank of tilewire_launch does. Returns TILEWIRE_OK, or the status of the call that failed.
+/// `user` is the pointer that tilewire_launch was given. The group ends when the function returns.
+typedef tilewire_status (*tilewire_rank_function)(tilewire_group* group, void* user);
+
+/// How to launch ranks. All zero is the default.
+typedef struct tilewire_launch_options {
+  const char* backend;  ///< null = "host"
+  int32_t threads;      ///< 0 = ranks are child processes; else threads of this process
+  int64_t arena_bytes;  ///< 0 = 16 GiB
+  double timeout_s;     ///< 0 = 30
+} tilewire_launch_options;
+
+/// Start ranks on this host, call `body` on each, and return when all have ended: TILEWIRE_OK, or the error of the
+/// lowest rank that failed by itself. Null options are the default.
+/// Ranks that are threads call `body` at once, from threads of their own. Child processes are forked from the calling
+/// thread: use them before other threads exist; what `body` changes in memory stays in its process.
+TILEWIRE_API tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options* options,
+                                             tilewire_rank_function body, void* user);
+
+/// My rank, from 0; -1 for a null group.
+TILEWIRE_API int32_t tilewire_rank(const tilewire_group* group);
+/// Number of ranks of the team; -1 for a null group.
+TILEWIRE_API int32_t tilewire_num_ranks(const tilewire_group* group);
+/// "host" or "cuda"; null for a null group. Valid as long as the group.
+TILEWIRE_API const char* tilewire_backend(const tilewire_group* group);
+/// Return when all ranks have called it. Collective. TILEWIRE_RANK_LOST, TILEWIRE_TIMEOUT.
+/// Says nothing about work that is still enqueued in streams.
+TILEWIRE_API tilewire_status tilewire_barrier(tilewire_group* group);
+/// Tell all ranks that this one has failed: their waits end with TILEWIRE_RANK_LOST and this text, and the group can
+/// only be left. Returns `status`, and makes the text this thread's last error, so a rank's function can end with it.
+/// TILEWIRE_INVALID_INPUT where the group or text is null or the status is no kind of error.
+TILEWIRE_API tilewire_status tilewire_fail(tilewire_group* group, tilewire_status status, const char* text);
+
+// ---- Memory of the arena, which peers can address. ----
+
+/// A zeroed, dense tensor in the arena, the same shape on every rank. Collective. The group owns the memory: it lives
+/// until tilewire_free, or until the group ends. Under "cuda" it is the GPU's. Operators use such tensors in place
+/// for the buffers that the problem's `arena` names. TILEWIRE_INVALID_INPUT where the arena is too small.
+TILEWIRE_API tilewire_status tilewire_allocate(tilewire_group* group, tilewire_dtype dtype, int64_t rows, int64_t cols,
+                                               tilewire_tensor* tensor);
+/// Give a tensor of tilewire_allocate back, and clear `*tensor`. The memory is reused once all ranks have done so. No
+/// call that uses it may be under way. TILEWIRE_INVALID_INPUT where no tensor of the arena starts at `data`.
+TILEWIRE_API tilewire_status tilewire_free(tilewire_group* group, tilewire_tensor* tensor);
+/// Copy bytes between the host's memory, the arena, and under "cuda" my GPU's memory; complete on return.
+TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, const void* from, int64_t bytes);
+
+// ---- Operators. ----
+
+/// Make an operator. Collective: all ranks ask for the same.
+/// `problem` is JSON: {"op": "all_gather_gemm", "m": 512, "n": 1024, "k": 256, "dtype": "fp32"}; sizes are global, over
+/// all ranks. Fields are those of tilewire::Problem (docs/c_api.md); unknown ones are errors.
+/// `config` says how: null or "auto" measures the candidates once and remembers the winner; the name of a schedule,
+/// "fused", takes its default knobs; JSON, {"schedule": "fused", "tile_m": 64}, takes the knobs of tilewire::Config.
+/// The group keeps the operator until tilewire_free_op. TILEWIRE_INVALID_INPUT, TILEWIRE_UNSUPPORTED,
+/// TILEWIRE_REFUSED_PLAN.
+TILEWIRE_API tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, const char* config,
+                                              tilewire_op** op);
+/// Free an operator. Every rank may do so in its own time, when its calls are complete. Null is allowed.
+TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
+
+/// One call. Collective. Tensors in the order and shapes of docs/operators.md: a, b, bias if there is one; then the
+/// outputs. They belong to the caller and stay as they are until the call is complete.
+/// `stream`: under "cuda" a cudaStream_t of my GPU, in which the call is enqueued without waiting for it; null waits
+/// until this rank's outputs are complete. Under "host" it has no meaning, and the call is complete on return.
+/// TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride. TILEWIRE_RANK_LOST and
+/// TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
+TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
+                                          const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
+/// How the last tilewire_run of the operator ended, and its text, which is valid until the next one: TILEWIRE_OK and ""
+/// where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a null operator or status.
+TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
+/// Which schedule runs, why it was chosen, and what else was considered. Null for a null operator. Valid as long as
+/// the operator.
+TILEWIRE_API const char* tilewire_explain(const tilewire_op* op);
+/// The config that runs, as JSON that tilewire_make_op takes. Null for a null operator. Valid as long as the operator.
+TILEWIRE_API const char* tilewire_config(const tilewire_op* op);
+
+#ifdef __cplusplus
+}
+#endif

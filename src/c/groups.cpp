@@ -1,0 +1,189 @@
+// Teams and their memory for C: join, launch, barrier, allocate.
+// Called through tilewire/c.h.
+#include "c/errors.hpp"
+#include "c/handles.hpp"
+#include "tilewire/env.hpp"
+
+using namespace tilewire;
+using c::guarded;
+using c::require_pointer;
+
+namespace {
+
+std::unique_ptr<tilewire_group> new_handle(std::unique_ptr<Group> joined, Group& group) {
+  return std::unique_ptr<tilewire_group>(new tilewire_group{std::move(joined), group, group.backend()});
+}
+
+JoinOptions to_cpp(const tilewire_join_options& options) {
+  return {.rank = options.rank,
+          .num_ranks = options.num_ranks,
+          .job = options.job != nullptr ? options.job : env::job(),
+          .arena_bytes = options.arena_bytes,
+          .timeout_s = options.timeout_s,
+          .local_rank = options.local_rank};
+}
+
+tilewire_join_options to_c(const JoinOptions& options) {
+  return {.rank = options.rank,
+          .num_ranks = options.num_ranks,
+          .local_rank = options.local_rank,
+          .job = nullptr,
+          .arena_bytes = options.arena_bytes,
+          .timeout_s = options.timeout_s};
+}
+
+LaunchOptions to_cpp(const tilewire_launch_options& options) {
+  LaunchOptions to;
+  to.threads = options.threads != 0;
+  if (options.backend != nullptr) to.backend = options.backend;
+  if (options.arena_bytes != 0) to.arena_bytes = options.arena_bytes;
+  if (options.timeout_s != 0) to.timeout_s = options.timeout_s;
+  return to;
+}
+
+/// What a rank's function has said by its status, as the exception that launch wants.
+[[noreturn]] void throw_status(tilewire_status status) {
+  const c::LastError& last = c::last_error();
+  if (last.status == status && !last.text.empty()) throw Error(c::kind_of(status), last.text);
+  fail(status > TILEWIRE_OK && status <= TILEWIRE_INTERNAL ? c::kind_of(status) : ErrorKind::invalid_input,
+       "the rank's function returned {} ({})", status, tilewire_status_name(status));
+}
+
+}  // namespace
+
+extern "C" {
+
+tilewire_status tilewire_check_backend(const char* backend) {
+  return guarded([&] {
+    require_pointer(backend, "tilewire_check_backend", "backend");
+    static_cast<void>(available_backend(backend));
+  });
+}
+
+tilewire_status tilewire_join_options_default(tilewire_join_options* options) {
+  return guarded([&] {
+    require_pointer(options, "tilewire_join_options_default", "options");
+    *options = to_c({});
+  });
+}
+
+tilewire_status tilewire_join_options_from_env(tilewire_join_options* options) {
+  return guarded([&] {
+    require_pointer(options, "tilewire_join_options_from_env", "options");
+    *options = {};
+    *options = to_c(join_options_from_env());
+  });
+}
+
+tilewire_status tilewire_join(const char* backend, const tilewire_join_options* options, tilewire_group** group) {
+  return guarded([&] {
+    require_pointer(group, "tilewire_join", "group");
+    *group = nullptr;
+    require_pointer(backend, "tilewire_join", "backend");
+    require_pointer(options, "tilewire_join", "options");
+    std::unique_ptr<Group> joined = join(backend, to_cpp(*options));
+    Group& inside = *joined;
+    *group = new_handle(std::move(joined), inside).release();
+  });
+}
+
+tilewire_status tilewire_leave(tilewire_group* group) {
+  return guarded([&] {
+    if (group == nullptr) return;
+    require(group->joined != nullptr, "tilewire_leave: tilewire_launch ends the group of its ranks");
+    require(group->ops.empty(), "tilewire_leave: {} operators of the group are not freed", group->ops.size());
+    delete group;
+  });
+}
+
+tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options* options, tilewire_rank_function body,
+                                void* user) {
+  return guarded([&] {
+    require(body != nullptr, "tilewire_launch: body is a null pointer");
+    launch(num_ranks, to_cpp(options != nullptr ? *options : tilewire_launch_options{}), [&](Group& inside) {
+      // A child process inherits what its parent's thread remembers.
+      c::last_error() = {};
+      const auto group = new_handle(nullptr, inside);
+      if (const tilewire_status status = body(group.get(), user); status != TILEWIRE_OK) throw_status(status);
+      require(group->ops.empty(), "tilewire_launch: the function of rank {} has not freed {} operators",
+              inside.team().rank, group->ops.size());
+    });
+  });
+}
+
+int32_t tilewire_rank(const tilewire_group* group) {
+  int32_t rank = -1;
+  guarded([&] {
+    require_pointer(group, "tilewire_rank", "group");
+    rank = group->group.team().rank;
+  });
+  return rank;
+}
+
+int32_t tilewire_num_ranks(const tilewire_group* group) {
+  int32_t num_ranks = -1;
+  guarded([&] {
+    require_pointer(group, "tilewire_num_ranks", "group");
+    num_ranks = group->group.team().num_ranks;
+  });
+  return num_ranks;
+}
+
+const char* tilewire_backend(const tilewire_group* group) {
+  const char* backend = nullptr;
+  guarded([&] {
+    require_pointer(group, "tilewire_backend", "group");
+    backend = group->backend.c_str();
+  });
+  return backend;
+}
+
+tilewire_status tilewire_barrier(tilewire_group* group) {
+  return guarded([&] {
+    require_pointer(group, "tilewire_barrier", "group");
+    group->group.barrier();
+  });
+}
+
+tilewire_status tilewire_fail(tilewire_group* group, tilewire_status status, const char* text) {
+  return guarded([&] {
+    require_pointer(group, "tilewire_fail", "group");
+    require_pointer(text, "tilewire_fail", "text");
+    const Error error(c::kind_of(status), text);
+    group->group.fail_with(error);
+    throw error;
+  });
+}
+
+tilewire_status tilewire_allocate(tilewire_group* group, tilewire_dtype dtype, int64_t rows, int64_t cols,
+                                  tilewire_tensor* tensor) {
+  return guarded([&] {
+    require_pointer(tensor, "tilewire_allocate", "tensor");
+    *tensor = {};
+    require_pointer(group, "tilewire_allocate", "group");
+    const Tensor made = group->group.allocate(c::dtype_of(dtype, "tilewire_allocate"), rows, cols);
+    *tensor = {made.data, dtype, made.rows, made.cols, made.row_stride};
+  });
+}
+
+tilewire_status tilewire_free(tilewire_group* group, tilewire_tensor* tensor) {
+  return guarded([&] {
+    require_pointer(group, "tilewire_free", "group");
+    require_pointer(tensor, "tilewire_free", "tensor");
+    const DType dtype = c::dtype_of(tensor->dtype, "tilewire_free");
+    group->group.free({tensor->data, dtype, tensor->rows, tensor->cols, tensor->row_stride});
+    *tensor = {};
+  });
+}
+
+tilewire_status tilewire_copy(tilewire_group* group, void* to, const void* from, int64_t bytes) {
+  return guarded([&] {
+    require_pointer(group, "tilewire_copy", "group");
+    require(bytes >= 0, "tilewire_copy: {} bytes", bytes);
+    if (bytes == 0) return;
+    require_pointer(to, "tilewire_copy", "to");
+    require_pointer(from, "tilewire_copy", "from");
+    group->group.copy(to, from, bytes);
+  });
+}
+}
