@@ -102,13 +102,20 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
   program_ = group.load(plan_);
 }
 
-void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void*) {
+const std::optional<Error>& Op::last_status() const {
+  if (!status_) status_ = program_->failure();
+  return status_;
+}
+
+void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream) {
   status_.reset();
   try {
     const int rank = group_->team().rank;
     require_tensors(plan_, rank, Scope::input, inputs);
     require_tensors(plan_, rank, Scope::output, outputs);
-    program_->run(inputs, outputs, run_options_);
+    RunOptions options = run_options_;
+    options.stream = stream;
+    program_->run(inputs, outputs, options);
   } catch (const Error& error) {
     status_ = error;
     throw;
