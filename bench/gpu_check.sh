@@ -32,6 +32,9 @@ measure() {
 }
 
 check operators "$build/tests/cuda/cuda_operators"
+check calls "$build/tests/cuda/cuda_calls"
+check calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 "$build/tests/cuda/cuda_calls"
+check failures "$build/tests/cuda/cuda_failures"
 if [[ -z $quick ]]; then
   check group "$build/tests/cuda/cuda_group"
   check gemm_tiles "$build/tests/cuda/cuda_gemm_tiles"

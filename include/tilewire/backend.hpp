@@ -35,7 +35,9 @@ struct JoinOptions {
 struct RunOptions {
   bool trace = false;
   int64_t max_delay_us = 0;  ///< for tests: sleep for a random time up to this before each task
-  void* stream = nullptr;    ///< cuda: a cudaStream_t in which the call is enqueued; `run` then does not wait for it
+  /// cuda: a cudaStream_t in which the call is enqueued, or captured; `run` then does not wait for it, and a later
+  /// `run`, or `failure`, says what went wrong.
+  void* stream = nullptr;
 };
 
 /// A plan that a backend has loaded for one rank: workspace carved, tables built.
@@ -46,6 +48,8 @@ class Program {
   /// any more. Tensors in the order of the operator's buffers. Throws Error (rank_lost, timeout); after
   /// that the group is broken and every later call says so.
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
+  /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
+  [[nodiscard]] virtual std::optional<Error> failure() { return {}; }
   /// This rank's events of the last traced call.
   [[nodiscard]] virtual Trace trace() const = 0;
 };

@@ -19,6 +19,8 @@ namespace tilewire::env {
 /// TILEWIRE_TIMEOUT_S: deadline of every wait in seconds, default 30, of ranks that join by their environment and of
 /// the command line. Programs that launch ranks say it in LaunchOptions.
 [[nodiscard]] double timeout_s();
+/// CUDA_DEVICE_MAX_CONNECTIONS: queues of a GPU, where that is set.
+[[nodiscard]] std::optional<int> device_connections();
 /// TILEWIRE_TUNER_FILE, else $XDG_CACHE_HOME or ~/.cache, /tilewire/tuner.json; empty where there is no home.
 [[nodiscard]] std::string tuner_file();
 

@@ -25,15 +25,17 @@ struct OpOptions {
 class Op {
  public:
   /// One call, collective. Throws Error as Program::run does; and Error(invalid_input), before anything
-  /// runs, where a tensor's shape or type is not that of its buffer. `stream` is the backend's (host: unused).
+  /// runs, where a tensor's shape or type is not that of its buffer. `stream` is the backend's (host: unused; cuda: a
+  /// cudaStream_t, which may be captured: docs/cuda.md): with one, the call is enqueued and not waited for (but where
+  /// ranks share a GPU), and what goes wrong later is thrown by the next call, or said by last_status.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] const Config& config() const { return plan_.config; }
   /// Which schedule runs, why it was chosen, and what else was considered.
   [[nodiscard]] const std::string& explain() const { return explanation_; }
-  /// The Error of the last call, if it failed.
-  [[nodiscard]] const std::optional<Error>& last_status() const { return status_; }
+  /// The Error of the last call, if it failed; of calls that are under way or replayed, if they have failed by now.
+  [[nodiscard]] const std::optional<Error>& last_status() const;
   /// This rank's events of the last call (OpOptions::trace).
   [[nodiscard]] Trace last_trace() const { return program_->trace(); }
   /// All ranks' events of the last call, on every rank. Collective.
@@ -48,7 +50,7 @@ class Op {
   Plan plan_;
   std::string explanation_{};
   RunOptions run_options_;
-  std::optional<Error> status_{};
+  mutable std::optional<Error> status_{};
   std::unique_ptr<Program> program_;
 };
 

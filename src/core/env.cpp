@@ -60,6 +60,8 @@ std::string job() {
   return job.empty() ? "default" : job;
 }
 
+std::optional<int> device_connections() { return first_number({"CUDA_DEVICE_MAX_CONNECTIONS"}); }
+
 double timeout_s() {
   const auto value = read("TILEWIRE_TIMEOUT_S");
   if (!value) return 30;

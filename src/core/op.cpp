@@ -102,6 +102,11 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
   program_ = group.load(plan_);
 }
 
+const std::optional<Error>& Op::last_status() const {
+  if (!status_) status_ = program_->failure();
+  return status_;
+}
+
 void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream) {
   status_.reset();
   try {

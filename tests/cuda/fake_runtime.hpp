@@ -6,7 +6,7 @@ namespace tilewire::testing {
 
 /// GPUs that this process sees: H200s of 132 SMs. Two at start.
 void set_fake_gpus(int count);
-/// Pages and streams that were handed out and not given back, in this process.
+/// Pages, and streams and events, that were handed out and not given back, in this process.
 [[nodiscard]] int fake_pages();
 [[nodiscard]] int fake_streams();
 

@@ -105,7 +105,7 @@ struct Signals {
     return v;
   }
   WaitWatch watch(uint64_t timeout_ns) const {
-    return {timeout_ns, reinterpret_cast<uint32_t*>(at(4)), device_failure};
+    return {.timeout_ns = timeout_ns, .abort = reinterpret_cast<uint32_t*>(at(4)), .failure = device_failure};
   }
 
   /// All tiles wait for signal 0 and post to signal 1.

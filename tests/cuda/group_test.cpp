@@ -110,8 +110,9 @@ TEST_P(CudaGroups, TeamDeviceAndHead) {
     cuda::Head head{.abort = 7};
     cuda::check(cudaMemcpy(&head, group.head(group.rank()), sizeof(head), cudaMemcpyDefault), "cudaMemcpy");
     want(head.abort == 0, "the abort word is {}", head.abort);
-    store_words(reinterpret_cast<uint32_t*>(group.status_page()), cuda::kStatusBytes / 4, 5);
-    want(reinterpret_cast<uint32_t*>(group.status_page())[9] == 14, "the status page does not reach the host");
+    auto* page = reinterpret_cast<uint32_t*>(group.status_page() + cuda::kFreeStatus);
+    store_words(page, (cuda::kStatusBytes - cuda::kFreeStatus) / 4, 5);
+    want(page[9] == 14, "the status page does not reach the host");
     group.barrier();
   });
 }
@@ -212,7 +213,7 @@ TEST_P(CudaGroups, KernelsLearnThatTheGroupIsBroken) {
     prepare();
     const Error error = error_of([&] {
       launch_here(options(), [](CudaGroup& group) {
-        auto* verdict = reinterpret_cast<volatile uint32_t*>(group.status_page());
+        auto* verdict = reinterpret_cast<volatile uint32_t*>(group.status_page() + cuda::kFreeStatus);
         group.barrier();
         if (group.rank() == 0) {
           std::this_thread::sleep_for(std::chrono::milliseconds(300));

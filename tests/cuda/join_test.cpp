@@ -160,6 +160,17 @@ TEST_P(CudaJoin, ProcessesMayNotShareAGpu) {
       << error.what();
 }
 
+TEST_P(CudaJoin, RanksThatShareAGpuNeedSeveralQueues) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  launch_ranks(2, [](CudaGroup&) {});
+  if (GetParam()) {
+    const Error error = error_of([&] { launch_ranks(4, [](CudaGroup&) {}); });
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("one queue"), std::string::npos) << error.what();
+  }
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
 TEST_P(CudaJoin, ARankThatFailsEndsTheOthersAndLeavesNothing) {
   const Error error = error_of([&] {
     launch_ranks(2, [](CudaGroup& group) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +12,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "backends/host/slot.hpp"
 #include "operators/tensors.hpp"
+#include "ranks/job.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/op.hpp"
 
@@ -25,36 +24,9 @@ namespace tilewire {
 namespace {
 
 using host::now_ns;
+using testing::Job;
 
 constexpr int64_t kMillisecond = 1'000'000;
-
-/// What a rank says through the pipe: that it runs, and how it ended.
-struct Report {
-  int rank = 0;
-  bool running = false;
-  ErrorKind kind = ErrorKind::internal;
-  std::string text;
-  bool has_wait = false;
-  WaitReport wait;
-  int64_t at_ns = 0;
-};
-
-std::string encode(const Report& r) {
-  return nlohmann::json{r.rank,        r.running,     static_cast<int>(r.kind),
-                        r.text,        r.has_wait,    r.wait.op,
-                        r.wait.rank,   r.wait.lane,   r.wait.task,
-                        r.wait.signal, r.wait.wanted, r.wait.seen,
-                        r.at_ns}
-             .dump() +
-         "\n";
-}
-
-Report decode(const std::string& line) {
-  const auto json = nlohmann::json::parse(line);
-  return {json[0], json[1], static_cast<ErrorKind>(json[2].get<int>()),
-          json[3], json[4], {json[5], json[6], json[7], json[8], json[9], json[10], json[11]},
-          json[12]};
-}
 
 /// What the ranks of a job do; `ready` is called when they are prepared.
 using Work = std::function<void(Group& group, const std::function<void()>& ready)>;
@@ -89,99 +61,17 @@ void multiply_for_ever(Group& group, const std::string& op_name, const std::stri
   while (true) op.run(tensors.inputs(), tensors.outputs());
 }
 
-/// Ranks as processes that work until something goes wrong.
-class Job {
+/// Ranks as processes of a host group that work until something goes wrong.
+class HostJob : public Job {
  public:
-  Job(const std::string& name, int num_ranks, double timeout_s, uint64_t seed)
-      : Job(name, num_ranks, timeout_s, 64 << 20,
-            [seed](Group& group, const auto& ready) { gather_for_ever(group, seed, ready); }) {}
-  Job(const std::string& name, int num_ranks, double timeout_s, int64_t arena_bytes, const Work& work) {
-    std::array<int, 2> ends{};
-    if (pipe(ends.data()) != 0) throw std::runtime_error("pipe");
-    pipe_ = ends[0];
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      const pid_t pid = fork();
-      if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        close(ends[0]);
-        be_rank({rank, num_ranks, name, arena_bytes, timeout_s}, work, ends[1]);
-      }
-      pids_.push_back(pid);
-    }
-    close(ends[1]);
-  }
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
-  ~Job() {
-    for (const pid_t pid : pids_) {
-      if (waitpid(pid, nullptr, WNOHANG) != 0) continue;
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-    }
-    close(pipe_);
-  }
-
-  void signal_rank(int rank, int signal) const { kill(pids_[rank], signal); }
-
-  /// The next report, or nothing where all processes are gone or the time is over.
-  std::optional<Report> next(int64_t deadline_ns) {
-    while (true) {
-      if (const size_t end = text_.find('\n'); end != text_.npos) {
-        const Report report = decode(text_.substr(0, end));
-        text_.erase(0, end + 1);
-        return report;
-      }
-      pollfd watched{pipe_, POLLIN, 0};
-      const int64_t left_ms = (deadline_ns - now_ns()) / kMillisecond;
-      if (left_ms <= 0 || poll(&watched, 1, static_cast<int>(left_ms)) <= 0) return std::nullopt;
-      std::array<char, 4096> bytes{};
-      const ssize_t size = read(pipe_, bytes.data(), bytes.size());
-      if (size <= 0) return std::nullopt;
-      text_.append(bytes.data(), static_cast<size_t>(size));
-    }
-  }
-
-  /// Whether every rank came to work.
-  bool all_running(int num_ranks) {
-    for (int count = 0; count < num_ranks; ++count) {
-      const auto report = next(now_ns() + 20'000 * kMillisecond);
-      if (!report || !report->running) {
-        ADD_FAILURE() << (report ? report->text : "nothing was reported");
-        return false;
-      }
-    }
-    return true;
-  }
-
- private:
-  [[noreturn]] static void be_rank(const JoinOptions& options, const Work& work, int pipe) {
-    const auto say = [&](const Report& report) {
-      const std::string line = encode(report);
-      if (write(pipe, line.data(), line.size()) < 0) _exit(2);
-    };
-    Report report;
-    report.rank = options.rank;
-    try {
-      const auto group = join("host", options);
-      work(*group, [&] {
-        report.running = true;
-        say(report);
-      });
-    } catch (const Error& error) {
-      report.running = false;
-      report.kind = error.kind();
-      report.text = error.what();
-      report.has_wait = error.wait().has_value();
-      report.wait = error.wait().value_or(WaitReport{});
-      report.at_ns = now_ns();
-      say(report);
-    }
-    _exit(0);
-  }
-
-  int pipe_ = -1;
-  std::vector<pid_t> pids_;
-  std::string text_;
+  HostJob(const std::string& name, int num_ranks, double timeout_s, uint64_t seed)
+      : HostJob(name, num_ranks, timeout_s, 64 << 20,
+                [seed](Group& group, const auto& ready) { gather_for_ever(group, seed, ready); }) {}
+  HostJob(const std::string& name, int num_ranks, double timeout_s, int64_t arena_bytes, const Work& work)
+      : Job(num_ranks, [=](int rank, const testing::Say& say) {
+          const auto group = join("host", {rank, num_ranks, name, arena_bytes, timeout_s});
+          work(*group, [&] { say({.rank = rank, .running = true}); });
+        }) {}
 };
 
 int64_t shared_files() {
@@ -210,7 +100,7 @@ TEST_F(Faults, AKilledRankIsNoticedWithinASecond) {
   for (int round = 0; round < rounds() && !HasFailure(); ++round) {
     const int num_ranks = 2 + static_cast<int>(random() % 5);
     const int victim = static_cast<int>(random() % num_ranks);
-    Job ranks(job, num_ranks, 30, random());
+    HostJob ranks(job, num_ranks, 30, random());
     ASSERT_TRUE(ranks.all_running(num_ranks)) << "round " << round;
     usleep(static_cast<useconds_t>(random() % 40'000));
     const int64_t killed_ns = now_ns();
@@ -240,8 +130,8 @@ TEST_F(Faults, AKilledRankIsNoticedWithinASecondInALongGemm) {
     const std::string op = round % 2 == 0 ? "gemm_reduce_scatter" : "all_gather_gemm";
     const std::string schedule = round % 4 < 2 ? "fused" : "sequential";
     const int victim = static_cast<int>(random() % kRanks);
-    Job ranks(job, kRanks, 30, 400 << 20,
-              [&](Group& group, const auto& ready) { multiply_for_ever(group, op, schedule, ready); });
+    HostJob ranks(job, kRanks, 30, 400 << 20,
+                  [&](Group& group, const auto& ready) { multiply_for_ever(group, op, schedule, ready); });
     ASSERT_TRUE(ranks.all_running(kRanks)) << op << ", " << schedule;
     usleep(static_cast<useconds_t>(random() % 1'500'000));
     const int64_t killed_ns = now_ns();
@@ -270,7 +160,7 @@ TEST_F(Faults, SurvivorsSayWhatTheyWaitedFor) {
     if (group.team().rank == 1) pause();
     program->run({&input, 1}, {&output, 1}, {});
   };
-  Job ranks(fmt::format("faults.wait.{}", getpid()), 3, 30, 1 << 20, work);
+  HostJob ranks(fmt::format("faults.wait.{}", getpid()), 3, 30, 1 << 20, work);
   ASSERT_TRUE(ranks.all_running(3));
   usleep(300'000);
   ranks.signal_rank(1, SIGKILL);
@@ -315,7 +205,7 @@ TEST_F(Faults, AStoppedRankTimesOutWithAllDetails) {
   const std::string job = fmt::format("faults.stop.{}", getpid());
   for (int round = 0; round < 3; ++round) {
     constexpr double kTimeout = 0.8;
-    Job ranks(job, 3, kTimeout, round);
+    HostJob ranks(job, 3, kTimeout, round);
     ASSERT_TRUE(ranks.all_running(3));
     usleep(20'000 + 7'000 * static_cast<useconds_t>(round));
     const int64_t stopped_ns = now_ns();

@@ -1,8 +1,10 @@
-// A thread that carries the news that the group is broken to my device, where kernels wait.
+// A thread that carries the news that the group is broken to my device, where kernels wait, and the news that a kernel
+// of mine gave up to the group.
 // One in every CudaGroup.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <thread>
 
 #include "backends/cuda/driver.hpp"
@@ -13,8 +15,10 @@ namespace tilewire::cuda {
 
 class AbortWatch {
  public:
-  /// Write 1 to `word`, in the memory of `device`, soon after `segment` is broken. Both outlive the watch.
-  AbortWatch(const host::Segment& segment, const Driver& driver, int device, uint32_t* word);
+  /// Write 1 to `word`, in the memory of `device`, and to `stop`, in the host's, soon after `segment` is broken. All
+  /// outlive the watch. `look` is called now and then until that happens; it breaks the group where it finds a reason.
+  AbortWatch(const host::Segment& segment, const Driver& driver, int device, uint32_t* word, uint32_t* stop,
+             std::function<void()> look);
   AbortWatch(const AbortWatch&) = delete;
   AbortWatch& operator=(const AbortWatch&) = delete;
   ~AbortWatch();
@@ -26,6 +30,8 @@ class AbortWatch {
   Driver driver_;
   int device_;
   uint32_t* word_;
+  uint32_t* stop_word_;
+  std::function<void()> look_;
   Stream stream_;
   host::Slot stop_;
   std::thread thread_;

@@ -125,21 +125,20 @@ Event new_event() {
   return Event(event);
 }
 
-void copy_now(void* to, const void* from, int64_t bytes) {
+void copy_now(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cudaStreamPerThread),
-        "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-std::shared_ptr<std::byte> new_device_memory(int64_t bytes) {
+std::shared_ptr<std::byte> new_device_memory(int64_t bytes, cudaStream_t stream) {
   constexpr int64_t kLeast = 256;
   // NOTE: cudaMalloc and cudaFree wait for kernels that run; with several ranks on a device these wait for each other.
   void* memory = nullptr;
-  check(cudaMallocAsync(&memory, static_cast<size_t>(std::max(bytes, kLeast)), cudaStreamPerThread), "cudaMallocAsync");
+  check(cudaMallocAsync(&memory, static_cast<size_t>(std::max(bytes, kLeast)), stream), "cudaMallocAsync");
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
-                                   [](std::byte* p) { cudaFreeAsync(p, cudaStreamPerThread); });
-  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+                                   [stream](std::byte* p) { cudaFreeAsync(p, stream); });
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   return owner;
 }
 

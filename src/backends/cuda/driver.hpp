@@ -66,11 +66,12 @@ using HostMemory = std::unique_ptr<std::byte, HostMemoryFreer>;
 /// Zeroed memory of the host that all devices of this process address by the same pointer.
 [[nodiscard]] HostMemory new_host_memory(size_t bytes);
 
-/// Copy between any memories; complete on return. NOTE: cudaMemcpy returns before the last part of pageable memory is
-/// on the device.
-void copy_now(void* to, const void* from, int64_t bytes);
+/// Copy between any memories, in `stream`; complete on return. NOTE: cudaMemcpy returns before the last part of
+/// pageable memory is on the device.
+void copy_now(void* to, const void* from, int64_t bytes, cudaStream_t stream = cudaStreamPerThread);
 
-/// Memory of the current device, undefined at first. Throws Error(invalid_input) where there is not enough.
-[[nodiscard]] std::shared_ptr<std::byte> new_device_memory(int64_t bytes);
+/// Memory of the current device, undefined at first, taken and given back in `stream`, which outlives it. Throws
+/// Error(invalid_input) where there is not enough.
+[[nodiscard]] std::shared_ptr<std::byte> new_device_memory(int64_t bytes, cudaStream_t stream = cudaStreamPerThread);
 
 }  // namespace tilewire::cuda

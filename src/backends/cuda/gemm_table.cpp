@@ -35,7 +35,7 @@ std::pair<int, int> hilbert_point(int side, int distance) {
 
 }  // namespace
 
-DeviceTable upload(const HostTable& table) {
+DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
   all.add(table.maps, &out.table.maps);
@@ -44,7 +44,7 @@ DeviceTable upload(const HostTable& table) {
   all.add(table.posts, &out.table.posts);
   all.add(table.writes, &out.table.writes);
   all.add(table.parts, &out.table.parts);
-  out.memory = all.finish();
+  out.memory = all.finish(stream);
   out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
   out.table.num_maps = static_cast<uint32_t>(table.maps.size());
   return out;

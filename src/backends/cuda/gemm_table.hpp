@@ -28,8 +28,8 @@ struct DeviceTable {
   std::shared_ptr<std::byte> memory{};
 };
 
-/// Copy a table to the current device; complete on return.
-[[nodiscard]] DeviceTable upload(const HostTable& table);
+/// Copy a table to the current device, by way of `stream`; complete on return.
+[[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share);

@@ -10,6 +10,7 @@
 #include "backends/cuda/chunks.hpp"
 #include "backends/cuda/facts.hpp"
 #include "core/text.hpp"
+#include "tilewire/env.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -68,7 +69,11 @@ CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& 
   const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
   ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
   zero(head);
-  watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort);
+  failures_ = std::make_unique<Failures>(reinterpret_cast<const WaitFailure*>(status_page()));
+  calls_ = std::make_unique<CallOrder>(shares_device_);
+  watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort,
+                                        reinterpret_cast<uint32_t*>(status_page() + kStopOffset),
+                                        [this] { static_cast<void>(find_failure()); });
 }
 
 CudaGroup::~CudaGroup() {
@@ -102,6 +107,10 @@ void CudaGroup::choose_device(const JoinOptions& options) {
       std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == mine["uuid"]; });
   sm_count_ = mine["sms"].get<int>() / static_cast<int>(sharing);
   shares_device_ = sharing > 1;
+  // NOTE: in one queue, whatever a rank enqueues waits for the calls of the others, and they for its own call.
+  if (shares_device_ && env::device_connections() == 1) {
+    fail(ErrorKind::unsupported, "ranks share GPU {}, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves it one queue", device_);
+  }
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
 }
@@ -152,6 +161,20 @@ std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
 void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
   check(cudaSetDevice(device_), "cudaSetDevice");
   copy_now(to, from, bytes);
+}
+
+WaitWatch CudaGroup::watch_of(uint32_t owner) const {
+  return {.timeout_ns = static_cast<uint64_t>(std::min(ranks_->timeout_s(), 1e9) * 1e9),
+          .abort = &head(rank())->abort,
+          .failure = reinterpret_cast<WaitFailure*>(status_page()),
+          .stop = reinterpret_cast<const uint32_t*>(status_page() + kStopOffset),
+          .owner = owner};
+}
+
+std::optional<Error> CudaGroup::find_failure() {
+  const std::optional<Error> failure = failures_->first();
+  if (failure) ranks_->fail_with(*failure);
+  return failure;
 }
 
 std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options) {

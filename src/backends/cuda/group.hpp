@@ -4,12 +4,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backends/cuda/abort_watch.hpp"
+#include "backends/cuda/call_order.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/failures.hpp"
 #include "backends/cuda/head.hpp"
 #include "backends/cuda/symmetric_memory.hpp"
 #include "backends/host/group.hpp"
@@ -62,6 +65,14 @@ class CudaGroup final : public Group {
   [[nodiscard]] Head* head(int rank) const { return reinterpret_cast<Head*>(at(rank, 0)); }
   /// kStatusBytes in the host's memory, which my device addresses by the same pointer; zeroed at start.
   [[nodiscard]] std::byte* status_page() const { return status_page_.get(); }
+  /// How waits of my kernels end. `owner`: see Failures::add.
+  [[nodiscard]] WaitWatch watch_of(uint32_t owner) const;
+  [[nodiscard]] Failures& failures() const { return *failures_; }
+  /// Why my kernels gave up, if they did: the group is then broken for all.
+  std::optional<Error> find_failure();
+  [[nodiscard]] CallOrder& calls() const { return *calls_; }
+  /// A stream of my device that no caller knows, for copies that nothing waits for in a queue.
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
  private:
   void choose_device(const JoinOptions& options);
@@ -78,6 +89,8 @@ class CudaGroup final : public Group {
   bool shares_device_ = false;
   std::vector<int> devices_;
   HostMemory status_page_;
+  std::unique_ptr<Failures> failures_;
+  std::unique_ptr<CallOrder> calls_;
   Stream stream_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::unique_ptr<AbortWatch> watch_;

@@ -8,12 +8,17 @@ namespace tilewire::cuda {
 
 /// Zeroed memory is a valid head.
 struct alignas(128) Head {
-  uint32_t abort = 0;  ///< not 0: the team is broken, all waits end. Whoever gives up writes 1 on every rank
+  uint32_t abort = 0;     ///< not 0: the team is broken, all waits end. Whoever gives up writes 1 on every rank
+  uint32_t reported = 0;  ///< not 0: a kernel of this rank has said, or is saying, what it waited for
 };
 
 /// Bytes of the arena that are the head's.
 constexpr int64_t kHeadBytes = 4096;
-/// Bytes of the page in the host's memory where kernels say why they gave up.
+/// Bytes of a page in the host's memory. At its begin, kernels say why they gave up (WaitFailure).
 constexpr int64_t kStatusBytes = 4096;
+/// Where the host says in that page that all are to leave.
+constexpr int64_t kStopOffset = 1024;
+/// From here on nobody uses it.
+constexpr int64_t kFreeStatus = 2048;
 
 }  // namespace tilewire::cuda

@@ -108,6 +108,7 @@ class TableMaker {
       copy.rows = static_cast<size_t>(from.rows);
       step.act = Act::gate;
       step.gate = copy.gate;
+      copy.task = step.task;
       out_.copies.push_back(copy);
     }
   }

@@ -53,6 +53,7 @@ struct StreamCopy {
   size_t from_pitch = 0;
   size_t width = 0;
   size_t rows = 0;
+  uint32_t task = 0;  ///< in RankTables::names
 };
 
 /// A task by the number that the device's reports use.

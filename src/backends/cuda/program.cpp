@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/copy_order.hpp"
 #include "backends/cuda/upload.hpp"
 #include "backends/host/rules.hpp"
 #include "backends/tensors.hpp"
@@ -17,8 +18,8 @@ namespace {
 constexpr int64_t kAlignment = 256;
 /// Counters that ranks poll and post lie on sectors of their own.
 constexpr int64_t kSignalBytes = 32;
-/// Sets of callers' addresses whose tables are kept.
-constexpr size_t kMostBound = 8;
+/// Sets of callers' addresses whose tables are kept, beside those that graphs may replay.
+constexpr int64_t kMostBound = 8;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -26,7 +27,7 @@ int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buf
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
-std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table) {
+std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaStream_t stream) {
   Upload all;
   all.add(host.lanes, &table.lanes);
   all.add(host.steps, &table.steps);
@@ -37,7 +38,7 @@ std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table) {
   all.add(host.posts, &table.posts);
   table.num_lanes = static_cast<uint32_t>(host.lanes.size());
   for (const LaneRecord& lane : host.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
-  return all.finish();
+  return all.finish(stream);
 }
 
 /// The plan with the lanes of one rank.
@@ -120,10 +121,19 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       totals_(signal_totals(plan)),
       sums_(fused_sums(plan, group.rank())),
       workspace_(group, plan, plan_),
-      stream_(new_urgent_stream()),
-      fork_(new_event()) {}
+      stream_(new_urgent_stream()) {
+  const auto places = order_of_tasks(plan);
+  for (size_t lane = 0; lane < places.size(); ++lane) {
+    if (plan.lanes[lane].rank == group.rank()) places_.push_back(places[lane]);
+  }
+}
 
-CudaProgram::~CudaProgram() { cudaStreamSynchronize(stream_.get()); }
+CudaProgram::~CudaProgram() {
+  const BesideCapture beside;
+  static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  group_.calls().wait();
+  for (const auto& bound : bound_) group_.failures().remove(bound->owner);
+}
 
 std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
   require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
@@ -134,32 +144,75 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
-const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers) {
+const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool keep) {
   const auto found = std::ranges::find(bound_, callers, [](const auto& bound) { return bound->callers; });
   if (found != bound_.end()) {
     std::rotate(bound_.begin(), found, found + 1);
-    return *bound_.front();
+  } else {
+    if (!keep) make_room();
+    bound_.insert(bound_.begin(), new_bound(callers));
   }
+  bound_.front()->kept = bound_.front()->kept || keep;
+  return *bound_.front();
+}
+
+/// NOTE: by way of the group's stream, which no capture knows.
+std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers) {
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
   bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
                               {group_.sm_count(), !group_.shares_device()});
-  bound->gemm = upload(bound->tables.gemm);
-  bound->memory = upload(bound->tables.walk, bound->walk);
-  if (bound_.size() == kMostBound) bound_.pop_back();
-  bound_.insert(bound_.begin(), std::move(bound));
-  return *bound_.front();
+  const auto place = [&](const StreamCopy& copy) {
+    const TaskName& name = bound->tables.names[copy.task];
+    return places_[name.lane][name.task];
+  };
+  std::ranges::stable_sort(bound->tables.copies, {}, place);
+  bound->gemm = upload(bound->tables.gemm, group_.stream());
+  bound->memory = upload(bound->tables.walk, bound->walk, group_.stream());
+  bound->owner = group_.failures().add(
+      [this, which = bound.get()](const WaitFailure& failure) { return describe(*which, failure); });
+  return bound;
 }
 
-void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream) {
-  const WaitWatch watch{static_cast<uint64_t>(std::min(group_.ranks().timeout_s(), 1e9) * 1e9),
-                        &group_.head(group_.rank())->abort, reinterpret_cast<WaitFailure*>(group_.status_page())};
+/// Where as many sets of tables as are kept are there, the one that was used longest ago goes, when nothing uses it.
+void CudaProgram::make_room() {
+  const auto may_go = [](const auto& bound) { return !bound->kept; };
+  if (std::ranges::count_if(bound_, may_go) < kMostBound) return;
+  group_.calls().wait();
+  const auto oldest = std::ranges::find_if(bound_.rbegin(), bound_.rend(), may_go);
+  group_.failures().remove((*oldest)->owner);
+  bound_.erase(std::next(oldest).base());
+}
+
+CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, int streams) {
+  // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
+  // streams of their own.
+  const auto fits = [&](const std::unique_ptr<Sides>& sides) {
+    if (sides->capture == capture) return true;
+    return capture != 0 && sides->capture != 0 && (sides->streams.empty() || capture_of(sides->streams[0].get()) == 0);
+  };
+  auto found = std::ranges::find_if(sides_, fits);
+  if (found == sides_.end()) {
+    sides_.push_back(std::make_unique<Sides>());
+    found = std::prev(sides_.end());
+    (*found)->fork = new_event();
+  }
+  (*found)->capture = capture;
+  while (std::ssize((*found)->streams) < streams) {
+    (*found)->streams.push_back(new_urgent_stream());
+    (*found)->ends.push_back(new_event());
+  }
+  return **found;
+}
+
+void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  const WaitWatch watch = group_.watch_of(bound.owner);
   const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
-  const auto sides = static_cast<size_t>(bound.tables.copy_streams);
-  while (sides_.size() < sides) sides_.push_back({new_urgent_stream(), new_event()});
-  if (sides > 0) check(cudaEventRecord(fork_.get(), stream), "cudaEventRecord");
-  for (size_t i = 0; i < sides; ++i) {
-    check(cudaStreamWaitEvent(sides_[i].stream.get(), fork_.get()), "cudaStreamWaitEvent");
+  const int streams = bound.tables.copy_streams;
+  const Sides& sides = sides_for(capture, streams);
+  if (streams > 0) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
+  for (int i = 0; i < streams; ++i) {
+    check(cudaStreamWaitEvent(sides.streams[i].get(), sides.fork.get()), "cudaStreamWaitEvent");
   }
   // NOTE: kernels come before the copies that wait for them: streams may share one queue of the device.
   if (bound.tables.gemm_ctas > 0) {
@@ -169,15 +222,14 @@ void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream) {
   } else {
     launch_walk(walk, stream);
   }
-  for (const StreamCopy& copy : bound.tables.copies) enqueue_copy(copy);
-  for (size_t i = 0; i < sides; ++i) {
-    check(cudaEventRecord(sides_[i].end.get(), sides_[i].stream.get()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream, sides_[i].end.get()), "cudaStreamWaitEvent");
+  for (const StreamCopy& copy : bound.tables.copies) enqueue_copy(copy, sides.streams[copy.stream].get());
+  for (int i = 0; i < streams; ++i) {
+    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
   }
 }
 
-void CudaProgram::enqueue_copy(const StreamCopy& copy) {
-  const cudaStream_t stream = sides_[copy.stream].stream.get();
+void CudaProgram::enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
   const Driver& driver = group_.driver();
   const auto address = [](uint32_t& word) { return reinterpret_cast<CUdeviceptr>(&word); };
   driver.check(driver.stream_wait_value_32(stream, address(copy.gate->open), 1, CU_STREAM_WAIT_VALUE_EQ),
@@ -195,23 +247,30 @@ void CudaProgram::enqueue_copy(const StreamCopy& copy) {
 
 void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
-  const Bound& bound = bind(bases_of(inputs, outputs));
-  const bool wait = options.stream == nullptr;
-  const auto stream = wait ? stream_.get() : static_cast<cudaStream_t>(options.stream);
-  throw_if_failed(bound);
-  enqueue(bound, stream);
-  if (!wait) return;
+  const BesideCapture beside;
+  throw_if_failed();
+  const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
+  const uint64_t capture = capture_of(stream);
+  const Bound& bound = bind(bases_of(inputs, outputs), capture != 0);
+  group_.calls().begin(stream, capture);
+  enqueue(bound, stream, capture);
+  group_.calls().end(stream, capture);
+  if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  throw_if_failed(bound);
+  throw_if_failed();
 }
 
-void CudaProgram::throw_if_failed(const Bound& bound) {
-  const auto& failure = *reinterpret_cast<const volatile WaitFailure*>(group_.status_page());
-  if (failure.written != 0) {
-    const Error error = describe(bound, *reinterpret_cast<const WaitFailure*>(group_.status_page()));
-    group_.fail_with(error);
-    throw error;
+std::optional<Error> CudaProgram::failure() {
+  try {
+    throw_if_failed();
+  } catch (const Error& error) {
+    return error;
   }
+  return std::nullopt;
+}
+
+void CudaProgram::throw_if_failed() {
+  if (const auto failure = group_.find_failure()) throw Error(*failure);
   group_.ranks().check_whole([&] { return fmt::format("{}: rank {} is stopped", plan_.problem.op, group_.rank()); });
 }
 
@@ -227,6 +286,7 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
                     : failure.wait == kCopyEnd  ? "the end of its copy"
                                                 : "its turn";
   }
+  if (failure.told != 0) return group_.ranks().stopped(report);
   return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
           report};
 }

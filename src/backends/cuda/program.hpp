@@ -38,40 +38,50 @@ class CudaProgram final : public Program {
  public:
   CudaProgram(CudaGroup& group, const Plan& plan);
   ~CudaProgram() override;
+  /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
+  [[nodiscard]] std::optional<Error> failure() override;
   [[nodiscard]] Trace trace() const override { return {}; }
 
  private:
   /// Tables for callers' tensors at one set of addresses.
   struct Bound {
     std::vector<Base> callers;
+    uint32_t owner = 0;  ///< in reports
+    bool kept = false;   ///< a graph may replay it: not to be replaced
     RankTables tables;
     DeviceTable gemm;
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
   };
 
-  struct Side {
-    Stream stream;
-    Event end;
+  /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
+  struct Sides {
+    uint64_t capture = 0;
+    Event fork;
+    std::vector<Stream> streams;
+    std::vector<Event> ends;
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  const Bound& bind(const std::vector<Base>& callers);
-  void enqueue(const Bound& bound, cudaStream_t stream);
-  void enqueue_copy(const StreamCopy& copy);
-  void throw_if_failed(const Bound& bound);
+  const Bound& bind(const std::vector<Base>& callers, bool keep);
+  std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers);
+  void make_room();
+  Sides& sides_for(uint64_t capture, int streams);
+  void enqueue(const Bound& bound, cudaStream_t stream, uint64_t capture);
+  void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
+  void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 
   CudaGroup& group_;
   Plan plan_;
   std::vector<int64_t> totals_;
   std::vector<FusedSum> sums_;
+  std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
   Stream stream_;
-  Event fork_;
-  std::vector<Side> sides_;  ///< streams of copies beside the caller's
+  std::vector<std::unique_ptr<Sides>> sides_;
 };
 
 }  // namespace tilewire::cuda

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/ptx.cuh"
-#include "backends/cuda/tile_table.hpp"
+#include "backends/cuda/walk_table.hpp"
 
 namespace tilewire::cuda {
 
@@ -40,22 +40,35 @@ __device__ inline bool is_aborted(const WaitWatch& watch) {
   return value != 0;
 }
 
-/// Ask all to leave; the first to ask says why. The report is complete before `written` is seen by the host.
+/// The same for a wait that has looked `polls` times: now and then it looks at the host's word too, and passes it on.
+/// NOTE: the host's memory is far away; looked at often, it slows down all copies.
+__device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
+  constexpr uint32_t kPollsOfHost = 4096;
+  if (is_aborted(watch)) return true;
+  if (watch.stop == nullptr || polls % kPollsOfHost != 0) return false;
+  if (*reinterpret_cast<const volatile uint32_t*>(watch.stop) == 0) return false;
+  atomicExch(watch.abort, 1u);
+  return true;
+}
+
+/// Ask all to leave; the first to report says why. The report is complete before `written` is seen by the host.
 __device__ inline void report_failure(const WaitWatch& watch, const WaitFailure& failure) {
-  const uint32_t before = atomicCAS(watch.abort, 0u, 1u);
-  __threadfence();
-  if (before != 0) return;
+  atomicExch(watch.abort, 1u);
+  if (atomicCAS(watch.abort + 1, 0u, 1u) != 0) return;
   WaitFailure& out = *watch.failure;
   out.task = failure.task;
   out.wait = failure.wait;
+  out.owner = watch.owner;
   out.wanted = failure.wanted;
   out.seen = failure.seen;
   out.epoch = failure.epoch;
+  out.told = failure.told;
   __threadfence_system();
   *reinterpret_cast<volatile uint32_t*>(&out.written) = 1;
 }
 
-/// Wait for one signal; false if the deadline passed or the team leaves. Acquire at system scope: see read_signal.
+/// Wait for one signal; false if the deadline passed or the team leaves; then the first wait of a task to fail is
+/// reported. Acquire at system scope: see read_signal.
 __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const WaitWatch& watch, uint32_t task,
                                    uint32_t index) {
   const uint64_t wanted = epoch * wait.total + wait.at_least;
@@ -64,9 +77,12 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
   const uint64_t begin = ptx::global_time_ns();
   for (uint32_t polls = 1; seen < wanted; ++polls) {
     if (polls % 32 == 0) {
-      if (is_aborted(watch)) return false;
-      if (ptx::global_time_ns() - begin > watch.timeout_ns) {
-        report_failure(watch, {.task = task, .wait = index, .wanted = wanted, .seen = seen, .epoch = epoch});
+      const bool told = must_leave(watch, polls);
+      if (told || ptx::global_time_ns() - begin > watch.timeout_ns) {
+        // A turn in a lane comes late because another wait does: that one is worth a report.
+        if (told && index == kLaneTurn) return false;
+        report_failure(watch,
+                       {.task = task, .wait = index, .wanted = wanted, .seen = seen, .epoch = epoch, .told = told});
         return false;
       }
     }

@@ -90,19 +90,23 @@ inline constexpr int kMaxWrites = 16;
 /// What a failed wait leaves in host-mapped memory. `written` is set last.
 struct WaitFailure {
   uint32_t written = 0;
-  uint32_t task = 0;  ///< TileRecord::task
-  uint32_t wait = 0;  ///< which wait of the task
-  uint32_t reserved = 0;
+  uint32_t task = 0;   ///< TileRecord::task
+  uint32_t wait = 0;   ///< which wait of the task
+  uint32_t owner = 0;  ///< WaitWatch::owner
   uint64_t wanted = 0;
   uint64_t seen = 0;
   uint64_t epoch = 0;
+  uint64_t told = 0;  ///< 1: it was asked to leave before its own deadline
 };
 
 /// How a kernel's waits end when nobody posts.
 struct WaitWatch {
   uint64_t timeout_ns = 0;         ///< of each wait
-  uint32_t* abort = nullptr;       ///< device memory; not 0 = leave. A wait that fails sets it
-  WaitFailure* failure = nullptr;  ///< host-mapped; filled by the wait that set `abort`
+  uint32_t* abort = nullptr;       ///< two words of device memory: not 0 = leave; not 0 = somebody reports already
+  WaitFailure* failure = nullptr;  ///< host-mapped; filled by the first wait that fails
+  /// The host's way to say leave where its streams are stuck: host-mapped, looked at seldom. Or none.
+  const uint32_t* stop = nullptr;
+  uint32_t owner = 0;  ///< whose launch it is, for the report
 };
 
 }  // namespace tilewire::cuda

@@ -20,13 +20,13 @@ class Upload {
     parts_.push_back({items.data(), bytes, size_, [where](std::byte* at) { *where = reinterpret_cast<const T*>(at); }});
     size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  /// Allocate, copy, and tell everybody's `where`. Complete on return.
-  [[nodiscard]] std::shared_ptr<std::byte> finish() const {
-    std::shared_ptr<std::byte> memory = new_device_memory(size_);
+  /// Allocate, copy, and tell everybody's `where`, by way of `stream`. Complete on return.
+  [[nodiscard]] std::shared_ptr<std::byte> finish(cudaStream_t stream) const {
+    std::shared_ptr<std::byte> memory = new_device_memory(size_, stream);
     for (const Part& part : parts_) {
       std::byte* at = memory.get() + part.offset;
       part.tell(at);
-      copy_now(at, part.data, part.bytes);
+      copy_now(at, part.data, part.bytes, stream);
     }
     return memory;
   }

@@ -51,7 +51,7 @@ __device__ inline bool pass_gate(const WalkLaunch& launch, Gate* gate, uint32_t 
   for (uint32_t polls = 1; done == 0; ++polls) {
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&gate->done) : "memory");
     if (polls % 32 != 0 || done != 0) continue;
-    if (is_aborted(launch.watch)) return false;
+    if (must_leave(launch.watch, polls)) return false;
     if (ptx::global_time_ns() - begin > launch.watch.timeout_ns) {
       report_failure(launch.watch, {.task = task, .wait = kCopyEnd});
       return false;

@@ -73,10 +73,14 @@ void HostGroup::wait(Slot& slot, uint64_t wanted, const Describe& describe) cons
   }
 }
 
+Error HostGroup::stopped(const WaitReport& report) const {
+  const auto breakage = segment_->breakage();
+  if (!breakage) return {ErrorKind::internal, fmt::format("nothing is broken; {}", in_words(report)), report};
+  return {kind_for_others(*breakage), fmt::format("{}; {}", breakage->text, in_words(report)), report};
+}
+
 void HostGroup::check_peers(const WaitReport& report) const {
-  if (const auto breakage = segment_->breakage()) {
-    throw Error(kind_for_others(*breakage), fmt::format("{}; {}", breakage->text, in_words(report)), report);
-  }
+  if (segment_->breakage()) throw stopped(report);
   for (int peer = 0; peer < team_.num_ranks; ++peer) {
     const RankState& state = segment_->rank(peer);
     if (state.presence.load(std::memory_order_acquire) != Presence::left) continue;

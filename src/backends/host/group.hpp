@@ -62,6 +62,8 @@ class HostGroup final : public Group {
   /// The same for the end of a call whose tasks are all done: harmless if who broke the group had done its share.
   void check_whole_at_end(const std::string& op) const;
   void fail_with(const Error& error) override;
+  /// What a wait that the broken group ended throws.
+  [[nodiscard]] Error stopped(const WaitReport& report) const;
 
  private:
   void check_peers(const WaitReport& report) const;

@@ -1,0 +1,62 @@
+// Events between the calls of one rank, in streams and in captured graphs.
+// Called by programs.
+#include "backends/cuda/call_order.hpp"
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Captures at the same time whose calls are ordered among themselves.
+constexpr size_t kMostCaptures = 8;
+
+void wait_for(cudaStream_t stream, const Event& event, unsigned flags = 0) {
+  check(cudaStreamWaitEvent(stream, event.get(), flags), "cudaStreamWaitEvent");
+}
+
+}  // namespace
+
+uint64_t capture_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  unsigned long long capture = 0;
+  check(cudaStreamGetCaptureInfo(stream, &status, &capture), "cudaStreamGetCaptureInfo");
+  require(status != cudaStreamCaptureStatusInvalidated, "the capture of the stream has failed before this call");
+  return status == cudaStreamCaptureStatusActive ? capture : 0;
+}
+
+CallOrder::CallOrder(bool shares_device) : shares_device_(shares_device) {
+  if (!shares_device) end_ = new_event();
+}
+
+void CallOrder::begin(cudaStream_t stream, uint64_t capture) {
+  if (shares_device_) {
+    // NOTE: a kernel behind one that waits for peers would hold up the peers' kernels in a queue that they share.
+    if (capture == 0) check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return;
+  }
+  // NOTE: on the stream of the call before, too: a replay elsewhere may have come between the two.
+  if (capture == 0) return wait_for(stream, end_);
+  const auto before = std::ranges::find(captured_, capture, &Captured::capture);
+  // Calls of one capture know each other; what runs before the graph does is known when it is replayed.
+  before != captured_.end() ? wait_for(stream, before->end) : wait_for(stream, end_, cudaEventWaitExternal);
+}
+
+void CallOrder::end(cudaStream_t stream, uint64_t capture) {
+  if (shares_device_) return;
+  if (capture == 0) return check(cudaEventRecord(end_.get(), stream), "cudaEventRecord");
+  check(cudaEventRecordWithFlags(end_.get(), stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
+  auto mine = std::ranges::find(captured_, capture, &Captured::capture);
+  if (mine == captured_.end()) {
+    if (captured_.size() == kMostCaptures) captured_.erase(captured_.begin());
+    mine = captured_.insert(captured_.end(), Captured{capture, new_event()});
+  }
+  check(cudaEventRecord(mine->end.get(), stream), "cudaEventRecord");
+}
+
+void CallOrder::wait() const {
+  if (!shares_device_) static_cast<void>(cudaEventSynchronize(end_.get()));
+}
+
+}  // namespace tilewire::cuda

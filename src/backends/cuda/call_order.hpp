@@ -1,0 +1,54 @@
+// The order of one rank's calls on its device: two persistent kernels that are half resident each would wait for
+// each other's peers for ever, so that a team's calls run one after another, whatever streams they come on.
+// One in every CudaGroup; used by programs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/cuda/driver.hpp"
+
+namespace tilewire::cuda {
+
+/// While it lives, calls of this thread that stream capture forbids (allocation, synchronisation) are allowed, beside
+/// captures of this or another thread.
+class BesideCapture {
+ public:
+  BesideCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+  ~BesideCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// The number of the capture that a stream takes part in, 0 = none. Throws Error(invalid_input) where it has failed.
+[[nodiscard]] uint64_t capture_of(cudaStream_t stream);
+
+class CallOrder {
+ public:
+  /// On a device that ranks share nothing may wait in a queue: there each call is enqueued when its stream is empty,
+  /// and its caller waits for its end.
+  explicit CallOrder(bool shares_device);
+
+  /// What is enqueued next in `stream` comes after all calls before, replays of graphs included. `capture`:
+  /// capture_of(stream).
+  void begin(cudaStream_t stream, uint64_t capture);
+  /// What was enqueued since `begin` is a call.
+  void end(cudaStream_t stream, uint64_t capture);
+  /// Return when all calls have ended, with an error or without. On a shared device they have.
+  void wait() const;
+
+ private:
+  struct Captured {
+    uint64_t capture = 0;
+    Event end;
+  };
+
+  bool shares_device_;
+  Event end_;                         ///< of the last call, as replays see it too
+  std::vector<Captured> captured_{};  ///< last calls of the last captures: they know no others
+};
+
+}  // namespace tilewire::cuda

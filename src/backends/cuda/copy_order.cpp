@@ -1,0 +1,39 @@
+// Plays a plan on the host, with one worker for each lane.
+// Called by programs.
+#include "backends/cuda/copy_order.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tilewire::cuda {
+
+std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
+  const int signals = num_signals(plan);
+  std::vector<int64_t> values(static_cast<size_t>(signals) * plan.team.num_ranks, 0);
+  const auto value = [&](const Signal& signal) -> int64_t& {
+    return values[static_cast<size_t>(signal.rank) * signals + signal.index];
+  };
+  std::vector<std::vector<int64_t>> places(plan.lanes.size());
+  int64_t next = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    // A task of each lane in turn: lanes that run side by side stay so.
+    for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+      const auto& tasks = plan.lanes[lane].tasks;
+      if (places[lane].size() == tasks.size()) continue;
+      const Task& task = tasks[places[lane].size()];
+      const auto met = [&](const Wait& wait) { return value(wait.signal) >= wait.at_least; };
+      if (!std::ranges::all_of(task.waits, met)) continue;
+      for (const Post& post : task.posts) value(post.signal) += post.add;
+      places[lane].push_back(next++);
+      moved = true;
+    }
+  }
+  // A plan that comes to a stop is no plan; the checker says so, and here nothing is lost.
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    places[lane].resize(plan.lanes[lane].tasks.size(), std::numeric_limits<int64_t>::max());
+  }
+  return places;
+}
+
+}  // namespace tilewire::cuda

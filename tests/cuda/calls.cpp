@@ -1,0 +1,138 @@
+// Calls of operators on streams and in graphs.
+// Used by calls_test.cpp and failures_test.cpp.
+#include "cuda/calls.hpp"
+
+#include <algorithm>
+#include <ostream>
+
+#include "backends/cuda/group.hpp"
+#include "core/text.hpp"
+#include "cuda/call_kernels.hpp"
+#include "operators/verify.hpp"
+#include "ranks/plans.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::testing {
+
+void PrintTo(const Place& place, std::ostream* out) { *out << place.name; }
+
+std::vector<Place> places() {
+  return {{"one_rank", 1, true, true},
+          {"ranks_on_one_gpu", 2, true, true},
+          {"threads_on_their_gpus", 4, true, false},
+          {"processes", 4, false, false}};
+}
+
+std::vector<Sample> samples() {
+  const Config tiles{.tile_m = 128, .tile_n = 128};
+  Config engines = tiles;
+  engines.transport = Transport::copy_engine;
+  Config lockstep = engines;
+  lockstep.pacing = Pacing::lockstep;
+  Config pulls = engines;
+  pulls.direction = Direction::pull;
+  pulls.copy_lanes = 2;
+  Config two_stream = tiles;
+  two_stream.schedule = "two_stream";
+  return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
+          {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024}, lockstep},
+          {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024, .gathered_output = true}, pulls},
+          {{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256}, engines},
+          {{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512}, two_stream},
+          {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles}};
+}
+
+Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
+  cudaGraph_t graph = nullptr;
+  group.barrier();
+  cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+  body();
+  cuda::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  group.barrier();
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t result = cudaGraphInstantiate(&ready, graph, 0);
+  cudaGraphDestroy(graph);
+  cuda::check(result, "cudaGraphInstantiate");
+  Graph owned(ready);
+  cuda::check(cudaGraphUpload(ready, stream), "cudaGraphUpload");
+  settle(stream);
+  group.barrier();
+  return owned;
+}
+
+void launch_graph(const Graph& graph, cudaStream_t stream) {
+  cuda::check(cudaGraphLaunch(graph.get(), stream), "cudaGraphLaunch");
+}
+
+cuda::Stream new_stream() {
+  cudaStream_t stream = nullptr;
+  cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return cuda::Stream(stream);
+}
+
+void settle(cudaStream_t stream) { cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
+
+bool shares_gpu(const Group& group) { return dynamic_cast<const cuda::CudaGroup&>(group).shares_device(); }
+
+void keep_in_step(Group& group, cudaStream_t stream) {
+  if (!shares_gpu(group)) return;
+  settle(stream);
+  group.barrier();
+}
+
+Caller::Caller(Group& group, Op& op, cudaStream_t stream)
+    : group_(group), op_(op), tensors_(group, op.plan().problem), stream_(stream) {
+  if (stream != nullptr) return;
+  own_stream_ = new_stream();
+  stream_ = own_stream_.get();
+}
+
+void Caller::fill(uint64_t seed) const {
+  int buffer = 0;
+  for (const Tensor& input : tensors_.inputs()) {
+    fill_input(input, key_of(seed, group_.team().rank, buffer++), stream_);
+  }
+  for (const Tensor& output : tensors_.outputs()) poison(output, stream_);
+}
+
+void Caller::make_graph() {
+  if (!graph_) graph_ = capture(group_, stream_, [&] { run(); });
+}
+
+void Caller::hash(uint64_t* sum) const {
+  for (const Tensor& output : tensors_.outputs()) add_hash(output, sum, stream_);
+}
+
+void Caller::want_right(uint64_t seed) const {
+  const Problem& problem = op_.plan().problem;
+  const int num_ranks = group_.team().num_ranks;
+  const auto buffers = find_operator(problem.op).buffers(problem, num_ranks);
+  const ReadRow read = [&](int buffer, int rank, int64_t row, float* to) {
+    const int64_t cols = shape_on(buffers[buffer], rank).cols;
+    const uint64_t key = key_of(seed, rank, buffer);
+    for (int64_t col = 0; col < cols; ++col) to[col] = input_value(key, row * cols + col);
+  };
+  const Expected expected(problem, num_ranks, group_.team().rank, read);
+  const Comparison comparison = expected.compare(tensors_.results(), tolerance_of(problem, op_.config()));
+  want(comparison.ok(), "{} with {}, seed {}: {}", to_string(problem), to_string(op_.config()), seed,
+       comparison.text());
+}
+
+Hashes::Hashes(Group& group, int64_t count) : group_(group), count_(count), memory_(group.new_memory(8 * count)) {
+  const std::vector<uint64_t> zeros(count, 0);
+  group.copy(memory_.get(), zeros.data(), 8 * count);
+}
+
+std::vector<uint64_t> Hashes::values() const {
+  std::vector<uint64_t> values(count_);
+  group_.copy(values.data(), memory_.get(), 8 * count_);
+  return values;
+}
+
+void want_same(const std::vector<uint64_t>& got, const std::vector<uint64_t>& expected, const std::string& what) {
+  const auto [mine, theirs] = std::ranges::mismatch(got, expected);
+  want(mine == got.end() && theirs == expected.end(), "{}: result {} of {} differs", what, mine - got.begin(),
+       expected.size());
+}
+
+}  // namespace tilewire::testing

@@ -1,0 +1,281 @@
+// The contract of a call: on streams, in graphs, interleaved, with ranks out of step, the results are those of calls
+// one by one, to the last bit. TILEWIRE_REPLAYS sets how often graphs are replayed (1000).
+// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
+#include "cuda/calls.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "backends/cuda/cuda.hpp"
+#include "core/text.hpp"
+#include "cuda/call_kernels.hpp"
+#include "cuda/child.hpp"
+#include "ranks/plans.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+int replays() {
+  const char* text = std::getenv("TILEWIRE_REPLAYS");
+  return text == nullptr ? 1000 : std::atoi(text);
+}
+
+class CudaCalls : public ::testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+    place_ = GetParam();
+    if (place_.shared() && env::device_connections() == 1) GTEST_SKIP() << "sharing a GPU takes several queues";
+    if (place_.one_gpu) return;
+    place_.num_ranks = std::min(place_.num_ranks, num_gpus_here());
+    if (place_.num_ranks < 2) GTEST_SKIP() << "this machine has fewer than 2 GPUs";
+  }
+  void launch_ranks(const std::function<void(Group&)>& body) const {
+    in_child([&] {
+      if (place_.one_gpu) see_one_gpu();
+      launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, body);
+      return std::string();
+    });
+  }
+
+  Place place_{};
+};
+INSTANTIATE_TEST_SUITE_P(Gpu, CudaCalls, ::testing::ValuesIn(places()),
+                         [](const auto& place) { return std::string(place.param.name); });
+
+uint64_t new_seed() {
+  const uint64_t seed = std::random_device{}();
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
+
+/// A call by itself, in step with the other ranks. Adds a hash of its outputs to *sum.
+void call_once(Group& group, Caller& caller, uint64_t seed, uint64_t* sum) {
+  caller.fill(seed);
+  settle(caller.stream());
+  group.barrier();
+  caller.run_and_wait();
+  caller.hash(sum);
+  settle(caller.stream());
+}
+
+/// Hashes of calls one by one.
+std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t seed, int count) {
+  const Hashes hashes(group, count);
+  for (int i = 0; i < count; ++i) {
+    call_once(group, caller, seed + i, hashes.at(i));
+    if (i == 0 || i == count - 1) caller.want_right(seed + i);
+  }
+  return hashes.values();
+}
+
+TEST_P(CudaCalls, ReplaysGiveTheBitsOfCallsOneByOne) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    for (const Sample& sample : samples()) {
+      Op op = make_op(group, sample.problem, sample.config);
+      Caller one_by_one(group, op);
+      Caller replayed(group, op);
+      const auto expected = hashes_one_by_one(group, one_by_one, seed, replays());
+      const Hashes hashes(group, replays());
+      replayed.make_graph();
+      for (int i = 0; i < replays(); ++i) {
+        replayed.fill(seed + i);
+        keep_in_step(group, replayed.stream());
+        replayed.replay();
+        keep_in_step(group, replayed.stream());
+        replayed.hash(hashes.at(i));
+      }
+      settle(replayed.stream());
+      if (op.last_status()) throw Error(*op.last_status());
+      want_same(hashes.values(), expected, to_string(sample.config));
+    }
+  });
+}
+
+/// How ranks get out of step: for some microseconds the host sleeps, or the device spins.
+void stumble(std::mt19937_64& random, const Group& group, cudaStream_t stream) {
+  const auto us = static_cast<int>(random() % 1500);
+  const auto how = random() % 6;
+  if (how == 0) usleep(static_cast<useconds_t>(us));
+  if (how == 1) delay(us, stream);
+  if (shares_gpu(group)) settle(stream);
+}
+
+/// Callers of several operators on streams of their own, called in a random order that all ranks share, each time by
+/// a graph or eagerly, none waited for.
+void mix_calls(Group& group, std::vector<Caller>& callers, uint64_t seed, int steps, bool skewed) {
+  std::mt19937_64 common(seed);
+  std::mt19937_64 mine(seed + 1 + group.team().rank);
+  std::vector<int> chosen;
+  const Hashes hashes(group, steps);
+  for (Caller& caller : callers) caller.make_graph();
+  for (int step = 0; step < steps; ++step) {
+    chosen.push_back(static_cast<int>(common() % callers.size()));
+    Caller& caller = callers[chosen.back()];
+    const auto how = common() % 8;
+    caller.fill(seed + step);
+    keep_in_step(group, caller.stream());
+    if (skewed) stumble(mine, group, caller.stream());
+    // A call without a stream waits for nothing of the caller's: its inputs must be there.
+    if (how == 0) settle(caller.stream());
+    how == 0 ? caller.run_and_wait() : how < 4 ? caller.run() : caller.replay();
+    keep_in_step(group, caller.stream());
+    caller.hash(hashes.at(step));
+  }
+  for (const Caller& caller : callers) settle(caller.stream());
+  const Hashes again(group, steps);
+  for (int step = 0; step < steps; ++step) {
+    Caller& caller = callers[chosen[step]];
+    call_once(group, caller, seed + step, again.at(step));
+    if (step % 97 == 0) caller.want_right(seed + step);
+  }
+  want_same(hashes.values(), again.values(), fmt::format("seed {}", seed));
+}
+
+/// Two callers of each of these operators.
+void mix_samples(Group& group, const std::vector<Sample>& some, uint64_t seed, int steps, bool skewed) {
+  std::vector<Op> ops;
+  std::vector<Caller> callers;
+  for (const Sample& sample : some) ops.push_back(make_op(group, sample.problem, sample.config));
+  for (Op& op : ops) {
+    callers.emplace_back(group, op);
+    callers.emplace_back(group, op);
+  }
+  mix_calls(group, callers, seed, steps, skewed);
+}
+
+TEST_P(CudaCalls, GraphsOfTwoOperatorsAndEagerCallsInterleave) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    const auto all = samples();
+    mix_samples(group, {all[0], all[1]}, seed, replays(), false);
+    mix_samples(group, {all[2], all[4]}, seed + 1, replays(), false);
+  });
+}
+
+TEST_P(CudaCalls, RanksOutOfStep) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) { mix_samples(group, samples(), seed, replays(), true); });
+}
+
+TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {
+  if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU have one call under way each";
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    const auto all = samples();
+    Op first = make_op(group, all[0].problem, all[0].config);
+    Op second = make_op(group, all[1].problem, all[1].config);
+    Caller x(group, first);
+    Caller y(group, second);
+    Caller z(group, first, x.stream());
+    const cuda::Event fork = cuda::new_event();
+    const cuda::Event join = cuda::new_event();
+    const Graph graph = capture(group, x.stream(), [&] {
+      cuda::check(cudaEventRecord(fork.get(), x.stream()), "fork");
+      cuda::check(cudaStreamWaitEvent(y.stream(), fork.get()), "fork");
+      x.run();
+      y.run();
+      z.run();
+      cuda::check(cudaEventRecord(join.get(), y.stream()), "join");
+      cuda::check(cudaStreamWaitEvent(x.stream(), join.get()), "join");
+    });
+    const int rounds = replays() / 5;
+    const Hashes hashes(group, 3 * rounds);
+    for (int i = 0; i < rounds; ++i) {
+      x.fill(seed + 3 * i);
+      y.fill(seed + 3 * i + 1);
+      settle(y.stream());
+      z.fill(seed + 3 * i + 2);
+      launch_graph(graph, x.stream());
+      settle(x.stream());
+      x.hash(hashes.at(3 * i));
+      y.hash(hashes.at(3 * i + 1));
+      z.hash(hashes.at(3 * i + 2));
+    }
+    settle(x.stream());
+    settle(y.stream());
+    const Hashes again(group, 3 * rounds);
+    const std::vector<Caller*> callers{&x, &y, &z};
+    for (int i = 0; i < 3 * rounds; ++i) {
+      call_once(group, *callers[i % 3], seed + i, again.at(i));
+    }
+    want_same(hashes.values(), again.values(), "a graph of three calls");
+  });
+}
+
+TEST_P(CudaCalls, MoreTensorsThanTablesAreKept) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    const Sample sample = samples()[1];
+    Op op = make_op(group, sample.problem, sample.config);
+    Caller replayed(group, op);
+    const auto expected = hashes_one_by_one(group, replayed, seed, 60);
+    replayed.make_graph();
+    std::vector<Caller> callers;
+    for (int i = 0; i < 12; ++i) callers.emplace_back(group, op);
+    const Hashes hashes(group, 60);
+    for (int i = 0; i < 60; ++i) {
+      Caller& caller = i % 7 == 0 ? replayed : callers[i % 12];
+      caller.fill(seed + i);
+      keep_in_step(group, caller.stream());
+      i % 7 == 0 ? caller.replay() : caller.run();
+      keep_in_step(group, caller.stream());
+      caller.hash(hashes.at(i));
+    }
+    settle(replayed.stream());
+    for (const Caller& caller : callers) settle(caller.stream());
+    want_same(hashes.values(), expected, "calls with 13 sets of tensors");
+  });
+}
+
+TEST_P(CudaCalls, AnOperatorMayGoWhileItsLastCallsAreUnderWay) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    const Sample sample = samples()[1];
+    std::vector<uint64_t> got;
+    std::vector<uint64_t> expected;
+    for (int round = 0; round < 10; ++round) {
+      const Hashes hashes(group, 1);
+      auto op = std::make_unique<Op>(make_op(group, sample.problem, sample.config));
+      Caller caller(group, *op);
+      if (round == 0) expected = hashes_one_by_one(group, caller, seed, 10);
+      caller.fill(seed + round);
+      keep_in_step(group, caller.stream());
+      if (group.team().rank == 0) delay(20'000, caller.stream());
+      caller.run();
+      op.reset();
+      caller.hash(hashes.at(0));
+      settle(caller.stream());
+      got.push_back(hashes.values()[0]);
+    }
+    want_same(got, expected, "operators that are gone");
+  });
+}
+
+TEST_P(CudaCalls, OnSharedGpusARunIsOverOnReturn) {
+  if (!place_.shared()) GTEST_SKIP() << "calls are enqueued here";
+  launch_ranks([&](Group& group) {
+    const Sample sample = samples()[0];
+    Op op = make_op(group, sample.problem, sample.config);
+    Caller first(group, op);
+    Caller second(group, op);
+    for (Caller* caller : {&first, &second, &first}) {
+      caller->fill(1);
+      keep_in_step(group, caller->stream());
+      caller->run();
+      want(cudaStreamQuery(caller->stream()) == cudaSuccess, "the call is under way");
+      caller->want_right(1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tilewire::testing
