@@ -14,7 +14,7 @@ enum class Direction { push, pull };
 enum class Transport {
   store,        ///< the finished tile is stored where it belongs, on whichever rank
   bulk,         ///< as store, by bulk asynchronous copies (cuda)
-  tma,          ///< as store, by tensor copies (cuda)
+  tma,          ///< as store, by tensor copies also to other GPUs (cuda)
   copy_engine,  ///< stored locally; a copy lane sends finished chunks
   ll,           ///< the flag travels with the data
 };

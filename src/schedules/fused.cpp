@@ -8,13 +8,15 @@
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire {
 namespace {
 
-std::optional<std::string> refuses_transport(const Config& config) {
+std::optional<std::string> refuses_transport(const Config& config, bool has_tma) {
   if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
-  return "transports bulk, tma and ll are not built by this schedule yet";
+  if (config.transport == Transport::tma && has_tma) return std::nullopt;
+  return fmt::format("transport = {} is not built by this schedule", to_string(config.transport));
 }
 
 std::optional<std::string> refuses_gather(const Config& config) {
@@ -26,7 +28,7 @@ std::optional<std::string> refuses_gather(const Config& config) {
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
-  return refuses_transport(config);
+  return refuses_transport(config, false);
 }
 
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
@@ -64,7 +66,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
     return fmt::format("{} sums in an order that is not the ranks': needs reduction = any",
                        ring ? "a ring" : "accumulate");
   }
-  return refuses_transport(config);
+  return refuses_transport(config, problem.op != "all_reduce");
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {

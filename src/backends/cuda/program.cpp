@@ -296,6 +296,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   Plan as_host = plan;
   const bool pairs = plan.config.cluster_m * plan.config.cluster_n <= 2;
   if (pairs) as_host.config.cluster_m = as_host.config.cluster_n = 1;
+  if (plan.config.transport == Transport::tma) as_host.config.transport = Transport::store;
   std::vector<std::string> missing = host::missing_features(as_host);
   if (plan.config.compute == Provider::library) missing.push_back("compute = library");
   return missing;

@@ -149,7 +149,10 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const bool whole_cols = to.cols * size % kStoreBytes == 0 || to.col + to.cols == shape.cols;
   const Base& at = view_.base(to);
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
-  if (!whole_rows || !whole_cols || !fits) return std::nullopt;
+  // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
+  const bool by_threads =
+      to.rank != view_.rank && write.mode == WriteMode::store && view_.plan.config.transport != Transport::tma;
+  if (!whole_rows || !whole_cols || !fits || by_threads) return std::nullopt;
   return whole_map(to);
 }
 
