@@ -121,6 +121,19 @@ TEST(Order, GroupsOfRowTilesWalkByColumn) {
             (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
 }
 
+TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
+  const std::vector<int> stage = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+  const std::vector<int> walk = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(in_rounds(walk, stage, 1, 1), walk);
+  EXPECT_EQ(in_rounds(walk, stage, 2, 1), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(in_rounds(walk, stage, 4, 1), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
+  EXPECT_EQ(in_rounds(walk, stage, 2, 3), (std::vector{0, 1, 2, 4, 5, 6, 3, 7, 8, 9, 10, 11}));
+  std::vector<int> many = in_rounds(walk, stage, 7, 2);
+  std::ranges::sort(many);
+  EXPECT_EQ(many, walk);
+}
+
 TEST(Shards, CeilingRule) {
   EXPECT_EQ(shard_of(10, 4, 0), (Range{0, 3}));
   EXPECT_EQ(shard_of(10, 4, 3), (Range{9, 10}));
@@ -202,7 +215,7 @@ TEST(Rules, NoKnobIsIgnored) {
   };
   EXPECT_TRUE(refused("direction", "pull"));
   EXPECT_TRUE(refused("release", "all"));
-  EXPECT_TRUE(refused("transport", "tma"));
+  EXPECT_TRUE(refused("transport", "bulk"));
   EXPECT_TRUE(refused("chunk_rows", "8"));
   EXPECT_TRUE(refused("reduction", "accumulate"));
   EXPECT_TRUE(refused("algorithm", "ring"));
