@@ -79,6 +79,9 @@ class Group {
   void barrier() { static_cast<void>(all_gather({})); }
   /// Names of what this backend cannot do in the plan, "transport = tma"; empty = all of it. Not collective.
   [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
+  /// What a user should know of how the plan runs here: a slower path and why, a step that is left out. The same on all
+  /// ranks. Not collective.
+  [[nodiscard]] virtual std::vector<std::string> remarks(const Plan& /*plan*/) const { return {}; }
   /// Carve workspace, build tables. The plan must be validated; refuses where ranks hold different plans.
   [[nodiscard]] virtual std::unique_ptr<Program> load(const Plan& plan) = 0;
   /// Tell all ranks that this one has failed with `error`: every wait ends, and the group is broken. Not collective.

@@ -99,6 +99,7 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
   require_supported(group, plan_);
   if (checks(options)) require_proven(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.problem.op, tuner::describe(plan_.config), why);
+  for (const std::string& remark : group.remarks(plan_)) explanation_ += "\n" + remark;
   program_ = group.load(plan_);
 }
 

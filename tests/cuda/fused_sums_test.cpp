@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/remarks.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -85,6 +86,18 @@ TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
       EXPECT_EQ(needs.of(wait.signal), 24);
     }
   }
+}
+
+TEST(Remarks, NameSlowTilesAndSumsThatTilesComplete) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {})),
+            (Lines{"8 of 8 sums are completed by their last tile"}));
+  EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {.tile_m = 32})),
+            (Lines{"slow: tiles run without tensor cores: tiles of 32 x 256 are not compiled"}));
+  const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::fp32};
+  EXPECT_EQ(remarks_on(make_plan(problem, {.num_ranks = 2}, {})),
+            (Lines{"slow: tiles run without tensor cores: type fp32"}));
+  EXPECT_EQ(remarks_on(plan_of("all_gather_gemm", 1024, {})), Lines{});
 }
 
 }  // namespace

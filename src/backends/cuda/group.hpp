@@ -38,6 +38,7 @@ class CudaGroup final : public Group {
     return ranks_->all_gather(mine);
   }
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
+  [[nodiscard]] std::vector<std::string> remarks(const Plan& plan) const override;
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
   void fail_with(const Error& error) override { ranks_->fail_with(error); }
 

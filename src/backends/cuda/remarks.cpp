@@ -1,0 +1,33 @@
+// What users should know of how a plan runs on GPUs, in words.
+// Called by CudaGroup::remarks.
+#include "backends/cuda/remarks.hpp"
+
+#include <algorithm>
+
+#include "backends/cuda/fused_sums.hpp"
+#include "backends/cuda/group.hpp"
+#include "backends/cuda/lane_tables.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+
+std::vector<std::string> remarks_on(const Plan& plan) {
+  int64_t tiles = 0;
+  int64_t sums = 0;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != 0) continue;
+    tiles += std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind);
+    sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
+  }
+  std::vector<std::string> remarks;
+  if (tiles == 0) return remarks;
+  if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
+  if (sums == 0) return remarks;
+  const auto completed = std::ssize(fused_sums(plan, 0));
+  if (completed > 0) remarks.push_back(fmt::format("{} of {} sums are completed by their last tile", completed, sums));
+  return remarks;
+}
+
+std::vector<std::string> CudaGroup::remarks(const Plan& plan) const { return remarks_on(plan); }
+
+}  // namespace tilewire::cuda
