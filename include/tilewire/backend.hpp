@@ -46,6 +46,12 @@ class Program {
   /// any more. Tensors in the order of the operator's buffers. Throws Error (rank_lost, timeout); after
   /// that the group is broken and every later call says so.
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
+  /// Microseconds for one of `calls` calls in a row on this rank, by its device's clock, after one that is not counted;
+  /// nothing, and nothing is done, where the host's clock is the only one. Otherwise as `run`.
+  [[nodiscard]] virtual std::optional<double> time_on_device(std::span<const Tensor> /*inputs*/,
+                                                             std::span<const Tensor> /*outputs*/, int /*calls*/) {
+    return std::nullopt;
+  }
   /// This rank's events of the last traced call.
   [[nodiscard]] virtual Trace trace() const = 0;
 };

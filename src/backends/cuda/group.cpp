@@ -48,7 +48,10 @@ void fill_in_links(Team& team, const json& gpus) {
   constexpr double kCopyUs = 2;
   team.links.assign(gpus.size() * gpus.size(), Link{});
   for (size_t from = 0; from < gpus.size(); ++from) {
-    team.devices.push_back({.copy_engines = gpus[from]["copy_engines"]});
+    const auto sharing =
+        std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[from]["uuid"]; });
+    team.devices.push_back(
+        {.copy_engines = gpus[from]["copy_engines"], .sms = gpus[from]["sms"].get<int>() / static_cast<int>(sharing)});
     for (size_t to = 0; to < gpus.size(); ++to) {
       const auto is_h200 = [](const json& gpu) {
         return gpu["name"].get<std::string>().find("H200") != std::string::npos;
@@ -97,13 +100,11 @@ void CudaGroup::choose_device(const JoinOptions& options) {
         .dump();
   }));
   require_room_for_all(*ranks_, gpus);
-  const json& mine = gpus[rank()];
-  const auto sharing =
-      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == mine["uuid"]; });
-  sm_count_ = mine["sms"].get<int>() / static_cast<int>(sharing);
-  shares_device_ = sharing > 1;
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
+  sm_count_ = team_.devices[rank()].sms;
+  shares_device_ =
+      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[rank()]["uuid"]; }) > 1;
 }
 
 host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
@@ -135,6 +136,11 @@ Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
   zero(extent);
   return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
+}
+
+Library& CudaGroup::library() {
+  if (!library_) library_ = std::make_unique<Library>();
+  return *library_;
 }
 
 std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }

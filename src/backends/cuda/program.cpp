@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cuda/upload.hpp"
+#include "backends/cuda/work_order.hpp"
 #include "backends/host/rules.hpp"
 #include "backends/tensors.hpp"
 #include "core/text.hpp"
@@ -48,19 +49,20 @@ Plan share_of(const Plan& plan, int rank) {
   return share;
 }
 
+/// The places of one rank's tasks.
+std::vector<std::vector<int64_t>> order_of(const Plan& plan, int rank) {
+  const std::vector<std::vector<int64_t>> all = begin_order(plan);
+  std::vector<std::vector<int64_t>> mine;
+  for (size_t lane = 0; lane < all.size(); ++lane) {
+    if (plan.lanes[lane].rank == rank) mine.push_back(all[lane]);
+  }
+  return mine;
+}
+
 void zero(std::byte* memory, int64_t bytes) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
   check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
-}
-
-/// Most copies of one rank that streams may make.
-int64_t most_copies(const Plan& plan) {
-  std::vector<int64_t> copies(plan.team.num_ranks, 0);
-  for (const Lane& lane : plan.lanes) {
-    if (lane.engine == Engine::copy) copies[lane.rank] += std::ssize(lane.tasks);
-  }
-  return *std::ranges::max_element(copies);
 }
 
 }  // namespace
@@ -68,7 +70,7 @@ int64_t most_copies(const Plan& plan) {
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
   gates_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
-  symmetric_ = gates_ + aligned(most_copies(whole) * static_cast<int64_t>(sizeof(Gate)));
+  symmetric_ = gates_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Gate)));
   extent_ = group.carve(
       fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
       symmetric_ + symmetric_bytes(plan));
@@ -118,9 +120,16 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
       plan_(share_of(plan, group.rank())),
       totals_(signal_totals(plan)),
+      order_(order_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()),
-      fork_(new_event()) {}
+      fork_(new_event()) {
+  if (!calls_library(plan)) return;
+  host::agree(group.ranks(), [&] {
+    prepare_library();
+    return std::string();
+  });
+}
 
 CudaProgram::~CudaProgram() { cudaStreamSynchronize(stream_.get()); }
 
@@ -133,6 +142,25 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
+RankTables CudaProgram::tables_for(const std::vector<Base>& callers) const {
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_,
+                                  {group_.sm_count(), !group_.shares_device()});
+  std::ranges::stable_sort(tables.works, {}, [&](const StreamWork& work) { return order_[work.lane][work.task]; });
+  return tables;
+}
+
+/// Let the library choose its kernels before anything waits for them. Callers' tensors are taken to be dense.
+void CudaProgram::prepare_library() {
+  std::vector<Base> callers(plan_.buffers.size());
+  for (size_t i = 0; i < callers.size(); ++i) {
+    callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
+  }
+  for (const StreamWork& work : tables_for(callers).works) {
+    if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) group_.library().prepare(*gemm);
+  }
+  library_workspace_ = new_device_memory(kLibraryWorkspace);
+}
+
 const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers) {
   const auto found = std::ranges::find(bound_, callers, [](const auto& bound) { return bound->callers; });
   if (found != bound_.end()) {
@@ -141,10 +169,17 @@ const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers) {
   }
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
-  bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_,
-                              {group_.sm_count(), !group_.shares_device()});
+  bound->tables = tables_for(callers);
   bound->gemm = upload(bound->tables.gemm);
   bound->memory = upload(bound->tables.walk, bound->walk);
+  for (const StreamWork& work : bound->tables.works) {
+    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
+    bound->calls.push_back(gemm == nullptr ? nullptr : group_.library().bind(*gemm, library_workspace_.get()));
+  }
+  while (sides_.size() < bound->tables.urgent.size()) {
+    const bool urgent = bound->tables.urgent[sides_.size()];
+    sides_.push_back({urgent ? new_urgent_stream() : new_patient_stream(), new_event()});
+  }
   if (bound_.size() == kMostBound) bound_.pop_back();
   bound_.insert(bound_.begin(), std::move(bound));
   return *bound_.front();
@@ -154,44 +189,48 @@ void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream) {
   const WaitWatch watch{static_cast<uint64_t>(std::min(group_.ranks().timeout_s(), 1e9) * 1e9),
                         &group_.head(group_.rank())->abort, reinterpret_cast<WaitFailure*>(group_.status_page())};
   const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
-  const auto sides = static_cast<size_t>(bound.tables.copy_streams);
-  while (sides_.size() < sides) sides_.push_back({new_urgent_stream(), new_event()});
+  const size_t sides = bound.tables.urgent.size();
   if (sides > 0) check(cudaEventRecord(fork_.get(), stream), "cudaEventRecord");
   for (size_t i = 0; i < sides; ++i) {
     check(cudaStreamWaitEvent(sides_[i].stream.get(), fork_.get()), "cudaStreamWaitEvent");
   }
-  // NOTE: kernels come before the copies that wait for them: streams may share one queue of the device.
-  if (bound.tables.gemm_ctas > 0) {
-    GemmLaunch gemm{.table = bound.gemm.table, .epoch = &workspace_.counters()->epoch, .watch = watch};
-    gemm.ctas = bound.tables.gemm_ctas;
-    gemm.share = bound.tables.share;
-    gemm.walk = walk;
-    launch_gemm_tiles(bound.tables.kind, gemm, stream);
-  } else {
-    launch_walk(walk, stream);
-  }
-  for (const StreamCopy& copy : bound.tables.copies) enqueue_copy(copy);
+  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
+  // may share one queue of the device.
+  enqueue_kernels(bound, walk, stream);
+  for (size_t i = 0; i < bound.tables.works.size(); ++i) enqueue_work(bound, i, walk);
   for (size_t i = 0; i < sides; ++i) {
     check(cudaEventRecord(sides_[i].end.get(), sides_[i].stream.get()), "cudaEventRecord");
     check(cudaStreamWaitEvent(stream, sides_[i].end.get()), "cudaStreamWaitEvent");
   }
 }
 
-void CudaProgram::enqueue_copy(const StreamCopy& copy) {
-  const cudaStream_t stream = sides_[copy.stream].stream.get();
-  const Driver& driver = group_.driver();
-  const auto address = [](uint32_t& word) { return reinterpret_cast<CUdeviceptr>(&word); };
-  driver.check(driver.stream_wait_value_32(stream, address(copy.gate->open), 1, CU_STREAM_WAIT_VALUE_EQ),
-               "cuStreamWaitValue32");
-  driver.check(driver.stream_write_value_32(stream, address(copy.gate->open), 0, 0), "cuStreamWriteValue32");
-  if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
-    check(cudaMemcpyAsync(copy.to, copy.from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+/// What waits and posts for the whole call.
+void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
+  if (bound.tables.gemm_ctas > 0) {
+    GemmLaunch gemm{.table = bound.gemm.table, .epoch = &workspace_.counters()->epoch, .watch = walk.watch};
+    gemm.ctas = bound.tables.gemm_ctas;
+    gemm.share = bound.tables.share;
+    gemm.walk = walk;
+    launch_gemm_tiles(bound.tables.kind, gemm, stream);
+  } else if (bound.tables.light_alone) {
+    launch_light_lanes(walk, stream);
   } else {
-    check(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width, copy.rows,
-                            cudaMemcpyDefault, stream),
-          "cudaMemcpy2DAsync");
+    launch_walk(walk, stream);
   }
-  driver.check(driver.stream_write_value_32(stream, address(copy.gate->done), 1, 0), "cuStreamWriteValue32");
+}
+
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk) {
+  const StreamWork& work = bound.tables.works[index];
+  const cudaStream_t stream = sides_[work.stream].stream.get();
+  if (work.gate != nullptr) wait_for_gate(group_.driver(), work.gate, stream);
+  if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
+    enqueue_copy(*copy, stream);
+  } else if (const auto* late = std::get_if<StreamWalk>(&work.what)) {
+    launch_heavy_lane(walk, late->lane, bound.tables.walk.lanes[late->lane].ctas, stream);
+  } else {
+    bound.calls[index]->enqueue(stream);
+  }
+  if (work.gate != nullptr) tell_gate(group_.driver(), work.gate, stream);
 }
 
 void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
@@ -204,6 +243,26 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   if (!wait) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_if_failed(bound);
+}
+
+std::optional<double> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                  int calls) {
+  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
+  if (group_.shares_device()) return std::nullopt;
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const Bound& bound = bind(bases_of(inputs, outputs));
+  throw_if_failed(bound);
+  const Event start = new_timing_event();
+  const Event stop = new_timing_event();
+  enqueue(bound, stream_.get());
+  check(cudaEventRecord(start.get(), stream_.get()), "cudaEventRecord");
+  for (int call = 0; call < calls; ++call) enqueue(bound, stream_.get());
+  check(cudaEventRecord(stop.get(), stream_.get()), "cudaEventRecord");
+  check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  throw_if_failed(bound);
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "cudaEventElapsedTime");
+  return 1e3 * static_cast<double>(ms) / calls;
 }
 
 void CudaProgram::throw_if_failed(const Bound& bound) {
@@ -225,12 +284,25 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.task = name.task;
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal)
-                    : failure.wait == kCopyEnd  ? "the end of its copy"
+                    : failure.wait == kCopyEnd  ? "the end of what its stream does"
                                                 : "its turn";
   }
   return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
           report};
 }
+
+namespace {
+
+/// Why the vendor's GEMM cannot be called, or nothing.
+std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
+  if (!calls_library(plan)) return std::nullopt;
+  // NOTE: its kernels would have to be resident together with those of the other ranks.
+  if (shares_device) return "ranks share a GPU";
+  if (auto reason = missing_cublaslt()) return reason;
+  return refuses_library(plan);
+}
+
+}  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   // The kernels have clusters of 1 and 2.
@@ -238,7 +310,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   const bool pairs = plan.config.cluster_m * plan.config.cluster_n <= 2;
   if (pairs) as_host.config.cluster_m = as_host.config.cluster_n = 1;
   std::vector<std::string> missing = host::missing_features(as_host);
-  if (plan.config.compute == Provider::library) missing.push_back("compute = library");
+  if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   return missing;
 }
 

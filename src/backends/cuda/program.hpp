@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/cuda/group.hpp"
@@ -39,6 +40,8 @@ class CudaProgram final : public Program {
   CudaProgram(CudaGroup& group, const Plan& plan);
   ~CudaProgram() override;
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
+  [[nodiscard]] std::optional<double> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                     int calls) override;
   [[nodiscard]] Trace trace() const override { return {}; }
 
  private:
@@ -49,6 +52,7 @@ class CudaProgram final : public Program {
     DeviceTable gemm;
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
+    std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
   };
 
   struct Side {
@@ -59,18 +63,23 @@ class CudaProgram final : public Program {
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   const Bound& bind(const std::vector<Base>& callers);
   void enqueue(const Bound& bound, cudaStream_t stream);
-  void enqueue_copy(const StreamCopy& copy);
+  void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
+  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk);
+  void prepare_library();
+  [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers) const;
   void throw_if_failed(const Bound& bound);
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 
   CudaGroup& group_;
   Plan plan_;
   std::vector<int64_t> totals_;
+  std::vector<std::vector<int64_t>> order_;  ///< of my tasks, see begin_order
   Workspace workspace_;
+  std::shared_ptr<std::byte> library_workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
   Stream stream_;
   Event fork_;
-  std::vector<Side> sides_;  ///< kernels and copies that run beside the caller's stream
+  std::vector<Side> sides_;  ///< what runs beside the caller's stream
 };
 
 }  // namespace tilewire::cuda
