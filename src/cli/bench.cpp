@@ -60,8 +60,9 @@ struct Case {
   Problem problem;
   RankTensors tensors;
   std::vector<Row> rows;
-  std::vector<Contender> contenders;  // of the rows, in their order, then others
-  std::map<size_t, Config> configs;   // of contenders that are `sequential`
+  std::vector<Contender> contenders;                // of the rows, in their order, then others
+  std::map<size_t, Config> configs;                 // of contenders that are `sequential`
+  std::shared_ptr<const RankTensors> gemm_tensors;  // where the GEMM alone has its own
   Yardsticks yardsticks;
   std::vector<std::string> notes;  // schedules that refused, and why
 };
@@ -116,20 +117,40 @@ size_t sequential_contender(Case& c, const Plan& plan) {
   return c.contenders.size() - 1;
 }
 
+// A plan on a device whose GEMM finds the caller's data: that of `sequential`, or for a gather one of its own.
+Plan gemm_yardstick(Case& c, const Plan& sequential) {
+  const int ranks = c.group.team().num_ranks;
+  if (c.problem.op != "all_gather_gemm" || c.problem.m == 0) return sequential;
+  const Problem problem = gemm_of_gather(c.problem, ranks);
+  if (!c.gemm_tensors) {
+    auto tensors = std::make_shared<RankTensors>(c.group, problem);
+    tensors->fill(random_inputs(problem, ranks, c.bench.options.seed));
+    c.gemm_tensors = std::move(tensors);
+  }
+  Config config{.schedule = "sequential", .tile_m = sequential.config.tile_m, .tile_n = sequential.config.tile_n};
+  config.cluster_m = sequential.config.cluster_m;
+  config.cluster_n = sequential.config.cluster_n;
+  config.group_m = sequential.config.group_m;
+  config.compute = sequential.config.compute;
+  return make_plan(problem, c.group.team(), config);
+}
+
 // `sequential` and its parts.
 void add_yardsticks(Case& c, const Plan& sequential) {
   const auto add = [&](std::vector<size_t>& list, const char* name, const Plan& plan) {
     list.push_back(c.contenders.size());
     c.contenders.push_back(contender(c.group, name, plan));
   };
-  const Plan gemm = gemm_only(sequential);
+  const Plan gemm = gemm_only(on_device(c.group) ? gemm_yardstick(c, sequential) : sequential);
   add(c.yardsticks.gemm, "gemm alone", gemm);
+  c.contenders.back().tensors = c.gemm_tensors;
   add(c.yardsticks.communication, "communication alone", communication_only(sequential));
   c.yardsticks.sequential.push_back(sequential_contender(c, sequential));
   c.configs[c.yardsticks.sequential.back()] = sequential.config;
   if (!on_device(c.group) || num_tasks(gemm) == 0) return;
   const int64_t bytes = find_operator(c.problem.op).least_bytes(c.problem, c.group.team().num_ranks);
   add(c.yardsticks.free, "free", beside_exchange(gemm, bytes / c.group.team().num_ranks));
+  c.contenders.back().tensors = c.gemm_tensors;
 }
 
 // The same with calls of the vendor's library, where it can be called.

@@ -20,7 +20,8 @@ Region on_rank(const Plan& plan, Region region, int rank) {
 
 /// One sample. Where a device has the clock, the first look says how many calls make a burst.
 double sample(Group& group, Contender& contender, const RankTensors& tensors) {
-  const auto time = [&](int calls) { return tuner::time_calls(group, *contender.program, tensors, calls); };
+  const RankTensors& used = contender.tensors ? *contender.tensors : tensors;
+  const auto time = [&](int calls) { return tuner::time_calls(group, *contender.program, used, calls); };
   if (contender.calls > 0) tuner::pause_before_burst();
   const tuner::CallTime taken = time(std::max(1, contender.calls));
   if (contender.calls == 0 && taken.by_device) contender.calls = tuner::calls_in_burst(taken.us);
@@ -84,6 +85,14 @@ void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Conte
 
 double median_us(const Contender& contender) {
   return contender.samples_us.empty() ? 0 : tuner::median(contender.samples_us);
+}
+
+Problem gemm_of_gather(const Problem& problem, int num_ranks) {
+  Problem gemm{.op = "gemm_reduce_scatter", .m = problem.m, .dtype = problem.dtype, .out_dtype = problem.out_dtype};
+  gemm.n = shard_of(problem.n, num_ranks, 0).size();
+  gemm.k = problem.k * num_ranks;
+  gemm.b_layout = problem.b_layout;
+  return gemm;
 }
 
 Plan beside_exchange(const Plan& gemm, int64_t bytes) {

@@ -9,6 +9,9 @@
 namespace tilewire {
 namespace {
 
+/// Chunks of a shard that workers copy: each takes one at a time.
+constexpr int64_t kParts = 32;
+
 struct TileChoice {
   int64_t m = 128;
   int64_t n = 256;
@@ -59,7 +62,9 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   library.compute = Provider::library;
   std::vector<Config> list = with_tiles(engines, problem, 1);
   list.push_back(library);
-  append(list, with_tiles({.schedule = "fused"}, problem, 1));
+  Config stores{.schedule = "fused"};
+  stores.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
+  append(list, with_tiles(stores, problem, 1));
   Config halves = engines;
   halves.chunk_rows = (shard + 1) / 2;
   if (halves.chunk_rows >= 256) append(list, with_tiles(halves, problem, 1));

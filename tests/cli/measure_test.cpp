@@ -61,6 +61,21 @@ TEST(Free, IsTheGemmAndItsBytesAndNothingBetweenThem) {
   EXPECT_EQ(beside_exchange(alone, 0), alone);
 }
 
+TEST(Free, AGathersGemmHasTheShapesThatItHasOnEachRank) {
+  const Problem problem{.op = "all_gather_gemm", .m = 64, .n = 96, .k = 32};
+  const Plan plan = gemm_only(make_plan(gemm_of_gather(problem, 3), {.num_ranks = 3},
+                                        {.schedule = "sequential", .compute = Provider::library}));
+  ASSERT_EQ(plan.lanes.size(), 3U);
+  for (const Lane& lane : plan.lanes) {
+    ASSERT_EQ(lane.tasks.size(), 1U);
+    const Task& task = lane.tasks[0];
+    EXPECT_EQ(task.reads[0].rows, 64);
+    EXPECT_EQ(task.reads[0].cols, 32);
+    EXPECT_EQ(task.reads[1].rows, 32);
+    EXPECT_EQ(plan.buffers[task.reads[0].buffer].scope, Scope::input);
+  }
+}
+
 TEST(Free, RunsOnRanksOfTheHost) {
   const Problem problem{.op = "all_gather_gemm", .m = 96, .n = 64, .k = 64};
   launch(3, {.threads = true}, [&](Group& group) {

@@ -41,6 +41,9 @@ TEST(CublasLt, RefusesEpiloguesThatItLacks) {
   EXPECT_FALSE(refuses_library(plan_of(problem, 2, sequential)));
   problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
   EXPECT_FALSE(refuses_library(plan_of(problem, 2, sequential)));
+  problem.out_dtype = DType::fp32;
+  EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "a bias of bf16 for an output of fp32");
+  problem.out_dtype = std::nullopt;
   problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
   EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
   problem.epilogue = {{EpilogueKind::scale, 2}};

@@ -276,7 +276,9 @@ class TableMaker {
     if (lane.workers > 0) return lane.workers;
     if (has_tiles(lane)) return plan_.config.tile_workers > 0 ? plan_.config.tile_workers : sms_;
     if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
-    if (out_.light_alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, sms_ - 2 * kMovers);
+    // What begins when everything else has ended has the device to itself.
+    const bool alone = out_.light_alone || !std::ranges::any_of(plan_.lanes, has_tiles);
+    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, sms_ - 2 * kMovers);
     return kMovers;
   }
 

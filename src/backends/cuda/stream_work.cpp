@@ -20,6 +20,9 @@ std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   if (out != plan.problem.dtype && out != DType::fp32) return "output of " + to_string(out);
   const auto& steps = task.epilogue;
   const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
+  if (bias && dtype_of(*steps[0].operand) != out) {
+    return fmt::format("a bias of {} for an output of {}", to_string(dtype_of(*steps[0].operand)), to_string(out));
+  }
   const size_t rest = steps.size() - static_cast<size_t>(bias);
   if (rest == 0 || (rest == 1 && steps.back().kind == EpilogueKind::relu)) return std::nullopt;
   return "an epilogue other than bias and relu";
