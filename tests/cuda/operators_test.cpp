@@ -96,15 +96,15 @@ TEST_P(OnGpus, OneCallOfTheLibrary) {
   uint64_t seed = 300;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
-      for (const bool special : {false, true}) {
-        Problem problem{.op = op(), .m = 514, .n = 264, .k = 136, .dtype = dtype, .b_layout = layout};
-        problem.out_dtype = special ? DType::fp32 : dtype;
-        if (!special) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
-        std::vector<Config> configs = all_variants(problem, {.num_ranks = ranks()}, {.chunk_rows = 100});
-        std::erase_if(configs, [](const Config& config) { return config.compute != Provider::library; });
-        expect_right(problem, ranks(), few(configs, 6, ++seed),
-                     {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = seed});
-      }
+      // NOTE: the library adds a bias of the output's type only.
+      const bool wide = (dtype == DType::bf16) == (layout == BLayout::kn);
+      Problem problem{.op = op(), .m = 514, .n = 264, .k = 136, .dtype = dtype, .b_layout = layout};
+      problem.out_dtype = wide ? DType::fp32 : dtype;
+      if (!wide) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+      std::vector<Config> configs = all_variants(problem, {.num_ranks = ranks()}, {.chunk_rows = 100});
+      std::erase_if(configs, [](const Config& config) { return config.compute != Provider::library; });
+      expect_right(problem, ranks(), few(configs, 6, ++seed),
+                   {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = seed});
     }
   }
 }
