@@ -50,6 +50,12 @@ class Program {
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
   /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
   [[nodiscard]] virtual std::optional<Error> failure() { return {}; }
+  /// Microseconds for one of `calls` calls in a row on this rank, by its device's clock, after one that is not counted;
+  /// nothing, and nothing is done, where the host's clock is the only one. Otherwise as `run`.
+  [[nodiscard]] virtual std::optional<double> time_on_device(std::span<const Tensor> /*inputs*/,
+                                                             std::span<const Tensor> /*outputs*/, int /*calls*/) {
+    return std::nullopt;
+  }
   /// This rank's events of the last traced call.
   [[nodiscard]] virtual Trace trace() const = 0;
 };

@@ -18,6 +18,7 @@ enum class Reach {
 struct Device {
   int node = 0;          ///< host that it sits in
   int copy_engines = 1;  ///< copies that can run at once
+  int sms = 0;           ///< multiprocessors of a GPU that are the rank's; 0 = it is no GPU
 
   bool operator==(const Device&) const = default;
 };

@@ -2,7 +2,9 @@
 // Called by main.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/facts.hpp"
@@ -16,6 +18,7 @@
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
+#include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
 #include "tuner/tuner.hpp"
 
@@ -40,6 +43,14 @@ struct Row {
   Comparison comparison;
 };
 
+// What a row is compared with: the fastest of each list of contenders.
+struct Yardsticks {
+  std::vector<size_t> gemm;           // the GEMM alone
+  std::vector<size_t> communication;  // the rest alone
+  std::vector<size_t> sequential;
+  std::vector<size_t> free;  // the GEMM beside the same bytes, with no dependence; on devices only
+};
+
 // Everything about one problem that its rows share.
 struct Case {
   Case(Group& g, const Bench& b, const Problem& p) : group(g), bench(b), problem(p), tensors(g, p) {}
@@ -49,10 +60,17 @@ struct Case {
   Problem problem;
   RankTensors tensors;
   std::vector<Row> rows;
-  Config sequential;                  // of the last three contenders
-  std::vector<Contender> contenders;  // of the rows, in their order, then gemm, communication, sequential
-  std::vector<std::string> notes;     // schedules that refused, and why
+  std::vector<Contender> contenders;                // of the rows, in their order, then others
+  std::map<size_t, Config> configs;                 // of contenders that are `sequential`
+  std::shared_ptr<const RankTensors> gemm_tensors;  // where the GEMM alone has its own
+  Yardsticks yardsticks;
+  std::vector<std::string> notes;  // schedules that refused, and why
 };
+
+bool on_device(const Group& group) {
+  const auto& devices = group.team().devices;
+  return !devices.empty() && devices[0].sms > 0;
+}
 
 std::string title(const Problem& problem) {
   return fmt::format("{} {}x{}x{}", problem.op, problem.m, problem.n, problem.k);
@@ -91,6 +109,62 @@ void add_rows(Case& c) {
   if (c.rows.empty()) fail(ErrorKind::unsupported, "no schedule can do this: {}", fmt::join(c.notes, "; "));
 }
 
+// The contender that runs `sequential` with this plan: a row's, where one is the same.
+size_t sequential_contender(Case& c, const Plan& plan) {
+  const auto same = std::ranges::find(c.rows, plan.config, [](const Row& row) { return row.plan.config; });
+  if (same != c.rows.end()) return static_cast<size_t>(same - c.rows.begin());
+  c.contenders.push_back(contender(c.group, "sequential", plan));
+  return c.contenders.size() - 1;
+}
+
+// A plan on a device whose GEMM finds the caller's data: that of `sequential`, or for a gather one of its own.
+Plan gemm_yardstick(Case& c, const Plan& sequential) {
+  const int ranks = c.group.team().num_ranks;
+  if (c.problem.op != "all_gather_gemm" || c.problem.m == 0) return sequential;
+  const Problem problem = gemm_of_gather(c.problem, ranks);
+  if (!c.gemm_tensors) {
+    auto tensors = std::make_shared<RankTensors>(c.group, problem);
+    tensors->fill(random_inputs(problem, ranks, c.bench.options.seed));
+    c.gemm_tensors = std::move(tensors);
+  }
+  Config config{.schedule = "sequential", .tile_m = sequential.config.tile_m, .tile_n = sequential.config.tile_n};
+  config.cluster_m = sequential.config.cluster_m;
+  config.cluster_n = sequential.config.cluster_n;
+  config.group_m = sequential.config.group_m;
+  config.compute = sequential.config.compute;
+  return make_plan(problem, c.group.team(), config);
+}
+
+// `sequential` and its parts.
+void add_yardsticks(Case& c, const Plan& sequential) {
+  const auto add = [&](std::vector<size_t>& list, const char* name, const Plan& plan) {
+    list.push_back(c.contenders.size());
+    c.contenders.push_back(contender(c.group, name, plan));
+  };
+  const Plan gemm = gemm_only(on_device(c.group) ? gemm_yardstick(c, sequential) : sequential);
+  add(c.yardsticks.gemm, "gemm alone", gemm);
+  c.contenders.back().tensors = c.gemm_tensors;
+  add(c.yardsticks.communication, "communication alone", communication_only(sequential));
+  c.yardsticks.sequential.push_back(sequential_contender(c, sequential));
+  c.configs[c.yardsticks.sequential.back()] = sequential.config;
+  if (!on_device(c.group) || num_tasks(gemm) == 0) return;
+  const int64_t bytes = find_operator(c.problem.op).least_bytes(c.problem, c.group.team().num_ranks);
+  add(c.yardsticks.free, "free", beside_exchange(gemm, bytes / c.group.team().num_ranks));
+  c.contenders.back().tensors = c.gemm_tensors;
+}
+
+// The same with calls of the vendor's library, where it can be called.
+void add_library_yardsticks(Case& c) {
+  const Schedule& schedule = find_schedule("sequential");
+  for (const Config& config : schedule.candidates(c.problem, c.group.team())) {
+    if (config.compute != Provider::library) continue;
+    const Plan plan = make_plan(c.problem, c.group.team(), config);
+    const auto missing = c.group.unsupported(plan);
+    if (missing.empty()) return add_yardsticks(c, plan);
+    c.notes.push_back(fmt::format("without cuBLASLt: {}", fmt::join(missing, ", ")));
+  }
+}
+
 void verify_rows(Case& c, Progress& progress) {
   const Options& options = c.bench.options;
   const Team& team = c.group.team();
@@ -112,12 +186,18 @@ void verify_rows(Case& c, Progress& progress) {
   }
 }
 
+// Which of some contenders has the smallest median.
+size_t fastest(const Case& c, const std::vector<size_t>& list) {
+  return *std::ranges::min_element(list, {}, [&](size_t index) { return median_us(c.contenders[index]); });
+}
+
 nlohmann::json row_json(const Case& c, size_t index) {
   const Row& row = c.rows[index];
-  const Contender* parts = c.contenders.data() + c.rows.size();
+  const auto least = [&](const std::vector<size_t>& list) { return median_us(c.contenders[fastest(c, list)]); };
   const double total = median_us(c.contenders[index]);
-  const double gemm = median_us(parts[0]);
-  const double sequential = median_us(parts[2]);
+  const double gemm = least(c.yardsticks.gemm);
+  const size_t plain = fastest(c, c.yardsticks.sequential);
+  const double sequential = median_us(c.contenders[plain]);
   nlohmann::json json = {{"operator", c.problem.op},
                          {"schedule", row.schedule},
                          {"m", c.problem.m},
@@ -127,14 +207,19 @@ nlohmann::json row_json(const Case& c, size_t index) {
                          {"dtype", to_string(c.problem.dtype)},
                          {"total_us", total},
                          {"gemm_us", gemm},
-                         {"comm_us", median_us(parts[1])},
+                         {"comm_us", least(c.yardsticks.communication)},
                          {"sequential_us", sequential},
                          {"overlap", overlap_efficiency(total, gemm, sequential)},
                          {"rel_error", nullptr},
                          {"ok", nullptr},
                          {"samples_us", c.contenders[index].samples_us},
                          {"config", config_json(row.plan.config)},
-                         {"sequential_config", config_json(c.sequential)}};
+                         {"sequential_config", config_json(c.configs.at(plain))}};
+  if (on_device(c.group)) {
+    const auto link = link_us(c.problem, c.group.team());
+    json["link_us"] = link ? nlohmann::json(*link) : nlohmann::json();
+    json["free_us"] = c.yardsticks.free.empty() ? nlohmann::json() : nlohmann::json(least(c.yardsticks.free));
+  }
   if (c.bench.options.verify) {
     json["rel_error"] = row.comparison.rel_error();
     json["ok"] = row.comparison.ok();
@@ -142,10 +227,22 @@ nlohmann::json row_json(const Case& c, size_t index) {
   return json;
 }
 
-std::string table_head() {
-  return fmt::format("{:<20} {:<11} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {:>9}  {}\n", "operator",
-                     "schedule", "m", "n", "k", "total us", "gemm us", "comm us", "seq us", "speedup", "overlap",
-                     "error", "ok");
+std::string table_head(bool device) {
+  const std::string limits = device ? fmt::format("{:>9} {:>9} {:>7} ", "link us", "free us", "/ free") : "";
+  return fmt::format("{:<20} {:<11} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {}{:>9}  {}\n",
+                     "operator", "schedule", "m", "n", "k", "total us", "gemm us", "comm us", "seq us", "speedup",
+                     "overlap", limits, "error", "ok");
+}
+
+// What is known on devices only.
+std::string limits_text(const nlohmann::json& row) {
+  if (!row.contains("free_us")) return "";
+  const auto text = [](const nlohmann::json& us) {
+    return us.is_null() ? std::string("-") : fmt::format("{:.1f}", us.get<double>());
+  };
+  const double free = row["free_us"].is_null() ? 0 : row["free_us"].get<double>();
+  const std::string ratio = free > 0 ? fmt::format("{:.2f}", row["total_us"].get<double>() / free) : "-";
+  return fmt::format("{:>9} {:>9} {:>7} ", text(row["link_us"]), text(row["free_us"]), ratio);
 }
 
 std::string table_line(const nlohmann::json& row) {
@@ -157,10 +254,11 @@ std::string table_line(const nlohmann::json& row) {
   const std::string ok = row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG";
   return fmt::format(
       "{:<20} {:<11} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7} "
-      "{:>9}  {}\n",
+      "{}{:>9}  {}\n",
       row["operator"].get<std::string>(), row["schedule"].get<std::string>(), row["m"].get<int64_t>(),
       row["n"].get<int64_t>(), row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(),
-      row["comm_us"].get<double>(), sequential, total > 0 ? sequential / total : 1.0, overlap, error, ok);
+      row["comm_us"].get<double>(), sequential, total > 0 ? sequential / total : 1.0, overlap, limits_text(row), error,
+      ok);
 }
 
 // The second of two traced calls, so that first touches are not in it.
@@ -187,17 +285,10 @@ nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& pr
   Case c(group, bench, problem);
   add_rows(c);
   verify_rows(c, progress);
-  const Plan sequential = sequential_plan(c);
-  c.sequential = sequential.config;
-  c.contenders.push_back(contender(group, "gemm alone", gemm_only(sequential)));
-  c.contenders.push_back(contender(group, "communication alone", communication_only(sequential)));
-  const auto same = std::ranges::find(c.rows, sequential.config, [](const Row& row) { return row.plan.config; });
-  Contender reference{"sequential", nullptr, {}};
-  if (same == c.rows.end()) reference = contender(group, "sequential", sequential);
-  c.contenders.push_back(std::move(reference));
+  add_yardsticks(c, sequential_plan(c));
+  if (on_device(group)) add_library_yardsticks(c);
   measure_in_turn(group, c.tensors, c.contenders, bench.turns,
                   [&](const std::string& what) { progress.show(title(problem) + ": " + what); });
-  if (same != c.rows.end()) c.contenders.back().samples_us = c.contenders[same - c.rows.begin()].samples_us;
   if (!bench.options.trace.empty()) add_traces(c, outcome.traces);
   progress.show("");
   nlohmann::json rows = nlohmann::json::array();
@@ -221,7 +312,7 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
     print(fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
                       to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
                       result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
-          table_head());
+          table_head(on_device(group)));
   }
   Outcome outcome;
   for (const Problem& problem : problems) {
@@ -241,9 +332,12 @@ constexpr const char* kFooter = R"(Columns:
   total us  median over the iterations of the slowest rank
   gemm us   the GEMM tasks of `sequential` alone
   comm us   `sequential` without its GEMM
-  seq us    `sequential`, measured in turn with the others
+  seq us    `sequential`, measured in turn with the others; on GPUs the faster of its own tiles and the library's
+            GEMM, and so is gemm us
   speedup   seq / total
   overlap   1 - (total - gemm) / (seq - gemm): 0 = nothing hidden, 1 = all of it
+  link us   on GPUs: the bytes that a rank must send at the peak of its links
+  free us   on GPUs: the GEMM beside copies of these bytes that have nothing to do with it
   error     |out - reference| / |reference|
 With --trace a table of every lane follows: the time in which its workers were busy and waiting, all
 together, and its span; there overlap is the share of the time of the other tasks in which a GEMM task of the

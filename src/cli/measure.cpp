@@ -2,9 +2,10 @@
 // Called by bench.
 #include "cli/measure.hpp"
 
-#include <chrono>
+#include <algorithm>
 
 #include "core/text.hpp"
+#include "tilewire/operator.hpp"
 #include "tuner/measure.hpp"
 
 namespace tilewire::cli {
@@ -17,12 +18,14 @@ Region on_rank(const Plan& plan, Region region, int rank) {
   return region;
 }
 
-double run_once(Group& group, Program& program, const RankTensors& tensors) {
-  using Clock = std::chrono::steady_clock;
-  group.barrier();
-  const Clock::time_point start = Clock::now();
-  program.run(tensors.inputs(), tensors.outputs(), {});
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+/// One sample. Where a device has the clock, the first look says how many calls make a burst.
+double sample(Group& group, Contender& contender, const RankTensors& tensors) {
+  const RankTensors& used = contender.tensors ? *contender.tensors : tensors;
+  const auto time = [&](int calls) { return tuner::time_calls(group, *contender.program, used, calls); };
+  if (contender.calls > 0) tuner::pause_before_burst();
+  const tuner::CallTime taken = time(std::max(1, contender.calls));
+  if (contender.calls == 0 && taken.by_device) contender.calls = tuner::calls_in_burst(taken.us);
+  return taken.us;
 }
 
 }  // namespace
@@ -74,14 +77,72 @@ void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Conte
       if (!contender.program) continue;
       show(turn < 0 ? fmt::format("{}, warm-up", contender.name)
                     : fmt::format("{}, turn {} of {}", contender.name, turn + 1, turns.measured));
-      const double mine = run_once(group, *contender.program, tensors);
-      if (turn >= 0) contender.samples_us.push_back(tuner::largest(group, mine));
+      const double us = sample(group, contender, tensors);
+      if (turn >= 0) contender.samples_us.push_back(us);
     }
   }
 }
 
 double median_us(const Contender& contender) {
   return contender.samples_us.empty() ? 0 : tuner::median(contender.samples_us);
+}
+
+Problem gemm_of_gather(const Problem& problem, int num_ranks) {
+  Problem gemm{.op = "gemm_reduce_scatter", .m = problem.m, .dtype = problem.dtype, .out_dtype = problem.out_dtype};
+  gemm.n = shard_of(problem.n, num_ranks, 0).size();
+  gemm.k = problem.k * num_ranks;
+  gemm.b_layout = problem.b_layout;
+  return gemm;
+}
+
+Plan beside_exchange(const Plan& gemm, int64_t bytes) {
+  Plan plan = gemm;
+  const int n = plan.team.num_ranks;
+  if (n < 2 || bytes <= 0) return plan;
+  const int64_t each = (bytes / (n - 1) + 255) / 256 * 128;  // elements of 2 bytes
+  const int from = static_cast<int>(plan.buffers.size());
+  plan.buffers.push_back({.name = "sent", .dtype = DType::bf16, .rows = 1, .cols = each, .scope = Scope::local});
+  plan.buffers.push_back(
+      {.name = "received", .dtype = DType::bf16, .rows = n, .cols = each, .scope = Scope::symmetric});
+  const int ready = num_signals(plan);
+  plan.signals.push_back({"exchange_ready", ready, n});
+  const int pace = num_signals(plan);
+  plan.signals.push_back({"exchange_pace", pace, n});
+  for (int rank = 0; rank < n; ++rank) {
+    Lane lane{.rank = rank, .engine = Engine::copy, .name = "exchange"};
+    Task& begin = lane.tasks.emplace_back();
+    for (int phase = 1; phase < n; ++phase) {
+      const int peer = (rank + phase) % n;
+      begin.posts.push_back({{peer, ready + rank}});
+    }
+    for (int phase = 1; phase < n; ++phase) {
+      const int peer = (rank + phase) % n;
+      Task copy{.kind = TaskKind::copy};
+      copy.reads = {{.rank = rank, .buffer = from, .rows = 1, .cols = each}};
+      copy.writes = {{{.rank = peer, .buffer = from + 1, .row = rank, .rows = 1, .cols = each}}};
+      copy.waits = {{{rank, ready + peer}, 1, Purpose::ready}};
+      if (phase > 1) copy.waits.push_back({{rank, pace + phase - 1}, 1, Purpose::pace});
+      copy.posts = {{{(rank + n - 1) % n, pace + phase}}};
+      lane.tasks.push_back(std::move(copy));
+    }
+    plan.lanes.push_back(std::move(lane));
+  }
+  return plan;
+}
+
+std::optional<double> link_us(const Problem& problem, const Team& team) {
+  double slowest = 0;
+  for (int from = 0; from < team.num_ranks; ++from) {
+    for (int to = 0; to < team.num_ranks; ++to) {
+      const double here = link_between(team, from, to).bandwidth_GBps;
+      if (from == to) continue;
+      if (here <= 0) return std::nullopt;
+      slowest = slowest == 0 ? here : std::min(slowest, here);
+    }
+  }
+  if (slowest == 0) return std::nullopt;
+  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks);
+  return static_cast<double>(bytes) / team.num_ranks / slowest * 1e-3;
 }
 
 }  // namespace tilewire::cli

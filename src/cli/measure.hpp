@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,10 @@ namespace tilewire::cli {
 /// Something that takes its turn.
 struct Contender {
   std::string name;
-  std::unique_ptr<Program> program;  ///< null: takes no time
-  std::vector<double> samples_us;    ///< one per turn: the slowest rank
+  std::unique_ptr<Program> program;              ///< null: takes no time
+  std::vector<double> samples_us;                ///< one per turn: the slowest rank
+  int calls = 0;                                 ///< timed together in each turn; 0 = not known yet
+  std::shared_ptr<const RankTensors> tensors{};  ///< its own; none = everybody's
 };
 
 /// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do.
@@ -42,5 +45,15 @@ void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Conte
 
 /// The median of the samples; 0 where there are none.
 [[nodiscard]] double median_us(const Contender& contender);
+
+/// A problem whose GEMM on each rank is that of a gather, with the gathered matrix as an input of the caller's: nobody
+/// fills the workspace of a GEMM alone, and a device is faster on what it finds there.
+[[nodiscard]] Problem gemm_of_gather(const Problem& problem, int num_ranks);
+
+/// `gemm`, a result of gemm_only, and beside it copies of `bytes` from each rank in all, in lockstep by copy engines,
+/// which wait for nothing of it: what overlap can reach at best.
+[[nodiscard]] Plan beside_exchange(const Plan& gemm, int64_t bytes);
+/// us that each rank's least bytes take on its slowest link; nothing where links are unknown or there are none.
+[[nodiscard]] std::optional<double> link_us(const Problem& problem, const Team& team);
 
 }  // namespace tilewire::cli

@@ -15,6 +15,7 @@
 
 #include "cli/models.hpp"
 #include "core/text.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
@@ -248,7 +249,13 @@ Config with_knobs(Config config, const Options& options) {
 
 Config config_of(const Options& options, const std::string& name, const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
-  const Config config = with_knobs(own_config(schedule, problem, team), options);
+  Config config = with_knobs(own_config(schedule, problem, team), options);
+  // The knobs of one candidate may not go with what is set, those of another may: tiles, or calls of a library.
+  for (const Config& candidate : schedule.candidates(problem, team)) {
+    if (!on_gpus(team) || !schedule.refuses(problem, team, config)) break;
+    const Config other = with_knobs(candidate, options);
+    if (!schedule.refuses(problem, team, other)) config = other;
+  }
   if (const auto reason = schedule.refuses(problem, team, config)) {
     fail(ErrorKind::unsupported, "schedule {} cannot do this: {}", name, *reason);
   }

@@ -77,7 +77,7 @@ TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 
-TILEWIRE_FIELDS(Device, F(node), F(copy_engines))
+TILEWIRE_FIELDS(Device, F(node), F(copy_engines), F(sms))
 TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))

@@ -5,6 +5,7 @@
 
 #include "core/text.hpp"
 #include "schedules/gather.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
@@ -19,9 +20,26 @@ std::optional<std::string> refuses_transport(const Config& config, bool has_tma)
   return fmt::format("transport = {} is not built by this schedule", to_string(config.transport));
 }
 
+/// Knobs of tiles, where there are calls of the library.
+std::optional<std::string> refuses_library(const Problem& problem, const Config& config) {
+  if (config.compute == Provider::tiles) return std::nullopt;
+  if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
+  if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
+  const bool clusters = config.cluster_m * config.cluster_n > 1;
+  if (config.group_m > 1 || config.tile_workers > 0 || clusters)
+    return "group_m, tile_workers, cluster_m, cluster_n: calls of the library have no tiles";
+  if (gathers(problem)) {
+    if (config.tile_m == Config{}.tile_m && config.tile_n == Config{}.tile_n) return std::nullopt;
+    return "tile_m, tile_n: with compute = library the library chooses its tiles";
+  }
+  if (problem.op != "gemm_reduce_scatter") return "compute = library: the shares of an all-reduce are no rows";
+  if (config.transport != Transport::copy_engine) return "compute = library: its results are sent by copy engines";
+  return std::nullopt;
+}
+
 std::optional<std::string> refuses_gather(const Config& config) {
   if (auto knob = ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "direction", "transport", "algorithm",
-                                        "order", "copy_lanes", "pacing"})) {
+                                        "order", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
   if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
@@ -36,7 +54,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   const bool sends = config.transport == Transport::copy_engine;
   if (auto knob =
           ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction",
-                                "reduce_when", "wire", "order", "rounds", "copy_lanes", "pacing"})) {
+                                "reduce_when", "wire", "order", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
   const bool staged_here = config.algorithm != Algorithm::ring && config.algorithm != Algorithm::one_shot;
@@ -66,7 +84,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
     return fmt::format("{} sums in an order that is not the ranks': needs reduction = any",
                        ring ? "a ring" : "accumulate");
   }
-  return refuses_transport(config, problem.op != "all_reduce");
+  return refuses_transport(config, problem.op != "all_reduce" && config.reduction != ReduceMode::pull);
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
@@ -75,6 +93,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
+  if (auto library = refuses_library(problem, config)) return library;
   return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, team, config);
 }
 
@@ -84,6 +103,7 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {
+  if (on_gpus(team)) return fused_choices(problem, team);
   const Pacing pacing = team.num_ranks > 2 ? Pacing::lockstep : Pacing::unpaced;
   std::vector<Config> list;
   const auto with = [&](auto&& change) { change(list.emplace_back(Config{.schedule = "fused"})); };

@@ -34,7 +34,9 @@ class GatherPlanner {
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
   [[nodiscard]] bool pulls() const { return config().direction == Direction::pull; }
-  [[nodiscard]] bool one_call() const { return config().compute == Provider::library; }
+  [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
+  /// Everything is multiplied in one call; else the library is called for every chunk.
+  [[nodiscard]] bool one_call() const { return by_library() && config().release == Release::all; }
   [[nodiscard]] int64_t tile_rows() const { return one_call() ? std::max<int64_t>(1, problem().m) : config().tile_m; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
   [[nodiscard]] Range depth() const { return {0, problem().k}; }
@@ -74,12 +76,25 @@ class GatherPlanner {
 
   [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
     const int64_t cols = shard_of(problem().n, n_, rank).size();
+    if (by_library() && !one_call()) return calls_of(rank, cols);
     return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n);
+  }
+
+  /// What a call of the library multiplies: a chunk that arrives, or all that need not travel.
+  [[nodiscard]] std::vector<Tile> calls_of(int rank, int64_t cols) const {
+    std::vector<Tile> calls;
+    if (cols == 0) return calls;
+    for (const Chunk& chunk : chunks_) {
+      const bool mine = chunk.owner == rank;
+      if (mine && chunk.rows.begin != shard(rank).begin) continue;
+      calls.push_back({mine ? shard(rank) : chunk.rows, {0, cols}});
+    }
+    return calls;
   }
 
   void add_lanes(int rank) {
     tile_lanes_.push_back(
-        build_.add_lane(rank, one_call() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
+        build_.add_lane(rank, by_library() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
     sum_lanes_.push_back(config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1);
     const bool engines = config().transport == Transport::copy_engine;
     auto& lanes = comm_lanes_.emplace_back();
@@ -109,7 +124,7 @@ class GatherPlanner {
     pieces_.clear();
     const Range rows = shard(rank);
     const int64_t tile = tile_rows();
-    if (rows.size() == 0 || n_ == 1) return;
+    if (rows.size() == 0 || n_ == 1 || (by_library() && !one_call())) return;
     const auto tile_of = [&](int64_t row) {
       return Range{row / tile * tile, std::min(problem().m, row / tile * tile + tile)};
     };
@@ -245,7 +260,7 @@ class GatherPlanner {
     const int c = build_.buffer("c");
     for (const int index : walk_tiles(tiles, stages, config().group_m)) {
       const Tile& tile = tiles[index];
-      Task task{.kind = one_call() ? TaskKind::gemm_call : TaskKind::compute,
+      Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
                 .waits = waits_for(rank, tile.rows),
                 .epilogue = build_.epilogue(rank, tile.cols)};

@@ -68,10 +68,15 @@ void cut_chunks(OutputCut& cut, const Problem& problem, const Config& config, in
 OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share) {
   OutputCut cut;
   const std::vector<Tile> grid = tile_grid(problem.m, problem.n, config.tile_m, config.tile_n);
-  const bool one_call = config.compute == Provider::library && !grid.empty();
-  cut.tiles = one_call ? tile_grid(problem.m, problem.n, problem.m, problem.n) : grid;
+  const bool library = config.compute == Provider::library && !grid.empty();
+  cut.tiles = library ? tile_grid(problem.m, problem.n, problem.m, problem.n) : grid;
   cut_pieces(cut, grid, problem, config, num_ranks, share);
   cut_chunks(cut, problem, config, num_ranks, share);
+  if (library && config.release == Release::tile) {
+    cut.tiles.clear();
+    for (const Chunk& chunk : cut.chunks) cut.tiles.push_back({chunk.rows, chunk.cols});
+    for (Piece& piece : cut.pieces) piece.tile = piece.chunk;
+  }
   return cut;
 }
 

@@ -43,8 +43,8 @@ struct OutputCut {
   int most_pieces = 0;  ///< that any owner has
 };
 
-/// Cut the m x n output. With algorithm one_shot every rank owns every tile; with compute = library all
-/// pieces come from one tile.
+/// Cut the m x n output. With algorithm one_shot every rank owns every tile. With compute = library all pieces come
+/// from one tile; or each chunk is one, where the release is by tile.
 [[nodiscard]] OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share);
 
 }  // namespace tilewire

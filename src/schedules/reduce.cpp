@@ -36,7 +36,7 @@ class ReducePlanner {
  private:
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
-  [[nodiscard]] bool one_call() const { return config().compute == Provider::library; }
+  [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
   [[nodiscard]] bool scatters() const { return share_ == Share::rows; }
   /// Rows of a slot that a whole tile takes.
   [[nodiscard]] int64_t piece_rows() const { return std::min(config().tile_m, problem().m); }
@@ -95,7 +95,7 @@ class ReducePlanner {
 
   void add_lanes(int rank) {
     tile_lanes_.push_back(
-        build_.add_lane(rank, one_call() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
+        build_.add_lane(rank, by_library() ? Engine::library : Engine::tiles, "tiles", config().tile_workers));
     sum_lanes_.push_back(config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1);
     auto& lanes = copy_lanes_.emplace_back();
     for (int lane = 0; route_ == Route::send && lane < config().copy_lanes; ++lane)
@@ -142,7 +142,7 @@ class ReducePlanner {
         const int a = build_.buffer("a");
         const int64_t depth = shape_on(build_.plan().buffers[a], rank).cols;
         const Region rows = PlanBuilder::region(rank, a, tile.rows, {0, depth});
-        task.kind = one_call() ? TaskKind::gemm_call : TaskKind::compute;
+        task.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute;
         build_.add_product(tile_lanes_[rank], sum_lanes_[rank], rows, tile.cols, std::move(task));
       } else {
         // NOTE: a copy cannot change the type; a sum of one region can.
@@ -171,7 +171,18 @@ class ReducePlanner {
                              .mode = adds ? WriteMode::accumulate : WriteMode::store});
       if (adds || (owner != rank && shakes_hands())) task.waits.push_back(build_.ready(rank, owner));
     }
+    if (by_library()) merge(task.posts);
     return task;
+  }
+
+  /// One post for each signal: a call of the library makes thousands of pieces.
+  static void merge(std::vector<Post>& posts) {
+    std::vector<Post> merged;
+    for (const Post& post : posts) {
+      const auto same = std::ranges::find(merged, post.signal, &Post::signal);
+      same == merged.end() ? merged.push_back(post) : static_cast<void>(same->add += post.add);
+    }
+    posts = std::move(merged);
   }
 
   /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round.

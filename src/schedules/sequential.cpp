@@ -3,6 +3,7 @@
 #include "schedules/sequential.hpp"
 
 #include "schedules/gather.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
@@ -28,8 +29,9 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
   const bool library = config.compute == Provider::library;
   if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  if (library && (config.group_m > 1 || config.tile_workers > 0))
-    return "group_m, tile_workers: one call of the library has no tiles";
+  const bool clusters = config.cluster_m * config.cluster_n > 1;
+  if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
+    return "group_m, tile_workers, cluster_m, cluster_n: one call of the library has no tiles";
   if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (!gathers(problem)) {
     Config sends = config;
@@ -54,7 +56,8 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
   return plan;
 }
 
-std::vector<Config> candidates(const Problem&, const Team& team) {
+std::vector<Config> candidates(const Problem& problem, const Team& team) {
+  if (on_gpus(team)) return sequential_choices(problem, team);
   Config config{.schedule = "sequential"};
   if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
   return {config};

@@ -3,6 +3,7 @@
 #include "schedules/two_stream.hpp"
 
 #include "schedules/builder.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
@@ -31,7 +32,10 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
   return plan;
 }
 
-std::vector<Config> candidates(const Problem&, const Team&) { return {Config{.schedule = "two_stream"}}; }
+std::vector<Config> candidates(const Problem& problem, const Team& team) {
+  if (on_gpus(team)) return two_stream_choices(problem, team);
+  return {Config{.schedule = "two_stream"}};
+}
 
 }  // namespace
 

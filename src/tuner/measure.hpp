@@ -14,7 +14,21 @@ namespace tilewire::tuner {
 [[nodiscard]] double largest(Group& group, double mine);
 /// The text of the lowest rank that has any. Collective.
 [[nodiscard]] std::string first_text(Group& group, const std::string& mine);
-/// Microseconds that the slowest rank took for one call. Collective.
+/// A time, and whose clock it was.
+struct CallTime {
+  double us = 0;
+  bool by_device = false;
+};
+
+/// Microseconds that the slowest rank took for one call: by the devices' clocks for one of `calls` calls in a row, or
+/// by the host's for a single one. Collective.
+[[nodiscard]] CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, int calls);
+/// Calls in a row that are timed together on a device: some ms of work. NOTE: after some 20 ms of work without a pause
+/// a GPU is at the limit of its power, and slower.
+[[nodiscard]] int calls_in_burst(double call_us);
+/// Let devices rest before a burst.
+void pause_before_burst();
+/// The same for the tuner: a few calls in a row. Collective.
 [[nodiscard]] double time_call(Group& group, Program& program, const RankTensors& tensors);
 [[nodiscard]] double median(std::vector<double> values);
 

@@ -42,6 +42,18 @@ std::vector<Sample> samples() {
           {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles}};
 }
 
+std::vector<Sample> library_samples() {
+  const Config one_call{.schedule = "sequential", .compute = Provider::library};
+  Config beside{.schedule = "fused", .compute = Provider::library};
+  beside.transport = Transport::copy_engine;
+  beside.chunk_rows = 256;
+  Config after = beside;
+  after.reduce_when = ReduceWhen::after;
+  const Problem gather{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024};
+  const Problem scatter{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256};
+  return {{gather, one_call}, {gather, beside}, {scatter, one_call}, {scatter, beside}, {scatter, after}};
+}
+
 Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   group.barrier();

@@ -36,6 +36,8 @@ struct Sample {
 };
 /// Every operator, and every kind of lane: tiles, sums, copies by walkers and by copy engines.
 [[nodiscard]] std::vector<Sample> samples();
+/// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
+[[nodiscard]] std::vector<Sample> library_samples();
 
 struct GraphDestroyer {
   void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
@@ -164,6 +165,13 @@ TEST_P(CudaCalls, GraphsOfTwoOperatorsAndEagerCallsInterleave) {
 TEST_P(CudaCalls, RanksOutOfStep) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) { mix_samples(group, samples(), seed, replays(), true); });
+}
+
+TEST_P(CudaCalls, CallsOfTheLibraryInGraphsAndOutOfStep) {
+  if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU do not call the library";
+  if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) { mix_samples(group, library_samples(), seed, replays(), true); });
 }
 
 TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {

@@ -89,6 +89,26 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
   }
 }
 
+// NOTE: ranks that share a GPU do not call the library: more ranks than one need as many GPUs.
+TEST_P(OnGpus, OneCallOfTheLibrary) {
+  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
+  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  uint64_t seed = 300;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      // NOTE: the library adds a bias of the output's type only.
+      const bool wide = (dtype == DType::bf16) == (layout == BLayout::kn);
+      Problem problem{.op = op(), .m = 514, .n = 264, .k = 136, .dtype = dtype, .b_layout = layout};
+      problem.out_dtype = wide ? DType::fp32 : dtype;
+      if (!wide) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+      std::vector<Config> configs = all_variants(problem, {.num_ranks = ranks()}, {.chunk_rows = 100});
+      std::erase_if(configs, [](const Config& config) { return config.compute != Provider::library; });
+      expect_right(problem, ranks(), few(configs, 6, ++seed),
+                   {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = seed});
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cuda, OnGpus, ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 4)),
                          [](const auto& test) {
                            return fmt::format("{}_{}_ranks", std::get<0>(test.param), std::get<1>(test.param));

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "backends/cuda/copy_order.hpp"
 #include "backends/cuda/failures.hpp"
+#include "backends/cuda/work_order.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"

@@ -102,14 +102,22 @@ int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute)
   return value;
 }
 
-Stream new_urgent_stream() {
+namespace {
+
+Stream new_stream(bool urgent) {
   int least = 0;
   int greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+        "cudaStreamCreateWithPriority");
   return Stream(stream);
 }
+
+}  // namespace
+
+Stream new_urgent_stream() { return new_stream(true); }
+Stream new_patient_stream() { return new_stream(false); }
 
 HostMemory new_host_memory(size_t bytes) {
   void* memory = nullptr;
@@ -122,6 +130,12 @@ HostMemory new_host_memory(size_t bytes) {
 Event new_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+Event new_timing_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
   return Event(event);
 }
 

@@ -51,6 +51,8 @@ struct StreamDestroyer {
 using Stream = std::unique_ptr<CUstream_st, StreamDestroyer>;
 /// A stream of the current device that does not wait for the legacy one and comes before others.
 [[nodiscard]] Stream new_urgent_stream();
+/// The same, but it comes after urgent ones.
+[[nodiscard]] Stream new_patient_stream();
 
 struct EventDestroyer {
   void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
@@ -58,6 +60,8 @@ struct EventDestroyer {
 using Event = std::unique_ptr<CUevent_st, EventDestroyer>;
 /// An event of the current device that only orders.
 [[nodiscard]] Event new_event();
+/// One that can tell the time between it and another.
+[[nodiscard]] Event new_timing_event();
 
 struct HostMemoryFreer {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }

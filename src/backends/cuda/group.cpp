@@ -49,7 +49,10 @@ void fill_in_links(Team& team, const json& gpus) {
   constexpr double kCopyUs = 2;
   team.links.assign(gpus.size() * gpus.size(), Link{});
   for (size_t from = 0; from < gpus.size(); ++from) {
-    team.devices.push_back({.copy_engines = gpus[from]["copy_engines"]});
+    const auto sharing =
+        std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[from]["uuid"]; });
+    team.devices.push_back(
+        {.copy_engines = gpus[from]["copy_engines"], .sms = gpus[from]["sms"].get<int>() / static_cast<int>(sharing)});
     for (size_t to = 0; to < gpus.size(); ++to) {
       const auto is_h200 = [](const json& gpu) {
         return gpu["name"].get<std::string>().find("H200") != std::string::npos;
@@ -102,17 +105,15 @@ void CudaGroup::choose_device(const JoinOptions& options) {
         .dump();
   }));
   require_room_for_all(*ranks_, gpus);
-  const json& mine = gpus[rank()];
-  const auto sharing =
-      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == mine["uuid"]; });
-  sm_count_ = mine["sms"].get<int>() / static_cast<int>(sharing);
-  shares_device_ = sharing > 1;
+  for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
+  fill_in_links(team_, gpus);
+  sm_count_ = team_.devices[rank()].sms;
+  shares_device_ =
+      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[rank()]["uuid"]; }) > 1;
   // NOTE: in one queue, whatever a rank enqueues waits for the calls of the others, and they for its own call.
   if (shares_device_ && env::device_connections() == 1) {
     fail(ErrorKind::unsupported, "ranks share GPU {}, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves it one queue", device_);
   }
-  for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
-  fill_in_links(team_, gpus);
 }
 
 host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
@@ -149,6 +150,11 @@ Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
 void CudaGroup::free(const Tensor& tensor) {
   if (tensor.rows == 0 || tensor.cols == 0) return;
   ranks_->give_back_tensor(static_cast<std::byte*>(tensor.data) - at(rank(), 0));
+}
+
+Library& CudaGroup::library() {
+  if (!library_) library_ = std::make_unique<Library>(stream_.get());
+  return *library_;
 }
 
 std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }

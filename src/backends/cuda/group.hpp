@@ -11,6 +11,7 @@
 
 #include "backends/cuda/abort_watch.hpp"
 #include "backends/cuda/call_order.hpp"
+#include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/failures.hpp"
 #include "backends/cuda/head.hpp"
@@ -47,6 +48,8 @@ class CudaGroup final : public Group {
   /// that the host's processes share, committed as it is touched.
   [[nodiscard]] host::HostGroup& ranks() const { return *ranks_; }
   [[nodiscard]] const Driver& driver() const { return driver_; }
+  /// cuBLASLt on my GPU, from the first use. Throws Error(unsupported) where it is missing.
+  [[nodiscard]] Library& library();
   /// My GPU, as this process numbers them.
   [[nodiscard]] int device() const { return device_; }
   /// SMs that are mine: ranks that share a GPU have equal parts, so that all can be resident together.
@@ -95,6 +98,7 @@ class CudaGroup final : public Group {
   Stream stream_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::unique_ptr<AbortWatch> watch_;
+  std::unique_ptr<Library> library_;
 };
 
 }  // namespace tilewire::cuda

@@ -6,9 +6,9 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <tuple>
 
 #include "backends/cuda/sm_shares.hpp"
+#include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/tile_records.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -18,8 +18,8 @@ namespace {
 
 /// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
 constexpr int kMovers = 16;
-/// Bytes from which a copy is worth a copy engine, on average over a lane.
-constexpr int64_t kLeastEngineCopy = 512 << 10;
+/// SMs that walkers leave to a GEMM of the library, which must get on while they wait for it.
+constexpr int kLeastForLibrary = 16;
 
 bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
 
@@ -31,6 +31,9 @@ class TableMaker {
 
   RankTables make(const std::vector<FusedSum>& sums) {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
+    out_.light_alone = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+                         return lane.rank == view_.rank && by_library(lane);
+                       });
     out_.kind = kind_of(plan_);
     for (const FusedSum& sum : sums) {
       if (!fast) break;
@@ -41,15 +44,17 @@ class TableMaker {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
         add_tile_lane(lane);
-      } else if (by_copy_engine(plan_.lanes[lane])) {
-        add_copy_lane(lane);
+      } else if (by_stream(plan_.lanes[lane])) {
+        add_stream_lane(lane);
       } else {
         add_walk_lane(lane);
       }
     }
     tiles_.pair_up();
+    if (out_.light_alone) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
-    share_out_sms(out_, room_.sms, tile_workers_);
+    share_out_sms(out_, out_.light_alone ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
+    if (out_.light_alone) tell_library_its_sms(out_, plan_, room_.sms);
     return std::move(out_);
   }
 
@@ -65,52 +70,34 @@ class TableMaker {
     tile_workers_ = lane.workers > 0 ? lane.workers : plan_.config.tile_workers;
   }
 
-  /// Whether a stream can do all that the lane moves: whole, with one destination, nothing converted or added.
-  [[nodiscard]] bool by_copy_engine(const Lane& lane) const {
-    if (lane.engine != Engine::copy || !room_.copy_streams) return false;
-    // A copy engine takes about 2 us for each copy, and more to be let go: small ones are for SMs.
-    int64_t bytes = 0;
-    int64_t copies = 0;
-    for (const Task& task : lane.tasks) {
-      if (task.kind == TaskKind::sync) continue;
-      bytes += task.reads[0].rows * task.reads[0].cols * bytes_of(view_.dtype_of(task.reads[0]));
-      ++copies;
-    }
-    if (bytes < copies * kLeastEngineCopy) return false;
-    return std::ranges::all_of(lane.tasks, [&](const Task& task) {
-      if (task.kind == TaskKind::sync) return true;
-      return task.kind == TaskKind::copy && task.writes.size() == 1 && task.epilogue.empty() &&
-             task.writes[0].mode == WriteMode::store && task.writes[0].first_row == 0 &&
-             task.writes[0].to.rows == task.reads[0].rows;
-    });
+  [[nodiscard]] bool by_stream(const Lane& lane) const {
+    return room_.streams && (by_library(lane) || by_copy_engine(plan_, lane));
   }
 
-  /// A light lane waits and posts, a stream of its own copies.
-  void add_copy_lane(int index) {
+  /// A light lane waits and posts, a stream of its own does the work: at once, where nobody waits.
+  void add_stream_lane(int index) {
     const Lane& lane = plan_.lanes[index];
+    const bool gated =
+        std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); });
     std::vector<int64_t> all(lane.tasks.size());
     std::iota(all.begin(), all.end(), 0);
     const size_t first_step = out_.walk.steps.size();
-    add_steps(index, all, 1, true);
-    const int stream = out_.copy_streams++;
+    if (gated) add_steps(index, all, 1, true);
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
-      StepRecord& step = out_.walk.steps[first_step + i];
-      if (step.act == Act::sync) continue;
-      step.act = Act::sync;
-      const Region& from = lane.tasks[i].reads[0];
-      const Region& to = lane.tasks[i].writes[0].to;
-      if (from.rows == 0 || from.cols == 0) continue;
-      const int64_t size = bytes_of(view_.dtype_of(from));
-      StreamCopy copy{stream, view_.addresses.gates + out_.copies.size(), view_.data_of(to), view_.data_of(from)};
-      copy.to_pitch = static_cast<size_t>(view_.base(to).ld * size);
-      copy.from_pitch = static_cast<size_t>(view_.base(from).ld * size);
-      copy.width = static_cast<size_t>(from.cols * size);
-      copy.rows = static_cast<size_t>(from.rows);
-      step.act = Act::gate;
-      step.gate = copy.gate;
-      copy.task = step.task;
-      out_.copies.push_back(copy);
+      const Task& task = lane.tasks[i];
+      const bool works = task.kind != TaskKind::sync && task.reads[0].rows > 0 && task.reads[0].cols > 0;
+      if (gated) out_.walk.steps[first_step + i].act = works ? Act::gate : Act::sync;
+      if (!works) continue;
+      StreamWork& work = out_.works.emplace_back();
+      work.stream = static_cast<int>(out_.urgent.size());
+      work.lane = index;
+      work.task = static_cast<int64_t>(i);
+      calls_library(task) ? work.what = library_gemm(view_, task) : work.what = stream_copy(view_, task);
+      if (!gated) continue;
+      work.gate = view_.addresses.gates + out_.works.size() - 1;
+      out_.walk.steps[first_step + i].gate = work.gate;
     }
+    out_.urgent.push_back(lane.engine == Engine::copy);
   }
 
   void add_walk_lane(int index) {
@@ -136,6 +123,9 @@ class TableMaker {
     if (lane.workers > 0) return lane.workers;
     if (has_tiles(lane)) return plan_.config.tile_workers > 0 ? plan_.config.tile_workers : room_.sms;
     if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
+    // What begins when everything else has ended has the device to itself.
+    const bool alone = out_.light_alone || !std::ranges::any_of(plan_.lanes, has_tiles);
+    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, room_.sms - 2 * kMovers);
     return kMovers;
   }
 

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/walk_table.hpp"
 #include "tilewire/plan.hpp"
 
@@ -29,7 +30,7 @@ struct Addresses {
   /// The counter of a signal.
   std::function<uint64_t*(const Signal&)> signal{};
   uint64_t* progress = nullptr;  ///< two zeroed counters for each of my lanes
-  Gate* gates = nullptr;         ///< one, zeroed, for each of my tasks in copy lanes
+  Gate* gates = nullptr;         ///< zeroed, most_stream_work of them
 };
 
 /// A WalkTable that is being made.
@@ -41,19 +42,6 @@ struct HostWalk {
   std::vector<EpilogueRecord> epilogue{};
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
-};
-
-/// A copy that a stream makes between two of its gate's words. Bytes.
-struct StreamCopy {
-  int stream = 0;  ///< which of the rank's copy streams
-  Gate* gate = nullptr;
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  size_t to_pitch = 0;
-  size_t from_pitch = 0;
-  size_t width = 0;
-  size_t rows = 0;
-  uint32_t task = 0;  ///< in RankTables::names
 };
 
 /// A task by the number that the device's reports use.
@@ -69,9 +57,10 @@ struct RankTables {
   uint32_t gemm_ctas = 0;
   Share share = Share::none;
   HostWalk walk{};
-  std::vector<StreamCopy> copies{};  ///< in the order of their lanes
-  int copy_streams = 0;
-  std::vector<TaskName> names{};  ///< by TileRecord::task and StepRecord::task
+  std::vector<StreamWork> works{};  ///< lane by lane
+  std::vector<bool> urgent{};       ///< one for each stream: it comes before others
+  bool light_alone = false;         ///< heavy lanes are works: the kernel of the call walks the light ones only
+  std::vector<TaskName> names{};    ///< by TileRecord::task and StepRecord::task
 };
 
 /// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on
@@ -86,8 +75,8 @@ struct RankTables {
 
 /// What a rank may use of its device.
 struct Room {
-  int sms = 0;               ///< CTAs that may be resident at once
-  bool copy_streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
+  int sms = 0;          ///< CTAs that may be resident at once
+  bool streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
 };
 
 /// `plan`: with the lanes of `rank` only. `totals`: see signal_totals. `sums`: fused_sums of the whole plan.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/cuda/copy_order.hpp"
 #include "backends/cuda/upload.hpp"
+#include "backends/cuda/work_order.hpp"
 #include "backends/host/rules.hpp"
 #include "backends/tensors.hpp"
 #include "core/text.hpp"
@@ -49,19 +49,20 @@ Plan share_of(const Plan& plan, int rank) {
   return share;
 }
 
+/// order_of_tasks for the lanes of one rank.
+std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
+  const std::vector<std::vector<int64_t>> all = order_of_tasks(plan);
+  std::vector<std::vector<int64_t>> mine;
+  for (size_t lane = 0; lane < all.size(); ++lane) {
+    if (plan.lanes[lane].rank == rank) mine.push_back(all[lane]);
+  }
+  return mine;
+}
+
 void zero(std::byte* memory, int64_t bytes) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
   check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
-}
-
-/// Most copies of one rank that streams may make.
-int64_t most_copies(const Plan& plan) {
-  std::vector<int64_t> copies(plan.team.num_ranks, 0);
-  for (const Lane& lane : plan.lanes) {
-    if (lane.engine == Engine::copy) copies[lane.rank] += std::ssize(lane.tasks);
-  }
-  return *std::ranges::max_element(copies);
 }
 
 }  // namespace
@@ -69,7 +70,7 @@ int64_t most_copies(const Plan& plan) {
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
   gates_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
-  symmetric_ = gates_ + aligned(most_copies(whole) * static_cast<int64_t>(sizeof(Gate)));
+  symmetric_ = gates_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Gate)));
   extent_ = group.carve(
       fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
       symmetric_ + symmetric_bytes(plan));
@@ -120,12 +121,14 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       plan_(share_of(plan, group.rank())),
       totals_(signal_totals(plan)),
       sums_(fused_sums(plan, group.rank())),
+      places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
-  const auto places = order_of_tasks(plan);
-  for (size_t lane = 0; lane < places.size(); ++lane) {
-    if (plan.lanes[lane].rank == group.rank()) places_.push_back(places[lane]);
-  }
+  if (!calls_library(plan)) return;
+  host::agree(group.ranks(), [&] {
+    prepare_library();
+    return std::string();
+  });
 }
 
 CudaProgram::~CudaProgram() {
@@ -144,6 +147,25 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
+RankTables CudaProgram::tables_for(const std::vector<Base>& callers) const {
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
+                                  {group_.sm_count(), !group_.shares_device()});
+  put_in_order(tables.works, places_);
+  return tables;
+}
+
+/// Let the library choose its kernels before anything waits for them. Callers' tensors are taken to be dense.
+void CudaProgram::prepare_library() {
+  std::vector<Base> callers(plan_.buffers.size());
+  for (size_t i = 0; i < callers.size(); ++i) {
+    callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
+  }
+  for (const StreamWork& work : tables_for(callers).works) {
+    if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) group_.library().prepare(*gemm);
+  }
+  library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
+}
+
 const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool keep) {
   const auto found = std::ranges::find(bound_, callers, [](const auto& bound) { return bound->callers; });
   if (found != bound_.end()) {
@@ -160,15 +182,13 @@ const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bo
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers) {
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
-  bound->tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
-                              {group_.sm_count(), !group_.shares_device()});
-  const auto place = [&](const StreamCopy& copy) {
-    const TaskName& name = bound->tables.names[copy.task];
-    return places_[name.lane][name.task];
-  };
-  std::ranges::stable_sort(bound->tables.copies, {}, place);
+  bound->tables = tables_for(callers);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
   bound->memory = upload(bound->tables.walk, bound->walk, group_.stream());
+  for (const StreamWork& work : bound->tables.works) {
+    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
+    bound->calls.push_back(gemm == nullptr ? nullptr : group_.library().bind(*gemm, library_workspace_.get()));
+  }
   bound->owner = group_.failures().add(
       [this, which = bound.get()](const WaitFailure& failure) { return describe(*which, failure); });
   return bound;
@@ -184,7 +204,7 @@ void CudaProgram::make_room() {
   bound_.erase(std::next(oldest).base());
 }
 
-CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, int streams) {
+CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<bool>& urgent) {
   // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
   // streams of their own.
   const auto fits = [&](const std::unique_ptr<Sides>& sides) {
@@ -198,51 +218,63 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, int streams) {
     (*found)->fork = new_event();
   }
   (*found)->capture = capture;
-  while (std::ssize((*found)->streams) < streams) {
-    (*found)->streams.push_back(new_urgent_stream());
+  // The lanes that streams work for, and so these, are the same for all callers' tensors.
+  for (size_t i = (*found)->streams.size(); i < urgent.size(); ++i) {
+    (*found)->streams.push_back(urgent[i] ? new_urgent_stream() : new_patient_stream());
     (*found)->ends.push_back(new_event());
   }
   return **found;
 }
 
-void CudaProgram::enqueue(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  group_.calls().begin(stream, capture);
   const WaitWatch watch = group_.watch_of(bound.owner);
   const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
-  const int streams = bound.tables.copy_streams;
-  const Sides& sides = sides_for(capture, streams);
-  if (streams > 0) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
-  for (int i = 0; i < streams; ++i) {
+  const std::vector<bool>& urgent = bound.tables.urgent;
+  const Sides& sides = sides_for(capture, urgent);
+  if (!urgent.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
+  for (size_t i = 0; i < urgent.size(); ++i) {
     check(cudaStreamWaitEvent(sides.streams[i].get(), sides.fork.get()), "cudaStreamWaitEvent");
   }
-  // NOTE: kernels come before the copies that wait for them: streams may share one queue of the device.
+  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
+  // may share one queue of the device.
+  enqueue_kernels(bound, walk, stream);
+  for (size_t i = 0; i < bound.tables.works.size(); ++i) {
+    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream].get());
+  }
+  for (size_t i = 0; i < urgent.size(); ++i) {
+    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
+  }
+  group_.calls().end(stream, capture);
+}
+
+/// What waits and posts for the whole call.
+void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
   if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{.table = bound.gemm.table, .ctas = bound.tables.gemm_ctas, .share = bound.tables.share};
     gemm.walk = walk;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
+  } else if (bound.tables.light_alone) {
+    launch_light_lanes(walk, stream);
   } else {
     launch_walk(walk, stream);
   }
-  for (const StreamCopy& copy : bound.tables.copies) enqueue_copy(copy, sides.streams[copy.stream].get());
-  for (int i = 0; i < streams; ++i) {
-    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
-  }
 }
 
-void CudaProgram::enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
-  const Driver& driver = group_.driver();
-  const auto address = [](uint32_t& word) { return reinterpret_cast<CUdeviceptr>(&word); };
-  driver.check(driver.stream_wait_value_32(stream, address(copy.gate->open), 1, CU_STREAM_WAIT_VALUE_EQ),
-               "cuStreamWaitValue32");
-  driver.check(driver.stream_write_value_32(stream, address(copy.gate->open), 0, 0), "cuStreamWriteValue32");
-  if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
-    check(cudaMemcpyAsync(copy.to, copy.from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-  } else {
-    check(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width, copy.rows,
-                            cudaMemcpyDefault, stream),
-          "cudaMemcpy2DAsync");
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream) {
+  const StreamWork& work = bound.tables.works[index];
+  const auto* walker = std::get_if<StreamWalk>(&work.what);
+  const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
+  if (work.gate != nullptr && !ends_walk) wait_for_gate(group_.driver(), work.gate, stream);
+  if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
+    enqueue_copy(*copy, stream);
+  } else if (walker != nullptr) {
+    launch_heavy_lane(walk, walker->lane, bound.tables.walk.lanes[walker->lane].ctas, stream);
+  } else if (!ends_walk) {
+    bound.calls[index]->enqueue(stream);
   }
-  driver.check(driver.stream_write_value_32(stream, address(copy.gate->done), 1, 0), "cuStreamWriteValue32");
+  if (work.gate != nullptr && walker == nullptr) tell_gate(group_.driver(), work.gate, stream);
 }
 
 void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
@@ -252,12 +284,31 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
   const uint64_t capture = capture_of(stream);
   const Bound& bound = bind(bases_of(inputs, outputs), capture != 0);
-  group_.calls().begin(stream, capture);
-  enqueue(bound, stream, capture);
-  group_.calls().end(stream, capture);
+  enqueue_call(bound, stream, capture);
   if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_if_failed();
+}
+
+std::optional<double> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                  int calls) {
+  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
+  if (group_.shares_device()) return std::nullopt;
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  throw_if_failed();
+  const Bound& bound = bind(bases_of(inputs, outputs), false);
+  const Event start = new_timing_event();
+  const Event stop = new_timing_event();
+  enqueue_call(bound, stream_.get(), 0);
+  check(cudaEventRecord(start.get(), stream_.get()), "cudaEventRecord");
+  for (int call = 0; call < calls; ++call) enqueue_call(bound, stream_.get(), 0);
+  check(cudaEventRecord(stop.get(), stream_.get()), "cudaEventRecord");
+  check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  throw_if_failed();
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "cudaEventElapsedTime");
+  return 1e3 * static_cast<double>(ms) / calls;
 }
 
 std::optional<Error> CudaProgram::failure() {
@@ -283,13 +334,26 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.task = name.task;
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal)
-                    : failure.wait == kCopyEnd  ? "the end of its copy"
+                    : failure.wait == kCopyEnd  ? "the end of what its stream does"
                                                 : "its turn";
   }
   if (failure.told != 0) return group_.ranks().stopped(report);
   return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
           report};
 }
+
+namespace {
+
+/// Why the vendor's GEMM cannot be called, or nothing.
+std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
+  if (!calls_library(plan)) return std::nullopt;
+  // NOTE: its kernels would have to be resident together with those of the other ranks.
+  if (shares_device) return "ranks share a GPU";
+  if (auto reason = missing_cublaslt()) return reason;
+  return refuses_library(plan);
+}
+
+}  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   // The kernels have clusters of 1 and 2.
@@ -298,7 +362,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (pairs) as_host.config.cluster_m = as_host.config.cluster_n = 1;
   if (plan.config.transport == Transport::tma) as_host.config.transport = Transport::store;
   std::vector<std::string> missing = host::missing_features(as_host);
-  if (plan.config.compute == Provider::library) missing.push_back("compute = library");
+  if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   return missing;
 }
 

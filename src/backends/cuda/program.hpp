@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/cuda/group.hpp"
@@ -41,6 +42,8 @@ class CudaProgram final : public Program {
   /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
   [[nodiscard]] std::optional<Error> failure() override;
+  [[nodiscard]] std::optional<double> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                     int calls) override;
   [[nodiscard]] Trace trace() const override { return {}; }
 
  private:
@@ -53,6 +56,7 @@ class CudaProgram final : public Program {
     DeviceTable gemm;
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
+    std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
@@ -67,9 +71,12 @@ class CudaProgram final : public Program {
   const Bound& bind(const std::vector<Base>& callers, bool keep);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers);
   void make_room();
-  Sides& sides_for(uint64_t capture, int streams);
-  void enqueue(const Bound& bound, cudaStream_t stream, uint64_t capture);
-  void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
+  [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers) const;
+  void prepare_library();
+  Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
+  void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
+  void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
+  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 
@@ -79,6 +86,7 @@ class CudaProgram final : public Program {
   std::vector<FusedSum> sums_;
   std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
   Workspace workspace_;
+  std::shared_ptr<std::byte> library_workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
   Stream stream_;
   std::vector<std::unique_ptr<Sides>> sides_;

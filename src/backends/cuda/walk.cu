@@ -9,9 +9,18 @@
 namespace tilewire::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kStepThreads, 1) walk_kernel(const __grid_constant__ WalkLaunch launch) {
+__global__ void __launch_bounds__(kStepThreads, 1)
+    walk_kernel(const __grid_constant__ WalkLaunch launch, bool ends_call) {
   __shared__ bool go;
   walk_roles<true>(launch, blockIdx.x, go);
+  if (ends_call) leave_call(launch.counters);
+}
+
+constexpr uint32_t kLightThreads = 256;
+
+__global__ void __launch_bounds__(kLightThreads) light_kernel(const __grid_constant__ WalkLaunch launch) {
+  const uint32_t lane = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (threadIdx.x % 32 == 0 && lane < launch.table.light_lanes) walk_light_lane(launch, lane);
   leave_call(launch.counters);
 }
 
@@ -20,12 +29,32 @@ __global__ void __launch_bounds__(kStepThreads, 1) walk_kernel(const __grid_cons
 void load_walk_kernel() {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, walk_kernel), "cudaFuncGetAttributes");
+  check(cudaFuncGetAttributes(&attributes, light_kernel), "cudaFuncGetAttributes");
 }
 
 void launch_walk(const WalkLaunch& launch, cudaStream_t stream) {
   // NOTE: a rank without work has one CTA, which ends the call.
   const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kStepThreads));
-  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(launch);
+  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(launch, true);
+  check(cudaGetLastError(), "launch of walk_kernel");
+}
+
+void launch_light_lanes(const WalkLaunch& launch, cudaStream_t stream) {
+  WalkLaunch light = launch;
+  light.table.lanes += launch.table.num_lanes - launch.table.light_lanes;
+  const uint32_t threads = std::clamp(launch.table.light_lanes * 32, 32u, kLightThreads);
+  const uint32_t ctas = std::max(1u, (launch.table.light_lanes * 32 + threads - 1) / threads);
+  light_kernel<<<ctas, threads, 0, stream>>>(light);
+  check(cudaGetLastError(), "launch of light_kernel");
+}
+
+void launch_heavy_lane(const WalkLaunch& launch, uint32_t lane, uint32_t ctas, cudaStream_t stream) {
+  WalkLaunch heavy = launch;
+  heavy.table.lanes += lane;
+  heavy.table.num_lanes = 1;
+  heavy.table.ctas = ctas;
+  heavy.table.light_lanes = 0;
+  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(heavy, false);
   check(cudaGetLastError(), "launch of walk_kernel");
 }
 

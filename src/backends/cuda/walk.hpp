@@ -15,4 +15,9 @@ void load_walk_kernel();
 /// Throws Error where CUDA refuses.
 void launch_walk(const WalkLaunch& launch, cudaStream_t stream);
 
+/// The light lanes alone, which end the call: few threads and registers, so that their SM is of use to others.
+void launch_light_lanes(const WalkLaunch& launch, cudaStream_t stream);
+/// One heavy lane alone, which has so many CTAs; another kernel ends the call.
+void launch_heavy_lane(const WalkLaunch& launch, uint32_t lane, uint32_t ctas, cudaStream_t stream);
+
 }  // namespace tilewire::cuda

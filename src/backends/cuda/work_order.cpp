@@ -1,6 +1,6 @@
 // Plays a plan on the host, with one worker for each lane.
 // Called by programs.
-#include "backends/cuda/copy_order.hpp"
+#include "backends/cuda/work_order.hpp"
 
 #include <algorithm>
 #include <limits>

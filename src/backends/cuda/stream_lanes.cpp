@@ -1,0 +1,123 @@
+// Which lanes of a plan streams work for, and the records of that work.
+// Called by lane_tables.cpp.
+#include "backends/cuda/stream_lanes.hpp"
+
+#include <algorithm>
+
+namespace tilewire::cuda {
+namespace {
+
+/// Bytes from which a copy is worth a copy engine, on average over a lane.
+constexpr int64_t kLeastEngineCopy = 512 << 10;
+
+}  // namespace
+
+bool by_copy_engine(const Plan& plan, const Lane& lane) {
+  if (lane.engine != Engine::copy) return false;
+  // A copy engine takes about 2 us for each copy, and more to be let go: small ones are for SMs.
+  int64_t bytes = 0;
+  int64_t copies = 0;
+  for (const Task& task : lane.tasks) {
+    if (task.kind == TaskKind::sync) continue;
+    bytes += task.reads[0].rows * task.reads[0].cols * bytes_of(plan.buffers[task.reads[0].buffer].dtype);
+    ++copies;
+  }
+  if (bytes < copies * kLeastEngineCopy) return false;
+  return std::ranges::all_of(lane.tasks, [&](const Task& task) {
+    if (task.kind == TaskKind::sync) return true;
+    return task.kind == TaskKind::copy && task.writes.size() == 1 && task.epilogue.empty() &&
+           task.writes[0].mode == WriteMode::store && task.writes[0].first_row == 0 &&
+           task.writes[0].to.rows == task.reads[0].rows;
+  });
+}
+
+bool by_library(const Lane& lane) {
+  if (lane.engine != Engine::library) return false;
+  bool calls = false;
+  for (const Task& task : lane.tasks) {
+    if (!calls_library(task)) continue;
+    calls = true;
+    // NOTE: a product of depth 0 is zeros, which the library does not write: a walker does.
+    if (task.reads[0].rows == 0 || task.reads[0].cols == 0 || task.writes[0].to.cols == 0) return false;
+  }
+  return calls;
+}
+
+bool is_late(const Lane& lane) {
+  const auto& first = lane.tasks[0].waits;
+  return !first.empty() && std::ranges::all_of(lane.tasks, [&](const Task& task) { return task.waits == first; });
+}
+
+StreamCopy stream_copy(const RankView& view, const Task& task) {
+  const Region& from = task.reads[0];
+  const Region& to = task.writes[0].to;
+  const int64_t size = bytes_of(view.dtype_of(from));
+  return {.to = view.data_of(to),
+          .from = view.data_of(from),
+          .to_pitch = static_cast<size_t>(view.base(to).ld * size),
+          .from_pitch = static_cast<size_t>(view.base(from).ld * size),
+          .width = static_cast<size_t>(from.cols * size),
+          .rows = static_cast<size_t>(from.rows)};
+}
+
+LibraryGemm library_gemm(const RankView& view, const Task& task) {
+  const Problem& problem = view.plan.problem;
+  const Region& a = task.reads[0];
+  const Region& b = task.reads[1];
+  const Region& to = task.writes[0].to;
+  const Shape shape = result_shape(view.plan, task);
+  LibraryGemm gemm{.m = shape.rows, .n = shape.cols};
+  gemm.a = view.data_of(a);
+  gemm.b = view.data_of(b);
+  gemm.c = view.data_of(to);
+  gemm.a_is_km = problem.a_layout == ALayout::km;
+  gemm.b_is_kn = problem.b_layout == BLayout::kn;
+  gemm.k = gemm.a_is_km ? a.rows : a.cols;
+  gemm.lda = view.base(a).ld;
+  gemm.ldb = view.base(b).ld;
+  gemm.ldc = view.base(to).ld;
+  gemm.dtype = view.dtype_of(a);
+  gemm.out_dtype = view.dtype_of(to);
+  for (const EpilogueStep& step : task.epilogue) {
+    gemm.relu = gemm.relu || step.kind == EpilogueKind::relu;
+    if (step.kind != EpilogueKind::bias) continue;
+    gemm.bias = view.data_of(*step.operand);
+    gemm.bias_dtype = view.dtype_of(*step.operand);
+  }
+  return gemm;
+}
+
+void start_walkers_late(RankTables& tables, Gate* gates) {
+  const std::vector<LaneRecord> lanes = tables.walk.lanes;
+  uint32_t heavy = 0;
+  for (const LaneRecord& lane : lanes) {
+    if (lane.light) continue;
+    StepRecord guard = tables.walk.steps[lane.first_step];
+    const TaskName& first = tables.names[guard.task];
+    const TaskName& last = tables.names[tables.walk.steps[lane.first_step + lane.num_steps - 1].task];
+    const auto stream = static_cast<int>(tables.urgent.size());
+    // NOTE: where nobody waits there is a gate, too: the light kernel, which ends the call, must not end before.
+    guard.act = Act::gate;
+    guard.gate = gates + tables.works.size();
+    guard.num_posts = 0;
+    tables.works.push_back({stream, first.lane, first.task, guard.gate, StreamWalk{heavy++}});
+    tables.works.push_back({stream, last.lane, last.task, guard.gate, WalkEnd{}});
+    tables.urgent.push_back(true);
+    tables.walk.lanes.push_back(
+        {.first_step = static_cast<uint32_t>(tables.walk.steps.size()), .num_steps = 1, .light = true});
+    tables.walk.steps.push_back(guard);
+  }
+}
+
+void tell_library_its_sms(RankTables& tables, const Plan& plan, int sms) {
+  if (std::ranges::any_of(tables.walk.lanes, &LaneRecord::light)) --sms;
+  for (const LaneRecord& lane : tables.walk.lanes) {
+    const Lane& planned = plan.lanes[tables.names[tables.walk.steps[lane.first_step].task].lane];
+    if (!lane.light && !is_serial(planned.engine) && !is_late(planned)) sms -= static_cast<int>(lane.ctas);
+  }
+  for (StreamWork& work : tables.works) {
+    if (auto* gemm = std::get_if<LibraryGemm>(&work.what)) gemm->sms = std::max(1, sms);
+  }
+}
+
+}  // namespace tilewire::cuda

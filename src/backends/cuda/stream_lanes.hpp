@@ -1,0 +1,28 @@
+// Which lanes of a plan streams work for, and the records of that work.
+// Called by lane_tables.cpp.
+#pragma once
+
+#include "backends/cuda/rank_view.hpp"
+
+namespace tilewire::cuda {
+
+/// Whether a stream can do all that the lane moves: whole, with one destination, nothing converted or added; and it is
+/// worth it.
+[[nodiscard]] bool by_copy_engine(const Plan& plan, const Lane& lane);
+/// Whether the lane's products are the library's.
+[[nodiscard]] bool by_library(const Lane& lane);
+/// Whether all that a lane does waits for the same: the end of everything else.
+[[nodiscard]] bool is_late(const Lane& lane);
+
+/// What a task, which is not empty, is for a stream.
+[[nodiscard]] StreamCopy stream_copy(const RankView& view, const Task& task);
+[[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Task& task);
+
+/// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
+/// SMs are the library's. `gates`: those of the rank.
+void start_walkers_late(RankTables& tables, Gate* gates);
+/// How many of `sms` the library's calls can count on: not those of the light kernel, nor of lanes that are meant to
+/// run beside it.
+void tell_library_its_sms(RankTables& tables, const Plan& plan, int sms);
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,86 @@
+// Which tasks streams can do, and the calls that enqueue them.
+// Called when tables are made, and by programs.
+#include "backends/cuda/stream_work.hpp"
+
+#include <algorithm>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
+  const auto dtype_of = [&](const Region& region) { return plan.buffers[region.buffer].dtype; };
+  if (task.writes.size() != 1) return fmt::format("a result with {} destinations", task.writes.size());
+  const Write& write = task.writes[0];
+  const DType out = dtype_of(write.to);
+  if (write.mode != WriteMode::store) return "a result that is added to what is there";
+  if (write.first_row != 0 || write.to.rows != result_shape(plan, task).rows) return "part of a result";
+  if (out != plan.problem.dtype && out != DType::fp32) return "output of " + to_string(out);
+  const auto& steps = task.epilogue;
+  const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
+  if (bias && dtype_of(*steps[0].operand) != out) {
+    return fmt::format("a bias of {} for an output of {}", to_string(dtype_of(*steps[0].operand)), to_string(out));
+  }
+  const size_t rest = steps.size() - static_cast<size_t>(bias);
+  if (rest == 0 || (rest == 1 && steps.back().kind == EpilogueKind::relu)) return std::nullopt;
+  return "an epilogue other than bias and relu";
+}
+
+}  // namespace
+
+bool calls_library(const Task& task) { return task.kind == TaskKind::gemm_call; }
+
+bool calls_library(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) { return calls_library(task); });
+  });
+}
+
+std::optional<std::string> refuses_library(const Plan& plan) {
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (!calls_library(task)) continue;
+      if (auto reason = refuses_task(plan, task)) return reason;
+    }
+  }
+  return std::nullopt;
+}
+
+void put_in_order(std::vector<StreamWork>& works, const std::vector<std::vector<int64_t>>& places) {
+  std::ranges::stable_sort(works, {}, [&](const StreamWork& work) { return places[work.lane][work.task]; });
+}
+
+int64_t most_stream_work(const Plan& plan) {
+  std::vector<int64_t> works(plan.team.num_ranks, 0);
+  for (const Lane& lane : plan.lanes) {
+    const bool streams = lane.engine == Engine::copy || lane.engine == Engine::library;
+    // A lane that walks may be two: its begin and its end.
+    works[lane.rank] += 2 + (streams ? std::ssize(lane.tasks) : 0);
+  }
+  return *std::ranges::max_element(works);
+}
+
+void enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
+  if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
+    check(cudaMemcpyAsync(copy.to, copy.from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    return;
+  }
+  check(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width, copy.rows, cudaMemcpyDefault,
+                          stream),
+        "cudaMemcpy2DAsync");
+}
+
+void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {
+  const auto open = reinterpret_cast<CUdeviceptr>(&gate->open);
+  driver.check(driver.stream_wait_value_32(stream, open, 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
+  driver.check(driver.stream_write_value_32(stream, open, 0, 0), "cuStreamWriteValue32");
+}
+
+void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {
+  driver.check(driver.stream_write_value_32(stream, reinterpret_cast<CUdeviceptr>(&gate->done), 1, 0),
+               "cuStreamWriteValue32");
+}
+
+}  // namespace tilewire::cuda

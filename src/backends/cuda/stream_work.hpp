@@ -1,0 +1,64 @@
+// What streams do beside the kernels that wait and post: copies, calls of cuBLASLt, and walkers that start late.
+// Made by lane_tables.cpp, enqueued by programs.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backends/cuda/cublaslt.hpp"
+#include "backends/cuda/driver.hpp"
+#include "backends/cuda/walk_table.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire::cuda {
+
+/// Bytes.
+struct StreamCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t to_pitch = 0;
+  size_t from_pitch = 0;
+  size_t width = 0;
+  size_t rows = 0;
+};
+
+/// The CTAs of one heavy lane, as a kernel of their own.
+struct StreamWalk {
+  uint32_t lane = 0;  ///< index in the WalkTable
+};
+
+/// The end of the StreamWalk before it in its stream, which has the same gate. What waits for an end holds up all that
+/// shares a queue of the device with it, so it has a place in the order of its own.
+struct WalkEnd {};
+
+/// Something that a stream does between two of its gate's words.
+struct StreamWork {
+  int stream = 0;        ///< which of the rank's streams
+  int lane = 0;          ///< in the plan
+  int64_t task = 0;      ///< that it does; of a walk the first, of its end the last: its place in the order is theirs
+  Gate* gate = nullptr;  ///< none: it begins with the call
+  std::variant<StreamCopy, LibraryGemm, StreamWalk, WalkEnd> what{};
+};
+
+/// Whether a task is one call of the vendor's GEMM.
+[[nodiscard]] bool calls_library(const Task& task);
+[[nodiscard]] bool calls_library(const Plan& plan);
+/// Why cuBLASLt cannot make the plan's calls (epilogue, destinations, types), or nothing.
+[[nodiscard]] std::optional<std::string> refuses_library(const Plan& plan);
+
+/// The order in which streams are handed their work. `places`: order_of_tasks, of the rank's lanes.
+void put_in_order(std::vector<StreamWork>& works, const std::vector<std::vector<int64_t>>& places);
+
+/// Most pieces of work that streams do for one rank.
+[[nodiscard]] int64_t most_stream_work(const Plan& plan);
+
+/// Enqueue a copy.
+void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
+/// Before and after gated work: wait until the gate opens and close it again; say that it is done.
+void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
+void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,140 @@
+// Configs worth measuring where ranks are GPUs. What they start from was measured (docs/performance.md).
+// Called by the schedules' `candidates`.
+#include "schedules/gpu_choices.hpp"
+
+#include <algorithm>
+
+#include "schedules/knobs.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Chunks of a shard that workers copy: each takes one at a time.
+constexpr int64_t kParts = 32;
+
+struct TileChoice {
+  int64_t m = 128;
+  int64_t n = 256;
+  int cluster_m = 1;
+};
+
+/// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
+std::vector<TileChoice> tiles_for(int64_t rows) {
+  constexpr int64_t kFew = 64;
+  constexpr int64_t kMany = 1024;
+  if (rows <= kFew) return {{64, 128}, {64, 256}};
+  if (rows < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
+  return {{128, 256, 2}, {128, 192}};
+}
+
+/// `config` with each choice of tiles.
+std::vector<Config> with_tiles(const Config& config, const Problem& problem, size_t most) {
+  constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
+  std::vector<TileChoice> tiles = tiles_for(problem.m);
+  tiles.resize(std::min(most, tiles.size()));
+  std::vector<Config> list;
+  for (const TileChoice& tile : tiles) {
+    Config& with = list.emplace_back(config);
+    with.tile_m = tile.m;
+    with.tile_n = tile.n;
+    if (problem.op == "all_reduce") continue;
+    with.cluster_m = tile.cluster_m;
+    if (problem.m > tile.m) with.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
+  }
+  return list;
+}
+
+/// Copies by copy engines, which meet nobody at their destination.
+Config paced(const char* schedule, const Team& team) {
+  Config config{.schedule = schedule, .transport = Transport::copy_engine};
+  if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
+  return config;
+}
+
+void append(std::vector<Config>& list, const std::vector<Config>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  const Config engines = paced("fused", team);
+  Config library = engines;
+  library.compute = Provider::library;
+  std::vector<Config> list = with_tiles(engines, problem, 1);
+  list.push_back(library);
+  Config stores{.schedule = "fused"};
+  stores.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
+  append(list, with_tiles(stores, problem, 1));
+  Config halves = engines;
+  halves.chunk_rows = (shard + 1) / 2;
+  if (halves.chunk_rows >= 256) append(list, with_tiles(halves, problem, 1));
+  const std::vector<Config> others = with_tiles(engines, problem, 3);
+  list.insert(list.end(), others.begin() + 1, others.end());
+  return list;
+}
+
+/// Copies by engines, a quarter of a shard at once: the tiles of a quarter are made together.
+std::vector<Config> engine_choices(const Problem& problem, const Team& team) {
+  Config engines = paced("fused", team);
+  const int64_t quarter = (shard_of(problem.m, team.num_ranks, 0).size() + 3) / 4;
+  if (quarter >= 256) engines.chunk_rows = quarter;
+  std::vector<Config> list = with_tiles(engines, problem, 1);
+  for (Config& config : list) {
+    if (config.chunk_rows > 0) config.group_m = std::max<int64_t>(1, std::min(config.group_m, quarter / config.tile_m));
+  }
+  return list;
+}
+
+std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
+  const bool scatters = problem.op == "gemm_reduce_scatter";
+  Config stores{.schedule = "fused"};
+  if (problem.op != "all_reduce") stores.transport = Transport::tma;
+  std::vector<Config> list = with_tiles(stores, problem, 1);
+  if (problem.op != "all_reduce" && team.num_ranks > 1) {
+    Config rounds = stores;
+    rounds.rounds = 8;
+    append(list, with_tiles(rounds, problem, 1));
+  }
+  if (scatters) {
+    append(list, engine_choices(problem, team));
+    Config library = paced("fused", team);
+    library.compute = Provider::library;
+    list.push_back(library);
+    library.reduce_when = ReduceWhen::after;
+    list.push_back(library);
+  }
+  append(list, with_tiles({.schedule = "fused", .reduction = ReduceMode::pull}, problem, 1));
+  Config one_shot = stores;
+  one_shot.algorithm = Algorithm::one_shot;
+  if (!scatters) append(list, with_tiles(one_shot, problem, 1));
+  const std::vector<Config> others = with_tiles(stores, problem, 3);
+  list.insert(list.end(), others.begin() + 1, others.end());
+  return list;
+}
+
+}  // namespace
+
+bool on_gpus(const Team& team) {
+  return !team.devices.empty() &&
+         std::ranges::all_of(team.devices, [](const Device& device) { return device.sms > 0; });
+}
+
+std::vector<Config> sequential_choices(const Problem& problem, const Team& team) {
+  Config config{.schedule = "sequential"};
+  if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
+  std::vector<Config> list = with_tiles(config, problem, 1);
+  if (problem.op == "all_reduce") return list;
+  config.compute = Provider::library;
+  list.push_back(config);
+  return list;
+}
+
+std::vector<Config> fused_choices(const Problem& problem, const Team& team) {
+  return gathers(problem) ? gather_choices(problem, team) : reduce_choices(problem, team);
+}
+
+std::vector<Config> two_stream_choices(const Problem& problem, const Team&) {
+  return with_tiles({.schedule = "two_stream"}, problem, 2);
+}
+
+}  // namespace tilewire

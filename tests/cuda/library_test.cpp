@@ -1,0 +1,229 @@
+// What the cuda backend decides about calls of cuBLASLt without a GPU: what is missing, what is refused, which
+// stream does what.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/work_order.hpp"
+#include "schedules/variants.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+TEST(CublasLt, SaysWhatIsMissing) {
+  constexpr std::array<const char*, 2> kNowhere{"libnosuchlt.so.13", "libnosuchlt.so.12"};
+  EXPECT_EQ(missing_cublaslt(kNowhere), "cuBLASLt cannot be loaded (libnosuchlt.so.13 or libnosuchlt.so.12)");
+  constexpr std::array<const char*, 2> kAnother{"libnosuchlt.so.13", "libc.so.6"};
+  EXPECT_EQ(missing_cublaslt(kAnother), "libc.so.6 has no cublasLtCreate");
+  try {
+    const Library library(nullptr, kNowhere);
+    ADD_FAILURE() << "no error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("cuBLASLt cannot be loaded"), std::string::npos) << error.what();
+  }
+}
+
+Plan plan_of(const Problem& problem, int ranks, Config config) {
+  config.compute = Provider::library;
+  return make_plan(problem, {.num_ranks = ranks}, config);
+}
+
+TEST(CublasLt, RefusesEpiloguesThatItLacks) {
+  Problem problem{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
+  const Config sequential{.schedule = "sequential"};
+  EXPECT_FALSE(refuses_library(plan_of(problem, 2, sequential)));
+  problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+  EXPECT_FALSE(refuses_library(plan_of(problem, 2, sequential)));
+  problem.out_dtype = DType::fp32;
+  EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "a bias of bf16 for an output of fp32");
+  problem.out_dtype = std::nullopt;
+  problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
+  EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
+  problem.epilogue = {{EpilogueKind::scale, 2}};
+  EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
+}
+
+/// The tables of a rank over made-up addresses.
+RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0) {
+  static std::array<Gate, 1024> gates;
+  static std::array<uint64_t, 1024> words;
+  Addresses addresses;
+  for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
+    for (const Buffer& buffer : plan.buffers) {
+      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
+    }
+  }
+  addresses.signal = [](const Signal&) { return words.data(); };
+  addresses.progress = words.data();
+  addresses.gates = gates.data();
+  Plan mine = plan;
+  std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
+  EXPECT_LE(most_stream_work(plan), std::ssize(gates));
+  return make_tables(mine, rank, addresses, signal_totals(plan), fused_sums(plan, rank), {132, streams});
+}
+
+template <class T>
+int count_of(const RankTables& tables) {
+  return static_cast<int>(
+      std::ranges::count_if(tables.works, [](const StreamWork& work) { return std::holds_alternative<T>(work.what); }));
+}
+
+void expect_own_gates(const RankTables& tables) {
+  std::set<const Gate*> gates;
+  int gated = 0;
+  for (const StreamWork& work : tables.works) {
+    gated += work.gate != nullptr && !std::holds_alternative<WalkEnd>(work.what);
+    gates.insert(work.gate);
+    EXPECT_LT(work.stream, std::ssize(tables.urgent));
+  }
+  gates.erase(nullptr);
+  EXPECT_EQ(std::ssize(gates), gated);
+  std::set<const Gate*> passed;
+  for (const StepRecord& step : tables.walk.steps) {
+    EXPECT_EQ(step.act == Act::gate, step.gate != nullptr);
+    if (step.gate != nullptr) passed.insert(step.gate);
+  }
+  EXPECT_EQ(passed, gates);
+}
+
+TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
+  const Problem problem{.op = "all_gather_gemm", .m = 4096, .n = 8192, .k = 4096};
+  const RankTables tables = tables_of(plan_of(problem, 4, {.schedule = "sequential", .pacing = Pacing::lockstep}));
+  EXPECT_TRUE(tables.light_alone);
+  EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
+  EXPECT_EQ(count_of<StreamCopy>(tables), 4) << "one of them for my own rows";
+  EXPECT_EQ(count_of<StreamWalk>(tables), 0);
+  expect_own_gates(tables);
+  for (const StreamWork& work : tables.works) {
+    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
+    EXPECT_EQ(tables.urgent[work.stream], gemm == nullptr);
+    if (gemm == nullptr) continue;
+    EXPECT_EQ(gemm->m, 4096);
+    EXPECT_EQ(gemm->n, 2048);
+    EXPECT_EQ(gemm->k, 4096);
+    EXPECT_EQ(gemm->ldc, 2048);
+    EXPECT_EQ(gemm->sms, 131);
+  }
+  for (const LaneRecord& lane : tables.walk.lanes) EXPECT_TRUE(lane.light);
+}
+
+TEST(LibraryLanes, SumsAfterTheCallAreAKernelThatStartsLate) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 4096, .n = 8192, .k = 4096};
+  const RankTables tables = tables_of(plan_of(problem, 4, {.schedule = "sequential", .pacing = Pacing::lockstep}));
+  EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
+  EXPECT_EQ(count_of<StreamCopy>(tables), 3);
+  EXPECT_EQ(count_of<StreamWalk>(tables), 1);
+  expect_own_gates(tables);
+  EXPECT_EQ(count_of<WalkEnd>(tables), 1);
+  EXPECT_FALSE(tables.walk.lanes[0].light);
+  EXPECT_EQ(tables.walk.lanes[0].ctas, 100);
+  for (const StreamWork& work : tables.works) {
+    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
+    EXPECT_EQ(gemm == nullptr ? 131 : gemm->sms, 131);
+  }
+}
+
+/// Plays a call on devices with one queue each: what is at its head holds up the rest until it has ended, but for the
+/// begin of a walk. Lanes that have no work in it run by themselves.
+class OneQueue {
+ public:
+  explicit OneQueue(const Plan& plan) : plan_(plan), next_(plan.lanes.size()), begun_(plan.lanes.size(), true) {
+    const auto places = order_of_tasks(plan);
+    for (const Lane& lane : plan.lanes) queued_.emplace_back(lane.tasks.size(), false);
+    for (int rank = 0; rank < plan.team.num_ranks; ++rank) add_queue(rank, places);
+    values_.resize(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks);
+  }
+
+  /// Whether it comes to an end.
+  bool play() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& queue : queues_) {
+        while (!queue.empty() && pass(queue.front())) queue.erase(queue.begin()), moved = true;
+      }
+      for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
+        while (begun_[lane] && !ended(lane) && !queued_[lane][next_[lane]] && run(lane)) moved = true;
+      }
+    }
+    return std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
+  }
+
+ private:
+  void add_queue(int rank, const std::vector<std::vector<int64_t>>& places) {
+    std::vector<int> lanes;
+    std::vector<std::vector<int64_t>> mine;
+    for (size_t lane = 0; lane < places.size(); ++lane) {
+      if (plan_.lanes[lane].rank != rank) continue;
+      lanes.push_back(static_cast<int>(lane));
+      mine.push_back(places[lane]);
+    }
+    auto& queue = queues_.emplace_back(tables_of(plan_, true, rank).works);
+    put_in_order(queue, mine);
+    for (StreamWork& work : queue) {
+      work.lane = lanes[work.lane];
+      const bool walks = std::holds_alternative<StreamWalk>(work.what);
+      if (walks) begun_[work.lane] = false;
+      if (!walks && !std::holds_alternative<WalkEnd>(work.what)) queued_[work.lane][work.task] = true;
+    }
+  }
+
+  int64_t& value(const Signal& signal) { return values_[signal.rank * num_signals(plan_) + signal.index]; }
+  bool ended(size_t lane) const { return next_[lane] == std::ssize(plan_.lanes[lane].tasks); }
+  bool can_run(size_t lane) {
+    const auto& waits = plan_.lanes[lane].tasks[next_[lane]].waits;
+    return std::ranges::all_of(waits, [&](const Wait& wait) { return value(wait.signal) >= wait.at_least; });
+  }
+  bool run(size_t lane) {
+    if (!can_run(lane)) return false;
+    for (const Post& post : plan_.lanes[lane].tasks[next_[lane]].posts) value(post.signal) += post.add;
+    ++next_[lane];
+    return true;
+  }
+  bool pass(const StreamWork& work) {
+    if (std::holds_alternative<WalkEnd>(work.what)) return ended(work.lane);
+    if (std::holds_alternative<StreamWalk>(work.what)) return begun_[work.lane] = can_run(work.lane);
+    return next_[work.lane] == work.task && run(work.lane);
+  }
+
+  const Plan& plan_;
+  std::vector<int64_t> next_;
+  std::vector<bool> begun_;
+  std::vector<std::vector<bool>> queued_{};  ///< by lane and task
+  std::vector<int64_t> values_{};
+  std::vector<std::vector<StreamWork>> queues_{};
+};
+
+TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
+  int walks = 0;
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+    const Problem problem{.op = op, .m = 4096, .n = 2048, .k = 4096, .reduction = Reduction::any};
+    const Team team{.num_ranks = 4};
+    for (const Config& config : all_variants(problem, team, {.tile_m = 512, .tile_n = 512, .chunk_rows = 256})) {
+      SCOPED_TRACE(to_string(config));
+      const Plan plan = make_plan(problem, team, config);
+      if (!calls_library(plan)) continue;
+      EXPECT_TRUE(OneQueue(plan).play());
+      walks += count_of<StreamWalk>(tables_of(plan));
+    }
+  }
+  EXPECT_GT(walks, 0);
+}
+
+TEST(LibraryLanes, WithoutStreamsOrDepthWalkersDoIt) {
+  Problem problem{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
+  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"}), false).light_alone);
+  EXPECT_TRUE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).light_alone);
+  problem.k = 0;
+  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).light_alone);
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
