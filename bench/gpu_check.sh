@@ -39,21 +39,23 @@ if [[ -z $quick ]]; then
   check group "$build/tests/cuda/cuda_group"
   check gemm_tiles "$build/tests/cuda/cuda_gemm_tiles"
 fi
+# Configs are each schedule's own choice for GPUs.
 if [[ $gpus -gt 1 ]]; then
-  tiles="--set tile_m=128 --set tile_n=256 --set cluster_m=2 --set group_m=16"
-  engines="--set transport=copy_engine --set pacing=lockstep"
-  # shellcheck disable=SC2086
-  {
-    measure verified_ag all_gather_gemm -m 2048 -n 2048 -k 2048 --schedule fused $tiles $engines
-    measure verified_rs gemm_reduce_scatter -m 2048 -n 2048 -k 2048 --schedule fused $tiles
-    measure verified_ar gemm_all_reduce -m 1024 -n 2048 -k 2048 --schedule fused $tiles
-    measure ag_8192_10240_8192 all_gather_gemm -m 8192 -n 10240 -k 8192 --schedule fused $tiles $engines --no-verify
-    measure ag_8192_49152_12288 all_gather_gemm -m 8192 -n 49152 -k 12288 --schedule fused $tiles $engines --no-verify
-    measure ag_1024_49152_12288 all_gather_gemm -m 1024 -n 49152 -k 12288 --schedule fused $tiles $engines --no-verify
-    measure rs_8192_8192_8192 gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused $tiles --no-verify
-    measure rs_8192_12288_49152 gemm_reduce_scatter -m 8192 -n 12288 -k 49152 --schedule fused $tiles --no-verify
-    measure ar_1024_8192_8192 gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused $tiles --arena c --no-verify
-  }
+  measure verified_ag all_gather_gemm -m 2048 -n 2048 -k 2048
+  measure verified_rs gemm_reduce_scatter -m 2048 -n 2048 -k 2048
+  measure verified_ar gemm_all_reduce -m 1024 -n 2048 -k 2048
+  measure ag_8192_10240_8192 all_gather_gemm -m 8192 -n 10240 -k 8192 --schedule fused --no-verify
+  measure ag_8192_49152_12288 all_gather_gemm -m 8192 -n 49152 -k 12288 --schedule fused --no-verify
+  measure ag_1024_49152_12288 all_gather_gemm -m 1024 -n 49152 -k 12288 --schedule fused --no-verify
+  measure rs_8192_8192_8192 gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --no-verify
+  measure rs_8192_8192_28672 gemm_reduce_scatter -m 8192 -n 8192 -k 28672 --schedule fused --no-verify
+  measure rs_8192_12288_49152 gemm_reduce_scatter -m 8192 -n 12288 -k 49152 --schedule fused --no-verify
+  measure ar_1024_8192_8192 gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --arena c --no-verify
+fi
+if [[ $gpus -gt 1 && -z $quick ]] && python3 -c 'import torch' 2>/dev/null; then
+  check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" \
+    --graphs --json "$results/peers.json"
+  grep -vE '^(W|\*)' "$results/peers.log" | cut -c1-180
 fi
 echo "$failed failed"
 [[ $failed -eq 0 ]]
