@@ -43,7 +43,8 @@ SHAPES = [
     ["ar", 1024, 8192, 28672], ["ar", 1024, 8192, 8192], ["ar", 64, 8192, 28672], ["ar", 64, 8192, 8192],
 ]
 TILES = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
-CONFIGS = {"ag": {**TILES, "transport": "copy_engine", "pacing": "lockstep"}, "rs": TILES, "ar": TILES}
+CONFIGS = {"ag": {**TILES, "transport": "copy_engine", "pacing": "lockstep"},
+           "rs": {**TILES, "transport": "tma"}, "ar": {**TILES, "transport": "tma"}}
 
 
 def captured(call):
