@@ -42,11 +42,12 @@ LaunchOptions to_cpp(const tilewire_launch_options& options) {
 }
 
 /// What a rank's function has said by its status, as the exception that launch wants.
-[[noreturn]] void throw_status(tilewire_status status) {
+Error error_of(tilewire_status status) {
   const c::LastError& last = c::last_error();
-  if (last.status == status && !last.text.empty()) throw Error(c::kind_of(status), last.text);
-  fail(status > TILEWIRE_OK && status <= TILEWIRE_INTERNAL ? c::kind_of(status) : ErrorKind::invalid_input,
-       "the rank's function returned {} ({})", status, tilewire_status_name(status));
+  if (last.status == status && !last.text.empty()) return {c::kind_of(status), last.text};
+  const bool known = status > TILEWIRE_OK && status <= TILEWIRE_INTERNAL;
+  return {known ? c::kind_of(status) : ErrorKind::invalid_input,
+          fmt::format("the rank's function returned {} ({})", status, tilewire_status_name(status))};
 }
 
 }  // namespace
@@ -104,7 +105,12 @@ tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options
       // A child process inherits what its parent's thread remembers.
       c::last_error() = {};
       const auto group = new_handle(nullptr, inside);
-      if (const tilewire_status status = body(group.get(), user); status != TILEWIRE_OK) throw_status(status);
+      if (const tilewire_status status = body(group.get(), user); status != TILEWIRE_OK) {
+        // Told before operators are freed: these wait for calls under way, which may wait for peers.
+        const Error error = error_of(status);
+        inside.fail_with(error);
+        throw Error(error);
+      }
       require(group->ops.empty(), "tilewire_launch: the function of rank {} has not freed {} operators",
               inside.team().rank, group->ops.size());
     });

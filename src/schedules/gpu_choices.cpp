@@ -1,4 +1,4 @@
-// Configs worth measuring where ranks are GPUs. What they start from was measured (docs/performance.md).
+// Configs worth measuring where ranks are GPUs. What they start from was measured (docs/cuda.md).
 // Called by the schedules' `candidates`.
 #include "schedules/gpu_choices.hpp"
 

@@ -79,7 +79,9 @@ std::string load(Group& group, const Problem& problem, Candidate& candidate) {
   try {
     const Plan plan = make_plan(problem, group.team(), candidate.config);
     const std::vector<std::string> unsupported = group.unsupported(plan);
-    if (!unsupported.empty()) return fmt::format("{} cannot do {}", group.backend(), fmt::join(unsupported, ", "));
+    if (!unsupported.empty()) {
+      return first_text(group, fmt::format("{} cannot do {}", group.backend(), fmt::join(unsupported, ", ")));
+    }
     candidate.program = group.load(plan);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_input && error.kind() != ErrorKind::unsupported) throw;

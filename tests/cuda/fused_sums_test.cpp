@@ -66,6 +66,15 @@ TEST(FusedSums, OfNaiveOrderWaitForEarlierTilesOnly) {
   EXPECT_TRUE(fused_sums(plan_of("gemm_reduce_scatter", 1024, {.order = Order::naive}), 0).empty());
 }
 
+TEST(FusedSums, OfPairsWaitForWholePairsBefore) {
+  // Four owners of two tiles each: the parts of the first local tile come from positions just before it.
+  const Config pairs{.cluster_m = 2};
+  const Problem few{.op = "gemm_reduce_scatter", .m = 1024, .n = 256, .k = 512, .dtype = DType::bf16};
+  EXPECT_TRUE(fused_sums(make_plan(few, {.num_ranks = 4}, pairs), 1).empty());
+  const Plan many = plan_of("gemm_reduce_scatter", 4096, pairs);
+  EXPECT_EQ(std::ssize(fused_sums(many, 1)), num_sums(many, 1));
+}
+
 TEST(FusedSums, LeaveTilesOfTwoOwners) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1000, {});  // shards of 250 rows
   for (int rank = 0; rank < 4; ++rank) {
@@ -91,13 +100,16 @@ TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
 TEST(Remarks, NameSlowTilesAndSumsThatTilesComplete) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {})),
-            (Lines{"8 of 8 sums are completed by their last tile"}));
+            (Lines{"8 of 8 sums are completed by their last tile where tensors are aligned to 16 bytes"}));
   EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {.tile_m = 32})),
             (Lines{"slow: tiles run without tensor cores: tiles of 32 x 256 are not compiled"}));
   const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::fp32};
   EXPECT_EQ(remarks_on(make_plan(problem, {.num_ranks = 2}, {})),
             (Lines{"slow: tiles run without tensor cores: type fp32"}));
   EXPECT_EQ(remarks_on(plan_of("all_gather_gemm", 1024, {})), Lines{});
+  const Problem odd{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 100, .dtype = DType::bf16};
+  EXPECT_EQ(remarks_on(make_plan(odd, {.num_ranks = 2}, {})),
+            (Lines{"slow: tiles run without tensor cores: rows of a have 200 bytes, want a multiple of 16"}));
 }
 
 }  // namespace

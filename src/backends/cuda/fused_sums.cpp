@@ -127,9 +127,10 @@ class SumFinder {
       Wait& now = left.emplace_back(wait);
       if (wait.signal.rank != rank_) return std::nullopt;
       const Posters& posters = posters_[wait.signal.index];
-      const bool is_far =
-          posters.elsewhere && needs_.of(wait.signal, {indices_[tile.first], tile.second}) >= tile.second;
-      if (is_far) return std::nullopt;
+      const bool by_tiles_here = !posters.elsewhere && !posters.tiles.empty();
+      if (!by_tiles_here && needs_.of(wait.signal, {indices_[tile.first], tile.second}) >= tile.second - margin_) {
+        return std::nullopt;
+      }
       if (posters.tiles.empty()) continue;
       if (std::ranges::find(posters.tiles, tile) == posters.tiles.end() || posters.others_here) return std::nullopt;
       if (!posters.elsewhere) {
@@ -149,7 +150,9 @@ class SumFinder {
   /// The fused form of a task, if it is a sum that a tile can complete.
   [[nodiscard]] std::optional<FusedSum> complete(int lane, int64_t index) {
     const Task& sum = at({lane, index});
-    if (sum.kind != TaskKind::reduce || !sum.weights.empty() || slow_exit(plan_, sum)) return std::nullopt;
+    if (is_serial(lanes_[lane]->engine) || sum.kind != TaskKind::reduce || !sum.weights.empty() ||
+        slow_exit(plan_, sum))
+      return std::nullopt;
     for (int own = 0; own < std::ssize(sum.reads); ++own) {
       const auto tile = tiles_.find(key_of(sum.reads[own]));
       if (tile == tiles_.end() || sum.reads[own].rank != rank_) continue;
@@ -171,6 +174,8 @@ class SumFinder {
   std::vector<std::vector<Read>> reads_;  ///< of the rank's buffers, by first row
   int64_t most_rows_ = 0;
   TileNeeds needs_;
+  /// Tiles of a pair end together: all of a pair must come before all of another.
+  int64_t margin_ = plan_.config.cluster_m * plan_.config.cluster_n > 1 ? 2 : 0;
 };
 
 }  // namespace

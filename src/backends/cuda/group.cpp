@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "backends/cuda/chunks.hpp"
@@ -108,11 +109,14 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
   sm_count_ = team_.devices[rank()].sms;
-  shares_device_ =
-      std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[rank()]["uuid"]; }) > 1;
+  // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
+  std::set<std::string> different;
+  for (const json& gpu : gpus) different.insert(gpu["uuid"]);
+  shares_device_ = different.size() < gpus.size();
   // NOTE: in one queue, whatever a rank enqueues waits for the calls of the others, and they for its own call.
   if (shares_device_ && env::device_connections() == 1) {
-    fail(ErrorKind::unsupported, "ranks share GPU {}, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves it one queue", device_);
+    fail(ErrorKind::unsupported, "{} ranks share {} GPUs, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves each one queue",
+         gpus.size(), different.size());
   }
 }
 

@@ -228,6 +228,18 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<b
 
 void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   group_.calls().begin(stream, capture);
+  try {
+    enqueue_all(bound, stream, capture);
+  } catch (const Error& error) {
+    // What is in the streams already waits for what is not: it must leave, and later calls must wait for it.
+    group_.fail_with(error);
+    group_.calls().end(stream, capture);
+    throw;
+  }
+  group_.calls().end(stream, capture);
+}
+
+void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   const WaitWatch watch = group_.watch_of(bound.owner);
   const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
   const std::vector<bool>& urgent = bound.tables.urgent;
@@ -246,7 +258,6 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
     check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
     check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
   }
-  group_.calls().end(stream, capture);
 }
 
 /// What waits and posts for the whole call.

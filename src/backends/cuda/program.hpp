@@ -75,6 +75,7 @@ class CudaProgram final : public Program {
   void prepare_library();
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
+  void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
   void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream);
   void throw_if_failed();

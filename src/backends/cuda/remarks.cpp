@@ -10,6 +10,24 @@
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
+namespace {
+
+/// An operand whose rows cannot all be aligned to 16 bytes, or nothing.
+std::optional<std::string> unaligned_rows(const Plan& plan) {
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (lane.rank != 0 || task.kind != TaskKind::compute) continue;
+      for (const Region& read : task.reads) {
+        const Buffer& buffer = plan.buffers[read.buffer];
+        const int64_t bytes = shape_on(buffer, 0).cols * bytes_of(buffer.dtype);
+        if (bytes % 16 != 0) return fmt::format("rows of {} have {} bytes, want a multiple of 16", buffer.name, bytes);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::vector<std::string> remarks_on(const Plan& plan) {
   int64_t tiles = 0;
@@ -21,10 +39,16 @@ std::vector<std::string> remarks_on(const Plan& plan) {
   }
   std::vector<std::string> remarks;
   if (tiles == 0) return remarks;
+  if (const auto rows = unaligned_rows(plan)) {
+    remarks.push_back("slow: tiles run without tensor cores: " + *rows);
+    return remarks;
+  }
   if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
   if (sums == 0) return remarks;
   const auto completed = std::ssize(fused_sums(plan, 0));
-  if (completed > 0) remarks.push_back(fmt::format("{} of {} sums are completed by their last tile", completed, sums));
+  if (completed > 0)
+    remarks.push_back(fmt::format(
+        "{} of {} sums are completed by their last tile where tensors are aligned to 16 bytes", completed, sums));
   return remarks;
 }
 

@@ -20,7 +20,8 @@ TileNeeds::TileNeeds(const Plan& whole)
       by_signal_(posters_.size(), kUnknown) {
   for (int lane = 0; lane < std::ssize(whole.lanes); ++lane) {
     const auto& tasks = whole.lanes[lane].tasks;
-    by_task_.emplace_back(tasks.size(), kUnknown);
+    by_task_.emplace_back(tasks.size(), kNever);
+    prefixes_.emplace_back();
     for (int64_t task = 0; task < std::ssize(tasks); ++task) {
       for (const Post& post : tasks[task].posts) posters_[id(post.signal)].push_back({lane, task});
     }
@@ -50,25 +51,22 @@ int64_t TileNeeds::of_waits(const Task& task) {
 }
 
 int64_t TileNeeds::of_task(const Poster& poster) {
-  auto& memos = by_task_[poster.lane];
   const Lane& lane = plan_.lanes[poster.lane];
-  const auto is_tile = [&](int64_t task) { return lane.tasks[task].kind == TaskKind::compute; };
-  // What is not a tile comes after all such tasks before it in its lane.
-  int64_t first = poster.task;
-  while (!is_tile(poster.task) && first > 0 && memos[first - 1] == kUnknown) --first;
-  for (int64_t task = first; task <= poster.task; ++task) {
-    if (memos[task] != kUnknown || (task < poster.task && is_tile(task))) continue;
-    memos[task] = kNever;
-    int64_t most = of_waits(lane.tasks[task]);
-    if (is_tile(task)) most = std::max(most, task);
-    for (int64_t before = task - 1; !is_tile(task) && before >= 0; --before) {
-      if (is_tile(before)) continue;
-      most = std::max(most, memos[before]);
-      break;
-    }
-    memos[task] = most;
+  Prefix& prefix = prefixes_[poster.lane];
+  while (prefix.known <= poster.task && !prefix.busy) {
+    const int64_t index = prefix.known;
+    const Task& task = lane.tasks[index];
+    prefix.busy = true;
+    const int64_t waits = of_waits(task);
+    prefix.busy = false;
+    const bool tile = task.kind == TaskKind::compute;
+    int64_t& most = tile ? prefix.of_tiles : prefix.of_others;
+    most = std::max(most, waits);
+    by_task_[poster.lane][index] = tile ? std::max(most, index) : most;
+    prefix.known = index + 1;
   }
-  return memos[poster.task];
+  // A task that is being worked out depends on itself.
+  return poster.task < prefix.known ? by_task_[poster.lane][poster.task] : kNever;
 }
 
 }  // namespace tilewire::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tilewire/plan.hpp"
@@ -23,6 +24,14 @@ class TileNeeds {
     int lane = 0;
     int64_t task = 0;
   };
+  /// The tasks of a lane that are worked out, in list order: a tile comes after the tiles before it, others after
+  /// others.
+  struct Prefix {
+    int64_t known = 0;
+    int64_t of_tiles = -1;   ///< most that the tiles among them wait for
+    int64_t of_others = -1;  ///< the same of the other tasks
+    bool busy = false;
+  };
   [[nodiscard]] size_t id(Signal signal) const;
   int64_t of_task(const Poster& task);
   int64_t of_waits(const Task& task);
@@ -32,6 +41,7 @@ class TileNeeds {
   std::vector<std::vector<Poster>> posters_;   ///< by signal
   std::vector<int64_t> by_signal_;             ///< memo; kUnknown
   std::vector<std::vector<int64_t>> by_task_;  ///< memo, by lane
+  std::vector<Prefix> prefixes_;               ///< by lane
 };
 
 }  // namespace tilewire::cuda
