@@ -85,6 +85,7 @@ struct Control {
   uint64_t record_full[kSlots];
   uint64_t record_empty[kSlots];
   uint64_t decided[kSlots];  // Slot::abandoned holds
+  uint64_t going[kSlots];    // all CTAs of the cluster load the task without waiting for anybody
   uint64_t stored[kSlots];   // the first storing warp's part is in memory
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
@@ -131,6 +132,7 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.record_full[i], 32);
     ptx::barrier_init(&c.record_empty[i], 1 + 256 + 64);  // loader, consumers, storing warps
     ptx::barrier_init(&c.decided[i], 1);
+    ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
     c.slots[i].abandoned = 0;
   }

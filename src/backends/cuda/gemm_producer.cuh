@@ -110,10 +110,32 @@ __device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord
   return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
 }
 
+/// Whether the task in a slot is here, and none of its waits would hold it up. Looks once.
+template <class Body>
+__device__ inline bool can_go(const Cta<Body>& cta, const Ring<kSlots>& slot, uint64_t epoch) {
+  if (!ptx::barrier_test(&cta.control.record_full[slot.index], slot.phase)) return false;
+  const TileRecord& tile = cta.control.slots[slot.index].tile;
+  if (tile.k_steps == 0) return false;
+  for (uint32_t i = 0; i < tile.num_waits; ++i) {
+    const WaitRecord wait = cta.launch.table.waits[tile.first_wait + i];
+    if (read_signal(wait.signal) < epoch * wait.total + wait.at_least) return false;
+  }
+  ptx::fence_async();
+  return true;
+}
+
+/// Tell the consumers of the whole cluster that this CTA's loads of a task wait for nobody, nor do those before.
+template <class Body>
+__device__ inline void announce(const Cta<Body>& cta, int slot) {
+  if (cta.size == 1) return ptx::barrier_arrive(&cta.control.going[slot]);
+  for (uint32_t other = 0; other < cta.size; ++other) ptx::barrier_arrive_at(&cta.control.going[slot], other);
+}
+
 /// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
-/// keeps the ring of stages full.
+/// keeps the ring of stages full. The waits of the next task are looked at in the middle of a tile, when there is time.
 template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
+  constexpr int kStepsPerLook = 8;
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
   const uint64_t epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
@@ -121,6 +143,7 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
   Ring<kSlots> slot;
   // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
   bool abandoned = false;
+  bool goes = false;  // the task in the slot, and that is announced
   // Of a fixed order, the first record is given: loads start before the scheduler has all of the task.
   for (bool ahead = launch.counter == nullptr && tile.num_waits == 0;; ahead = false) {
     if (!ahead) {
@@ -128,20 +151,28 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       tile = control.slots[slot.index].tile;
       if (tile.k_steps == 0) break;
       const WaitRecord* waits = launch.table.waits + tile.first_wait;
-      abandoned = abandoned || !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task);
+      abandoned = abandoned || (!goes && !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task));
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
     }
     ptx::barrier_arrive(&control.decided[slot.index]);
+    if (!goes) announce(cta, slot.index);
+    Ring<kSlots> next = slot;
+    next.next();
+    goes = false;
     for (int step = 0; step < tile.k_steps; ++step) {
       ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
       load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index);
       stage.next();
       if (Body::kDefer && tile.num_parts > 0) prefetch_parts(cta, tile, step);
+      if (!goes && step % kStepsPerLook == kStepsPerLook - 1) goes = can_go(cta, next, epoch);
     }
     if (Body::kDefer && tile.num_parts > 0) {
       abandoned = abandoned || !wait_for_parts(launch, tile, epoch);
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
+      if (goes) announce(cta, next.index);
       load_parts(cta, tile, stage);
+    } else if (goes) {
+      announce(cta, next.index);
     }
     if (ahead) ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
     ptx::barrier_arrive(&control.record_empty[slot.index]);

@@ -97,10 +97,10 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
     const Slot& task = control.slots[slot.index];
     const bool end = task.tile.k_steps == 0;
-    // A tile that waits may wait for what this CTA has yet to post: its first stage must be here before results linger.
+    // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
     if (pending.slot >= 0) {
-      const bool here = !end && ptx::barrier_test(&control.full[stage.index], stage.phase);
-      if (!ptx::all_of_group(here, 1 + group)) {
+      const bool goes = !end && ptx::barrier_test(&control.going[slot.index], slot.phase);
+      if (!ptx::all_of_group(goes, 1 + group)) {
 #pragma unroll
         for (int chunk = 0; chunk < Body::kChunks; ++chunk) send_pending(cta, pending, group, chunk, buffer);
         pending.slot = -1;
