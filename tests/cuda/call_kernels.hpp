@@ -32,6 +32,10 @@ TILEWIRE_TEST_BOTH constexpr float input_value(uint64_t key, int64_t at) {
   return static_cast<float>(mix(key, static_cast<uint64_t>(at)) >> 56) / 128.0F - 1.0F;
 }
 
+/// Load these kernels now. NOTE: loading one for its first launch would wait for all that the device does, and ranks
+/// that share it wait for each other. Throws Error.
+void load_call_kernels();
+
 // All of these are enqueued in the stream; they throw Error.
 
 /// A dense tensor of fp32, bf16 or fp16 becomes input_value(key, 0), input_value(key, 1), ...

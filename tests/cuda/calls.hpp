@@ -67,6 +67,8 @@ class Caller {
   void run() { op_.run(tensors_.inputs(), tensors_.outputs(), stream_); }
   /// The same without a stream: it is over on return.
   void run_and_wait() { op_.run(tensors_.inputs(), tensors_.outputs()); }
+  /// The same with copies of the inputs at odd strides, which no tensor load can take.
+  void run_and_wait_at_odd_strides();
   /// Capture a call, which may be the first with these tensors. Collective.
   void make_graph();
   void replay() const { launch_graph(graph_, stream_); }
@@ -84,6 +86,7 @@ class Caller {
   cuda::Stream own_stream_;
   cudaStream_t stream_;
   Graph graph_;
+  std::vector<std::shared_ptr<std::byte>> odd_memory_;
 };
 
 /// Sums in device memory, zero at first.

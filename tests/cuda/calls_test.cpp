@@ -41,7 +41,11 @@ class CudaCalls : public ::testing::TestWithParam<Place> {
   void launch_ranks(const std::function<void(Group&)>& body) const {
     in_child([&] {
       if (place_.one_gpu) see_one_gpu();
-      launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, body);
+      launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, [&](Group& group) {
+        load_call_kernels();
+        group.barrier();
+        body(group);
+      });
       return std::string();
     });
   }
@@ -75,6 +79,24 @@ std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t s
     if (i == 0 || i == count - 1) caller.want_right(seed + i);
   }
   return hashes.values();
+}
+
+// The two kinds of call share lanes and their counters, which other tables number otherwise.
+TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    for (const Sample& sample : samples()) {
+      Op op = make_op(group, sample.problem, sample.config);
+      Caller caller(group, op);
+      for (int i = 0; i < 6; ++i) {
+        caller.fill(seed + i);
+        settle(caller.stream());
+        group.barrier();
+        i % 3 == 1 ? caller.run_and_wait_at_odd_strides() : caller.run_and_wait();
+        caller.want_right(seed + i);
+      }
+    }
+  });
 }
 
 TEST_P(CudaCalls, ReplaysGiveTheBitsOfCallsOneByOne) {

@@ -26,21 +26,25 @@ __device__ inline Walker place_walker(const WalkLaunch& launch, uint32_t cta) {
 /// Thread 0, before a step: in a shared lane, the step before has been posted. False if the team leaves.
 __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, uint32_t index, uint32_t task) {
   if (!me.shares() || index == 0) return true;
-  const WaitRecord turn{me.lane.progress + 1, index, me.lane.num_steps};
+  const WaitRecord turn{me.lane.progress + 1, index, 0};
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
-/// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
+/// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts. The last
+/// to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
 __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
   if (me.shares()) {
-    const uint64_t wanted = (me.epoch * me.lane.num_steps + index + 1) * me.lane.ctas;
+    const uint64_t wanted = uint64_t{index + 1} * me.lane.ctas;
     __threadfence();
     const auto before = atomicAdd(reinterpret_cast<unsigned long long*>(me.lane.progress), 1ull);
     if (before + 1 != wanted) return;
     __threadfence();
   }
   for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
-  if (me.shares()) post_signal({me.lane.progress + 1, 1, false});
+  if (!me.shares()) return;
+  if (index + 1 < me.lane.num_steps) return post_signal({me.lane.progress + 1, 1, false});
+  me.lane.progress[0] = 0;
+  me.lane.progress[1] = 0;
 }
 
 /// Hand a copy to its stream and wait for its end. What the copy wrote is visible to whoever acquires what is posted.
