@@ -80,27 +80,61 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, uint64_t* full
   }
 }
 
-/// Load one step of K.
+/// Load a step of K of A.
 template <class Body>
-__device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
-  uint64_t* full = &cta.control.full[stage];
+__device__ inline void load_a(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
   uint8_t* to = cta.stages + stage * Body::kStageBytes;
-  const CUtensorMap* a_map = &cta.launch.table.maps[tile.a_map];
-  const CUtensorMap* b_map = &cta.launch.table.maps[tile.b_map];
-  const int a_turn = static_cast<int>(cta.rank & 1);
-  const int b_turn = static_cast<int>(cta.launch.share == Share::both ? cta.rank / 2 : cta.rank);
-  ptx::barrier_arrive_expect(full, Body::kStageBytes);
+  const CUtensorMap* map = &cta.launch.table.maps[tile.a_map];
+  const int turn = static_cast<int>(cta.rank & 1);
 #pragma unroll
   for (int i = 0; i < Body::kBoxesA; ++i) {
     void* box = to + i * (Body::kBytesA / Body::kBoxesA);
-    load_box(box, a_map, full, k, tile.a_row + i * (Body::kTileM / Body::kBoxesA), cta.a_ctas, i % 2 == a_turn);
+    const int row = tile.a_row + i * (Body::kTileM / Body::kBoxesA);
+    load_box(box, map, &cta.control.full[stage], k, row, cta.a_ctas, i % 2 == turn);
   }
+}
+
+/// And of B.
+template <class Body>
+__device__ inline void load_b(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
+  uint8_t* to = cta.stages + stage * Body::kStageBytes + Body::kBytesA;
+  const CUtensorMap* map = &cta.launch.table.maps[tile.b_map];
+  const int turn = static_cast<int>(cta.launch.share == Share::both ? cta.rank / 2 : cta.rank);
 #pragma unroll
   for (int i = 0; i < Body::kBoxesB; ++i) {
-    void* box = to + Body::kBytesA + i * (Body::kBytesB / Body::kBoxesB);
+    void* box = to + i * (Body::kBytesB / Body::kBoxesB);
     const int col = tile.b_col + i * (Body::kTileN / Body::kBoxesB);
-    load_box(box, b_map, full, Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas, i % 2 == b_turn);
+    load_box(box, map, &cta.control.full[stage], Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas,
+             i % 2 == turn);
   }
+}
+
+/// While a task's signals are missing: load those of its operands that nobody writes during a call into stages that are
+/// free. Returns in how many.
+template <class Body>
+__device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages> stage,
+                                 uint64_t epoch) {
+  if ((tile.flags & (kAStands | kBStands)) == 0) return 0;
+  const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
+  const int most = min(tile.k_steps, Body::kStages);
+  int count = 0;
+  for (; count < most && !signals_are_there(waits, tile.num_waits, epoch); ++count) {
+    if (!ptx::barrier_test(&cta.control.empty[stage.index], stage.phase ^ 1)) break;
+    ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
+    const int k = tile.k_begin + count * kTileK;
+    if (tile.flags & kAStands) load_a(cta, tile, k, stage.index);
+    if (tile.flags & kBStands) load_b(cta, tile, k, stage.index);
+    stage.next();
+  }
+  return count;
+}
+
+/// Load one step of K, or what of it load_early has left.
+template <class Body>
+__device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, int k, int stage, bool early) {
+  if (!early) ptx::barrier_arrive_expect(&cta.control.full[stage], Body::kStageBytes);
+  if (!early || !(tile.flags & kAStands)) load_a(cta, tile, k, stage);
+  if (!early || !(tile.flags & kBStands)) load_b(cta, tile, k, stage);
 }
 
 /// Wait until the other parts of a tile's sum are there. False if the team leaves.
@@ -116,12 +150,7 @@ __device__ inline bool can_go(const Cta<Body>& cta, const Ring<kSlots>& slot, ui
   if (!ptx::barrier_test(&cta.control.record_full[slot.index], slot.phase)) return false;
   const TileRecord& tile = cta.control.slots[slot.index].tile;
   if (tile.k_steps == 0) return false;
-  for (uint32_t i = 0; i < tile.num_waits; ++i) {
-    const WaitRecord wait = cta.launch.table.waits[tile.first_wait + i];
-    if (read_signal(wait.signal) < epoch * wait.total + wait.at_least) return false;
-  }
-  ptx::fence_async();
-  return true;
+  return signals_are_there(cta.launch.table.waits + tile.first_wait, tile.num_waits, epoch);
 }
 
 /// Tell the consumers of the whole cluster that this CTA's loads of a task wait for nobody, nor do those before.
@@ -144,6 +173,7 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
   // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
   bool abandoned = false;
   bool goes = false;  // the task in the slot, and that is announced
+  int early = 0;      // stages of the task that are loaded in part
   // Of a fixed order, the first record is given: loads start before the scheduler has all of the task.
   for (bool ahead = launch.counter == nullptr && tile.num_waits == 0;; ahead = false) {
     if (!ahead) {
@@ -151,6 +181,7 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       tile = control.slots[slot.index].tile;
       if (tile.k_steps == 0) break;
       const WaitRecord* waits = launch.table.waits + tile.first_wait;
+      early = goes ? 0 : load_early(cta, tile, stage, epoch);
       abandoned = abandoned || (!goes && !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task));
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
     }
@@ -160,8 +191,9 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
     next.next();
     goes = false;
     for (int step = 0; step < tile.k_steps; ++step) {
-      ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
-      load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index);
+      // NOTE: consumers may have given back a stage that was loaded early.
+      if (step >= early) ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
+      load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index, step < early);
       stage.next();
       if (Body::kDefer && tile.num_parts > 0) prefetch_parts(cta, tile, step);
       if (!goes && step % kStepsPerLook == kStepsPerLook - 1) goes = can_go(cta, next, epoch);

@@ -101,4 +101,13 @@ __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uin
   return true;
 }
 
+/// Whether no signal of a task would hold it up now. If so, ordered as wait_signals.
+__device__ inline bool signals_are_there(const WaitRecord* waits, uint32_t count, uint64_t epoch) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (read_signal(waits[i].signal) < epoch * waits[i].total + waits[i].at_least) return false;
+  }
+  ptx::fence_async();
+  return true;
+}
+
 }  // namespace tilewire::cuda

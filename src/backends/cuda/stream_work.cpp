@@ -75,7 +75,6 @@ void enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
 void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {
   const auto open = reinterpret_cast<CUdeviceptr>(&gate->open);
   driver.check(driver.stream_wait_value_32(stream, open, 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
-  driver.check(driver.stream_write_value_32(stream, open, 0, 0), "cuStreamWriteValue32");
 }
 
 void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {

@@ -57,7 +57,7 @@ void put_in_order(std::vector<StreamWork>& works, const std::vector<std::vector<
 
 /// Enqueue a copy.
 void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
-/// Before and after gated work: wait until the gate opens and close it again; say that it is done.
+/// Before and after gated work: wait until the gate opens; say that it is done.
 void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
 void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
 

@@ -58,6 +58,11 @@ uint16_t TileRecords::remember(const MapKey& key, const CUtensorMap& map) {
   return maps_[key] = static_cast<uint16_t>(view_.out.gemm.maps.size() - 1);
 }
 
+/// Whether nobody writes a region during a call.
+bool TileRecords::stands(const Region& region) const {
+  return view_.plan.buffers[region.buffer].scope == Scope::input && region.rank == view_.rank;
+}
+
 void TileRecords::add(int lane, int64_t index) {
   const Task& task = view_.plan.lanes[lane].tasks[index];
   const Region& a = task.reads[0];
@@ -71,6 +76,8 @@ void TileRecords::add(int lane, int64_t index) {
   tile.b_map = operand_map(b, true);
   tile.rows = static_cast<uint16_t>(a.rows);
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
+  if (stands(a)) tile.flags |= kAStands;
+  if (stands(b)) tile.flags |= kBStands;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());

@@ -28,6 +28,7 @@ class TileRecords {
   uint16_t operand_map(const Region& region, bool is_b);
   uint16_t whole_map(const Region& region);
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
+  [[nodiscard]] bool stands(const Region& region) const;
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);

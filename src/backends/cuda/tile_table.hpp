@@ -11,6 +11,8 @@ enum TileFlags : uint16_t {
   kOutputFp32 = 1,  ///< the tile leaves as fp32; otherwise in the dtype of the inputs
   kBiasFp32 = 2,    ///< the bias is fp32; otherwise of the dtype of the inputs
   kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
+  kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
+  kBStands = 16,    ///< nor B
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.

@@ -30,6 +30,10 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
+__device__ inline void post_step(const WalkLaunch& launch, const StepRecord& step) {
+  for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
+}
+
 /// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts. The last
 /// to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
 __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
@@ -40,36 +44,62 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
     if (before + 1 != wanted) return;
     __threadfence();
   }
-  for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
+  post_step(launch, step);
   if (!me.shares()) return;
   if (index + 1 < me.lane.num_steps) return post_signal({me.lane.progress + 1, 1, false});
   me.lane.progress[0] = 0;
   me.lane.progress[1] = 0;
 }
 
-/// Hand a copy to its stream and wait for its end. What the copy wrote is visible to whoever acquires what is posted.
-__device__ inline bool pass_gate(const WalkLaunch& launch, Gate* gate, uint32_t task) {
+/// Let what a stream does behind a gate begin. What this thread has acquired is visible to it.
+__device__ inline void open_gate(Gate* gate) {
   asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gate->open) : "memory");
-  const uint64_t begin = ptx::global_time_ns();
+}
+
+/// Whether what a stream did behind a gate is over; then the gate is as before. What it wrote is visible to whoever
+/// acquires what is posted next.
+__device__ inline bool gate_is_passed(Gate* gate) {
   uint32_t done = 0;
-  for (uint32_t polls = 1; done == 0; ++polls) {
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&gate->done) : "memory");
-    if (polls % 32 != 0 || done != 0) continue;
-    if (must_leave(launch.watch, polls)) return false;
-    if (ptx::global_time_ns() - begin > launch.watch.timeout_ns) {
-      report_failure(launch.watch, {.task = task, .wait = kCopyEnd});
-      return false;
-    }
-  }
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&gate->done) : "memory");
+  if (done == 0) return false;
+  asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&gate->open) : "memory");
   asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&gate->done) : "memory");
   return true;
+}
+
+/// Open the gate of step `index`, whose waits are over, and those of the steps behind it as soon as theirs are: the
+/// stream takes them one after another, and need not come back for each. Post as they end. Returns the first step that
+/// was not begun, or nothing (num_steps + 1) if the team leaves.
+__device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord& lane, uint32_t index,
+                                      uint64_t epoch) {
+  const StepRecord* steps = launch.table.steps + lane.first_step;
+  uint32_t opened = index;
+  open_gate(steps[opened++].gate);
+  uint64_t begin = ptx::global_time_ns();
+  for (uint32_t polls = 1; index < opened; ++polls) {
+    const StepRecord& next = steps[opened];
+    if (opened < lane.num_steps && next.act == Act::gate &&
+        signals_are_there(launch.table.waits + next.first_wait, next.num_waits, epoch)) {
+      open_gate(steps[opened++].gate);
+    }
+    if (gate_is_passed(steps[index].gate)) {
+      post_step(launch, steps[index++]);
+      begin = ptx::global_time_ns();
+    }
+    if (polls % 32 != 0) continue;
+    if (must_leave(launch.watch, polls)) return lane.num_steps + 1;
+    if (ptx::global_time_ns() - begin <= launch.watch.timeout_ns) continue;
+    report_failure(launch.watch, {.task = steps[index].task, .wait = kCopyEnd});
+    return lane.num_steps + 1;
+  }
+  return index;
 }
 
 /// After a failure: let every copy of the lane go, so that its stream comes to an end.
 __device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& lane) {
   for (uint32_t index = 0; index < lane.num_steps; ++index) {
     Gate* gate = launch.table.steps[lane.first_step + index].gate;
-    if (gate != nullptr) asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gate->open) : "memory");
+    if (gate != nullptr) open_gate(gate);
   }
 }
 
@@ -77,13 +107,18 @@ __device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& la
 __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index) {
   const LaneRecord lane = launch.table.lanes[index];
   const uint64_t epoch = launch.counters->epoch;
-  for (uint32_t i = 0; i < lane.num_steps; ++i) {
+  for (uint32_t i = 0; i < lane.num_steps;) {
     const StepRecord& step = launch.table.steps[lane.first_step + i];
-    const bool good =
-        wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task) &&
-        (step.act != Act::gate || pass_gate(launch, step.gate, step.task));
-    if (!good) return open_gates(launch, lane);
-    for (uint32_t post = 0; post < step.num_posts; ++post) post_signal(launch.table.posts[step.first_post + post]);
+    if (!wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task)) {
+      return open_gates(launch, lane);
+    }
+    if (step.act == Act::gate) {
+      i = pass_gates(launch, lane, i, epoch);
+      if (i > lane.num_steps) return open_gates(launch, lane);
+    } else {
+      post_step(launch, step);
+      ++i;
+    }
   }
 }
 

@@ -28,9 +28,9 @@ enum class Act : uint8_t {
   gate,  ///< let a stream's copy begin, wait until it is over
 };
 
-/// Between the device and a stream that copies: each word is written 1 by one side, and 0 by the other when it has seen
-/// it. Streams know no 64-bit sums and no deadlines, and keep their values in a captured graph: they touch nothing
-/// else.
+/// Between the device and a stream that copies: each word is written 1 by one side; the device puts both back to 0 when
+/// it has seen the end. Streams know no 64-bit sums and no deadlines, and keep their values in a captured graph: they
+/// touch nothing else.
 struct alignas(32) Gate {
   uint32_t open = 0;  ///< by the device: the copy may begin
   uint32_t done = 0;  ///< by the stream: it is over
