@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/signal_device.cuh"
+#include "backends/cuda/spans.cuh"
 #include "backends/cuda/steps.cuh"
 #include "backends/cuda/walk_table.hpp"
 
@@ -30,6 +31,18 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
+/// Thread 0, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs that share
+/// a step the first one takes the times.
+__device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
+  if (!await_turn(launch, me, index, step.task)) return false;
+  TaskSpan* span = me.shares() && me.worker > 0 ? nullptr : span_of(launch, step.task);
+  note_taken(span);
+  const bool good =
+      wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
+  note_start(span, me.shares() ? 0 : me.worker);
+  return good;
+}
+
 /// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
 __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
   if (me.shares()) {
@@ -40,6 +53,7 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
     __threadfence();
   }
   for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
+  note_end(span_of(launch, step.task));
   if (me.shares()) post_signal({me.lane.progress + 1, 1, false});
 }
 
@@ -75,11 +89,14 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
   const uint64_t epoch = launch.counters->epoch;
   for (uint32_t i = 0; i < lane.num_steps; ++i) {
     const StepRecord& step = launch.table.steps[lane.first_step + i];
-    const bool good =
-        wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task) &&
-        (step.act != Act::gate || pass_gate(launch, step.gate, step.task));
+    TaskSpan* span = span_of(launch, step.task);
+    note_taken(span);
+    bool good = wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task);
+    note_start(span, 0);
+    good = good && (step.act != Act::gate || pass_gate(launch, step.gate, step.task));
     if (!good) return open_gates(launch, lane);
     for (uint32_t post = 0; post < step.num_posts; ++post) post_signal(launch.table.posts[step.first_post + post]);
+    note_end(span);
   }
 }
 
@@ -92,10 +109,7 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, volatil
   const uint32_t stride = me.lane.serial ? 1 : me.lane.ctas;
   for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
     const StepRecord step = launch.table.steps[me.lane.first_step + index];
-    if (threadIdx.x == 0) {
-      go = await_turn(launch, me, index, step.task) &&
-           wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
-    }
+    if (threadIdx.x == 0) go = await_step(launch, me, index, step);
     __syncthreads();
     if (!go) return;
     run_step<kMultiplies>(launch.table, step, slice);
