@@ -34,6 +34,7 @@ measure() {
 check operators "$build/tests/cuda/cuda_operators"
 check calls "$build/tests/cuda/cuda_calls"
 check calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 "$build/tests/cuda/cuda_calls"
+check traces "$build/tests/cuda/cuda_traces"
 check failures "$build/tests/cuda/cuda_failures"
 if [[ -z $quick ]]; then
   check group "$build/tests/cuda/cuda_group"

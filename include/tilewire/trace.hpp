@@ -14,7 +14,7 @@ namespace tilewire {
 /// One task's life on one clock that all ranks share. Nanoseconds.
 struct TraceEvent {
   int lane = 0;    ///< index in Plan::lanes
-  int worker = 0;  ///< of the lane
+  int worker = 0;  ///< of the lane; does one thing at a time
   int64_t task = 0;
   int64_t taken_ns = 0;  ///< a worker took it
   int64_t start_ns = 0;  ///< its waits were satisfied

@@ -52,7 +52,7 @@ TEST(CublasLt, RefusesEpiloguesThatItLacks) {
 }
 
 /// The tables of a rank over made-up addresses.
-RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0) {
+RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
   static std::array<Gate, 1024> gates;
   static std::array<uint64_t, 1024> words;
   Addresses addresses;
@@ -67,7 +67,7 @@ RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0) {
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   EXPECT_LE(most_stream_work(plan), std::ssize(gates));
-  return make_tables(mine, rank, addresses, signal_totals(plan), fused_sums(plan, rank), {132, streams});
+  return make_tables(mine, rank, addresses, signal_totals(plan), fused_sums(plan, rank), {132, streams, traced});
 }
 
 template <class T>
@@ -215,6 +215,35 @@ TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
     }
   }
   EXPECT_GT(walks, 0);
+}
+
+/// Every task has one record that takes its times, and whatever streams do has a gate.
+void expect_traced(const Plan& plan, int rank) {
+  const RankTables tables = tables_of(plan, true, rank, true);
+  std::set<std::pair<int, int64_t>> named;
+  for (const TaskName& name : tables.names) {
+    if (!name.again) EXPECT_TRUE(named.insert({name.lane, name.task}).second) << "lane " << name.lane;
+  }
+  int64_t tasks = 0;
+  for (const Lane& lane : plan.lanes) tasks += lane.rank == rank ? std::ssize(lane.tasks) : 0;
+  EXPECT_EQ(std::ssize(named), tasks);
+  for (const StreamWork& work : tables.works) EXPECT_NE(work.gate, nullptr);
+  expect_own_gates(tables);
+  std::set<uint32_t> numbers;
+  for (const StepRecord& step : tables.walk.steps) EXPECT_TRUE(numbers.insert(step.task).second) << "two write one";
+}
+
+TEST(TracedTables, EveryTaskHasOneRecordAndEveryCopyAGate) {
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    const Problem problem{.op = op, .m = 4096, .n = 2048, .k = 4096, .dtype = DType::fp32, .reduction = Reduction::any};
+    for (const int ranks : {1, 4}) {
+      const Team team{.num_ranks = ranks};
+      for (const Config& config : all_variants(problem, team, {.tile_m = 512, .tile_n = 512, .chunk_rows = 512})) {
+        SCOPED_TRACE(to_string(config));
+        expect_traced(make_plan(problem, team, config), ranks - 1);
+      }
+    }
+  }
 }
 
 TEST(LibraryLanes, WithoutStreamsOrDepthWalkersDoIt) {

@@ -225,6 +225,14 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
   for (uint32_t i = 0; i < tile.num_posts; ++i) post_signal(posts[i]);
 }
 
+/// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.
+template <class Body>
+__device__ inline void note_tile_end(const Cta<Body>& cta, const TileRecord& tile) {
+  if (cta.launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
+  note_end(span_of(cta.launch, tile));
+  if (Body::kDefer && tile.num_parts > 0) note_end(span_of_sum(cta.launch, tile));
+}
+
 /// The storing warp of a consumer warpgroup.
 template <class Body>
 __device__ void store_tiles(const Cta<Body>& cta, int group) {
@@ -243,6 +251,7 @@ __device__ void store_tiles(const Cta<Body>& cta, int group) {
       store_part<Body, typename Body::In>(cta, task, group, buffer);
     }
     post_tile(cta, task, group, slot);
+    if (group == 1) note_tile_end(cta, task.tile);
     __syncwarp();
     ptx::barrier_arrive(&control.record_empty[slot.index]);
     slot.next();

@@ -141,7 +141,11 @@ __device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, 
 __device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord& tile, uint64_t epoch) {
   const WaitRecord* waits = launch.table.waits + tile.first_wait + tile.num_waits;
   const uint32_t task = launch.table.parts[tile.first_part].task;
-  return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
+  TaskSpan* span = span_of_sum(launch, tile);
+  note_taken(span);
+  const bool good = wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
+  note_start(span, blockIdx.x);
+  return good;
 }
 
 /// Whether the task in a slot is here, and none of its waits would hold it up. Looks once.
@@ -180,11 +184,13 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
       tile = control.slots[slot.index].tile;
       if (tile.k_steps == 0) break;
+      note_taken(span_of(launch, tile));
       const WaitRecord* waits = launch.table.waits + tile.first_wait;
       early = goes ? 0 : load_early(cta, tile, stage, epoch);
       abandoned = abandoned || (!goes && !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task));
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
     }
+    note_start(span_of(launch, tile), blockIdx.x);
     ptx::barrier_arrive(&control.decided[slot.index]);
     if (!goes) announce(cta, slot.index);
     Ring<kSlots> next = slot;

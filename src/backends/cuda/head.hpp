@@ -18,6 +18,8 @@ constexpr int64_t kHeadBytes = 4096;
 constexpr int64_t kStatusBytes = 4096;
 /// Where the host says in that page that all are to leave.
 constexpr int64_t kStopOffset = 1024;
+/// Where host and device meet to compare their clocks (ClockPage).
+constexpr int64_t kClockOffset = 1536;
 /// From here on nobody uses it.
 constexpr int64_t kFreeStatus = 2048;
 

@@ -77,8 +77,9 @@ class TableMaker {
   /// A light lane waits and posts, a stream of its own does the work: at once, where nobody waits.
   void add_stream_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    const bool gated =
-        std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); });
+    const bool gated = room_.traced || std::ranges::any_of(lane.tasks, [](const Task& task) {
+                         return !task.waits.empty() || !task.posts.empty();
+                       });
     std::vector<int64_t> all(lane.tasks.size());
     std::iota(all.begin(), all.end(), 0);
     const size_t first_step = out_.walk.steps.size();

@@ -46,8 +46,9 @@ struct HostWalk {
 
 /// A task by the number that the device's reports use.
 struct TaskName {
-  int lane = 0;  ///< in the whole plan
+  int lane = 0;  ///< among the lanes that the tables were made of
   int64_t task = 0;
+  bool again = false;  ///< another record has the task's times: this one is the gate of its lane's kernel
 };
 
 /// Everything that one rank does in a call.
@@ -77,6 +78,7 @@ struct RankTables {
 struct Room {
   int sms = 0;          ///< CTAs that may be resident at once
   bool streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
+  bool traced = false;  ///< all that streams do has a gate, so that its times can be taken
 };
 
 /// `plan`: with the lanes of `rank` only. `totals`: see signal_totals. `sums`: fused_sums of the whole plan.

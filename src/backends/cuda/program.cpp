@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
 #include "backends/cuda/work_order.hpp"
 #include "backends/host/rules.hpp"
@@ -49,13 +50,19 @@ Plan share_of(const Plan& plan, int rank) {
   return share;
 }
 
+std::vector<int> lanes_of(const Plan& plan, int rank) {
+  std::vector<int> lanes;
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    if (plan.lanes[lane].rank == rank) lanes.push_back(lane);
+  }
+  return lanes;
+}
+
 /// order_of_tasks for the lanes of one rank.
 std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
   const std::vector<std::vector<int64_t>> all = order_of_tasks(plan);
   std::vector<std::vector<int64_t>> mine;
-  for (size_t lane = 0; lane < all.size(); ++lane) {
-    if (plan.lanes[lane].rank == rank) mine.push_back(all[lane]);
-  }
+  for (const int lane : lanes_of(plan, rank)) mine.push_back(all[lane]);
   return mine;
 }
 
@@ -79,6 +86,7 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
     local_ = new_device_memory(local_bytes(plan));
     counters_ = new_device_memory(counters);
     load_walk_kernel();
+    load_clock_kernel();
     if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
     zero(counters_.get(), counters);
     zero(group.at(group.rank(), extent_.offset), symmetric_);
@@ -119,14 +127,17 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
 CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
       plan_(share_of(plan, group.rank())),
+      lanes_(lanes_of(plan, group.rank())),
       totals_(signal_totals(plan)),
       sums_(fused_sums(plan, group.rank())),
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
-  if (!calls_library(plan)) return;
+  // NOTE: where ranks share a device, only now does no call of any rank run.
+  if (!group.shares_device() && !calls_library(plan)) return;
   host::agree(group.ranks(), [&] {
-    prepare_library();
+    if (group.shares_device()) clock_ = match_with_host();
+    if (calls_library(plan)) prepare_library();
     return std::string();
   });
 }
@@ -147,9 +158,9 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
-RankTables CudaProgram::tables_for(const std::vector<Base>& callers) const {
+RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
   RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
-                                  {group_.sm_count(), !group_.shares_device()});
+                                  {group_.sm_count(), !group_.shares_device(), traced});
   put_in_order(tables.works, places_);
   return tables;
 }
@@ -160,31 +171,34 @@ void CudaProgram::prepare_library() {
   for (size_t i = 0; i < callers.size(); ++i) {
     callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
   }
-  for (const StreamWork& work : tables_for(callers).works) {
+  for (const StreamWork& work : tables_for(callers, false).works) {
     if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) group_.library().prepare(*gemm);
   }
   library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
 }
 
-const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool keep) {
-  const auto found = std::ranges::find(bound_, callers, [](const auto& bound) { return bound->callers; });
+const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
+  const auto found = std::ranges::find_if(
+      bound_, [&](const auto& bound) { return bound->traced == traced && bound->callers == callers; });
   if (found != bound_.end()) {
     std::rotate(bound_.begin(), found, found + 1);
   } else {
     if (!keep) make_room();
-    bound_.insert(bound_.begin(), new_bound(callers));
+    bound_.insert(bound_.begin(), new_bound(callers, traced));
   }
   bound_.front()->kept = bound_.front()->kept || keep;
   return *bound_.front();
 }
 
 /// NOTE: by way of the group's stream, which no capture knows.
-std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers) {
+std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
-  bound->tables = tables_for(callers);
+  bound->traced = traced;
+  bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
   bound->memory = upload(bound->tables.walk, bound->walk, group_.stream());
+  if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
   for (const StreamWork& work : bound->tables.works) {
     const auto* gemm = std::get_if<LibraryGemm>(&work.what);
     bound->calls.push_back(gemm == nullptr ? nullptr : group_.library().bind(*gemm, library_workspace_.get()));
@@ -201,6 +215,7 @@ void CudaProgram::make_room() {
   group_.calls().wait();
   const auto oldest = std::ranges::find_if(bound_.rbegin(), bound_.rend(), may_go);
   group_.failures().remove((*oldest)->owner);
+  if (traced_ == oldest->get()) traced_ = nullptr;
   bound_.erase(std::next(oldest).base());
 }
 
@@ -241,7 +256,7 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
 
 void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   const WaitWatch watch = group_.watch_of(bound.owner);
-  const WalkLaunch walk{bound.walk, workspace_.counters(), watch};
+  const WalkLaunch walk{bound.walk, workspace_.counters(), watch, reinterpret_cast<TaskSpan*>(bound.spans.get())};
   const std::vector<bool>& urgent = bound.tables.urgent;
   const Sides& sides = sides_for(capture, urgent);
   if (!urgent.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
@@ -294,7 +309,8 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   throw_if_failed();
   const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
   const uint64_t capture = capture_of(stream);
-  const Bound& bound = bind(bases_of(inputs, outputs), capture != 0);
+  const Bound& bound = bind(bases_of(inputs, outputs), options.trace, capture != 0);
+  traced_ = options.trace ? &bound : nullptr;
   enqueue_call(bound, stream, capture);
   if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -308,7 +324,7 @@ std::optional<double> CudaProgram::time_on_device(std::span<const Tensor> inputs
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
   throw_if_failed();
-  const Bound& bound = bind(bases_of(inputs, outputs), false);
+  const Bound& bound = bind(bases_of(inputs, outputs), false, false);
   const Event start = new_timing_event();
   const Event stop = new_timing_event();
   enqueue_call(bound, stream_.get(), 0);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "backends/cuda/device_clock.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/walk.hpp"
@@ -44,18 +45,21 @@ class CudaProgram final : public Program {
   [[nodiscard]] std::optional<Error> failure() override;
   [[nodiscard]] std::optional<double> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                                                      int calls) override;
-  [[nodiscard]] Trace trace() const override { return {}; }
+  /// Waits for the call's end. NOTE: the clocks of host and device drift apart by some us in a second: ask soon.
+  [[nodiscard]] Trace trace() const override;
 
  private:
   /// Tables for callers' tensors at one set of addresses.
   struct Bound {
     std::vector<Base> callers;
+    bool traced = false;
     uint32_t owner = 0;  ///< in reports
     bool kept = false;   ///< a graph may replay it: not to be replaced
     RankTables tables;
     DeviceTable gemm;
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
+    std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
   };
 
@@ -68,10 +72,11 @@ class CudaProgram final : public Program {
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  const Bound& bind(const std::vector<Base>& callers, bool keep);
-  std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers);
+  const Bound& bind(const std::vector<Base>& callers, bool traced, bool keep);
+  std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
   void make_room();
-  [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers) const;
+  [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
+  [[nodiscard]] ClockMatch match_with_host() const;
   void prepare_library();
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
@@ -83,6 +88,7 @@ class CudaProgram final : public Program {
 
   CudaGroup& group_;
   Plan plan_;
+  std::vector<int> lanes_;  ///< mine, in the whole plan
   std::vector<int64_t> totals_;
   std::vector<FusedSum> sums_;
   std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
@@ -91,6 +97,8 @@ class CudaProgram final : public Program {
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
   Stream stream_;
   std::vector<std::unique_ptr<Sides>> sides_;
+  const Bound* traced_ = nullptr;  ///< of the last call, if it is traced
+  ClockMatch clock_{};             ///< where ranks share a device: since the program was loaded
 };
 
 }  // namespace tilewire::cuda

@@ -93,13 +93,15 @@ void start_walkers_late(RankTables& tables, Gate* gates) {
   for (const LaneRecord& lane : lanes) {
     if (lane.light) continue;
     StepRecord guard = tables.walk.steps[lane.first_step];
-    const TaskName& first = tables.names[guard.task];
-    const TaskName& last = tables.names[tables.walk.steps[lane.first_step + lane.num_steps - 1].task];
+    const TaskName first = tables.names[guard.task];
+    const TaskName last = tables.names[tables.walk.steps[lane.first_step + lane.num_steps - 1].task];
     const auto stream = static_cast<int>(tables.urgent.size());
     // NOTE: where nobody waits there is a gate, too: the light kernel, which ends the call, must not end before.
     guard.act = Act::gate;
     guard.gate = gates + tables.works.size();
     guard.num_posts = 0;
+    guard.task = static_cast<uint32_t>(tables.names.size());
+    tables.names.push_back({first.lane, first.task, true});
     tables.works.push_back({stream, first.lane, first.task, guard.gate, StreamWalk{heavy++}});
     tables.works.push_back({stream, last.lane, last.task, guard.gate, WalkEnd{}});
     tables.urgent.push_back(true);

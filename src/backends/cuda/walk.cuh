@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/signal_device.cuh"
+#include "backends/cuda/spans.cuh"
 #include "backends/cuda/steps.cuh"
 #include "backends/cuda/walk_table.hpp"
 
@@ -32,6 +33,19 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
 
 __device__ inline void post_step(const WalkLaunch& launch, const StepRecord& step) {
   for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
+  note_end(span_of(launch, step.task));
+}
+
+/// Thread 0, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs that share
+/// a step the first one takes the times.
+__device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
+  if (!await_turn(launch, me, index, step.task)) return false;
+  TaskSpan* span = me.shares() && me.worker > 0 ? nullptr : span_of(launch, step.task);
+  note_taken(span);
+  const bool good =
+      wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
+  note_start(span, me.shares() ? 0 : me.worker);
+  return good;
 }
 
 /// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts. The last
@@ -67,6 +81,12 @@ __device__ inline bool gate_is_passed(Gate* gate) {
   return true;
 }
 
+/// What comes behind a gate that was opened ahead has begun.
+__device__ inline void note_begin(const WalkLaunch& launch, const StepRecord& step) {
+  note_taken(span_of(launch, step.task));
+  note_start(span_of(launch, step.task), 0);
+}
+
 /// Open the gate of step `index`, whose waits are over, and those of the steps behind it as soon as theirs are: the
 /// stream takes them one after another, and need not come back for each. Post as they end. Returns the first step that
 /// was not begun, or nothing (num_steps + 1) if the team leaves.
@@ -85,6 +105,7 @@ __device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord
     if (gate_is_passed(steps[index].gate)) {
       post_step(launch, steps[index++]);
       begin = ptx::global_time_ns();
+      if (index < opened) note_begin(launch, steps[index]);
     }
     if (polls % 32 != 0) continue;
     if (must_leave(launch.watch, polls)) return lane.num_steps + 1;
@@ -109,9 +130,12 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
   const uint64_t epoch = launch.counters->epoch;
   for (uint32_t i = 0; i < lane.num_steps;) {
     const StepRecord& step = launch.table.steps[lane.first_step + i];
+    TaskSpan* span = span_of(launch, step.task);
+    note_taken(span);
     if (!wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task)) {
       return open_gates(launch, lane);
     }
+    note_start(span, 0);
     if (step.act == Act::gate) {
       i = pass_gates(launch, lane, i, epoch);
       if (i > lane.num_steps) return open_gates(launch, lane);
@@ -131,10 +155,7 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, volatil
   const uint32_t stride = me.lane.serial ? 1 : me.lane.ctas;
   for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
     const StepRecord step = launch.table.steps[me.lane.first_step + index];
-    if (threadIdx.x == 0) {
-      go = await_turn(launch, me, index, step.task) &&
-           wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
-    }
+    if (threadIdx.x == 0) go = await_step(launch, me, index, step);
     __syncthreads();
     if (!go) return;
     run_step<kMultiplies>(launch.table, step, slice);

@@ -16,6 +16,8 @@
 
 namespace tilewire::cuda {
 
+struct TaskSpan;
+
 /// Of a CTA of the walker's own kernel; the GEMM kernel's have more.
 inline constexpr int kStepThreads = 256;
 
@@ -119,6 +121,7 @@ struct WalkLaunch {
   WalkTable table{};
   CallCounters* counters = nullptr;  ///< the last CTA of the launch ends the call; none: nobody does
   WaitWatch watch{};
+  TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
 };
 
 /// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.
