@@ -66,8 +66,8 @@ BARS = [
     Bar("M <= 512: total / sequential, each row", "AG RS AR", few, over("sequential_us"), max, 1.0),
     Bar("AG, M <= 512: total / gemm, each row", "AG", few, over("gemm_us"), max, 1.10),
     Bar("RS, M <= 512: total / gemm, each row", "RS", few, over("gemm_us"), max, 1.15),
-    Bar("AR, M = 64: total / the faster of NCCL and PyTorch, each row", "AR", lambda m: m <= 64, over(fastest_other), max,
-        0.80),
+    Bar("AR, M = 64: total / the faster of NCCL and PyTorch, each row", "AR", lambda m: m <= 64, over(fastest_other),
+        max, 0.80),
 ]
 
 

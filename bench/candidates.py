@@ -1,4 +1,4 @@
-"""The configs of tilewire that are worth measuring for a shape on GPUs: a short list, the first of src/schedules/gpu_choices.cpp.
+"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like src/schedules/gpu_choices.cpp.
 
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
@@ -6,7 +6,7 @@ GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
 
 
 def tiles_for(rows):
-    """Tiles for so many rows, (tile_m, tile_n, cluster_m): large ones where there are many, else as many as keep SMs busy."""
+    """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
     if rows <= 64:
         return [(64, 128, 1), (64, 256, 1)]
     if rows < 1024:

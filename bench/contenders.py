@@ -42,7 +42,7 @@ class Ranks:
         self._l2 = torch.empty(128 << 20, dtype=torch.uint8, device=self.device)
 
     def meet(self):
-        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache, and a pause of some 0.3 ms
+        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache and a pause of some 0.3 ms
         in which the host enqueues what comes next: the GPUs' time is measured, not the host's."""
         torch.cuda._sleep(500_000)
         self._l2.zero_()
@@ -181,7 +181,7 @@ class Ours:
         self._want = case.result.float()
 
     def error(self, call):
-        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| on the data of `expect`, on this rank; `call` may be a replay."""
+        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| here, for the data of `expect`; `call` may be a replay."""
         self.c.fill_(math.nan)
         call()
         torch.cuda.synchronize()

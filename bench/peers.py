@@ -4,8 +4,8 @@
   torchrun --nproc-per-node 4 bench/peers.py --library build/release/lib/libtilewire_c.so --json peers.json
 
 Contenders: tilewire through its C interface, with each config of a short list (candidates.py; the fastest is `ours`);
-cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes that
-have nothing to do with it (`free`); PyTorch's symmetric-memory operators. bf16, B stored [N, K], sizes over all ranks.
+cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes,
+neither waiting for the other (`free`); PyTorch's symmetric-memory ones. bf16, B stored [N, K], sizes of all ranks.
 
 How: in turn (A B C A B C ...), CUDA events around each call, which follows a barrier and a write over the L2 cache, and
 which the host enqueues ahead; the slowest rank of every sample; medians; bursts of less than 20 ms with pauses between.
@@ -190,8 +190,10 @@ class OurConfigs:
 
     def describe(self, row, samples):
         """What the row says of them, the fastest first. One that is wrong makes the row wrong."""
-        listed = [self._ours.facts(name) | {"total_us": statistics.median(samples[name]), "rel_error": self._errors[name]}
-                  for name in self._configs if name in samples]
+        listed = []
+        for name in [name for name in self._configs if name in samples]:
+            measured = {"total_us": statistics.median(samples[name]), "rel_error": self._errors[name]}
+            listed.append(self._ours.facts(name) | measured)
         row["ours"] = sorted(listed, key=lambda one: one["total_us"])
         row["rel_error"] = [error for errors in self._errors.values() for error in errors]
         row["ok"] = bool(listed) and max(row["rel_error"]) < MOST_ERROR
