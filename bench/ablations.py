@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 
 TILES = {"tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
 SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
+# What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
+DEFAULTS = {"order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduction": "staged",
+            "reduce_when": "beside"}
 OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 128, 1), (64, 256, 1)]
 
 
@@ -112,6 +115,11 @@ def shapes(ranks, small, tile_transport):
         yield kind, Shape(operator, m, n, k, flags[kind], groups)
 
 
+def meaning(schedule, knobs):
+    """The same for configs that are the same."""
+    return schedule, {knob: value for knob, value in knobs.items() if DEFAULTS.get(knob) != value}
+
+
 def configs_of(shape, tiles):
     """Every config once, as `--configs` has it, and the groups: title -> [(label, name of its config)]."""
     configs, bars = [], {}
@@ -119,7 +127,8 @@ def configs_of(shape, tiles):
         bars[title] = []
         for label, knobs in group.items():
             schedule, knobs = knobs if isinstance(knobs, tuple) else ("fused", tiles | knobs)
-            same = [one["name"] for one in configs if (one["schedule"], one["set"]) == (schedule, knobs)]
+            same = [one["name"] for one in configs
+                    if meaning(one["schedule"], one["set"]) == meaning(schedule, knobs)]
             if not same:
                 configs.append({"name": f"{title}: {label}", "schedule": schedule, "set": knobs})
             bars[title].append((label, same[0] if same else configs[-1]["name"]))

@@ -95,15 +95,25 @@ def axis_of_m(axes, rows):
     axes.set_xlabel("M, rows over all GPUs")
 
 
-def draw_times(axes, rows):
+def draw_lines(axes, rows, scale):
+    """A line for each contender: its us times `scale` of the row."""
     for name, (label, colour, dashes, marker) in LINES.items():
-        points = [(row["m"], value_of(row, name)) for row in rows if value_of(row, name)]
+        points = [(row["m"], value_of(row, name) * scale(row)) for row in rows if value_of(row, name)]
         if points:
             axes.plot(*zip(*points), dashes, color=colour, marker=marker, label=label,
                       zorder=4 if name == "total_us" else 3)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis_of_m(axes, rows)
+
+
+def draw_times(above, below, rows):
+    """us on a logarithmic axis, and below it the same over the GEMM alone, where small differences are seen."""
+    draw_lines(above, rows, lambda row: 1)
+    above.set_yscale("log")
+    above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    above.set_xlabel("")
+    known = [row for row in rows if row["gemm_us"]]
+    draw_lines(below, known, lambda row: 1 / row["gemm_us"])
+    below.set_ylim(0.9, 2.5)
 
 
 def times(result, folder):
@@ -112,11 +122,12 @@ def times(result, folder):
         chosen = {key: rows for key, rows in series(result["rows"]).items() if key[0] == operator}
         if not chosen:
             continue
-        figure, all_axes = pyplot.subplots(1, len(chosen), figsize=(0.6 + 4.4 * len(chosen), 3.8), squeeze=False)
-        for axes, ((_, n, k), rows) in zip(all_axes[0], chosen.items()):
-            draw_times(axes, rows)
-            axes.set_title(sizes_text(n, k))
+        figure, all_axes = pyplot.subplots(2, len(chosen), figsize=(0.6 + 4.4 * len(chosen), 6), squeeze=False)
+        for above, below, ((_, n, k), rows) in zip(*all_axes, chosen.items()):
+            draw_times(above, below, rows)
+            above.set_title(sizes_text(n, k))
         all_axes[0][0].set_ylabel("time of a call, us")
+        all_axes[1][0].set_ylabel("time / GEMM alone")
         handles = {}
         for axes in all_axes[0]:
             handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
@@ -137,18 +148,19 @@ def overlap(result, folder):
     figure, axes = pyplot.subplots(figsize=(6.2, 3.8))
     colours = ["#c1272d", "#0072b2", "#009e73", "#e69f00", "#b07aa1", "#56b4e9"]
     for index, ((operator, n, k), points) in enumerate(drawn.items()):
-        colour, inside = colours[index % len(colours)], [(m, min(max(value, lowest), highest)) for m, value in points]
-        axes.plot(*zip(*inside), "-o", color=colour, label=f"{TITLES[operator]}, {sizes_text(n, k)}")
+        colour, inside = colours[index % len(colours)], [point for point in points if lowest <= point[1] <= highest]
+        axes.plot([m for m, _ in inside], [value for _, value in inside], "-o", color=colour,
+                  label=f"{TITLES[operator]}, {sizes_text(n, k)}")
+        # What is outside is told by a mark at the edge.
         for m, value in points:
             if not lowest <= value <= highest:
-                axes.annotate(f"{value:.1f}", (m, min(max(value, lowest), highest)), xytext=(4, 3),
-                              textcoords="offset points", color=colour, fontsize=8)
+                axes.plot([m], [lowest if value < lowest else highest], "v" if value < lowest else "^", color=colour)
     axis_of_m(axes, [{"m": m} for m in sorted({m for points in drawn.values() for m, _ in points})])
     axes.axhline(1, color=LIMIT, linewidth=0.8)
     axes.axhline(0, color=LIMIT, linewidth=0.8)
     axes.set_ylim(lowest - 0.05, highest + 0.05)
-    axes.set_ylabel("overlap: 1 - (total - gemm) / (sequential - gemm)")
-    axes.set_title(f"What is hidden of the communication, {where(result['facts'])}")
+    axes.set_ylabel("1 - (total - gemm) / (sequential - gemm)")
+    axes.set_title(f"Overlap efficiency, {where(result['facts'])}")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=8)
     folder.save(figure, "overlap")
 
@@ -171,13 +183,13 @@ def all_rows(result, folder):
             if ratio > most:
                 axes.text(most, place, f" {ratio:.1f}", va="center", fontsize=7, color=colour)
     axes.set_yticks(range(len(rows)), [f"{SHORT[row['operator']]} {row['m']} {row['n']} {row['k']}" for row in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.axvline(1, color=LIMIT, linewidth=0.8)
     axes.set_xlim(0, most * 1.06)
     axes.set_xlabel("time / time of the GEMM alone")
-    axes.set_title(f"M N K over all GPUs, {where(result['facts'])}")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -1.0 / (0.6 + 0.55 * len(rows))), ncols=len(bars), fontsize=8)
+    axes.set_title(f"M N K over all GPUs, {where(result['facts'])}", pad=24)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(bars), fontsize=8)
     folder.save(figure, "rows")
 
 

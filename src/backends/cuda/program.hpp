@@ -42,8 +42,9 @@ class CudaProgram final : public Program {
   /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
   [[nodiscard]] std::optional<Error> failure() override;
-  [[nodiscard]] std::optional<double> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                                                     int calls) override;
+  /// In bursts.cpp.
+  [[nodiscard]] std::optional<BurstTime> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                        const Burst& burst) override;
   [[nodiscard]] Trace trace() const override { return {}; }
 
  private:
@@ -57,6 +58,7 @@ class CudaProgram final : public Program {
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
     std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
+    Graph replay{};                                   ///< of a call, from the first burst of replays on
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
@@ -68,9 +70,11 @@ class CudaProgram final : public Program {
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  const Bound& bind(const std::vector<Base>& callers, bool keep);
+  Bound& bind(const std::vector<Base>& callers, bool keep);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers);
   void make_room();
+  /// A captured call with these tensors, made once; it goes with the program.
+  const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers) const;
   void prepare_library();
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
