@@ -25,7 +25,7 @@ class Exchange:
 
     def __init__(self, ranks, elements):
         self._driver = _driver()
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream(priority=-1)
         self._source = torch.zeros(elements, device=ranks.device, dtype=torch.bfloat16)
         received = symm.empty(ranks.size, elements, device=ranks.device, dtype=torch.bfloat16)
         flags = symm.empty(ranks.size, device=ranks.device, dtype=torch.int32)
@@ -38,9 +38,18 @@ class Exchange:
         self._owners = received, flags, to_peers, to_flags, before
         self._mine, self._theirs = flags.data_ptr(), before.data_ptr()
 
-    def begin(self):
-        """Enqueue the copies in a stream of their own, from here in the current stream on."""
-        self._stream.wait_stream(torch.cuda.current_stream())
+    def beside(self, kernels):
+        """Enqueue the copies, in a stream of their own, beside what `kernels` enqueues in the current one, which then
+        waits for both.
+        """
+        # NOTE: kernels first: streams may share a queue of the device, where copies that wait would hold them up.
+        current = torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        kernels()
+        self._copy()
+        current.wait_stream(self._stream)
+
+    def _copy(self):
         for phase, target in enumerate(self._targets):
             if phase > 0:
                 self._call("cuStreamWaitValue32_v2", self._mine + 4 * phase, 1, _EQUAL)
@@ -49,10 +58,6 @@ class Exchange:
                 target.copy_(self._source)
             if phase + 1 < len(self._targets):
                 self._call("cuStreamWriteValue32_v2", self._theirs + 4 * (phase + 1), 1, 0)
-
-    def end(self):
-        """The current stream waits for the copies."""
-        torch.cuda.current_stream().wait_stream(self._stream)
 
     def _call(self, name, address, value, flags):
         status = getattr(self._driver, name)(self._stream.cuda_stream, address, value, flags)
