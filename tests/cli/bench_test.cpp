@@ -133,7 +133,7 @@ TEST(Bench, ConfigsAreRowsByNameAndRefusalsAreNamed) {
   const std::string folder = fresh_folder();
   write_text(folder + "/configs.json", kConfigs);
   const Outcome outcome = run_tilewire(
-      "bench all_gather_gemm gemm_reduce_scatter -m 64 -n 64 -k 64 --ranks 2 --iters 2 --set tile_n=32 --configs " +
+      "bench all_gather_gemm gemm_all_reduce -m 64 -n 64 -k 64 --ranks 2 --iters 2 --set tile_n=32 --configs " +
       folder + "/configs.json --json " + folder + "/r.json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(read_text(folder + "/r.json"));
@@ -146,8 +146,8 @@ TEST(Bench, ConfigsAreRowsByNameAndRefusalsAreNamed) {
     EXPECT_FALSE(row.contains("graphs")) << "of devices";
   }
   EXPECT_EQ(rows, (std::vector<std::string>{"all_gather_gemm plain", "all_gather_gemm naive order",
-                                            "all_gather_gemm pull", "gemm_reduce_scatter plain",
-                                            "gemm_reduce_scatter naive order", "gemm_reduce_scatter two streams"}));
+                                            "all_gather_gemm pull", "gemm_all_reduce plain",
+                                            "gemm_all_reduce naive order", "gemm_all_reduce two streams"}));
   EXPECT_EQ(result["rows"][1]["config"]["order"], "naive");
   EXPECT_EQ(result["rows"][2]["config"]["chunk_rows"], 8);
   EXPECT_EQ(result["rows"][2]["config"]["tile_m"], 16);
