@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm
 
+from exchange import Exchange
+
 LINK_BYTES_PER_S = 389e9  # copy engine, one direction to one peer, on NVLink 4 with 18 links
 MOST_ONE_SHOT_BYTES = 1 << 20
 OPERATORS = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_all_reduce"}
@@ -40,7 +42,7 @@ class Ranks:
         self._l2 = torch.empty(128 << 20, dtype=torch.uint8, device=self.device)
 
     def meet(self):
-        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache, and a pause of some 0.3 ms
+        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache and a pause of some 0.3 ms
         in which the host enqueues what comes next: the GPUs' time is measured, not the host's."""
         torch.cuda._sleep(500_000)
         self._l2.zero_()
@@ -76,8 +78,9 @@ class Case:
         self.full = empty(m, k) if gathers else None
         self.product = empty(m, n // size if gathers else n)
         self.result = empty(m // size, n) if kind == "rs" else self.product
-        factor = {"ag": k, "rs": n, "ar": 2 * n}[kind]
-        self.link_us = 2 * m * factor * (size - 1) / size / LINK_BYTES_PER_S * 1e6
+        # Elements that a rank sends to each other rank, at least.
+        self.sent = m * {"ag": k, "rs": n, "ar": 2 * n}[kind] // size
+        self.link_us = 2 * self.sent * (size - 1) / LINK_BYTES_PER_S * 1e6
 
     def refill(self):
         self.a.copy_(random_matrix(self.ranks, *self.a.shape))
@@ -97,6 +100,11 @@ class Case:
     def sequential(self):
         for step in (self.comm, self.gemm) if self.kind == "ag" else (self.gemm, self.comm):
             step()
+
+    def free(self):
+        """Makes cuBLAS beside the bytes that must be sent, neither waiting for the other: what overlap can reach."""
+        exchange = Exchange(self.ranks, self.sent)
+        return lambda: exchange.beside(self.gemm)
 
     def peers(self):
         """Makers of PyTorch's own operators, by name."""
@@ -123,33 +131,40 @@ class Case:
 
 
 class Ours:
-    """tilewire's operator on the case's inputs, with an output of its own."""
+    """tilewire on the case's inputs: operators of several configs, one output for all of them."""
 
-    def __init__(self, team, case, config, extra):
+    def __init__(self, team, case, extra):
         m, n, k = case.sizes
-        problem = {"op": OPERATORS[case.kind], "m": m, "n": n, "k": k, "dtype": "bf16", "arena": ARENA[case.kind]} | extra
-        self._team, self._case, self._arena = team, case, {}
-        self.a = self._place(problem, "a", case.a)
-        self.b = self._place(problem, "b", case.b)
-        self.c = self._place(problem, "c", torch.empty_like(case.result))
-        self.op = team.make_op(problem, config)
-        view = lambda tensor: (tensor.data_ptr(), "bf16", *tensor.shape)
-        self._run = self.op.bind([view(self.a), view(self.b)], [view(self.c)])
+        self._problem = {"op": OPERATORS[case.kind], "m": m, "n": n, "k": k, "dtype": "bf16",
+                         "arena": ARENA[case.kind]} | extra
+        self._team, self._case, self._arena, self._ops, self._want = team, case, {}, {}, None
+        self.a = self._place("a", case.a)
+        self.b = self._place("b", case.b)
+        self.c = self._place("c", torch.empty_like(case.result))
 
-    def _place(self, problem, name, tensor):
+    def _place(self, name, tensor):
         """The tensor itself, or one like it in the arena."""
-        if name not in problem["arena"]:
+        if name not in self._problem["arena"]:
             return tensor
         memory = self._arena[name] = self._team.allocate("bf16", *tensor.shape)
         seen = torch.as_tensor(ArenaMemory(memory), device=tensor.device).view(torch.bfloat16)
         assert seen.data_ptr() == memory.data, "torch made a copy of the arena's memory"
         return seen
 
-    def __call__(self):
-        self._run(torch.cuda.current_stream().cuda_stream)
+    def make(self, name, config):
+        """A call of the operator with this config; the operator is made once."""
+        if name not in self._ops:
+            self._ops[name] = self._team.make_op(self._problem, config)
+        view = lambda tensor: (tensor.data_ptr(), "bf16", *tensor.shape)
+        run = self._ops[name].bind([view(self.a), view(self.b)], [view(self.c)])
+        return lambda: run(torch.cuda.current_stream().cuda_stream)
 
-    def error(self, call):
-        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| on fresh data, on this rank; `call` is this, or a replay of it."""
+    def facts(self, name):
+        op = self._ops[name]
+        return {"name": name, "config": op.config(), "explain": op.explain()}
+
+    def expect(self):
+        """Fresh data, and what cuBLAS and NCCL make of it."""
         case = self._case
         case.refill()
         for mine, theirs in ((self.a, case.a), (self.b, case.b)):
@@ -157,14 +172,18 @@ class Ours:
                 mine.copy_(theirs)
         case.result.fill_(math.nan)
         case.sequential()
+        self._want = case.result.float()
+
+    def error(self, call):
+        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| here, for the data of `expect`; `call` may be a replay."""
         self.c.fill_(math.nan)
         call()
         torch.cuda.synchronize()
-        want = case.result.float()
-        return ((self.c.float() - want).norm() / want.norm()).item()
+        return ((self.c.float() - self._want).norm() / self._want.norm()).item()
 
     def free(self):
         torch.cuda.synchronize()
-        self.op.free()
+        for op in self._ops.values():
+            op.free()
         for tensor in self._arena.values():
             self._team.free(tensor)

@@ -3,8 +3,9 @@
 
   torchrun --nproc-per-node 4 bench/peers.py --library build/release/lib/libtilewire_c.so --json peers.json
 
-Contenders: tilewire through its C interface; cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone
-(`comm`); PyTorch's symmetric-memory operators. bf16, B stored [N, K], sizes M N K over all ranks.
+Contenders: tilewire through its C interface, with each config of a short list (candidates.py; the fastest is `ours`);
+cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes,
+neither waiting for the other (`free`); PyTorch's symmetric-memory ones. bf16, B stored [N, K], sizes of all ranks.
 
 How: in turn (A B C A B C ...), CUDA events around each call, which follows a barrier and a write over the L2 cache, and
 which the host enqueues ahead; the slowest rank of every sample; medians; bursts of less than 20 ms with pauses between.
@@ -30,6 +31,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm
 
+from bars import bars_of, fastest_peer, text_of
+from candidates import candidates, name_of
 from contenders import LINK_BYTES_PER_S, OPERATORS, Case, Ours, Ranks
 from tilewire_ctypes import Team
 
@@ -42,9 +45,7 @@ SHAPES = [
     ["rs", 512, 12288, 49152], ["rs", 64, 12288, 49152], ["rs", 8192, 8192, 28672], ["rs", 8192, 8192, 8192],
     ["ar", 1024, 8192, 28672], ["ar", 1024, 8192, 8192], ["ar", 64, 8192, 28672], ["ar", 64, 8192, 8192],
 ]
-TILES = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
-CONFIGS = {"ag": {**TILES, "transport": "copy_engine", "pacing": "lockstep"},
-           "rs": {**TILES, "transport": "tma"}, "ar": {**TILES, "transport": "tma"}}
+MOST_ERROR = 0.02
 
 
 def captured(call):
@@ -69,20 +70,28 @@ def in_words(error):
 def prepare(ranks, make, graph):
     """A contender that has run on all ranks and its cost in us, or the error that stopped it."""
     call, error, events = None, None, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    try:
+
+    def begin():
+        nonlocal call
         call = make()
-        for _ in range(3):
-            call()
-        if graph:
-            call = captured(call)
-            call()
-        torch.cuda.synchronize()
+
+    def capture():
+        nonlocal call
+        call = captured(call)
+
+    def timed():
         events[0].record()
         call()
         events[1].record()
-        torch.cuda.synchronize()
-    except Exception as caught:  # the others go on
-        error = in_words(caught)
+
+    again = lambda: call()
+    for step in (begin, again, again, *((capture, again) if graph else ()), timed, torch.cuda.synchronize):
+        ranks.meet()  # every rank as often as the others, whatever has failed
+        try:
+            if error is None:
+                step()
+        except Exception as caught:  # the others go on
+            error = in_words(caught)
     error = ranks.first_error(error)
     if error:
         return None, 0, error
@@ -146,58 +155,89 @@ class Contenders:
             del self.calls[name]
 
 
+class OurConfigs:
+    """tilewire among the contenders of a shape: a contender for each of its configs."""
+
+    def __init__(self, ranks, team, case, options):
+        self._ranks, self._team, self._case, self._problem = ranks, team, case, options.problem.get(case.kind, {})
+        listed = options.config.get(case.kind) or candidates(case.kind, case.sizes[0], ranks.size)
+        self._configs = {f"ours: {name_of(config)}": config for config in listed}
+        self._ours, self._errors = None, {}
+
+    def enter(self, contenders, graphs):
+        for name, config in self._configs.items():
+            contenders.enter(name, lambda name=name, config=config: self._make(name, config), graphs)
+
+    def _make(self, name, config):
+        if self._team is None:
+            raise RuntimeError("no team")
+        self._ours = self._ours or Ours(self._team, self._case, self._problem)
+        return self._ours.make(name, config)
+
+    def verify(self, contenders):
+        """Errors of all that still run, on fresh data. Who cannot be called now is out."""
+        running = [name for name in self._configs if name in contenders.calls]
+        if running:
+            self._ours.expect()
+        for name in running:
+            error, caught_text = math.inf, None
+            try:
+                error = self._ours.error(contenders.calls[name])
+            except Exception as caught:  # the others go on
+                caught_text = in_words(caught)
+            contenders.drop(name, self._ranks.first_error(caught_text))
+            self._errors.setdefault(name, []).extend(self._ranks.most([error]))
+
+    def describe(self, row, samples):
+        """What the row says of them, the fastest first. One that is wrong makes the row wrong."""
+        listed = []
+        for name in [name for name in self._configs if name in samples]:
+            measured = {"total_us": statistics.median(samples[name]), "rel_error": self._errors[name]}
+            listed.append(self._ours.facts(name) | measured)
+        row["ours"] = sorted(listed, key=lambda one: one["total_us"])
+        row["rel_error"] = [error for errors in self._errors.values() for error in errors]
+        row["ok"] = bool(listed) and max(row["rel_error"]) < MOST_ERROR
+        row["total_us"] = None
+        if listed:
+            row |= {name: row["ours"][0][name] for name in ("total_us", "config", "explain")}
+
+    def free(self):
+        if self._ours:
+            self._ours.free()
+
+
 def measure_case(ranks, team, shape, options):
     """One row of the result."""
     kind, m, n, k = shape
     row = {"operator": OPERATORS[kind], "m": m, "n": n, "k": k, "ranks": ranks.size, "dtype": "bf16", "graphs": [],
            "errors": {}}
     case = Case(ranks, *shape)
-    made = []
-
-    def make_ours():
-        if team is None:
-            raise RuntimeError("no team")
-        if not made:
-            made.append(Ours(team, case, options.config[kind], options.problem.get(kind, {})))
-        return made[0]
-
     graphs = m <= MOST_GRAPH_ROWS
     contenders = Contenders(ranks, row)
-    contenders.enter("ours", make_ours, graphs and options.graphs)
+    ours = OurConfigs(ranks, team, case, options)
+    ours.enter(contenders, graphs and options.graphs)
     for name in ("sequential", "gemm", "comm"):
         contenders.enter(name, lambda name=name: getattr(case, name), graphs)
+    contenders.enter("free", case.free, graphs)
     for name, make in case.peers().items():
         contenders.enter(name, make, graphs)
-    row["rel_error"] = []
-
-    def verify():
-        error, caught_text = math.inf, None
-        try:
-            error = made[0].error(contenders.calls["ours"])
-        except Exception as caught:  # the others go on
-            caught_text = in_words(caught)
-        contenders.drop("ours", ranks.first_error(caught_text))
-        row["rel_error"] += ranks.most([error])
-
-    if "ours" in contenders.calls:
-        row |= {"config": made[0].op.config(), "explain": made[0].op.explain()}
-        verify()
+    ours.verify(contenders)
     samples = measure(ranks, contenders, options.turns)
-    if "ours" in contenders.calls:
-        verify()
-    row["ok"] = "ours" in contenders.calls and max(row["rel_error"]) < 0.02
+    ours.verify(contenders)
+    ours.describe(row, {name: samples[name] for name in samples if name in contenders.calls})
+    ours.free()
     summarize(row, samples, case.link_us)
-    for operator in made:
-        operator.free()
     return row
 
 
 def summarize(row, samples, link_us):
     median = {name: statistics.median(values) for name, values in samples.items()}
-    total, gemm, sequential = (median.get(name) for name in ("ours", "gemm", "sequential"))
-    row |= {"total_us": total, "gemm_us": gemm, "comm_us": median.get("comm"), "link_us": link_us,
-            "sequential_us": sequential, "overlap": None}
+    row |= {f"{name}_us": median.get(name) for name in ("gemm", "comm", "free", "sequential")}
+    row |= {"link_us": link_us, "overlap": None}
+    total, gemm, sequential, free = (row[f"{name}_us"] for name in ("total", "gemm", "sequential", "free"))
     row["peers"] = {name: value for name, value in median.items() if name.startswith("torch")}
+    row["total_over_free"] = total / free if total and free else None
+    row["total_over_gemm"] = total / gemm if total and gemm else None
     if total and gemm and sequential and sequential > gemm:
         row["overlap"] = 1 - (total - gemm) / (sequential - gemm)
     row["samples_us"] = {name: [round(value, 2) for value in values] for name, values in samples.items()}
@@ -221,21 +261,29 @@ def facts(ranks, team, options):
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
 
 
-HEAD = (f"{'operator':<20}{'M':>6}{'N':>7}{'K':>7}{'ours':>9}{'gemm':>9}{'comm':>9}{'link':>8}{'seq':>9}"
-        f"{'PyTorch':>9}{'ours/seq':>9}{'overlap':>8}{'error':>9}")
+HEAD = (f"{'operator':<20}{'M':>6}{'N':>7}{'K':>7}{'ours':>9}{'gemm':>9}{'free':>9}{'comm':>9}{'link':>8}{'seq':>9}"
+        f"{'PyTorch':>9}{'/free':>7}{'/gemm':>7}{'/seq':>7}{'overlap':>8}{'error':>9}")
 
 
 def line(row):
     def number(value, width, digits=1):
         return f"{value:{width}.{digits}f}" if value is not None else " " * (width - 1) + "-"
 
-    ratio = row["total_us"] / row["sequential_us"] if row["total_us"] and row["sequential_us"] else None
+    over_sequential = row["total_us"] / row["sequential_us"] if row["total_us"] and row["sequential_us"] else None
     error = f"{max(row['rel_error']):9.1e}" if row["rel_error"] else "        -"
+    times = (row["total_us"], 9), (row["gemm_us"], 9), (row["free_us"], 9), (row["comm_us"], 9), (row["link_us"], 8), (
+        row["sequential_us"], 9), (fastest_peer(row), 9)
+    ratios = (row["total_over_free"], 7), (row["total_over_gemm"], 7), (over_sequential, 7), (row["overlap"], 8)
     return (f"{row['operator']:<20}{row['m']:>6}{row['n']:>7}{row['k']:>7}"
-            + "".join(number(row[name], width) for name, width in
-                      (("total_us", 9), ("gemm_us", 9), ("comm_us", 9), ("link_us", 8), ("sequential_us", 9)))
-            + number(min(row["peers"].values(), default=None), 9) + number(ratio, 9, 2) + number(row["overlap"], 8, 2)
+            + "".join(number(value, width) for value, width in times)
+            + "".join(number(value, width, 2) for value, width in ratios)
             + error + ("" if row["ok"] else "  WRONG" if row["rel_error"] else "  FAILED"))
+
+
+def details(row):
+    """A line for each config of ours, the fastest first, and for what failed."""
+    configs = [f"    {one['total_us']:9.1f}  {one['name']}" for one in row["ours"]]
+    return configs + [f"    {name}: {text}" for name, text in row["errors"].items()]
 
 
 def parse(arguments):
@@ -245,7 +293,8 @@ def parse(arguments):
                         help='JSON: [["ag", M, N, K], ["rs", ...], ["ar", ...]]')
     parser.add_argument("--only", choices=list(OPERATORS), help="the shapes of one operator")
     parser.add_argument("--config", type=json.loads, default={},
-                        help='JSON of tilewire\'s config: one for all, or by operator: {"ag": {...}, "rs": "auto"}')
+                        help="JSON of tilewire's config or of a list of configs, for all operators or by operator: "
+                        '{"ag": [{...}, {...}], "rs": "auto"}; default: candidates.py')
     parser.add_argument("--problem", type=json.loads, default={},
                         help='JSON of more fields of the problem by operator: {"ar": {"arena": []}}')
     parser.add_argument("--turns", type=int, default=31)
@@ -255,7 +304,8 @@ def parse(arguments):
     parser.add_argument("--commit", help="what to call the commit, where there is no git")
     options = parser.parse_args(arguments)
     by_operator = isinstance(options.config, dict) and set(options.config) <= set(OPERATORS)
-    options.config = CONFIGS | options.config if by_operator else dict.fromkeys(OPERATORS, options.config)
+    given = options.config if by_operator else dict.fromkeys(OPERATORS, options.config)
+    options.config = {kind: config if isinstance(config, list) else [config] for kind, config in given.items()}
     options.shapes = [shape for shape in options.shapes if options.only in (None, shape[0])]
     return options
 
@@ -287,11 +337,14 @@ def main():
         torch.manual_seed(1000 + ranks.rank)
         row = measure_case(ranks, team, shape, options)
         result["rows"].append(row)
-        say(line(row), *(f"    {name}: {text}" for name, text in row["errors"].items()), sep="\n", flush=True)
+        result["bars"] = bars_of(result["rows"])
+        say(line(row), *details(row), sep="\n", flush=True)
         torch.cuda.empty_cache()
         if options.json and ranks.rank == 0:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(result, file, indent=1)
+    if result["rows"]:
+        say("", text_of(result["bars"]), sep="\n", flush=True)
     if team:
         team.leave()
     dist.destroy_process_group()

@@ -40,6 +40,18 @@ struct RunOptions {
   void* stream = nullptr;
 };
 
+/// Calls in a row that a device's clock times.
+struct Burst {
+  int calls = 1;
+  bool graph = false;  ///< replays of one captured call
+};
+
+/// One call of such a burst on this rank.
+struct BurstTime {
+  double us = 0;                     ///< by the device's clock
+  std::vector<double> enqueue_us{};  ///< what the host took to enqueue each of them
+};
+
 /// A plan that a backend has loaded for one rank: workspace carved, tables built.
 class Program {
  public:
@@ -50,10 +62,11 @@ class Program {
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
   /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
   [[nodiscard]] virtual std::optional<Error> failure() { return {}; }
-  /// Microseconds for one of `calls` calls in a row on this rank, by its device's clock, after one that is not counted;
-  /// nothing, and nothing is done, where the host's clock is the only one. Otherwise as `run`.
-  [[nodiscard]] virtual std::optional<double> time_on_device(std::span<const Tensor> /*inputs*/,
-                                                             std::span<const Tensor> /*outputs*/, int /*calls*/) {
+  /// Make the calls of a burst, after one that is not counted, and wait for them. Nothing, and nothing is done, where
+  /// the host's clock is the only one. Otherwise as `run`.
+  [[nodiscard]] virtual std::optional<BurstTime> time_on_device(std::span<const Tensor> /*inputs*/,
+                                                                std::span<const Tensor> /*outputs*/,
+                                                                const Burst& /*burst*/) {
     return std::nullopt;
   }
   /// This rank's events of the last traced call.

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_table.hpp"
+#include "cli/entries.hpp"
 #include "cli/facts.hpp"
 #include "cli/measure.hpp"
 #include "cli/options.hpp"
@@ -20,6 +21,7 @@
 #include "tilewire/op.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
+#include "tuner/measure.hpp"
 #include "tuner/tuner.hpp"
 
 namespace tilewire::cli {
@@ -28,6 +30,7 @@ namespace {
 struct Bench {
   Options options;
   Turns turns;
+  std::vector<Entry> entries{};  // rows of each problem
 };
 
 nlohmann::json config_json(const Config& config) {
@@ -36,11 +39,16 @@ nlohmann::json config_json(const Config& config) {
   return json;
 }
 
+nlohmann::json sizes_json(const Problem& problem) {
+  return {{"operator", problem.op}, {"m", problem.m}, {"n", problem.n}, {"k", problem.k}};
+}
+
 // One line of the result.
 struct Row {
-  std::string schedule;  // as asked for: a name, or "auto"
+  Entry entry;
   Plan plan;
   Comparison comparison;
+  std::optional<double> enqueue_us;  // of a call that is no replay
 };
 
 // What a row is compared with: the fastest of each list of contenders.
@@ -64,13 +72,10 @@ struct Case {
   std::map<size_t, Config> configs;                 // of contenders that are `sequential`
   std::shared_ptr<const RankTensors> gemm_tensors;  // where the GEMM alone has its own
   Yardsticks yardsticks;
-  std::vector<std::string> notes;  // schedules that refused, and why
+  std::vector<std::string> notes;
+  std::vector<std::pair<std::string, std::string>> refused;  // rows that could not be, and why
+  bool graphs = false;
 };
-
-bool on_device(const Group& group) {
-  const auto& devices = group.team().devices;
-  return !devices.empty() && devices[0].sms > 0;
-}
 
 std::string title(const Problem& problem) {
   return fmt::format("{} {}x{}x{}", problem.op, problem.m, problem.n, problem.k);
@@ -86,27 +91,28 @@ Plan sequential_plan(Case& c) {
   return make_plan(c.problem, team, config);
 }
 
-Plan plan_of(Case& c, const std::string& schedule) {
+Plan plan_of(Case& c, const Entry& entry) {
   const Team& team = c.group.team();
-  if (schedule != "auto") return make_plan(c.problem, team, config_of(c.bench.options, schedule, c.problem, team));
+  if (entry.schedule != "auto") return make_plan(c.problem, team, config_of(c.bench.options, entry, c.problem, team));
   const tuner::Choice choice = tuner::choose(c.group, c.problem, {.file = env::tuner_file()});
   c.notes.push_back(fmt::format("auto: {}: {}", tuner::describe(choice.config), choice.why));
   return make_plan(c.problem, team, choice.config);
 }
 
 void add_rows(Case& c) {
-  const bool all = c.bench.options.schedule == "all";
-  for (const std::string& schedule : schedules_of(c.bench.options)) {
+  for (const Entry& entry : c.bench.entries) {
     try {
-      Plan plan = plan_of(c, schedule);
-      c.contenders.push_back(contender(c.group, schedule, plan));
-      c.rows.push_back({schedule, std::move(plan), {}});
+      Plan plan = plan_of(c, entry);
+      c.contenders.push_back(contender(c.group, entry.name, plan));
+      c.rows.push_back({entry, std::move(plan), {}, {}});
     } catch (const Error& error) {
-      if (!all || error.kind() != ErrorKind::unsupported) throw;
-      c.notes.push_back(error.what());
+      if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
+      c.refused.emplace_back(entry.name, error.what());
+      c.notes.push_back(c.bench.options.configs.empty() ? error.what() : entry.name + ": " + error.what());
     }
   }
-  if (c.rows.empty()) fail(ErrorKind::unsupported, "no schedule can do this: {}", fmt::join(c.notes, "; "));
+  const bool listed = !c.bench.options.configs.empty();  // another problem may take them
+  if (c.rows.empty() && !listed) fail(ErrorKind::unsupported, "no schedule can do this: {}", fmt::join(c.notes, "; "));
 }
 
 // The contender that runs `sequential` with this plan: a row's, where one is the same.
@@ -127,12 +133,7 @@ Plan gemm_yardstick(Case& c, const Plan& sequential) {
     tensors->fill(random_inputs(problem, ranks, c.bench.options.seed));
     c.gemm_tensors = std::move(tensors);
   }
-  Config config{.schedule = "sequential", .tile_m = sequential.config.tile_m, .tile_n = sequential.config.tile_n};
-  config.cluster_m = sequential.config.cluster_m;
-  config.cluster_n = sequential.config.cluster_n;
-  config.group_m = sequential.config.group_m;
-  config.compute = sequential.config.compute;
-  return make_plan(problem, c.group.team(), config);
+  return make_plan(problem, c.group.team(), same_tiles(sequential.config));
 }
 
 // `sequential` and its parts.
@@ -176,13 +177,23 @@ void verify_rows(Case& c, Progress& progress) {
   const Expected expected(c.problem, team.num_ranks, team.rank, read, {.seed = options.seed});
   for (size_t i = 0; i < c.rows.size(); ++i) {
     Row& row = c.rows[i];
-    progress.show(fmt::format("{}: verifying {}", title(c.problem), row.schedule));
+    progress.show(fmt::format("{}: verifying {}", title(c.problem), row.entry.name));
     c.tensors.poison();
     c.group.barrier();
     if (c.contenders[i].program) c.contenders[i].program->run(c.tensors.inputs(), c.tensors.outputs(), {});
     const double tolerance = tolerance_of(c.problem, row.plan.config);
     row.comparison = verify(c.group, expected, c.tensors.results(), tolerance);
-    if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.schedule, row.comparison.text()));
+    if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.entry.name, row.comparison.text()));
+  }
+}
+
+void measure(Case& c, Progress& progress) {
+  c.graphs = choose_graphs(c.group, c.tensors, c.contenders, c.rows.size(), c.problem.m);
+  if (c.graphs) c.notes.push_back("calls are replays of graphs");
+  measure_in_turn(c.group, c.tensors, c.contenders, c.bench.turns,
+                  [&](const std::string& what) { progress.show(title(c.problem) + ": " + what); });
+  for (size_t i = 0; c.graphs && i < c.rows.size(); ++i) {
+    c.rows[i].enqueue_us = eager_enqueue_us(c.group, c.contenders[i], c.tensors);
   }
 }
 
@@ -191,74 +202,49 @@ size_t fastest(const Case& c, const std::vector<size_t>& list) {
   return *std::ranges::min_element(list, {}, [&](size_t index) { return median_us(c.contenders[index]); });
 }
 
+// The smallest of the medians of some contenders.
+double least(const Case& c, const std::vector<size_t>& list) { return median_us(c.contenders[fastest(c, list)]); }
+
+nlohmann::json or_null(const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
+
+void add_device_fields(const Case& c, size_t index, nlohmann::json& json) {
+  const std::vector<double>& enqueue_us = c.contenders[index].enqueue_us;
+  std::optional<double> as_measured;
+  if (!enqueue_us.empty()) as_measured = tuner::median(enqueue_us);
+  json["link_us"] = or_null(link_us(c.problem, c.group.team()));
+  json["free_us"] = c.yardsticks.free.empty() ? nlohmann::json() : nlohmann::json(least(c, c.yardsticks.free));
+  json["graphs"] = c.graphs;
+  json["enqueue_us"] = or_null(c.graphs ? c.rows[index].enqueue_us : as_measured);
+  json["replay_enqueue_us"] = c.graphs ? or_null(as_measured) : nlohmann::json();
+}
+
 nlohmann::json row_json(const Case& c, size_t index) {
   const Row& row = c.rows[index];
-  const auto least = [&](const std::vector<size_t>& list) { return median_us(c.contenders[fastest(c, list)]); };
   const double total = median_us(c.contenders[index]);
-  const double gemm = least(c.yardsticks.gemm);
+  const double gemm = least(c, c.yardsticks.gemm);
   const size_t plain = fastest(c, c.yardsticks.sequential);
   const double sequential = median_us(c.contenders[plain]);
-  nlohmann::json json = {{"operator", c.problem.op},
-                         {"schedule", row.schedule},
-                         {"m", c.problem.m},
-                         {"n", c.problem.n},
-                         {"k", c.problem.k},
-                         {"ranks", c.group.team().num_ranks},
-                         {"dtype", to_string(c.problem.dtype)},
-                         {"total_us", total},
-                         {"gemm_us", gemm},
-                         {"comm_us", least(c.yardsticks.communication)},
-                         {"sequential_us", sequential},
-                         {"overlap", overlap_efficiency(total, gemm, sequential)},
-                         {"rel_error", nullptr},
-                         {"ok", nullptr},
-                         {"samples_us", c.contenders[index].samples_us},
-                         {"config", config_json(row.plan.config)},
-                         {"sequential_config", config_json(c.configs.at(plain))}};
-  if (on_device(c.group)) {
-    const auto link = link_us(c.problem, c.group.team());
-    json["link_us"] = link ? nlohmann::json(*link) : nlohmann::json();
-    json["free_us"] = c.yardsticks.free.empty() ? nlohmann::json() : nlohmann::json(least(c.yardsticks.free));
-  }
+  nlohmann::json json = sizes_json(c.problem);
+  json.update({{"schedule", row.entry.schedule},
+               {"ranks", c.group.team().num_ranks},
+               {"dtype", to_string(c.problem.dtype)},
+               {"total_us", total},
+               {"gemm_us", gemm},
+               {"comm_us", least(c, c.yardsticks.communication)},
+               {"sequential_us", sequential},
+               {"overlap", overlap_efficiency(total, gemm, sequential)},
+               {"rel_error", nullptr},
+               {"ok", nullptr},
+               {"samples_us", c.contenders[index].samples_us},
+               {"config", config_json(row.plan.config)},
+               {"sequential_config", config_json(c.configs.at(plain))}});
+  if (!c.bench.options.configs.empty()) json["name"] = row.entry.name;
+  if (on_device(c.group)) add_device_fields(c, index, json);
   if (c.bench.options.verify) {
     json["rel_error"] = row.comparison.rel_error();
     json["ok"] = row.comparison.ok();
   }
   return json;
-}
-
-std::string table_head(bool device) {
-  const std::string limits = device ? fmt::format("{:>9} {:>9} {:>7} ", "link us", "free us", "/ free") : "";
-  return fmt::format("{:<20} {:<11} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {}{:>9}  {}\n",
-                     "operator", "schedule", "m", "n", "k", "total us", "gemm us", "comm us", "seq us", "speedup",
-                     "overlap", limits, "error", "ok");
-}
-
-// What is known on devices only.
-std::string limits_text(const nlohmann::json& row) {
-  if (!row.contains("free_us")) return "";
-  const auto text = [](const nlohmann::json& us) {
-    return us.is_null() ? std::string("-") : fmt::format("{:.1f}", us.get<double>());
-  };
-  const double free = row["free_us"].is_null() ? 0 : row["free_us"].get<double>();
-  const std::string ratio = free > 0 ? fmt::format("{:.2f}", row["total_us"].get<double>() / free) : "-";
-  return fmt::format("{:>9} {:>9} {:>7} ", text(row["link_us"]), text(row["free_us"]), ratio);
-}
-
-std::string table_line(const nlohmann::json& row) {
-  const double total = row["total_us"];
-  const double sequential = row["sequential_us"];
-  const double hidden = row["overlap"];
-  const std::string overlap = std::isfinite(hidden) ? fmt::format("{:.2f}", hidden) : "-";
-  const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
-  const std::string ok = row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG";
-  return fmt::format(
-      "{:<20} {:<11} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7} "
-      "{}{:>9}  {}\n",
-      row["operator"].get<std::string>(), row["schedule"].get<std::string>(), row["m"].get<int64_t>(),
-      row["n"].get<int64_t>(), row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(),
-      row["comm_us"].get<double>(), sequential, total > 0 ? sequential / total : 1.0, overlap, limits_text(row), error,
-      ok);
 }
 
 // The second of two traced calls, so that first touches are not in it.
@@ -268,7 +254,7 @@ void add_traces(Case& c, TraceFile& file) {
     op.run(c.tensors.inputs(), c.tensors.outputs());
     op.run(c.tensors.inputs(), c.tensors.outputs());
     const Trace trace = op.gather_trace();
-    if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.schedule, row.plan, trace);
+    if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.entry.name, row.plan, trace);
   }
 }
 
@@ -276,10 +262,34 @@ void add_traces(Case& c, TraceFile& file) {
 struct Outcome {
   bool ok = true;
   TraceFile traces;
+  nlohmann::json rows = nlohmann::json::array();
+  nlohmann::json refused = nlohmann::json::array();
 };
 
-// Measure one problem; returns its rows, and prints them on rank 0.
-nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& problem, Outcome& outcome) {
+size_t name_width(const Bench& bench) {
+  size_t width = 11;
+  for (const Entry& entry : bench.entries) width = std::max(width, entry.name.size());
+  return width;
+}
+
+// Rows and refusals of a measured problem, printed too on rank 0.
+void report(const Case& c, Outcome& outcome) {
+  std::string text;
+  for (size_t i = 0; i < c.rows.size(); ++i) {
+    outcome.rows.push_back(row_json(c, i));
+    outcome.ok = outcome.ok && c.rows[i].comparison.ok();
+    text += table_line(outcome.rows.back(), name_width(c.bench));
+  }
+  for (const auto& [name, reason] : c.refused) {
+    nlohmann::json& refused = outcome.refused.emplace_back(sizes_json(c.problem));
+    refused["name"] = name;
+    refused["reason"] = reason;
+  }
+  for (const std::string& note : c.notes) text += "  " + note + "\n";
+  if (c.group.team().rank == 0 && c.bench.options.json != "-") print(text);
+}
+
+void bench_problem(Group& group, const Bench& bench, const Problem& problem, Outcome& outcome) {
   Progress progress(group.team().rank);
   progress.show(title(problem));
   Case c(group, bench, problem);
@@ -287,37 +297,26 @@ nlohmann::json bench_problem(Group& group, const Bench& bench, const Problem& pr
   verify_rows(c, progress);
   add_yardsticks(c, sequential_plan(c));
   if (on_device(group)) add_library_yardsticks(c);
-  measure_in_turn(group, c.tensors, c.contenders, bench.turns,
-                  [&](const std::string& what) { progress.show(title(problem) + ": " + what); });
+  measure(c, progress);
   if (!bench.options.trace.empty()) add_traces(c, outcome.traces);
   progress.show("");
-  nlohmann::json rows = nlohmann::json::array();
-  for (size_t i = 0; i < c.rows.size(); ++i) {
-    rows.push_back(row_json(c, i));
-    outcome.ok = outcome.ok && c.rows[i].comparison.ok();
-  }
-  if (group.team().rank != 0 || bench.options.json == "-") return rows;
-  std::string text;
-  for (const nlohmann::json& row : rows) text += table_line(row);
-  for (const std::string& note : c.notes) text += "  " + note + "\n";
-  print(text);
-  return rows;
+  report(c, outcome);
 }
 
 void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>& problems) {
   const Options& options = bench.options;
   const bool prints = group.team().rank == 0;
-  nlohmann::json result = {{"machine", machine_facts()}, {"rows", nlohmann::json::array()}};
+  nlohmann::json result = {{"machine", machine_facts()}};
   if (prints && options.json != "-") {
     print(fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
                       to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
                       result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
-          table_head(on_device(group)));
+          table_head(on_device(group), name_width(bench)));
   }
   Outcome outcome;
-  for (const Problem& problem : problems) {
-    for (auto& row : bench_problem(group, bench, problem, outcome)) result["rows"].push_back(row);
-  }
+  for (const Problem& problem : problems) bench_problem(group, bench, problem, outcome);
+  result["rows"] = outcome.rows;
+  result["refused"] = outcome.refused;
   if (prints && !options.json.empty()) write_file(options.json, result.dump(1) + "\n");
   if (prints && !options.trace.empty()) {
     outcome.traces.write(options.trace);
@@ -325,6 +324,7 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
       print(outcome.traces.summary() + fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace));
     }
   }
+  if (outcome.rows.empty()) fail(ErrorKind::unsupported, "every config was refused");
   if (!outcome.ok) fail(ErrorKind::wrong_result, "a result differs from the reference by more than its tolerance");
 }
 
@@ -348,6 +348,7 @@ wrong makes the exit code 1.
 Examples:
   tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512
   tilewire bench gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --set tile_m=64 --trace t.json
+  tilewire bench all_gather_gemm -m 4096 -n 4096 -k 4096 --ranks 2 --configs configs.json
   tilewire bench gemm_reduce_scatter --shapes shapes.json --dtype fp32 --ranks 2 --json result.json
   mpirun -n 4 tilewire bench all_reduce -m 64 -n 8192)";
 
@@ -362,16 +363,20 @@ void add_bench(CLI::App& app) {
   add_operators(*verb, options, true)->required();
   add_problem_flags(*verb, options);
   add_schedule_flags(*verb, options, "all");
+  add_configs_flag(*verb, options);
   add_rank_flags(*verb, options);
   add_verify_flag(*verb, options, true);
   verb->add_option("--iters", bench->turns.measured, "Measured iterations (default: 5)")->type_name("N");
   verb->add_option("--warmup", bench->turns.warmup, "Iterations before them (default: 1)")->type_name("N");
-  add_json_flag(*verb, options, "Write {machine, rows} to a file, or - for standard output (then without the table)");
+  add_json_flag(*verb, options,
+                "Write {machine, rows, refused} to a file, or - for standard output (then without the table)");
   verb->add_option("--trace", options.trace, "Write a Chrome trace of one call of each row, side by side")
       ->type_name("FILE");
   verb->callback([bench, verb] {
     adopt_launcher(bench->options, verb->count("--ranks") > 0);
     check_names(bench->options);
+    require(bench->options.configs.empty() || verb->count("--schedule") == 0, "--schedule: --configs names schedules");
+    bench->entries = entries_of(bench->options);
     require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
     require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
     const std::vector<Problem> problems = problems_of(bench->options);

@@ -18,17 +18,54 @@ Region on_rank(const Plan& plan, Region region, int rank) {
   return region;
 }
 
-/// One sample. Where a device has the clock, the first look says how many calls make a burst.
-double sample(Group& group, Contender& contender, const RankTensors& tensors) {
+tuner::CallTime time_burst(Group& group, const Contender& contender, const RankTensors& tensors, bool graph) {
   const RankTensors& used = contender.tensors ? *contender.tensors : tensors;
-  const auto time = [&](int calls) { return tuner::time_calls(group, *contender.program, used, calls); };
   if (contender.calls > 0) tuner::pause_before_burst();
-  const tuner::CallTime taken = time(std::max(1, contender.calls));
+  return tuner::time_calls(group, *contender.program, used, {.calls = std::max(1, contender.calls), .graph = graph});
+}
+
+/// One sample of us. Where a device has the clock, the first one says how many calls make a burst.
+double sample(Group& group, Contender& contender, const RankTensors& tensors) {
+  const tuner::CallTime taken = time_burst(group, contender, tensors, contender.graph);
   if (contender.calls == 0 && taken.by_device) contender.calls = tuner::calls_in_burst(taken.us);
+  if (taken.by_device) contender.enqueue_us.push_back(taken.enqueue_us);
   return taken.us;
 }
 
 }  // namespace
+
+bool on_device(const Group& group) {
+  const auto& devices = group.team().devices;
+  return !devices.empty() && devices[0].sms > 0;
+}
+
+bool wants_graphs(int64_t rows, double us) {
+  constexpr double kShortUs = 150;
+  return rows <= kMostGraphRows || us < kShortUs;
+}
+
+bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, size_t rows,
+                   int64_t m) {
+  if (!on_device(group)) return false;
+  double fastest_us = 1e30;
+  bool by_device = true;
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    if (!contenders[i].program) continue;
+    const double us = sample(group, contenders[i], tensors);
+    contenders[i].enqueue_us.clear();
+    by_device = by_device && contenders[i].calls > 0;
+    if (i < rows) fastest_us = std::min(fastest_us, us);
+  }
+  const bool graphs = by_device && wants_graphs(m, fastest_us);
+  for (Contender& contender : contenders) contender.graph = graphs;
+  return graphs;
+}
+
+std::optional<double> eager_enqueue_us(Group& group, const Contender& contender, const RankTensors& tensors) {
+  if (!contender.program) return std::nullopt;
+  const tuner::CallTime taken = time_burst(group, contender, tensors, false);
+  return taken.by_device ? std::optional(taken.enqueue_us) : std::nullopt;
+}
 
 bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
 
@@ -78,6 +115,7 @@ void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Conte
       show(turn < 0 ? fmt::format("{}, warm-up", contender.name)
                     : fmt::format("{}, turn {} of {}", contender.name, turn + 1, turns.measured));
       const double us = sample(group, contender, tensors);
+      if (turn < 0) contender.enqueue_us.clear();
       if (turn >= 0) contender.samples_us.push_back(us);
     }
   }
@@ -93,6 +131,15 @@ Problem gemm_of_gather(const Problem& problem, int num_ranks) {
   gemm.k = problem.k * num_ranks;
   gemm.b_layout = problem.b_layout;
   return gemm;
+}
+
+Config same_tiles(const Config& config) {
+  Config same{.schedule = "sequential", .tile_m = config.tile_m, .tile_n = config.tile_n};
+  same.cluster_m = config.cluster_m;
+  same.cluster_n = config.cluster_n;
+  same.group_m = config.group_m;
+  same.compute = config.compute;
+  return same;
 }
 
 Plan beside_exchange(const Plan& gemm, int64_t bytes) {

@@ -28,7 +28,12 @@ struct Contender {
   std::vector<double> samples_us;                ///< one per turn: the slowest rank
   int calls = 0;                                 ///< timed together in each turn; 0 = not known yet
   std::shared_ptr<const RankTensors> tensors{};  ///< its own; none = everybody's
+  bool graph = false;                            ///< calls are replays of a graph; on devices only
+  std::vector<double> enqueue_us{};              ///< one per turn, where calls are enqueued: a call by the host's clock
 };
+
+/// Whether ranks have devices, which may have clocks of their own.
+[[nodiscard]] bool on_device(const Group& group);
 
 /// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do.
 [[nodiscard]] Contender contender(Group& group, const std::string& name, const Plan& plan);
@@ -37,6 +42,20 @@ struct Turns {
   int warmup = 1;
   int measured = 5;
 };
+
+/// Most rows of a problem whose calls are always replayed from graphs, as in bench/peers.py.
+constexpr int64_t kMostGraphRows = 512;
+/// Whether calls of a problem with so many rows are so short that the host's enqueuing would be measured; `us` is what
+/// the fastest took when it was enqueued.
+[[nodiscard]] bool wants_graphs(int64_t rows, double us);
+
+/// On devices with a clock of their own: measure each contender once, and replay all or none of them from graphs from
+/// then on, and say which. The first `rows` contenders are whole calls, of a problem of `m` rows. Collective.
+[[nodiscard]] bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders,
+                                 size_t rows, int64_t m);
+/// What the host takes to enqueue a call that is no replay; nothing where calls are not enqueued. Collective.
+[[nodiscard]] std::optional<double> eager_enqueue_us(Group& group, const Contender& contender,
+                                                     const RankTensors& tensors);
 
 /// Run all contenders one after another, again and again: A B C A B C ... Collective. `show` hears
 /// what comes next.
@@ -49,6 +68,9 @@ void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Conte
 /// A problem whose GEMM on each rank is that of a gather, with the gathered matrix as an input of the caller's: nobody
 /// fills the workspace of a GEMM alone, and a device is faster on what it finds there.
 [[nodiscard]] Problem gemm_of_gather(const Problem& problem, int num_ranks);
+
+/// `sequential` with what a config says of its GEMM, and nothing else.
+[[nodiscard]] Config same_tiles(const Config& config);
 
 /// `gemm`, a result of gemm_only, and beside it copies of `bytes` from each rank in all, in lockstep by copy engines,
 /// which wait for nothing of it: what overlap can reach at best.

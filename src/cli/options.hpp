@@ -34,6 +34,7 @@ struct Options {
   // How.
   std::string schedule = "all";
   std::vector<std::string> set;
+  std::string configs;
   // On which ranks.
   std::string backend = "host";
   int ranks = 4;

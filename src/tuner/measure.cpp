@@ -26,11 +26,11 @@ std::string first_text(Group& group, const std::string& mine) {
   return {};
 }
 
-CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, int calls) {
+CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, const Burst& burst) {
   using Clock = std::chrono::steady_clock;
   group.barrier();
-  if (const auto us = program.time_on_device(tensors.inputs(), tensors.outputs(), calls)) {
-    return {largest(group, *us), true};
+  if (const auto time = program.time_on_device(tensors.inputs(), tensors.outputs(), burst)) {
+    return {largest(group, time->us), true, largest(group, median(time->enqueue_us))};
   }
   const Clock::time_point start = Clock::now();
   program.run(tensors.inputs(), tensors.outputs(), {});
@@ -47,7 +47,7 @@ void pause_before_burst() { std::this_thread::sleep_for(std::chrono::millisecond
 
 double time_call(Group& group, Program& program, const RankTensors& tensors) {
   constexpr int kCalls = 3;
-  return time_calls(group, program, tensors, kCalls).us;
+  return time_calls(group, program, tensors, {.calls = kCalls}).us;
 }
 
 double median(std::vector<double> values) {

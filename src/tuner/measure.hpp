@@ -18,11 +18,12 @@ namespace tilewire::tuner {
 struct CallTime {
   double us = 0;
   bool by_device = false;
+  double enqueue_us = 0;  ///< by the host's clock; 0 where calls are not enqueued
 };
 
-/// Microseconds that the slowest rank took for one call: by the devices' clocks for one of `calls` calls in a row, or
-/// by the host's for a single one. Collective.
-[[nodiscard]] CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, int calls);
+/// Microseconds that the slowest rank took for one call: by the devices' clocks for one of a burst, or by the host's
+/// for a single one. Collective.
+[[nodiscard]] CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, const Burst& burst);
 /// Calls in a row that are timed together on a device: some ms of work. NOTE: after some 20 ms of work without a pause
 /// a GPU is at the limit of its power, and slower.
 [[nodiscard]] int calls_in_burst(double call_us);

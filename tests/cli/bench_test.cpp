@@ -122,6 +122,69 @@ TEST(Bench, ReferenceKeepsTheSettingsThatItTakes) {
       << outcome.out;
 }
 
+constexpr const char* kConfigs = R"([
+  {"name": "plain", "schedule": "sequential"},
+  {"name": "naive order", "set": {"order": "naive"}},
+  {"name": "pull", "schedule": "fused", "set": {"direction": "pull", "chunk_rows": 8, "tile_m": 16}},
+  {"name": "a ring that pulls", "set": {"direction": "pull", "algorithm": "ring"}},
+  {"name": "two streams", "schedule": "two_stream"}])";
+
+TEST(Bench, ConfigsAreRowsByNameAndRefusalsAreNamed) {
+  const std::string folder = fresh_folder();
+  write_text(folder + "/configs.json", kConfigs);
+  const Outcome outcome = run_tilewire(
+      "bench all_gather_gemm gemm_all_reduce -m 64 -n 64 -k 64 --ranks 2 --iters 2 --set tile_n=32 --configs " +
+      folder + "/configs.json --json " + folder + "/r.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(read_text(folder + "/r.json"));
+  std::vector<std::string> rows;
+  for (const json& row : result["rows"]) {
+    rows.push_back(row["operator"].get<std::string>() + " " + row["name"].get<std::string>());
+    EXPECT_EQ(row["ok"], true) << row.dump();
+    EXPECT_EQ(row["config"]["tile_n"], 32);
+    EXPECT_EQ(row["samples_us"].size(), 2);
+    EXPECT_FALSE(row.contains("graphs")) << "of devices";
+  }
+  EXPECT_EQ(rows, (std::vector<std::string>{"all_gather_gemm plain", "all_gather_gemm naive order",
+                                            "all_gather_gemm pull", "gemm_all_reduce plain",
+                                            "gemm_all_reduce naive order", "gemm_all_reduce two streams"}));
+  EXPECT_EQ(result["rows"][1]["config"]["order"], "naive");
+  EXPECT_EQ(result["rows"][2]["config"]["chunk_rows"], 8);
+  EXPECT_EQ(result["rows"][2]["config"]["tile_m"], 16);
+  ASSERT_EQ(result["refused"].size(), 4U);
+  EXPECT_EQ(result["refused"][0]["name"], "a ring that pulls");
+  EXPECT_NE(result["refused"][0]["reason"].get<std::string>().find("a ring pushes"), std::string::npos);
+  EXPECT_NE(outcome.out.find("  a ring that pulls: "), std::string::npos) << outcome.out;
+}
+
+TEST(Bench, WrongConfigsAreRefusedBeforeAnythingIsMeasured) {
+  const std::string path = fresh_folder() + "/configs.json";
+  const std::string args = "bench all_reduce -m 16 -n 16 --ranks 2 --iters 1 --configs " + path;
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {"{", "malformed JSON"},
+      {"[]", "want a list of"},
+      {R"(["fused"])", "want {"},
+      {R"([{"schedule": "fused"}])", "no 'name'"},
+      {R"([{"name": "a", "knobs": {}}])", "unknown field 'knobs'"},
+      {R"([{"name": "a", "schedule": "best"}])", "best"},
+      {R"([{"name": "a", "set": {"tile": 3}}])", "tile"},
+      {R"([{"name": "a", "set": 3}])", "want {knob: value}"},
+      {R"([{"name": "a"}, {"name": "a"}])", "a second config named 'a'"}};
+  for (const auto& [text, words] : wrong) {
+    write_text(path, text);
+    const Outcome outcome = run_tilewire(args);
+    EXPECT_EQ(outcome.code, 2) << text << outcome.err;
+    EXPECT_EQ(outcome.out, "") << text;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << text << outcome.err;
+  }
+  write_text(path, R"([{"name": "a"}])");
+  EXPECT_EQ(run_tilewire(args + " --schedule fused").code, 2);
+  write_text(path, R"([{"name": "a ring", "set": {"algorithm": "ring", "reduction": "pull"}}])");
+  const Outcome outcome = run_tilewire(args);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("every config was refused"), std::string::npos) << outcome.err;
+}
+
 TEST(Bench, UnwritableFilesAreRefusedBeforeAnythingIsMeasured) {
   const std::string folder = fresh_folder();
   write_text(folder + "/old.json", "old");

@@ -18,6 +18,13 @@ TEST(Bursts, AreSomeMillisecondsOfWorkAndNotTooManyCalls) {
   EXPECT_EQ(tuner::calls_in_burst(1e6), 1);
 }
 
+TEST(Graphs, AreForFewRowsAndForShortCalls) {
+  EXPECT_TRUE(wants_graphs(64, 1e4));
+  EXPECT_TRUE(wants_graphs(kMostGraphRows, 1e4));
+  EXPECT_TRUE(wants_graphs(8192, 60));
+  EXPECT_FALSE(wants_graphs(8192, 500));
+}
+
 Team linked(int ranks, double bandwidth) {
   Team team{.num_ranks = ranks};
   team.links.assign(ranks * ranks, {Reach::load_store, bandwidth, 2});
@@ -87,6 +94,10 @@ TEST(Free, RunsOnRanksOfTheHost) {
     measure_in_turn(group, tensors, contenders, {.warmup = 1, .measured = 3}, [](const std::string&) {});
     EXPECT_EQ(contenders[0].samples_us.size(), 3U);
     EXPECT_EQ(contenders[0].calls, 0) << "the host's clock times single calls";
+    EXPECT_TRUE(contenders[0].enqueue_us.empty()) << "and nothing is enqueued";
+    EXPECT_EQ(eager_enqueue_us(group, contenders[0], tensors), std::nullopt);
+    EXPECT_FALSE(choose_graphs(group, tensors, contenders, 1, 64));
+    EXPECT_FALSE(contenders[0].graph);
     EXPECT_GT(median_us(contenders[0]), 0);
   });
 }

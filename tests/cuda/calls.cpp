@@ -54,7 +54,7 @@ std::vector<Sample> library_samples() {
   return {{gather, one_call}, {gather, beside}, {scatter, one_call}, {scatter, beside}, {scatter, after}};
 }
 
-Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
+cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   group.barrier();
   cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
@@ -65,15 +65,11 @@ Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& bo
   const cudaError_t result = cudaGraphInstantiate(&ready, graph, 0);
   cudaGraphDestroy(graph);
   cuda::check(result, "cudaGraphInstantiate");
-  Graph owned(ready);
+  cuda::Graph owned(ready);
   cuda::check(cudaGraphUpload(ready, stream), "cudaGraphUpload");
   settle(stream);
   group.barrier();
   return owned;
-}
-
-void launch_graph(const Graph& graph, cudaStream_t stream) {
-  cuda::check(cudaGraphLaunch(graph.get(), stream), "cudaGraphLaunch");
 }
 
 cuda::Stream new_stream() {

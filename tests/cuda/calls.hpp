@@ -39,14 +39,9 @@ struct Sample {
 /// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
 [[nodiscard]] std::vector<Sample> library_samples();
 
-struct GraphDestroyer {
-  void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
-};
-using Graph = std::unique_ptr<CUgraphExec_st, GraphDestroyer>;
 /// What `body` enqueues in the stream, as a graph that is ready to be launched. Collective: a capture in the global
 /// mode forbids other threads of the process to wait for streams and the like, so that all capture at the same time.
-[[nodiscard]] Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body);
-void launch_graph(const Graph& graph, cudaStream_t stream);
+[[nodiscard]] cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body);
 
 [[nodiscard]] cuda::Stream new_stream();
 void settle(cudaStream_t stream);
@@ -71,7 +66,7 @@ class Caller {
   void run_and_wait_at_odd_strides();
   /// Capture a call, which may be the first with these tensors. Collective.
   void make_graph();
-  void replay() const { launch_graph(graph_, stream_); }
+  void replay() const { cuda::launch_graph(graph_, stream_); }
   /// Add a hash of the outputs to *sum.
   void hash(uint64_t* sum) const;
   /// Throw Error(wrong_result) unless the outputs are what the inputs of `seed` give, by the reference.
@@ -85,7 +80,7 @@ class Caller {
   RankTensors tensors_;
   cuda::Stream own_stream_;
   cudaStream_t stream_;
-  Graph graph_;
+  cuda::Graph graph_;
   std::vector<std::shared_ptr<std::byte>> odd_memory_;
 };
 

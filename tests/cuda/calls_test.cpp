@@ -16,9 +16,11 @@
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
 #include "cuda/child.hpp"
+#include "operators/verify.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -208,7 +210,7 @@ TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {
     Caller z(group, first, x.stream());
     const cuda::Event fork = cuda::new_event();
     const cuda::Event join = cuda::new_event();
-    const Graph graph = capture(group, x.stream(), [&] {
+    const cuda::Graph graph = capture(group, x.stream(), [&] {
       cuda::check(cudaEventRecord(fork.get(), x.stream()), "fork");
       cuda::check(cudaStreamWaitEvent(y.stream(), fork.get()), "fork");
       x.run();
@@ -224,7 +226,7 @@ TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {
       y.fill(seed + 3 * i + 1);
       settle(y.stream());
       z.fill(seed + 3 * i + 2);
-      launch_graph(graph, x.stream());
+      cuda::launch_graph(graph, x.stream());
       settle(x.stream());
       x.hash(hashes.at(3 * i));
       y.hash(hashes.at(3 * i + 1));
@@ -287,6 +289,43 @@ TEST_P(CudaCalls, AnOperatorMayGoWhileItsLastCallsAreUnderWay) {
       got.push_back(hashes.values()[0]);
     }
     want_same(got, expected, "operators that are gone");
+  });
+}
+
+/// What a burst leaves behind is a right result, and so is what calls after it leave.
+void time_bursts(Group& group, const Sample& sample, uint64_t seed) {
+  const int num_ranks = group.team().num_ranks;
+  const auto program = group.load(make_plan(sample.problem, group.team(), sample.config));
+  const RankTensors tensors(group, sample.problem);
+  const ReadRow read = random_inputs(sample.problem, num_ranks, seed);
+  tensors.fill(read);
+  const Expected expected(sample.problem, num_ranks, group.team().rank, read);
+  const auto want_right = [&](const char* after) {
+    const Comparison comparison = expected.compare(tensors.results(), tolerance_of(sample.problem, sample.config));
+    want(comparison.ok(), "{} after {}: {}", to_string(sample.config), after, comparison.text());
+    tensors.poison();
+    group.barrier();
+  };
+  for (const bool graph : {false, true, true, false}) {
+    tensors.poison();
+    group.barrier();
+    const auto time = program->time_on_device(tensors.inputs(), tensors.outputs(), {.calls = 5, .graph = graph});
+    want(time.has_value(), "no time by the device's clock");
+    want(time->us > 0 && time->enqueue_us.size() == 5, "{} us, {} samples", time->us, time->enqueue_us.size());
+    want_right(graph ? "replays" : "calls");
+    program->run(tensors.inputs(), tensors.outputs(), {});
+    want_right("a call after a burst");
+  }
+}
+
+TEST_P(CudaCalls, BurstsOfCallsAndOfReplaysAreTimed) {
+  if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU have one call under way each";
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    auto all = samples();
+    const auto more = cuda::missing_cublaslt() ? std::vector<Sample>{} : library_samples();
+    all.insert(all.end(), more.begin(), more.end());
+    for (const Sample& sample : all) time_bursts(group, sample, seed);
   });
 }
 

@@ -108,6 +108,7 @@ struct Setup {
     static unsigned seed = 1;
     CHECK(cudaMemset(out.data, k.split > 1 ? 0 : 0xff, 4ul * k.m * k.n));
     CHECK(cudaMemset(counter.data, 0, 8));
+    load_gemm_tiles(kind());
     k.dtype == DType::bf16 ? make<__nv_bfloat16>(seed) : make<__half>(seed);
     seed += 3;
     CHECK(cudaDeviceSynchronize());

@@ -139,6 +139,33 @@ Event new_timing_event() {
   return Event(event);
 }
 
+Graph capture_graph(cudaStream_t stream, cudaStreamCaptureMode mode, const std::function<void()>& body) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamBeginCapture(stream, mode), "cudaStreamBeginCapture");
+  try {
+    body();
+  } catch (...) {
+    // NOTE: a stream whose capture is open would be of no use to anybody.
+    static_cast<void>(cudaStreamEndCapture(stream, &graph));
+    static_cast<void>(cudaGraphDestroy(graph));
+    static_cast<void>(cudaGetLastError());
+    throw;
+  }
+  check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t result = cudaGraphInstantiate(&ready, graph, 0);
+  static_cast<void>(cudaGraphDestroy(graph));
+  check(result, "cudaGraphInstantiate");
+  Graph owned(ready);
+  check(cudaGraphUpload(ready, stream), "cudaGraphUpload");
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return owned;
+}
+
+void launch_graph(const Graph& graph, cudaStream_t stream) {
+  check(cudaGraphLaunch(graph.get(), stream), "cudaGraphLaunch");
+}
+
 void copy_now(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "cudaMemcpyAsync");

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace tilewire::cuda {
@@ -62,6 +63,15 @@ using Event = std::unique_ptr<CUevent_st, EventDestroyer>;
 [[nodiscard]] Event new_event();
 /// One that can tell the time between it and another.
 [[nodiscard]] Event new_timing_event();
+
+struct GraphDestroyer {
+  void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+};
+/// A graph that is ready to be launched.
+using Graph = std::unique_ptr<CUgraphExec_st, GraphDestroyer>;
+/// What `body` enqueues in the stream, captured in this mode. The stream is empty afterwards.
+[[nodiscard]] Graph capture_graph(cudaStream_t stream, cudaStreamCaptureMode mode, const std::function<void()>& body);
+void launch_graph(const Graph& graph, cudaStream_t stream);
 
 struct HostMemoryFreer {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }

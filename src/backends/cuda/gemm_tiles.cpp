@@ -58,8 +58,6 @@ struct LaunchConfig {
   cudaLaunchConfig_t config{};
 
   LaunchConfig(const GemmBodyEntry& body, uint32_t ctas, uint32_t cluster, cudaStream_t stream) {
-    check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
-          "cudaFuncSetAttribute");
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {cluster, 1, 1};
     config.gridDim = dim3(ctas);
@@ -99,8 +97,9 @@ uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles
 }
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
-  cudaFuncAttributes attributes{};
-  check(cudaFuncGetAttributes(&attributes, find_body(kind).function), "cudaFuncGetAttributes");
+  const GemmBodyEntry& body = find_body(kind);
+  check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
+        "cudaFuncSetAttribute");
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {

@@ -89,7 +89,7 @@ struct MatrixView {
 /// Bytes of shared memory that one CTA takes: an SM holds one.
 [[nodiscard]] int shared_bytes(const GemmBodyKind& kind);
 
-/// Load the kernel into the current device: the first launch of one that is not there waits for all that run.
+/// Before the two below: load the kernel into the current device; its first launch would wait for all that run.
 void load_gemm_tiles(const GemmBodyKind& kind);
 
 /// The fewest CTAs that take as many turns as all SMs of the current device would: an SM less is power for the others,

@@ -177,7 +177,7 @@ void CudaProgram::prepare_library() {
   library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
 }
 
-const CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
+CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
   const auto found = std::ranges::find_if(
       bound_, [&](const auto& bound) { return bound->traced == traced && bound->callers == callers; });
   if (found != bound_.end()) {
@@ -315,27 +315,6 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_if_failed();
-}
-
-std::optional<double> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                                                  int calls) {
-  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
-  if (group_.shares_device()) return std::nullopt;
-  check(cudaSetDevice(group_.device()), "cudaSetDevice");
-  const BesideCapture beside;
-  throw_if_failed();
-  const Bound& bound = bind(bases_of(inputs, outputs), false, false);
-  const Event start = new_timing_event();
-  const Event stop = new_timing_event();
-  enqueue_call(bound, stream_.get(), 0);
-  check(cudaEventRecord(start.get(), stream_.get()), "cudaEventRecord");
-  for (int call = 0; call < calls; ++call) enqueue_call(bound, stream_.get(), 0);
-  check(cudaEventRecord(stop.get(), stream_.get()), "cudaEventRecord");
-  check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
-  throw_if_failed();
-  float ms = 0;
-  check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "cudaEventElapsedTime");
-  return 1e3 * static_cast<double>(ms) / calls;
 }
 
 std::optional<Error> CudaProgram::failure() {

@@ -43,8 +43,9 @@ class CudaProgram final : public Program {
   /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
   [[nodiscard]] std::optional<Error> failure() override;
-  [[nodiscard]] std::optional<double> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                                                     int calls) override;
+  /// In bursts.cpp.
+  [[nodiscard]] std::optional<BurstTime> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                        const Burst& burst) override;
   /// Waits for the call's end. NOTE: the clocks of host and device drift apart by some us in a second: ask soon.
   [[nodiscard]] Trace trace() const override;
 
@@ -61,6 +62,7 @@ class CudaProgram final : public Program {
     std::shared_ptr<std::byte> memory;
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
+    Graph replay{};                                   ///< of a call, from the first burst of replays on
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
@@ -72,9 +74,11 @@ class CudaProgram final : public Program {
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  const Bound& bind(const std::vector<Base>& callers, bool traced, bool keep);
+  Bound& bind(const std::vector<Base>& callers, bool traced, bool keep);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
   void make_room();
+  /// A captured call with these tensors, made once; it goes with the program.
+  const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
   void prepare_library();

@@ -1,0 +1,146 @@
+"""How far the rows of a result are from what tilewire wants to reach: each bar, its value, and whether it is met.
+
+Used by bench/peers.py; alone it prints the bars of a file: bench/bars.py peers.json. Needs neither torch nor a GPU.
+"""
+import json
+import math
+import statistics
+import sys
+from dataclasses import dataclass
+from typing import Callable
+
+FEW_ROWS = 512  # of M: up to here other bars hold
+OPERATORS = {"AG": "all_gather_gemm", "RS": "gemm_reduce_scatter", "AR": "gemm_all_reduce"}
+
+
+def fastest_peer(row):
+    """us of the fastest of PyTorch's operators that ran."""
+    return min(row["peers"].values(), default=None)
+
+
+def fastest_other(row):
+    """us of the faster of cuBLAS + NCCL and PyTorch's operators."""
+    return min((value for value in (row["sequential_us"], fastest_peer(row)) if value), default=None)
+
+
+def over(yardstick):
+    """A row's total by a field or by a function of the row; None where either is missing."""
+    def value(row):
+        below = yardstick(row) if callable(yardstick) else row.get(yardstick)
+        return row["total_us"] / below if row["total_us"] and below else None
+
+    return value
+
+
+def geomean(values):
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+@dataclass(frozen=True)
+class Bar:
+    text: str
+    operators: str
+    rows: Callable  # which sizes M
+    value: Callable  # of one row
+    combine: Callable  # the rows' values into one: max means each row
+    limit: float
+    at_least: bool = False
+
+
+def many(m):
+    return m > FEW_ROWS
+
+
+def few(m):
+    return m <= FEW_ROWS
+
+
+BARS = [
+    Bar("AG, M >= 1024: total / free, each row", "AG", many, over("free_us"), max, 1.03),
+    Bar("RS, M >= 1024: total / free, geometric mean", "RS", many, over("free_us"), geomean, 1.04),
+    Bar("RS, M >= 1024: total / free, each row", "RS", many, over("free_us"), max, 1.08),
+    Bar("AR, M >= 1024: total / free, each row", "AR", many, over("free_us"), max, 1.15),
+    Bar("AG and RS, M >= 1024: overlap, mean", "AG RS", many, lambda row: row["overlap"], statistics.fmean, 0.85, True),
+    Bar("M >= 1024: total / sequential, each row", "AG RS AR", many, over("sequential_us"), max, 1.0),
+    Bar("total / PyTorch's fastest, each row", "AG RS AR", lambda m: True, over(fastest_peer), max, 1.0),
+    Bar("M <= 512: total / sequential, each row", "AG RS AR", few, over("sequential_us"), max, 1.0),
+    Bar("AG, M <= 512: total / gemm, each row", "AG", few, over("gemm_us"), max, 1.10),
+    Bar("RS, M <= 512: total / gemm, each row", "RS", few, over("gemm_us"), max, 1.15),
+    Bar("AR, M = 64: total / the faster of NCCL and PyTorch, each row", "AR", lambda m: m <= 64, over(fastest_other),
+        max, 0.80),
+]
+
+
+def measured(bar, rows):
+    """The values of the rows that the bar is about, by the row's sizes; None where a row has no such value."""
+    operators = [OPERATORS[name] for name in bar.operators.split()]
+    return {f"{row['operator']} {row['m']} {row['n']} {row['k']}": bar.value(row)
+            for row in rows if row["operator"] in operators and bar.rows(row["m"])}
+
+
+def judge(bar, rows):
+    """One entry of the JSON: `met` is null where nothing was measured, and false where a row's value is missing."""
+    values = measured(bar, rows)
+    known = {name: value for name, value in values.items() if value is not None}
+    worst = (min if bar.at_least else max)(known, key=known.get, default=None)
+    value = bar.combine(known.values()) if known else None
+    met = None
+    if known:
+        met = (value >= bar.limit if bar.at_least else value <= bar.limit) and len(known) == len(values)
+    return {"bar": bar.text, "limit": bar.limit, "at_least": bar.at_least, "value": value, "met": met,
+            "rows": len(values), "rows_without": len(values) - len(known), "worst": worst,
+            "worst_value": known.get(worst)}
+
+
+def means_of(rows):
+    """By operator: geometric means of ratios, and the mean overlap; a ratio is left out where no row has it."""
+    ratios = {"total_over_free": over("free_us"), "total_over_gemm": over("gemm_us"),
+              "total_over_sequential": over("sequential_us"), "total_over_pytorch": over(fastest_peer)}
+    means = {}
+    for operator in OPERATORS.values():
+        chosen = [row for row in rows if row["operator"] == operator]
+        if not chosen:
+            continue
+        means[operator] = {"rows": len(chosen)}
+        for name, ratio in ratios.items():
+            values = [value for value in map(ratio, chosen) if value is not None]
+            if values:
+                means[operator][name] = geomean(values)
+        overlaps = [row["overlap"] for row in chosen if row["overlap"] is not None]
+        if overlaps:
+            means[operator]["overlap_mean"] = statistics.fmean(overlaps)
+    return means
+
+
+def bars_of(rows):
+    """The section `bars` of the JSON."""
+    return {"list": [judge(bar, rows) for bar in BARS], "means": means_of(rows)}
+
+
+def text_of(bars):
+    """Both tables, as text."""
+    lines = [f"{'':<22}{'rows':>6}{'/free':>8}{'/gemm':>8}{'/seq':>8}{'/PyTorch':>10}{'overlap':>9}   geometric means"]
+    number = lambda value, width: f"{value:{width}.3f}" if value is not None else " " * (width - 1) + "-"
+    for operator, means in bars["means"].items():
+        lines.append(f"{operator:<22}{means['rows']:>6}" + "".join(number(means.get(name), width) for name, width in (
+            ("total_over_free", 8), ("total_over_gemm", 8), ("total_over_sequential", 8), ("total_over_pytorch", 10),
+            ("overlap_mean", 9))))
+    lines.append("")
+    for bar in bars["list"]:
+        met = {True: "met", False: "MISSED", None: "not measured"}[bar["met"]]
+        sign = ">=" if bar["at_least"] else "<="
+        worst = f"   worst: {bar['worst']} ({bar['worst_value']:.3f})" if bar["worst"] else ""
+        without = f", {bar['rows_without']} of {bar['rows']} rows without" if bar["rows_without"] else ""
+        lines.append(f"{bar['bar']:<62}{number(bar['value'], 8)} {sign} {bar['limit']:.2f}  {met}{without}{worst}")
+    return "\n".join(lines)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: bench/bars.py RESULT_OF_PEERS.json")
+    with open(sys.argv[1], encoding="utf-8") as file:
+        print(text_of(bars_of(json.load(file)["rows"])))
+
+
+if __name__ == "__main__":
+    main()

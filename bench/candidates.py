@@ -1,0 +1,62 @@
+"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like src/schedules/gpu_choices.cpp.
+
+Used by bench/peers.py. Needs neither torch nor a GPU.
+"""
+GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
+
+
+def tiles_for(rows):
+    """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
+    if rows <= 64:
+        return [(64, 128, 1), (64, 256, 1)]
+    if rows < 1024:
+        return [(128, 192, 1), (128, 128, 1), (128, 256, 2)]
+    return [(128, 256, 2), (128, 192, 1)]
+
+
+def knobs_of(tile, rows):
+    tile_m, tile_n, cluster_m = tile
+    group_m = {"group_m": GROUP_ROWS // tile_m} if rows > tile_m else {}
+    return {"schedule": "fused", "tile_m": tile_m, "tile_n": tile_n, "cluster_m": cluster_m} | group_m
+
+
+def by_engines(ranks):
+    return {"transport": "copy_engine"} | ({"pacing": "lockstep"} if ranks > 2 else {})
+
+
+def gather(m, ranks):
+    tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
+    configs = [knobs | engines for knobs in tiles]
+    configs.append(tiles[0] | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))})
+    if shard >= 512:
+        configs.append(tiles[0] | engines | {"chunk_rows": -(-shard // 2)})
+    if m >= 1024:
+        configs.append({"schedule": "fused", "compute": "library"} | engines)
+    return configs
+
+
+def reduction(kind, m, ranks):
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
+    configs = [knobs | {"transport": "tma"} for knobs in tiles]
+    configs += [tiles[0] | {"transport": "tma", "rounds": rounds} for rounds in ([2, 8] if m >= 1024 else [])]
+    quarter = -(-m // ranks) // 4
+    if kind == "rs" and quarter >= 256:
+        chunks = {"chunk_rows": quarter, "group_m": max(1, quarter // tiles[0]["tile_m"])}
+        configs.append(tiles[0] | by_engines(ranks) | chunks)
+    if m < 1024:
+        configs.append(tiles[0] | {"reduction": "pull"})
+        if kind == "ar":
+            configs.append(tiles[0] | {"transport": "tma", "algorithm": "one_shot"})
+    return configs
+
+
+def candidates(kind, m, ranks):
+    """Configs for "ag", "rs" or "ar" of `m` rows."""
+    return gather(m, ranks) if kind == "ag" else reduction(kind, m, ranks)
+
+
+def name_of(config):
+    """A config in a few words: its knobs, or "auto"."""
+    if isinstance(config, str):
+        return config
+    return " ".join(f"{knob}={value}" for knob, value in config.items())

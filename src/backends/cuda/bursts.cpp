@@ -1,0 +1,50 @@
+// Calls of a program in a row, eager or as replays of a graph, timed by the device's clock and by the host's.
+// Called by the bench and by the tuner through Program::time_on_device.
+#include <chrono>
+
+#include "backends/cuda/program.hpp"
+
+namespace tilewire::cuda {
+
+const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  Bound& bound = bind(bases_of(inputs, outputs), false, true);
+  if (bound.replay) return bound.replay;
+  const cudaStream_t stream = stream_.get();
+  // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
+  bound.replay =
+      capture_graph(stream, cudaStreamCaptureModeRelaxed, [&] { enqueue_call(bound, stream, capture_of(stream)); });
+  return bound.replay;
+}
+
+std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                     const Burst& burst) {
+  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
+  if (group_.shares_device()) return std::nullopt;
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  throw_if_failed();
+  const cudaStream_t stream = stream_.get();
+  const RunOptions options{.stream = stream};
+  const Graph* replay = burst.graph ? &replay_of(inputs, outputs) : nullptr;
+  const auto call = [&] { replay == nullptr ? run(inputs, outputs, options) : launch_graph(*replay, stream); };
+  const Event start = new_timing_event();
+  const Event stop = new_timing_event();
+  BurstTime time;
+  call();
+  check(cudaEventRecord(start.get(), stream), "cudaEventRecord");
+  for (int i = 0; i < burst.calls; ++i) {
+    const auto before = std::chrono::steady_clock::now();
+    call();
+    time.enqueue_us.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count());
+  }
+  check(cudaEventRecord(stop.get(), stream), "cudaEventRecord");
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  throw_if_failed();
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "cudaEventElapsedTime");
+  time.us = 1e3 * static_cast<double>(ms) / burst.calls;
+  return time;
+}
+
+}  // namespace tilewire::cuda

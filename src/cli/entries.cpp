@@ -1,0 +1,89 @@
+// What the bench measures of a problem: schedules by --schedule, or a list of configs in a file by --configs.
+// Called by bench.
+#include "cli/entries.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/text.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+using nlohmann::json;
+
+Options with_set(const Options& options, const std::vector<std::string>& set) {
+  Options with = options;
+  with.set = set;
+  return with;
+}
+
+std::string text_field(const json& item, const char* field, const std::string& by_default, const std::string& where) {
+  if (!item.contains(field)) return by_default;
+  require(item[field].is_string(), "{}: '{}' = {}: want text", where, field, item[field].dump());
+  return item[field].get<std::string>();
+}
+
+Entry entry_of(const json& item, const Options& options, const std::string& where) {
+  require(item.is_object(), "{}: want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", where, item.dump());
+  for (const auto& [key, value] : item.items()) {
+    require(key == "name" || key == "schedule" || key == "set", "{}: unknown field '{}'; known: name, schedule, set",
+            where, key);
+  }
+  Entry entry{.name = text_field(item, "name", "", where),
+              .schedule = text_field(item, "schedule", "fused", where),
+              .set = options.set,
+              .may_be_refused = true};
+  require(!entry.name.empty(), "{}: no 'name'", where);
+  entry.schedule = find_schedule(entry.schedule).name;
+  const json knobs = item.value("set", json::object());
+  require(knobs.is_object(), "{}: 'set' = {}: want {{knob: value}}", where, knobs.dump());
+  for (const auto& [knob, value] : knobs.items()) {
+    entry.set.push_back(knob + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  static_cast<void>(with_knobs({}, with_set(options, entry.set)));
+  return entry;
+}
+
+std::vector<Entry> entries_of_file(const Options& options) {
+  const std::string& path = options.configs;
+  const json list = json::parse(read_file(path), nullptr, false);
+  require(!list.is_discarded(), "{}: malformed JSON", path);
+  require(list.is_array() && !list.empty(), "{}: want a list of {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}",
+          path);
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < list.size(); ++i) {
+    Entry entry = entry_of(list[i], options, fmt::format("{}[{}]", path, i));
+    require(std::ranges::find(entries, entry.name, &Entry::name) == entries.end(), "{}[{}]: a second config named '{}'",
+            path, i, entry.name);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace
+
+void add_configs_flag(CLI::App& verb, Options& options) {
+  verb.add_option("--configs", options.configs,
+                  "JSON file with a list of {name, schedule, set: {knob: value}}: a row for each, in turn; those that "
+                  "are refused are named")
+      ->type_name("FILE")
+      ->group("Schedule");
+}
+
+std::vector<Entry> entries_of(const Options& options) {
+  if (!options.configs.empty()) return entries_of_file(options);
+  std::vector<Entry> entries;
+  for (const std::string& schedule : schedules_of(options)) {
+    entries.push_back(
+        {.name = schedule, .schedule = schedule, .set = options.set, .may_be_refused = options.schedule == "all"});
+  }
+  return entries;
+}
+
+Config config_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team) {
+  return config_of(with_set(options, entry.set), entry.schedule, problem, team);
+}
+
+}  // namespace tilewire::cli

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU. Run by ctest: scripts_test.py TILEWIRE."""
+import importlib.util
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+import ablations
+import bars
+import candidates
+
+TILEWIRE = None  # the executable
+
+
+def row(operator, m, total, gemm=100.0, free=None, sequential=200.0, peer=150.0):
+    overlap = 1 - (total - gemm) / (sequential - gemm)
+    return {"operator": bars.OPERATORS[operator], "m": m, "n": 4096, "k": 2048, "total_us": total, "gemm_us": gemm,
+            "comm_us": 50.0, "link_us": 40.0, "free_us": free, "sequential_us": sequential, "overlap": overlap,
+            "peers": {"torch_two_shot": peer, "torch_one_shot": 400} if operator == "AR" else {"torch_fused": peer}}
+
+
+def peers_result():
+    rows = [row(operator, m, 100.0 + 10 * index, free=105.0) for operator in bars.OPERATORS
+            for index, m in enumerate((64, 512, 1024, 8192))]
+    rows[0] |= {"total_us": None, "overlap": None}
+    rows[1]["overlap"] = -7.0
+    rows[2]["peers"] = {}
+    return {"facts": {"gpu": "GPU", "ranks": 4}, "rows": rows}
+
+
+def named(judged, words):
+    return next(one for one in judged["list"] if words in one["bar"])
+
+
+class Bars(unittest.TestCase):
+    def test_a_bar_for_each_row_is_met_when_the_worst_row_meets_it(self):
+        judged = bars.bars_of([row("AG", 1024, 103, free=100.5), row("AG", 8192, 103, free=101), row("AG", 64, 500)])
+        bar = named(judged, "AG, M >= 1024: total / free")
+        self.assertAlmostEqual(bar["value"], 103 / 100.5)
+        self.assertEqual((bar["met"], bar["rows"], bar["worst"]), (True, 2, "all_gather_gemm 1024 4096 2048"))
+        self.assertFalse(named(judged, "AG, M <= 512: total / gemm")["met"])
+
+    def test_means_are_geometric_and_overlap_is_at_least(self):
+        judged = bars.bars_of([row("RS", 1024, 100, free=100), row("RS", 2048, 108, free=100)])
+        self.assertAlmostEqual(named(judged, "RS, M >= 1024: total / free, geometric")["value"], math.sqrt(1.08))
+        self.assertTrue(named(judged, "RS, M >= 1024: total / free, geometric")["met"])
+        overlap = named(judged, "overlap")
+        self.assertAlmostEqual(overlap["value"], 0.96)
+        self.assertTrue(overlap["met"])
+        means = judged["means"]["gemm_reduce_scatter"]
+        self.assertAlmostEqual(means["total_over_free"], math.sqrt(1.08))
+        self.assertAlmostEqual(means["overlap_mean"], 0.96)
+
+    def test_what_is_missing_is_not_met(self):
+        judged = bars.bars_of([row("AG", 1024, 100, free=100), row("AG", 2048, 100)])
+        bar = named(judged, "AG, M >= 1024: total / free")
+        self.assertEqual((bar["met"], bar["rows_without"]), (False, 1))
+        self.assertIsNone(named(judged, "AR, M >= 1024")["met"])
+        self.assertIsNone(named(judged, "AR, M >= 1024")["value"])
+
+    def test_small_all_reduces_are_compared_with_the_faster_of_the_others(self):
+        judged = bars.bars_of([row("AR", 64, 80, sequential=200.0, peer=100.0)])
+        self.assertAlmostEqual(named(judged, "AR, M = 64")["value"], 0.8)
+        self.assertTrue(named(judged, "AR, M = 64")["met"])
+
+    def test_text_names_each_bar(self):
+        judged = bars.bars_of(peers_result()["rows"])
+        text = bars.text_of(judged)
+        for bar in bars.BARS:
+            self.assertIn(bar.text, text)
+        self.assertIn("rows without", text)
+        json.dumps(judged)
+
+
+class Candidates(unittest.TestCase):
+    def test_each_shape_has_a_few_distinct_configs(self):
+        for kind in ("ag", "rs", "ar"):
+            for m in (64, 512, 1024, 8192):
+                for ranks in (2, 4, 8):
+                    configs = candidates.candidates(kind, m, ranks)
+                    names = {candidates.name_of(config) for config in configs}
+                    self.assertEqual(len(names), len(configs), (kind, m, ranks))
+                    self.assertTrue(3 <= len(configs) <= 6, (kind, m, ranks))
+
+
+class Ablations(unittest.TestCase):
+    def test_same_configs_are_measured_once(self):
+        for small in (False, True):
+            for _, shape in ablations.shapes(4, small, "tma"):
+                configs, groups = ablations.configs_of(shape, ablations.TILES)
+                texts = [json.dumps(ablations.meaning(one["schedule"], one["set"]), sort_keys=True) for one in configs]
+                self.assertEqual(len(set(texts)), len(texts))
+                known = {one["name"] for one in configs}
+                self.assertEqual(len(known), len(configs))
+                self.assertEqual(known, {name for group in groups.values() for _, name in group})
+
+
+class Figures(unittest.TestCase):
+    """ablations.py on the host, then figures of what it wrote."""
+
+    def test_from_measurement_to_figures(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            measured = subprocess.run(
+                [sys.executable, str(BENCH / "ablations.py"), "--command", TILEWIRE, "--backend", "host", "--ranks",
+                 "2", "--small", "--verify", "--iters", "1", "--json", str(folder / "ablations.json")],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(measured.returncode, 0, measured.stdout + measured.stderr)
+            result = json.loads((folder / "ablations.json").read_text())
+            self.assertEqual(len(result["shapes"]), 3)
+            self.assertEqual(result["errors"], [])
+            self.assertTrue(all(row["ok"] for row in result["rows"]))
+            self.check_rows(result)
+            for words in ("rows of a copy, store", "accumulate", "two_stream", "order"):
+                self.assertIn(words, measured.stdout)
+            (folder / "peers.json").write_text(json.dumps(peers_result()))
+            self.draw(folder)
+
+    def check_rows(self, result):
+        """Every bar is a row, or was refused."""
+        for shape in result["shapes"]:
+            same = lambda one, shape=shape: all(one[name] == shape[name] for name in ("operator", "m", "n", "k"))
+            rows = {row["name"] for row in result["rows"] if same(row)}
+            refused = {one["name"] for one in result["refused"] if same(one)}
+            bars_of_shape = {bar["name"] for group in shape["groups"] for bar in group["bars"]}
+            self.assertEqual(rows | refused, bars_of_shape)
+            self.assertGreater(len(rows), 10, refused)
+
+    def draw(self, folder):
+        if importlib.util.find_spec("matplotlib") is None:
+            self.skipTest("no matplotlib")
+        for form, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+            drawn = subprocess.run(
+                [sys.executable, str(BENCH / "plots.py"), "--peers", str(folder / "peers.json"), "--ablations",
+                 str(folder / "ablations.json"), "--out", str(folder / form), "--format", form],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(drawn.returncode, 0, drawn.stdout + drawn.stderr)
+            figures = sorted((folder / form).iterdir())
+            self.assertEqual(len(figures), 8, figures)
+            for figure in figures:
+                self.assertTrue(figure.read_bytes().startswith(magic), figure)
+                self.assertLess(figure.stat().st_size, 400_000, figure)
+
+
+if __name__ == "__main__":
+    TILEWIRE = sys.argv.pop(1)
+    unittest.main()
