@@ -29,6 +29,7 @@ class TileRecords {
   uint16_t whole_map(const Region& region);
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
+  void name_apart(TileRecord& tile);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);
   void add_write(TileRecord& tile, const Write& write);
