@@ -33,14 +33,14 @@ __device__ inline void note_taken(TaskSpan* span) {
   if (span != nullptr) span->taken = ptx::global_time_ns();
 }
 /// Its waits are over.
-__device__ inline void note_start(TaskSpan* span) {
-  if (span != nullptr) span->start = ptx::global_time_ns();
+__device__ inline void note_start(TaskSpan* span, uint32_t worker) {
+  if (span == nullptr) return;
+  span->start = ptx::global_time_ns();
+  span->worker = worker;
 }
 /// It has posted.
-__device__ inline void note_end(TaskSpan* span, uint32_t worker) {
-  if (span == nullptr) return;
-  span->end = ptx::global_time_ns();
-  span->worker = worker;
+__device__ inline void note_end(TaskSpan* span) {
+  if (span != nullptr) span->end = ptx::global_time_ns();
 }
 
 }  // namespace tilewire::cuda

@@ -39,7 +39,7 @@ __device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, ui
   note_taken(span);
   const bool good =
       wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
-  note_start(span);
+  note_start(span, me.shares() ? 0 : me.worker);
   return good;
 }
 
@@ -53,7 +53,7 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
     __threadfence();
   }
   for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
-  note_end(span_of(launch, step.task), me.shares() ? 0 : me.worker);
+  note_end(span_of(launch, step.task));
   if (me.shares()) post_signal({me.lane.progress + 1, 1, false});
 }
 
@@ -92,11 +92,11 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
     TaskSpan* span = span_of(launch, step.task);
     note_taken(span);
     bool good = wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task);
-    note_start(span);
+    note_start(span, 0);
     good = good && (step.act != Act::gate || pass_gate(launch, step.gate, step.task));
     if (!good) return open_gates(launch, lane);
     for (uint32_t post = 0; post < step.num_posts; ++post) post_signal(launch.table.posts[step.first_post + post]);
-    note_end(span, 0);
+    note_end(span);
   }
 }
 
