@@ -52,8 +52,8 @@ class CudaTraces : public ::testing::TestWithParam<Place> {
   [[nodiscard]] std::vector<Sample> traced_samples() const {
     std::vector<Sample> all = samples();
     Config pairs{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 4};
-    all.push_back({{.op = "gemm_reduce_scatter", .m = 1920, .n = 1024, .k = 512}, pairs});
-    all.push_back({{.op = "all_gather_gemm", .m = 1920, .n = 1536, .k = 512}, pairs});
+    all.push_back({{.op = "gemm_reduce_scatter", .m = 1280, .n = 1024, .k = 512}, pairs});
+    all.push_back({{.op = "all_gather_gemm", .m = 1280, .n = 1536, .k = 512}, pairs});
     if (place_.shared() || cuda::missing_cublaslt()) return all;
     std::ranges::copy(library_samples(), std::back_inserter(all));
     return all;

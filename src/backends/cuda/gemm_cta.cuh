@@ -17,6 +17,11 @@ struct Slot {
   TileRecord tile;
   WriteRecord writes[kMaxWrites];
   uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
+  // Of a traced call, low words of the device's time, when the loading warp:
+  uint32_t taken;        // took the task,
+  uint32_t start;        // had its signals,
+  uint32_t parts_taken;  // began to wait for the other parts of its sum,
+  uint32_t parts_start;  // had them
 };
 
 /// Position in a ring of kDepth places, and the parity of the round.

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
+#include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
 
@@ -227,10 +228,12 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
 
 /// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.
 template <class Body>
-__device__ inline void note_tile_end(const Cta<Body>& cta, const TileRecord& tile) {
-  if (cta.launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
-  note_end(span_of(cta.launch, tile));
-  if (Body::kDefer && tile.num_parts > 0) note_end(span_of_sum(cta.launch, tile));
+__device__ inline void note_tile(const Cta<Body>& cta, const Slot& task) {
+  const GemmLaunch& launch = cta.launch;
+  if (launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
+  note_whole(launch.walk, task.tile.task, task.taken, task.start);
+  if (!Body::kDefer || task.tile.num_parts == 0) return;
+  note_whole(launch.walk, launch.table.parts[task.tile.first_part].task, task.parts_taken, task.parts_start);
 }
 
 /// The storing warp of a consumer warpgroup.
@@ -251,7 +254,7 @@ __device__ void store_tiles(const Cta<Body>& cta, int group) {
       store_part<Body, typename Body::In>(cta, task, group, buffer);
     }
     post_tile(cta, task, group, slot);
-    if (group == 1) note_tile_end(cta, task.tile);
+    if (group == 1) note_tile(cta, task);
     __syncwarp();
     ptx::barrier_arrive(&control.record_empty[slot.index]);
     slot.next();

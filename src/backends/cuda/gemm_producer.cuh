@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
+#include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
 
@@ -141,11 +142,7 @@ __device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, 
 __device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord& tile, uint64_t epoch) {
   const WaitRecord* waits = launch.table.waits + tile.first_wait + tile.num_waits;
   const uint32_t task = launch.table.parts[tile.first_part].task;
-  TaskSpan* span = span_of_sum(launch, tile);
-  note_taken(span);
-  const bool good = wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
-  note_start(span, blockIdx.x);
-  return good;
+  return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
 }
 
 /// Whether the task in a slot is here, and none of its waits would hold it up. Looks once.
@@ -184,13 +181,13 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
       tile = control.slots[slot.index].tile;
       if (tile.k_steps == 0) break;
-      note_taken(span_of(launch, tile));
+      note_low(launch.walk, control.slots[slot.index].taken);
       const WaitRecord* waits = launch.table.waits + tile.first_wait;
       early = goes ? 0 : load_early(cta, tile, stage, epoch);
       abandoned = abandoned || (!goes && !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task));
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
     }
-    note_start(span_of(launch, tile), blockIdx.x);
+    note_low(launch.walk, control.slots[slot.index].start);
     ptx::barrier_arrive(&control.decided[slot.index]);
     if (!goes) announce(cta, slot.index);
     Ring<kSlots> next = slot;
@@ -205,7 +202,9 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
       if (!goes && step % kStepsPerLook == kStepsPerLook - 1) goes = can_go(cta, next, epoch);
     }
     if (Body::kDefer && tile.num_parts > 0) {
+      note_low(launch.walk, control.slots[slot.index].parts_taken);
       abandoned = abandoned || !wait_for_parts(launch, tile, epoch);
+      note_low(launch.walk, control.slots[slot.index].parts_start);
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
       if (goes) announce(cta, next.index);
       load_parts(cta, tile, stage);

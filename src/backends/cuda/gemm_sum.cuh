@@ -6,19 +6,8 @@
 #include <cuda_fp16.h>
 
 #include "backends/cuda/gemm_cta.cuh"
-#include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
-
-/// Where the times of a tile go, if anywhere; a tile that pads a pair has none.
-__device__ inline TaskSpan* span_of(const GemmLaunch& launch, const TileRecord& tile) {
-  return launch.walk.spans == nullptr || tile.rows == 0 ? nullptr : launch.walk.spans + tile.task;
-}
-/// The same of the sum that a tile completes.
-__device__ inline TaskSpan* span_of_sum(const GemmLaunch& launch, const TileRecord& tile) {
-  if (launch.walk.spans == nullptr || tile.rows == 0) return nullptr;
-  return launch.walk.spans + launch.table.parts[tile.first_part].task;
-}
 
 __device__ inline uint32_t pack(__nv_bfloat16, float x, float y) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);

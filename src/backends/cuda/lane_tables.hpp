@@ -48,7 +48,8 @@ struct HostWalk {
 struct TaskName {
   int lane = 0;  ///< among the lanes that the tables were made of
   int64_t task = 0;
-  bool again = false;  ///< another record has the task's times: this one is the gate of its lane's kernel
+  bool again =
+      false;  ///< another record has the task's times: this one is for a gate of its lane's kernel, or pads a pair
 };
 
 /// Everything that one rank does in a call.

@@ -40,6 +40,13 @@ __device__ inline uint64_t global_time_ns() {
   return t;
 }
 
+/// Its low word: 4.29 s.
+__device__ inline uint32_t global_time_low() {
+  uint32_t t;
+  asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(t));
+  return t;
+}
+
 // --- mbarriers
 // --------------------------------------------------------------------------------------------------------
 

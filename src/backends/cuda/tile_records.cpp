@@ -35,6 +35,30 @@ void TileRecords::pair_up() {
   if (config.cluster_m * config.cluster_n != 2 || view_.out.gemm.tiles.size() < 2 || config.tile_m == 64) return;
   view_.out.share = config.cluster_m == 2 ? Share::b : Share::a;
   view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, view_.out.share);
+  for (TileRecord& tile : view_.out.gemm.tiles) {
+    if (tile.rows == 0) name_apart(tile);
+  }
+}
+
+/// A tile that pads a pair is a copy of its partner, whose times it must not take.
+void TileRecords::name_apart(TileRecord& tile) {
+  const auto again = [&](uint32_t task) {
+    TaskName name = view_.out.names[task];
+    name.again = true;
+    view_.out.names.push_back(name);
+    return static_cast<uint32_t>(view_.out.names.size() - 1);
+  };
+  tile.task = again(tile.task);
+  if (tile.num_parts == 0) return;
+  auto& parts = view_.out.gemm.parts;
+  const uint32_t sum = again(parts[tile.first_part].task);
+  const auto first = static_cast<uint32_t>(parts.size());
+  for (uint32_t i = 0; i < tile.num_parts; ++i) {
+    PartRecord part = parts[tile.first_part + i];
+    part.task = sum;
+    parts.push_back(part);
+  }
+  tile.first_part = first;
 }
 
 /// A map over the rows (columns of the result) and the range of K that an operand's region spans.

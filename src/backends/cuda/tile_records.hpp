@@ -30,6 +30,7 @@ class TileRecords {
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
   [[nodiscard]] bool stands(const Region& region) const;
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
+  void name_apart(TileRecord& tile);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);
   void add_write(TileRecord& tile, const Write& write);
