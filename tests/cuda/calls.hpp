@@ -39,6 +39,9 @@ struct Sample {
 /// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
 [[nodiscard]] std::vector<Sample> library_samples();
 
+/// The same where NCCL moves, or sums, in one call.
+[[nodiscard]] std::vector<Sample> collective_samples();
+
 struct GraphDestroyer {
   void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
 };

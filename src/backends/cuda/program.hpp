@@ -56,7 +56,8 @@ class CudaProgram final : public Program {
     DeviceTable gemm;
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
-    std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
+    std::vector<std::unique_ptr<LibraryCall>>
+        calls;  ///< one for each of the tables' works; none where no library is called
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
@@ -72,7 +73,10 @@ class CudaProgram final : public Program {
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers);
   void make_room();
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers) const;
+  template <class Work>
+  [[nodiscard]] std::vector<Work> works_of() const;
   void prepare_library();
+  [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
