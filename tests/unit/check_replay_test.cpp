@@ -59,6 +59,7 @@ Plan random_plan(Random& random) {
   if (below(random, 6) == 0) {
     // Where a library can do the collective, it does.
     problem.reduction = Reduction::any;
+    if (problem.op != "all_reduce") problem.epilogue = {{EpilogueKind::bias}};
     problem.m *= team.num_ranks;
     problem.k = std::max<int64_t>(problem.k, team.num_ranks);
     Config config{.schedule = "sequential", .collective = Provider::library};
