@@ -56,8 +56,8 @@ struct Config {
   Release release = Release::tile;
   int copy_lanes = 1;
   Pacing pacing = Pacing::unpaced;
-  Provider compute = Provider::tiles;
-  Provider collective = Provider::tiles;
+  Provider compute = Provider::tiles;     ///< who multiplies
+  Provider collective = Provider::tiles;  ///< who moves and sums between ranks
 
   bool operator==(const Config&) const = default;
 };

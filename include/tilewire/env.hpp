@@ -1,4 +1,4 @@
-// The one reader of environment variables.
+// The one reader and writer of environment variables.
 // Called by the bootstrap, the tuner and the command line.
 #pragma once
 
@@ -21,6 +21,8 @@ namespace tilewire::env {
 [[nodiscard]] double timeout_s();
 /// CUDA_DEVICE_MAX_CONNECTIONS: queues of a GPU, where that is set.
 [[nodiscard]] std::optional<int> device_connections();
+/// Give another library's variable a value, unless it has one. NOTE: not while other threads read variables.
+void set_default(const char* name, const char* value);
 /// TILEWIRE_TUNER_FILE, else $XDG_CACHE_HOME or ~/.cache, /tilewire/tuner.json; empty where there is no home.
 [[nodiscard]] std::string tuner_file();
 

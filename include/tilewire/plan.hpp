@@ -139,7 +139,7 @@ enum class TaskKind {
   fill,             ///< `value` to every write
   sync,             ///< moves nothing: waits, then posts
   gemm_call,        ///< a whole GEMM by the vendor's library
-  collective_call,  ///< a whole collective by the vendor's library
+  collective_call,  ///< my part of a whole collective by the vendor's library: reads[0] to writes[0], both mine
 };
 
 enum class Body {
@@ -148,7 +148,14 @@ enum class Body {
   pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
 };
 
-enum class Collective { none, all_gather, reduce_scatter, all_reduce, all_to_all };
+/// n ranks; rank r reads R(r) and writes W(r).
+enum class Collective {
+  none,
+  all_gather,      ///< W = R(0), R(1), ... one below the other, on every rank
+  reduce_scatter,  ///< W(r) = the r-th of n equal parts of the rows of R(0) + R(1) + ...
+  all_reduce,      ///< W = R(0) + R(1) + ... on every rank
+  all_to_all,
+};
 
 /// A step of the problem's epilogue, applied by the task that finishes an element.
 struct EpilogueStep {

@@ -95,6 +95,7 @@ std::vector<Meaning> meanings_of(const Plan& plan) {
 void prove(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
   const Tasks tasks(plan);
   check_structure(tasks, report);
+  check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
   const std::vector<int> sequence = check_progress(tasks, report);

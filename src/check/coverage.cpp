@@ -85,9 +85,10 @@ class Execution {
         result = {{{0, task.reads[0].rows, 0, task.reads[0].cols}, values_.zero()}};
         for (const Region& region : task.reads) result = sum_of(values_, result, read(region).pieces);
         break;
+      case TaskKind::collective_call:
+        return collected(task);
       case TaskKind::fill:
       case TaskKind::sync:
-      case TaskKind::collective_call:
         break;
     }
     if (task.epilogue.empty()) return result;
@@ -96,6 +97,26 @@ class Execution {
       if (step.kind == EpilogueKind::bias) bias = read(*step.operand);
     }
     return finished(values_, result, bias);
+  }
+
+  /// A rank's result of the collective whose parts are the tasks of one meeting.
+  std::vector<Piece> collected(const Task& task) {
+    const Region& to = task.writes[0].to;
+    std::vector<Piece> result;
+    if (task.collective != Collective::all_gather) result = {{{0, to.rows, 0, to.cols}, values_.zero()}};
+    for (const int call : tasks_.meetings[tasks_.meeting[t_]]) {
+      Region from = tasks_.task[call]->reads[0];
+      if (task.collective == Collective::all_gather) {
+        for (const Piece& piece : read(from).pieces) result.push_back(moved(piece, tasks_.rank[call] * from.rows, 0));
+        continue;
+      }
+      if (task.collective == Collective::reduce_scatter) {
+        from.row += tasks_.rank[t_] * to.rows;
+        from.rows = to.rows;
+      }
+      result = sum_of(values_, result, read(from).pieces);
+    }
+    return result;
   }
 
   /// The pieces that a write puts into its destination, in the destination's frame.

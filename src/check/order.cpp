@@ -80,7 +80,14 @@ std::vector<SignalUse> uses_of(const Tasks& tasks) {
 class Round {
  public:
   Round(const Tasks& tasks, const std::vector<int>& sim_position, const Order& known)
-      : tasks_(tasks), sim_position_(sim_position), known_(known) {}
+      : tasks_(tasks), sim_position_(sim_position), known_(known) {
+    // Right after the last of the calls, in whatever order they came.
+    for (const auto& calls : tasks.meetings) {
+      int last = 0;
+      for (const int call : calls) last = std::max(last, sim_position[call]);
+      joins.push_back({last + 1, kNone});
+    }
+  }
 
   void add(const SignalUse& use) {
     if (use.waiters.empty() || use.posters.empty()) return;
@@ -167,6 +174,21 @@ class Round {
   std::vector<std::pair<uint64_t, int>> group_of_;
 };
 
+/// What comes before one rank's part of a collective comes before what follows another's.
+void add_meetings(const Tasks& tasks, std::vector<Edge>& edges) {
+  const auto meeting_of = [&](int node) {
+    const bool meets = node < tasks.size() && tasks.meeting[node] >= 0;
+    return meets ? tasks.size() + tasks.meeting[node] : kNone;
+  };
+  if (tasks.meetings.empty()) return;
+  for (size_t i = 0, end = edges.size(); i < end; ++i) {
+    if (const int meeting = meeting_of(edges[i].to); meeting != kNone) edges.push_back({edges[i].from, meeting});
+  }
+  for (size_t i = 0, end = edges.size(); i < end; ++i) {
+    if (const int meeting = meeting_of(edges[i].from); meeting != kNone) edges.push_back({meeting, edges[i].to});
+  }
+}
+
 void set_preds(Order& order, int num_nodes, const std::vector<Edge>& edges) {
   order.pred_begin.assign(num_nodes + 1, 0);
   for (const Edge& edge : edges) ++order.pred_begin[edge.to + 1];
@@ -193,6 +215,7 @@ void set_sequence(Order& order, const std::vector<int>& simulated, std::vector<J
       order.sequence.push_back(order.num_tasks + *next);
     order.sequence.push_back(simulated[place]);
   }
+  for (; next != by_place.end(); ++next) order.sequence.push_back(order.num_tasks + *next);
   order.position.resize(order.sequence.size());
   for (int place = 0; place < order.num_nodes(); ++place) order.position[order.sequence[place]] = place;
 }
@@ -201,6 +224,9 @@ void set_masks(Order& order, const Tasks& tasks) {
   order.begun.assign(order.num_nodes(), 0);
   for (int t = 0; t < tasks.size(); ++t) order.begun[t] = uint64_t{1} << tasks.rank[t];
   order.ends = order.begun;
+  const uint64_t all_ranks = ~uint64_t{0} >> (64 - tasks.plan.team.num_ranks);
+  for (int meeting = 0; meeting < std::ssize(tasks.meetings); ++meeting)
+    order.begun[tasks.size() + meeting] = order.ends[tasks.size() + meeting] = all_ranks;
   for (const int node : order.sequence) {
     for (const int pred : order.preds_of(node)) {
       ensure(order.position[pred] < order.position[node], "the order graph has a cycle at {}", node);
@@ -234,6 +260,7 @@ Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report&
     if (round.num_proven == num_proven) return order;
     num_proven = round.num_proven;
     round.edges.insert(round.edges.end(), in_series.begin(), in_series.end());
+    add_meetings(tasks, round.edges);
     set_preds(order, tasks.size() + static_cast<int>(round.joins.size()), round.edges);
     set_sequence(order, simulated, std::move(round.joins));
     set_masks(order, tasks);

@@ -11,7 +11,8 @@
 
 namespace tilewire::checking {
 
-/// Nodes are tasks (by their number), then joins. An edge: the first is done before the second starts.
+/// Nodes are tasks (by their number), then joins. An edge: the first is done before the second starts. The first joins
+/// are the meetings of collectives: all ranks' calls have begun.
 struct Order {
   int num_tasks = 0;
   std::vector<int> pred_begin{};  ///< of each node in `preds`, then the end

@@ -15,7 +15,11 @@ struct Sleeper {
 class Simulation {
  public:
   explicit Simulation(const Tasks& tasks)
-      : tasks_(tasks), value_(tasks.signals.size()), sleepers_(tasks.signals.size()), next_(tasks.lane_begin) {}
+      : tasks_(tasks),
+        value_(tasks.signals.size()),
+        sleepers_(tasks.signals.size()),
+        next_(tasks.lane_begin),
+        come_(tasks.meetings.size()) {}
 
   std::vector<int> run() {
     for (int lane = 0; lane < std::ssize(tasks_.plan.lanes); ++lane) runnable_.push_back(lane);
@@ -30,6 +34,11 @@ class Simulation {
   void explain_deadlock(Report& report) const {
     for (int lane = 0; lane < std::ssize(tasks_.plan.lanes); ++lane) {
       if (next_[lane] == tasks_.lane_begin[lane + 1]) continue;
+      if (unsatisfied(next_[lane]) == nullptr) {
+        report.add(Rule::progress, "deadlock: {} waits for the calls of all ranks, of which {} of {} are made",
+                   tasks_.name(next_[lane]), come_[tasks_.meeting[next_[lane]]], tasks_.plan.team.num_ranks);
+        continue;
+      }
       const Use& wait = *unsatisfied(next_[lane]);
       const int64_t total = tasks_.totals[wait.signal];
       report.add(Rule::progress, "deadlock: {} waits for {} to reach {}, which stays at {}{}", tasks_.name(next_[lane]),
@@ -52,9 +61,30 @@ class Simulation {
         sleepers_[wait->signal].push_back({lane, wait->amount});
         return;
       }
-      sequence_.push_back(task);
-      for (int i = tasks_.post_begin[task]; i < tasks_.post_begin[task + 1]; ++i) post(tasks_.posts[i]);
+      if (tasks_.meeting[task] < 0) {
+        execute(task);
+      } else if (!meet(task)) {
+        return;
+      }
     }
+  }
+
+  void execute(int task) {
+    sequence_.push_back(task);
+    for (int i = tasks_.post_begin[task]; i < tasks_.post_begin[task + 1]; ++i) post(tasks_.posts[i]);
+  }
+
+  /// A part of a collective: the last rank to come executes all ranks' parts.
+  bool meet(int task) {
+    const auto& calls = tasks_.meetings[tasks_.meeting[task]];
+    if (++come_[tasks_.meeting[task]] < std::ssize(calls)) return false;
+    for (const int call : calls) execute(call);
+    for (const int call : calls) {
+      if (call == task) continue;
+      ++next_[tasks_.lane[call]];
+      runnable_.push_back(tasks_.lane[call]);
+    }
+    return true;
   }
 
   void post(const Use& post) {
@@ -70,6 +100,7 @@ class Simulation {
   std::vector<int64_t> value_;
   std::vector<std::vector<Sleeper>> sleepers_;
   std::vector<int> next_;
+  std::vector<int64_t> come_;  ///< by meeting: ranks that are there
   std::deque<int> runnable_;
   std::vector<int> sequence_;
 };

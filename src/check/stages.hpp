@@ -12,6 +12,8 @@ namespace tilewire::checking {
 
 /// Rules of single tasks: who reaches what, shapes, and what the checker knows nothing about.
 void check_structure(const Tasks& tasks, Report& report);
+/// Calls of a library's collectives: those of all ranks fit together.
+void check_collectives(const Tasks& tasks, Report& report);
 /// Tasks in an order in which one worker a lane executes them; fewer than all on a deadlock.
 [[nodiscard]] std::vector<int> check_progress(const Tasks& tasks, Report& report);
 /// Execute symbolically in this order: every element gets every contribution once.

@@ -74,7 +74,8 @@ class StructureCheck {
         std::ranges::any_of(task.reads, counted) || std::ranges::any_of(task.writes, counted, &Write::to) ||
             std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && counted(*s.operand); }),
         "rows_from");
-    unsupported(task.kind == TaskKind::collective_call, "collective calls of a library");
+    unsupported(task.kind == TaskKind::collective_call && task.collective == Collective::all_to_all,
+                "an all-to-all of a library");
     unsupported(std::ranges::any_of(task.weights, [](double weight) { return weight != 1; }), "weights other than 1");
     unsupported(
         std::ranges::any_of(task.epilogue, [](const EpilogueStep& s) { return s.kind == EpilogueKind::residual; }),

@@ -41,6 +41,20 @@ Tasks::Tasks(const Plan& whole) : plan(whole) {
   post_begin.push_back(static_cast<int>(posts.size()));
   totals.resize(signals.size());
   for (const Use& post : posts) totals[post.signal] += post.amount;
+  number_meetings();
+}
+
+void Tasks::number_meetings() {
+  meeting.assign(task.size(), -1);
+  std::vector<size_t> num_calls(plan.team.num_ranks, 0);
+  for (int t = 0; t < size(); ++t) {
+    if (task[t]->kind != TaskKind::collective_call) continue;
+    const size_t call = num_calls[rank[t]]++;
+    if (call == meetings.size()) meetings.emplace_back();
+    meetings[call].push_back(t);
+    meeting[t] = static_cast<int>(call);
+  }
+  for (auto& calls : meetings) std::ranges::sort(calls, {}, [&](int t) { return rank[t]; });
 }
 
 }  // namespace tilewire::checking

@@ -38,6 +38,12 @@ struct Tasks {
   std::vector<Use> posts{};
   std::vector<int> wait_begin{};  ///< of each task in `waits`, then the end
   std::vector<int> post_begin{};
+  std::vector<int> meeting{};  ///< of each task in `meetings`; -1 = none
+  /// The n-th calls of collectives of all ranks: none ends before all have begun. Where the plan is right, [n][rank].
+  std::vector<std::vector<int>> meetings{};
+
+ private:
+  void number_meetings();
 };
 
 }  // namespace tilewire::checking

@@ -17,6 +17,7 @@ class Traffic {
       for (const Write& write : task.writes) move(task.reads[0].rank, write.to.rank, write.to);
       return;
     }
+    if (task.kind == TaskKind::collective_call) return add_collective(rank, task);
     for (const Region& region : task.reads) move(region.rank, rank, region);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) move(step.operand->rank, rank, *step.operand);
@@ -31,6 +32,24 @@ class Traffic {
   }
 
  private:
+  /// The library's own ways are not known: what each pair must exchange at least.
+  void add_collective(int rank, const Task& task) {
+    const bool gathers = task.collective == Collective::all_gather;
+    Region part = gathers ? task.reads[0] : task.writes[0].to;
+    const int n = plan_.team.num_ranks;
+    for (int peer = 0; peer < n; ++peer) {
+      if (task.collective != Collective::all_reduce) {
+        move(peer, rank, part);
+        continue;
+      }
+      // A sum of a part, which then goes to all.
+      const Range rows = shard_of(task.reads[0].rows * task.reads[0].cols, n, peer);
+      part = {.buffer = part.buffer, .rows = 1, .cols = rows.size()};
+      move(rank, peer, part);
+      move(peer, rank, part);
+    }
+  }
+
   void move(int from, int to, const Region& region) {
     const int64_t bytes = region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
     if (from != to && bytes > 0) bytes_[{from, to}] += bytes;

@@ -136,33 +136,46 @@ Plan gemm_yardstick(Case& c, const Plan& sequential) {
   return make_plan(problem, c.group.team(), same_tiles(sequential.config));
 }
 
+// `sequential` without its GEMM, and whole.
+void add_collective_yardsticks(Case& c, const Plan& sequential) {
+  c.contenders.push_back(contender(c.group, "communication alone", communication_only(sequential)));
+  c.yardsticks.communication.push_back(c.contenders.size() - 1);
+  c.yardsticks.sequential.push_back(sequential_contender(c, sequential));
+  c.configs[c.yardsticks.sequential.back()] = sequential.config;
+}
+
 // `sequential` and its parts.
 void add_yardsticks(Case& c, const Plan& sequential) {
   const auto add = [&](std::vector<size_t>& list, const char* name, const Plan& plan) {
-    list.push_back(c.contenders.size());
     c.contenders.push_back(contender(c.group, name, plan));
+    list.push_back(c.contenders.size() - 1);
   };
   const Plan gemm = gemm_only(on_device(c.group) ? gemm_yardstick(c, sequential) : sequential);
   add(c.yardsticks.gemm, "gemm alone", gemm);
   c.contenders.back().tensors = c.gemm_tensors;
-  add(c.yardsticks.communication, "communication alone", communication_only(sequential));
-  c.yardsticks.sequential.push_back(sequential_contender(c, sequential));
-  c.configs[c.yardsticks.sequential.back()] = sequential.config;
+  add_collective_yardsticks(c, sequential);
   if (!on_device(c.group) || num_tasks(gemm) == 0) return;
   const int64_t bytes = find_operator(c.problem.op).least_bytes(c.problem, c.group.team().num_ranks);
   add(c.yardsticks.free, "free", beside_exchange(gemm, bytes / c.group.team().num_ranks));
   c.contenders.back().tensors = c.gemm_tensors;
 }
 
-// The same with calls of the vendor's library, where it can be called.
+// The same with calls of the vendor's libraries, where they can be called. NOTE: what the library sums in an order of
+// its own is measured for problems that do not allow it, too: users run it.
 void add_library_yardsticks(Case& c) {
-  const Schedule& schedule = find_schedule("sequential");
-  for (const Config& config : schedule.candidates(c.problem, c.group.team())) {
-    if (config.compute != Provider::library) continue;
-    const Plan plan = make_plan(c.problem, c.group.team(), config);
-    const auto missing = c.group.unsupported(plan);
-    if (missing.empty()) return add_yardsticks(c, plan);
-    c.notes.push_back(fmt::format("without cuBLASLt: {}", fmt::join(missing, ", ")));
+  Problem problem = c.problem;
+  problem.reduction = Reduction::any;
+  for (const Config& config : find_schedule("sequential").candidates(problem, c.group.team())) {
+    const bool collective = config.collective == Provider::library;
+    if (config.compute != Provider::library && !collective) continue;
+    const char* name = collective ? "NCCL" : "cuBLASLt";
+    try {
+      const Plan plan = make_plan(collective ? problem : c.problem, c.group.team(), config);
+      collective ? add_collective_yardsticks(c, plan) : add_yardsticks(c, plan);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unsupported) throw;
+      c.notes.push_back(fmt::format("without {}: {}", name, error.what()));
+    }
   }
 }
 
@@ -328,30 +341,6 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   if (!outcome.ok) fail(ErrorKind::wrong_result, "a result differs from the reference by more than its tolerance");
 }
 
-constexpr const char* kFooter = R"(Columns:
-  total us  median over the iterations of the slowest rank
-  gemm us   the GEMM tasks of `sequential` alone
-  comm us   `sequential` without its GEMM
-  seq us    `sequential`, measured in turn with the others; on GPUs the faster of its own tiles and the library's
-            GEMM, and so is gemm us
-  speedup   seq / total
-  overlap   1 - (total - gemm) / (seq - gemm): 0 = nothing hidden, 1 = all of it
-  link us   on GPUs: the bytes that a rank must send at the peak of its links
-  free us   on GPUs: the GEMM beside copies of these bytes that have nothing to do with it
-  error     |out - reference| / |reference|
-With --trace a table of every lane follows: the time in which its workers were busy and waiting, all
-together, and its span; there overlap is the share of the time of the other tasks in which a GEMM task of the
-same rank ran too.
-Every result is verified against the reference in double unless --no-verify is given; one that is
-wrong makes the exit code 1.
-
-Examples:
-  tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512
-  tilewire bench gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --set tile_m=64 --trace t.json
-  tilewire bench all_gather_gemm -m 4096 -n 4096 -k 4096 --ranks 2 --configs configs.json
-  tilewire bench gemm_reduce_scatter --shapes shapes.json --dtype fp32 --ranks 2 --json result.json
-  mpirun -n 4 tilewire bench all_reduce -m 64 -n 8192)";
-
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -359,7 +348,7 @@ void add_bench(CLI::App& app) {
   Options& options = bench->options;
   CLI::App* verb =
       app.add_subcommand("bench", "Time schedules of operators, verified, in turn with the sequential one");
-  verb->footer(kFooter);
+  verb->footer(kBenchFooter);
   add_operators(*verb, options, true)->required();
   add_problem_flags(*verb, options);
   add_schedule_flags(*verb, options, "all");

@@ -1,4 +1,4 @@
-// Lines of the bench's table, from the rows of its JSON.
+// Lines of the bench's table, from the rows of its JSON, and what its columns mean.
 // Called by bench.
 #include "cli/bench_table.hpp"
 
@@ -48,5 +48,30 @@ std::string table_line(const nlohmann::json& row, size_t name_width) {
       row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(), row["comm_us"].get<double>(), sequential,
       total > 0 ? sequential / total : 1.0, overlap, limits_text(row), error, ok);
 }
+
+const char* const kBenchFooter = R"(Columns:
+  total us  median over the iterations of the slowest rank
+  gemm us   the GEMM tasks of `sequential` alone
+  comm us   `sequential` without its GEMM;
+            on GPUs the faster of copy engines with our sums and, where it can do it, NCCL
+  seq us    `sequential`, measured in turn with the others; on GPUs the fastest of our tiles, cuBLASLt's GEMM, and
+            cuBLASLt's GEMM with NCCL. gemm us is the faster of the two GEMMs
+  speedup   seq / total
+  overlap   1 - (total - gemm) / (seq - gemm): 0 = nothing hidden, 1 = all of it
+  link us   on GPUs: the bytes that a rank must send at the peak of its links
+  free us   on GPUs: the GEMM beside copies of these bytes that have nothing to do with it
+  error     |out - reference| / |reference|
+With --trace a table of every lane follows: the time in which its workers were busy and waiting, all
+together, and its span; there overlap is the share of the time of the other tasks in which a GEMM task of the
+same rank ran too.
+Every result is verified against the reference in double unless --no-verify is given; one that is
+wrong makes the exit code 1.
+
+Examples:
+  tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512
+  tilewire bench gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --set tile_m=64 --trace t.json
+  tilewire bench all_gather_gemm -m 4096 -n 4096 -k 4096 --ranks 2 --configs configs.json
+  tilewire bench gemm_reduce_scatter --shapes shapes.json --dtype fp32 --ranks 2 --json result.json
+  mpirun -n 4 tilewire bench all_reduce -m 64 -n 8192)";
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// Lines of the bench's table, from the rows of its JSON.
+// Lines of the bench's table, from the rows of its JSON, and what its columns mean.
 // Used by bench.
 #pragma once
 
@@ -8,6 +8,8 @@
 
 namespace tilewire::cli {
 
+/// Below the help: columns and examples.
+extern const char* const kBenchFooter;
 /// `device`: with the columns that are known on devices only. `name_width`: of the column that names the row.
 [[nodiscard]] std::string table_head(bool device, size_t name_width);
 /// A row of the JSON (docs/bench_json.md).

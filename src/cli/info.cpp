@@ -44,6 +44,7 @@ nlohmann::json cuda_json() {
   const auto known = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
   nlohmann::json json = {{"driver", known(facts.driver)},
                          {"runtime", known(facts.runtime)},
+                         {"nccl", known(facts.nccl)},
                          {"gpus", nlohmann::json::array()},
                          {"missing", facts.missing}};
   for (const cuda::Gpu& gpu : facts.gpus) json["gpus"].push_back(gpu_json(gpu));
@@ -90,6 +91,7 @@ std::string cuda_text(const nlohmann::json& cuda) {
     text += fmt::format("  {:<20} driver for {}, built with {}\n", "CUDA", cuda["driver"].get<std::string>(),
                         cuda["runtime"].get<std::string>());
   }
+  if (!cuda["nccl"].is_null()) text += fmt::format("  {:<20} {}\n", "NCCL", cuda["nccl"].get<std::string>());
   for (size_t index = 0; index < cuda["gpus"].size(); ++index) {
     const nlohmann::json& gpu = cuda["gpus"][index];
     text += fmt::format("  {:<20} {}, {} SMs, capability {}, {:.0f} GiB\n", index, gpu["name"].get<std::string>(),

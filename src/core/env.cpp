@@ -1,4 +1,4 @@
-// The one reader of environment variables.
+// The one reader and writer of environment variables.
 // Called by the bootstrap, the tuner and the command line.
 #include "tilewire/env.hpp"
 
@@ -61,6 +61,8 @@ std::string job() {
 }
 
 std::optional<int> device_connections() { return first_number({"CUDA_DEVICE_MAX_CONNECTIONS"}); }
+
+void set_default(const char* name, const char* value) { ::setenv(name, value, 0); }
 
 double timeout_s() {
   const auto value = read("TILEWIRE_TIMEOUT_S");

@@ -91,9 +91,9 @@ std::pair<int64_t, int64_t> num_reads(const Task& task) {
     case TaskKind::gemm_call:
       return {2, 2};
     case TaskKind::copy:
+    case TaskKind::collective_call:
       return {1, 1};
     case TaskKind::reduce:
-    case TaskKind::collective_call:
       return {1, kMany};
     case TaskKind::fill:
     case TaskKind::sync:
@@ -123,6 +123,8 @@ void validate_task(const Place& at, const Task& task, int signals) {
     refuse("{}: {} reads", at.name(), task.reads.size());
   if (!(task.kind == TaskKind::sync ? task.writes.empty() : !task.writes.empty()))
     refuse("{}: {} writes", at.name(), task.writes.size());
+  if (!(task.kind != TaskKind::collective_call || task.writes.size() == 1))
+    refuse("{}: {} writes, want 1", at.name(), task.writes.size());
   if (!(task.weights.empty() || task.weights.size() == task.reads.size()))
     refuse("{}: {} weights for {} reads", at.name(), task.weights.size(), task.reads.size());
   const Shape result = result_shape(at.plan, task);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedules/collective.hpp"
 #include "schedules/knobs.hpp"
 
 namespace tilewire {
@@ -123,9 +124,11 @@ std::vector<Config> sequential_choices(const Problem& problem, const Team& team)
   Config config{.schedule = "sequential"};
   if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
   std::vector<Config> list = with_tiles(config, problem, 1);
-  if (problem.op == "all_reduce") return list;
-  config.compute = Provider::library;
-  list.push_back(config);
+  config.compute = problem.op == "all_reduce" ? Provider::tiles : Provider::library;
+  if (config.compute == Provider::library) list.push_back(config);
+  config.collective = Provider::library;
+  config.pacing = Pacing::unpaced;
+  if (!refuses_collective(problem, team, config)) list.push_back(config);
   return list;
 }
 

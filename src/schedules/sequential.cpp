@@ -2,6 +2,7 @@
 // others, no overlap. What overlap is measured against. Listed in schedules.cpp.
 #include "schedules/sequential.hpp"
 
+#include "schedules/collective.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
@@ -26,7 +27,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
-  if (config.collective == Provider::library) return "collective = library: no plan calls a vendor's collective yet";
+  if (config.collective == Provider::library) return refuses_collective(problem, team, config);
   const bool library = config.compute == Provider::library;
   if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
   const bool clusters = config.cluster_m * config.cluster_n > 1;
@@ -49,6 +50,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
+  if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
   const Share share = problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles;
   Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
                                : make_reduce_plan(problem, team, apart(problem, config), share);

@@ -56,6 +56,10 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     for (Config& config : configs) {
       if (config.compute == Provider::library && problem.op == "all_gather_gemm") untile(config);
     }
+    vary(configs, &Config::collective, {Provider::tiles, Provider::library});
+    for (Config& config : configs) {
+      if (config.collective == Provider::library) untile(config);
+    }
     prune(configs, schedule, problem, team);
     by(&Config::copy_lanes, std::initializer_list{1, 2});
     by(&Config::split_k, std::initializer_list{1, 3});

@@ -54,6 +54,17 @@ std::vector<Sample> library_samples() {
   return {{gather, one_call}, {gather, beside}, {scatter, one_call}, {scatter, beside}, {scatter, after}};
 }
 
+std::vector<Sample> collective_samples() {
+  const Config one_call{.schedule = "sequential", .compute = Provider::library, .collective = Provider::library};
+  const Config alone{.schedule = "sequential", .collective = Provider::library};
+  Problem gather{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024};
+  Problem scatter{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256};
+  Problem with_bias{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512, .epilogue = {{EpilogueKind::bias}}};
+  Problem sum{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32};
+  for (Problem* problem : {&scatter, &with_bias, &sum}) problem->reduction = Reduction::any;
+  return {{gather, one_call}, {scatter, one_call}, {with_bias, one_call}, {sum, alone}};
+}
+
 cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   group.barrier();

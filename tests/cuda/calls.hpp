@@ -39,6 +39,9 @@ struct Sample {
 /// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
 [[nodiscard]] std::vector<Sample> library_samples();
 
+/// The same where NCCL moves, or sums, in one call.
+[[nodiscard]] std::vector<Sample> collective_samples();
+
 /// What `body` enqueues in the stream, as a graph that is ready to be launched. Collective: a capture in the global
 /// mode forbids other threads of the process to wait for streams and the like, so that all capture at the same time.
 [[nodiscard]] cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body);

@@ -13,6 +13,7 @@
 
 #include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/cuda.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
 #include "cuda/child.hpp"
@@ -196,6 +197,14 @@ TEST_P(CudaCalls, CallsOfTheLibraryInGraphsAndOutOfStep) {
   if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) { mix_samples(group, library_samples(), seed, replays(), true); });
+}
+
+TEST_P(CudaCalls, CollectivesOfTheLibraryInGraphsAndOutOfStep) {
+  if (place_.num_ranks == 1) GTEST_SKIP() << "one rank has nothing to exchange";
+  if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU do not call the library";
+  if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) { mix_samples(group, collective_samples(), seed, replays(), true); });
 }
 
 TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {

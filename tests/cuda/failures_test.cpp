@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/cuda/cuda.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "backends/host/slot.hpp"
 #include "core/text.hpp"
 #include "cuda/calls.hpp"
@@ -143,6 +144,21 @@ TEST_P(CudaFailures, ARankThatNeverComesIsNamedInTime) {
   });
 }
 
+TEST_P(CudaFailures, ARankThatNeverJoinsACollectiveIsNamedInTime) {
+  constexpr double kTimeout = 10;  // NCCL takes seconds to begin
+  if (place_.one_gpu) GTEST_SKIP() << "ranks that share a GPU do not call the library";
+  if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
+  in_child([&] {
+    const auto all = collective_samples();
+    for (const auto& [sample, how] :
+         {std::pair{all[0], How::waited_for}, {all[1], How::on_a_stream}, {all[2], How::by_replay}}) {
+      launch(place_.num_ranks, options(kTimeout), [&](Group& group) { miss_a_rank(group, sample, how, kTimeout); });
+    }
+    launch(place_.num_ranks, options(20), want_working_team);
+    return std::string();
+  });
+}
+
 /// MiB that are taken of the first GPU.
 int64_t used_mib() {
   size_t free = 0;
@@ -217,11 +233,15 @@ void call_until_lost(const JoinOptions& options, const Sample& sample, How how, 
   say({.rank = options.rank, .running = true});
 }
 
-class CudaKills : public CudaFailures {};
+class CudaKills : public CudaFailures {
+ protected:
+  /// Kill ranks inside these calls, again and again.
+  void kill_ranks(const std::vector<Sample>& some, double timeout_s) const;
+};
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaKills, ::testing::Values(places().back()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) {
+void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s) const {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u, %d rounds\n", seed, rounds());
   std::mt19937 random(seed);
@@ -229,7 +249,7 @@ TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) {
   int with_details = 0;
   int64_t slowest_ns = 0;
   for (int round = 0; round < rounds() * 3 && !HasFailure(); ++round) {
-    const Sample sample = samples()[random() % samples().size()];
+    const Sample sample = some[random() % some.size()];
     const How how = kHows[round % 3];
     const int victim = static_cast<int>(random() % num_ranks);
     SCOPED_TRACE(fmt::format("{} with {}, how {}, victim {}", to_string(sample.problem), to_string(sample.config),
@@ -239,7 +259,7 @@ TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) {
     Job ranks(
         num_ranks,
         [&](int rank, const Say& say) {
-          call_until_lost({rank, num_ranks, name, int64_t{4} << 30, 5}, sample, how, replacing, say);
+          call_until_lost({rank, num_ranks, name, int64_t{4} << 30, timeout_s}, sample, how, replacing, say);
         },
         true);
     ASSERT_TRUE(ranks.all_running(num_ranks));
@@ -268,6 +288,13 @@ TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) {
               with_details);
   // A survivor between two calls has nothing to tell of a wait.
   EXPECT_GT(with_details, 0);
+}
+
+TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) { kill_ranks(samples(), 5); }
+
+TEST_P(CudaKills, SurvivorsOfACollectiveOfTheLibraryDoSo) {
+  if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
+  kill_ranks(collective_samples(), 20);
 }
 
 }  // namespace

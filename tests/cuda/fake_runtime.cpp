@@ -131,6 +131,16 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t) {
+  *memory = std::calloc(1, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
 cudaError_t cudaFreeHost(void* memory) {
   --pages;
   std::free(memory);

@@ -1,5 +1,5 @@
 // A CUDA runtime on the fake driver, linked in place of the real one, so that groups can be tested without a GPU.
-// Used by join_test.cpp.
+// Used by join_test.cpp and nccl_test.cpp.
 #pragma once
 
 namespace tilewire::testing {

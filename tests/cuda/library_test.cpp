@@ -1,4 +1,4 @@
-// What the cuda backend decides about calls of cuBLASLt without a GPU: what is missing, what is refused, which
+// What the cuda backend decides about calls of cuBLASLt and NCCL without a GPU: what is missing, what is refused, which
 // stream does what.
 #include <gtest/gtest.h>
 
@@ -7,6 +7,8 @@
 #include <set>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/rank_view.hpp"
+#include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/work_order.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/error.hpp"
@@ -131,6 +133,65 @@ TEST(LibraryLanes, SumsAfterTheCallAreAKernelThatStartsLate) {
   }
 }
 
+Plan collective_plan(const char* op, bool bias = false) {
+  Problem problem{.op = op, .m = 4096, .n = 8192, .k = 4096, .reduction = Reduction::any};
+  if (bias) problem.epilogue = {{EpilogueKind::bias}};
+  Config config{.schedule = "sequential", .collective = Provider::library};
+  if (op != std::string("all_reduce")) config.compute = Provider::library;
+  return make_plan(problem, {.num_ranks = 4}, config);
+}
+
+TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    SCOPED_TRACE(op);
+    const Plan plan = collective_plan(op);
+    EXPECT_TRUE(calls_collective(plan));
+    const RankTables tables = tables_of(plan);
+    EXPECT_TRUE(tables.light_alone);
+    EXPECT_EQ(tables.gemm_ctas, 0U);
+    EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
+    EXPECT_EQ(count_of<LibraryGemm>(tables), op == std::string("all_reduce") ? 0 : 1);
+    EXPECT_EQ(std::ssize(tables.urgent), 1) << "one stream, in which one comes after the other";
+    ASSERT_EQ(std::ssize(tables.walk.lanes), 1);
+    EXPECT_TRUE(tables.walk.lanes[0].light);
+    expect_own_gates(tables);
+    for (const StreamWork& work : tables.works) {
+      const auto* call = std::get_if<LibraryCollective>(&work.what);
+      EXPECT_EQ(work.gate != nullptr, call != nullptr);
+      if (call == nullptr || op != std::string("all_gather_gemm")) continue;
+      EXPECT_EQ(call->kind, Collective::all_gather);
+      EXPECT_EQ(call->from_elements, 1024 * 4096);
+      EXPECT_EQ(call->to_elements, 4096 * 4096);
+    }
+  }
+}
+
+TEST(LibraryLanes, TheFinishOfASumIsAKernelThatStartsLate) {
+  const RankTables tables = tables_of(collective_plan("gemm_reduce_scatter", true));
+  EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
+  EXPECT_EQ(count_of<StreamWalk>(tables), 1);
+  EXPECT_EQ(count_of<WalkEnd>(tables), 1);
+  expect_own_gates(tables);
+}
+
+TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
+  const Plan plan = collective_plan("all_gather_gemm");
+  RankTables out;
+  Addresses addresses;
+  for (int owner = 0; owner < 4; ++owner) {
+    for (const Buffer& buffer : plan.buffers) addresses.bases.push_back({nullptr, shape_on(buffer, owner).cols + 8});
+  }
+  const std::vector<int64_t> totals = signal_totals(plan);
+  const RankView view{plan, 0, addresses, totals, out};
+  try {
+    static_cast<void>(library_collective(view, plan.lanes[0].tasks[0]));
+    ADD_FAILURE() << "no error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_STREQ(error.what(), "collective = library: rows of a begin 4104 elements apart, want 4096");
+  }
+}
+
 /// Plays a call on devices with one queue each: what is at its head holds up the rest until it has ended, but for the
 /// begin of a walk. Lanes that have no work in it run by themselves.
 class OneQueue {
@@ -176,13 +237,19 @@ class OneQueue {
   }
 
   int64_t& value(const Signal& signal) { return values_[signal.rank * num_signals(plan_) + signal.index]; }
+  /// A part of a collective ends when those of all ranks are at the heads of their queues, or have been.
+  bool all_met(size_t lane) {
+    if (plan_.lanes[lane].tasks[next_[lane]].kind != TaskKind::collective_call) return true;
+    met_.insert(lane);
+    return std::ssize(met_) == plan_.team.num_ranks;
+  }
   bool ended(size_t lane) const { return next_[lane] == std::ssize(plan_.lanes[lane].tasks); }
   bool can_run(size_t lane) {
     const auto& waits = plan_.lanes[lane].tasks[next_[lane]].waits;
     return std::ranges::all_of(waits, [&](const Wait& wait) { return value(wait.signal) >= wait.at_least; });
   }
   bool run(size_t lane) {
-    if (!can_run(lane)) return false;
+    if (!can_run(lane) || !all_met(lane)) return false;
     for (const Post& post : plan_.lanes[lane].tasks[next_[lane]].posts) value(post.signal) += post.add;
     ++next_[lane];
     return true;
@@ -198,11 +265,13 @@ class OneQueue {
   std::vector<bool> begun_;
   std::vector<std::vector<bool>> queued_{};  ///< by lane and task
   std::vector<int64_t> values_{};
+  std::set<size_t> met_{};  ///< lanes whose collective has begun: a plan has one
   std::vector<std::vector<StreamWork>> queues_{};
 };
 
 TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
   int walks = 0;
+  int collectives = 0;
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
     const Problem problem{.op = op, .m = 4096, .n = 2048, .k = 4096, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};
@@ -212,9 +281,12 @@ TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
       if (!calls_library(plan)) continue;
       EXPECT_TRUE(OneQueue(plan).play());
       walks += count_of<StreamWalk>(tables_of(plan));
+      collectives += calls_collective(plan);
     }
+    EXPECT_TRUE(OneQueue(collective_plan(op, true)).play());
   }
   EXPECT_GT(walks, 0);
+  EXPECT_EQ(collectives, 3);
 }
 
 /// Every task has one record that takes its times, and whatever streams do has a gate.

@@ -8,8 +8,10 @@
 #include <random>
 
 #include "backends/cuda/cuda.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -105,6 +107,28 @@ TEST_P(OnGpus, OneCallOfTheLibrary) {
       std::erase_if(configs, [](const Config& config) { return config.compute != Provider::library; });
       expect_right(problem, ranks(), few(configs, 6, ++seed),
                    {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = seed});
+    }
+  }
+}
+
+TEST_P(OnGpus, OneCollectiveOfTheLibrary) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank has nothing to exchange";
+  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
+  const bool has_gemm = op() != std::string("all_reduce");
+  uint64_t seed = 400;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const bool more : {false, true}) {
+      Problem problem{.op = op(), .m = 512, .n = 264, .k = 136, .dtype = dtype, .reduction = Reduction::any};
+      problem.b_layout = more ? BLayout::kn : BLayout::nk;
+      problem.gathered_output = more && op() == std::string("all_gather_gemm");
+      if (has_gemm && more) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+      Config config{.schedule = "sequential", .collective = Provider::library};
+      if (has_gemm) config.compute = Provider::library;
+      std::vector<Config> configs{config};
+      config.wire = DType::fp32;
+      if (!find_schedule(config.schedule).refuses(problem, {.num_ranks = ranks()}, config)) configs.push_back(config);
+      expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 30, .seed = ++seed});
     }
   }
 }

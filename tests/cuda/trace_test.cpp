@@ -88,10 +88,14 @@ void want_list_order(const Plan& plan, Trace trace) {
   for (const TraceEvent& event : trace.events) {
     const bool same = before != nullptr && before->lane == event.lane && before->worker == event.worker;
     if (!same) tile = nullptr;
-    want(!same || before->end_ns <= event.taken_ns, "{} and {} overlap", name_of(plan, *before), name_of(plan, event));
+    if (same && before->end_ns > event.taken_ns) {
+      fail(ErrorKind::wrong_result, "{} and {} overlap", name_of(plan, *before), name_of(plan, event));
+    }
     before = &event;
     if (plan.lanes[event.lane].tasks[event.task].kind != TaskKind::compute) continue;
-    want(tile == nullptr || tile->task < event.task, "{} before {}", name_of(plan, *tile), name_of(plan, event));
+    if (tile != nullptr && tile->task >= event.task) {
+      fail(ErrorKind::wrong_result, "{} before {}", name_of(plan, *tile), name_of(plan, event));
+    }
     tile = &event;
   }
   std::map<std::pair<int, int64_t>, const TraceEvent*> by_task;

@@ -53,16 +53,19 @@ size_t num_inputs(const Problem& problem, int num_ranks) {
   return static_cast<size_t>(std::ranges::count(buffers, Scope::input, &Buffer::scope));
 }
 
-/// Sums in place and on rings are rounded once for each rank, in an order that chance decides; others once.
+/// Sums in place, on rings and of libraries are rounded once for each rank, in an order that chance decides; others
+/// once.
 double num_roundings(const Config& config, int num_ranks) {
-  return config.reduction == ReduceMode::accumulate || config.algorithm == Algorithm::ring ? num_ranks : 1;
+  const bool sums = config.reduction == ReduceMode::accumulate || config.algorithm == Algorithm::ring ||
+                    config.collective == Provider::library;
+  return sums ? num_ranks : 1;
 }
 
 /// What must be the same for two configs to give the same bits.
 std::string bits_key(const Problem& problem, const Config& config, size_t call) {
   const bool fixed = problem.reduction == Reduction::repeatable ||
                      (config.reduction != ReduceMode::accumulate && config.algorithm != Algorithm::ring);
-  if (!fixed || config.compute == Provider::library) return {};
+  if (!fixed || config.compute == Provider::library || config.collective == Provider::library) return {};
   return fmt::format("{} x {} / {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
                      to_string(config.wire.value_or(out_dtype_of(problem))), call);
 }

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace tilewire::check_plans {
@@ -45,6 +47,7 @@ class Replay {
     next_.resize(plan.lanes.size());
     left_.resize(plan.lanes.size());
     for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) ranks_[plan.lanes[lane].rank].lanes.push_back(lane);
+    number_meetings();
   }
 
   /// Expected reads of every task and outputs of every rank, by call: filled when `orderly`, else compared.
@@ -184,6 +187,8 @@ class Replay {
       if (values_[signal] < ranks_[rank].call * totals_[signal] + wait.at_least) return false;
     }
     worker.computing = true;
+    if (const auto found = meeting_.find({worker.lane, worker.task}); found != meeting_.end())
+      ++met_[{found->second, ranks_[rank].call}];
     worker.seen = hash_reads(task);
     // A store may appear at any moment from now on.
     for (const Write& write : task.writes) {
@@ -192,7 +197,27 @@ class Replay {
     return true;
   }
 
+  /// The n-th calls of collectives of all ranks are one meeting.
+  void number_meetings() {
+    std::vector<int> calls(ranks_.size(), 0);
+    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
+      const Lane& where = plan_.lanes[lane];
+      for (int64_t task = 0; task < std::ssize(where.tasks); ++task) {
+        if (where.tasks[task].kind == TaskKind::collective_call) meeting_[{lane, task}] = calls[where.rank]++;
+      }
+    }
+  }
+
+  /// Whether all ranks have begun their part of the collective, in this call.
+  [[nodiscard]] bool all_met(const Worker& worker) {
+    const auto found = meeting_.find({worker.lane, worker.task});
+    if (found == meeting_.end()) return true;
+    const int call = ranks_[plan_.lanes[worker.lane].rank].call;
+    return met_[{found->second, call}] == std::ssize(ranks_);
+  }
+
   bool finish(Worker& worker, const Task& task) {
+    if (!all_met(worker)) return false;
     const int rank = plan_.lanes[worker.lane].rank;
     const auto name = [&] { return task_name(plan_, worker.lane, worker.task); };
     uint64_t& wanted = expected_->reads[ranks_[rank].call][worker.lane][worker.task];
@@ -221,7 +246,9 @@ class Replay {
   std::vector<RankState> ranks_;
   std::vector<uint64_t> speed_;
   std::vector<Worker> workers_;
-  std::vector<int64_t> next_, left_;  ///< by lane: next task to take, tasks not done
+  std::map<std::pair<int, int64_t>, int> meeting_;  ///< of a lane's task
+  std::map<std::pair<int, int>, int64_t> met_;      ///< by meeting and call: ranks that have begun their part
+  std::vector<int64_t> next_, left_;                ///< by lane: next task to take, tasks not done
   Expected* expected_ = nullptr;
   bool orderly_ = false;
   std::optional<std::string> wrong_;

@@ -56,6 +56,16 @@ Plan random_plan(Random& random) {
     if (below(random, 3) == 0) problem.arena.push_back(buffer.name);
   }
   const Team team{.num_ranks = 2 + below(random, 3)};
+  if (below(random, 6) == 0) {
+    // Where a library can do the collective, it does.
+    problem.reduction = Reduction::any;
+    if (problem.op != "all_reduce") problem.epilogue = {{EpilogueKind::bias}};
+    problem.m *= team.num_ranks;
+    problem.k = std::max<int64_t>(problem.k, team.num_ranks);
+    Config config{.schedule = "sequential", .collective = Provider::library};
+    if (problem.op != "all_reduce") config.compute = Provider::library;
+    if (!find_schedule(config.schedule).refuses(problem, team, config)) return make_plan(problem, team, config);
+  }
   const std::vector<Config> configs = all_variants(problem, team, {.tile_m = 4, .tile_n = 4, .chunk_rows = 3});
   return make_plan(problem, team, configs[below(random, std::ssize(configs))]);
 }

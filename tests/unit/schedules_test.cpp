@@ -248,7 +248,8 @@ TEST(Rules, EveryAcceptedKnobChangesThePlan) {
                                                                  {"wire", "fp32"},
                                                                  {"transport", "copy_engine"},
                                                                  {"pacing", "lockstep"},
-                                                                 {"compute", "library"}};
+                                                                 {"compute", "library"},
+                                                                 {"collective", "library"}};
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};

@@ -15,10 +15,16 @@ namespace tilewire::cuda {
 
 class AbortWatch {
  public:
+  /// What the watch's thread calls.
+  struct Calls {
+    std::function<void()> look;   ///< now and then until the group is broken; breaks it where it finds a reason
+    std::function<void()> leave;  ///< once, when it is broken; must not wait
+  };
+
   /// Write 1 to `word`, in the memory of `device`, and to `stop`, in the host's, soon after `segment` is broken. All
-  /// outlive the watch. `look` is called now and then until that happens; it breaks the group where it finds a reason.
+  /// outlive the watch.
   AbortWatch(const host::Segment& segment, const Driver& driver, int device, uint32_t* word, uint32_t* stop,
-             std::function<void()> look);
+             Calls calls);
   AbortWatch(const AbortWatch&) = delete;
   AbortWatch& operator=(const AbortWatch&) = delete;
   ~AbortWatch();
@@ -31,7 +37,7 @@ class AbortWatch {
   int device_;
   uint32_t* word_;
   uint32_t* stop_word_;
-  std::function<void()> look_;
+  Calls calls_;
   Stream stream_;
   host::Slot stop_;
   std::thread thread_;

@@ -47,6 +47,7 @@ struct Gpu {
 struct CudaFacts {
   std::string driver{};   ///< newest CUDA that the driver knows, "13.0"; empty = none
   std::string runtime{};  ///< CUDA of this build
+  std::string nccl{};     ///< its version; empty = none
   std::vector<Gpu> gpus{};
   std::vector<std::string> missing{};
 };

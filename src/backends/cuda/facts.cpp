@@ -5,6 +5,7 @@
 #include <array>
 
 #include "backends/cuda/cublaslt.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "backends/cuda/nvml.hpp"
 #include "backends/cuda/unavailable.hpp"
 #include "core/text.hpp"
@@ -58,6 +59,8 @@ void collect_facts(CudaFacts& facts) {
   const Driver driver = load_driver();
   const Nvml nvml;
   if (const auto library = missing_cublaslt()) facts.missing.push_back("compute = library: " + *library);
+  if (const auto library = missing_nccl()) facts.missing.push_back("collective = library: " + *library);
+  facts.nccl = nccl_version();
   if (!nvml.usable()) facts.missing.emplace_back("NVIDIA's management library: the number of links is unknown");
   for (int index = 0; index < count; ++index) {
     Gpu gpu = describe_gpu(driver, index);

@@ -77,7 +77,8 @@ CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& 
   calls_ = std::make_unique<CallOrder>(shares_device_);
   watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort,
                                         reinterpret_cast<uint32_t*>(status_page() + kStopOffset),
-                                        [this] { static_cast<void>(find_failure()); });
+                                        AbortWatch::Calls{.look = [this] { static_cast<void>(find_failure()); },
+                                                          .leave = [this] { abort_communicator(); }});
 }
 
 CudaGroup::~CudaGroup() {
@@ -159,6 +160,29 @@ void CudaGroup::free(const Tensor& tensor) {
 Library& CudaGroup::library() {
   if (!library_) library_ = std::make_unique<Library>(stream_.get());
   return *library_;
+}
+
+void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {
+  try {
+    if (!communicator_) {
+      auto made = std::make_unique<Communicator>(*ranks_, device_);
+      const std::lock_guard lock(communicator_mutex_);
+      communicator_ = std::move(made);
+    }
+    // The watch may have come too early.
+    if (ranks_->segment().broken()) abort_communicator();
+    communicator_->prepare(calls);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsupported) no_communicator_ = error.what();
+    throw;
+  }
+}
+
+std::unique_ptr<LibraryCall> CudaGroup::bind(const LibraryCollective& call) const { return communicator_->bind(call); }
+
+void CudaGroup::abort_communicator() {
+  const std::lock_guard lock(communicator_mutex_);
+  if (communicator_) communicator_->abort();
 }
 
 std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/failures.hpp"
 #include "backends/cuda/head.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "backends/cuda/symmetric_memory.hpp"
 #include "backends/host/group.hpp"
 
@@ -50,6 +52,11 @@ class CudaGroup final : public Group {
   [[nodiscard]] const Driver& driver() const { return driver_; }
   /// cuBLASLt on my GPU, from the first use. Throws Error(unsupported) where it is missing.
   [[nodiscard]] Library& library();
+  /// Make NCCL ready for these calls; its communicator is made the first time. Collective. Throws the same Error on all
+  /// ranks; where NCCL has failed once, `unsupported` says so from then on.
+  void prepare(const std::vector<LibraryCollective>& calls);
+  /// What was prepared, at its addresses. Must not outlive the group.
+  [[nodiscard]] std::unique_ptr<LibraryCall> bind(const LibraryCollective& call) const;
   /// My GPU, as this process numbers them.
   [[nodiscard]] int device() const { return device_; }
   /// SMs that are mine: ranks that share a GPU have equal parts, so that all can be resident together.
@@ -81,6 +88,8 @@ class CudaGroup final : public Group {
  private:
   void choose_device(const JoinOptions& options);
   host::Extent back_with_memory(const host::Extent& extent);
+  /// The team is broken: what NCCL does on my GPU ends. By the watch's thread.
+  void abort_communicator();
   /// Zero a part of my arena, then let nobody pass before all have done so.
   void zero(const host::Extent& extent);
 
@@ -97,6 +106,9 @@ class CudaGroup final : public Group {
   std::unique_ptr<CallOrder> calls_;
   Stream stream_;
   std::unique_ptr<SymmetricMemory> memory_;
+  std::mutex communicator_mutex_;  ///< the watch asks for it, too
+  std::unique_ptr<Communicator> communicator_;
+  std::string no_communicator_;  ///< why NCCL has failed
   std::unique_ptr<AbortWatch> watch_;
   std::unique_ptr<Library> library_;
 };

@@ -74,27 +74,64 @@ class TableMaker {
     return room_.streams && (by_library(lane) || by_copy_engine(plan_, lane));
   }
 
+  [[nodiscard]] static bool is_work(const Task& task) {
+    return task.kind != TaskKind::sync && task.reads[0].rows > 0 && task.reads[0].cols > 0;
+  }
+
+  [[nodiscard]] decltype(StreamWork::what) what_of(const Task& task) const {
+    if (calls_collective(task)) return library_collective(view_, task);
+    if (calls_library(task)) return library_gemm(view_, task);
+    return stream_copy(view_, task);
+  }
+
+  /// Which tasks of a lane the light lane lets go and waits for. All, where one waits or posts, or
+  /// times are taken. Beside a collective,
+  /// whose end must have a deadline, those that follow other work and that nobody waits for need no gate of their own.
+  [[nodiscard]] std::vector<bool> gates_of(const Lane& lane) const {
+    if (room_.traced) return std::vector<bool>(lane.tasks.size(), true);
+    const auto meets = [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); };
+    const bool collective = std::ranges::any_of(lane.tasks, [](const Task& task) { return calls_collective(task); });
+    if (!collective) return std::vector<bool>(lane.tasks.size(), std::ranges::any_of(lane.tasks, meets));
+    std::vector<bool> gates;
+    for (size_t i = 0; i < lane.tasks.size(); ++i) {
+      const bool follows = i == 0 || is_work(lane.tasks[i - 1]);
+      gates.push_back(calls_collective(lane.tasks[i]) || meets(lane.tasks[i]) || !follows);
+    }
+    return gates;
+  }
+
+  /// Whether the tasks before one in its lane have waited for all that it waits for.
+  [[nodiscard]] static bool waits_are_over(const Lane& lane, size_t index) {
+    return std::ranges::all_of(lane.tasks[index].waits, [&](const Wait& wait) {
+      return std::any_of(lane.tasks.begin(), lane.tasks.begin() + static_cast<ptrdiff_t>(index), [&](const Task& task) {
+        return std::ranges::any_of(task.waits, [&](const Wait& earlier) {
+          return earlier.signal == wait.signal && earlier.at_least >= wait.at_least;
+        });
+      });
+    });
+  }
+
   /// A light lane waits and posts, a stream of its own does the work: at once, where nobody waits.
   void add_stream_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    const bool gated = room_.traced || std::ranges::any_of(lane.tasks, [](const Task& task) {
-                         return !task.waits.empty() || !task.posts.empty();
-                       });
+    const std::vector<bool> gates = gates_of(lane);
+    const bool gated = std::ranges::count(gates, true) > 0;
     std::vector<int64_t> all(lane.tasks.size());
     std::iota(all.begin(), all.end(), 0);
     const size_t first_step = out_.walk.steps.size();
     if (gated) add_steps(index, all, 1, true);
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
       const Task& task = lane.tasks[i];
-      const bool works = task.kind != TaskKind::sync && task.reads[0].rows > 0 && task.reads[0].cols > 0;
-      if (gated) out_.walk.steps[first_step + i].act = works ? Act::gate : Act::sync;
+      const bool works = is_work(task);
+      if (gated) out_.walk.steps[first_step + i].act = works && gates[i] ? Act::gate : Act::sync;
       if (!works) continue;
       StreamWork& work = out_.works.emplace_back();
       work.stream = static_cast<int>(out_.urgent.size());
       work.lane = index;
       work.task = static_cast<int64_t>(i);
-      calls_library(task) ? work.what = library_gemm(view_, task) : work.what = stream_copy(view_, task);
-      if (!gated) continue;
+      work.what = what_of(task);
+      if (!gates[i]) continue;
+      work.follows = i > 0 && is_work(lane.tasks[i - 1]) && waits_are_over(lane, i);
       work.gate = view_.addresses.gates + out_.works.size() - 1;
       out_.walk.steps[first_step + i].gate = work.gate;
     }

@@ -8,7 +8,6 @@
 #include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
 #include "backends/cuda/work_order.hpp"
-#include "backends/host/rules.hpp"
 #include "backends/tensors.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -134,12 +133,14 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
   // NOTE: where ranks share a device, only now does no call of any rank run.
-  if (!group.shares_device() && !calls_library(plan)) return;
-  host::agree(group.ranks(), [&] {
-    if (group.shares_device()) clock_ = match_with_host();
-    if (calls_library(plan)) prepare_library();
-    return std::string();
-  });
+  if (group.shares_device() || calls_library(plan)) {
+    host::agree(group.ranks(), [&] {
+      if (group.shares_device()) clock_ = match_with_host();
+      if (calls_library(plan)) prepare_library();
+      return std::string();
+    });
+  }
+  if (calls_collective(plan)) group.prepare(works_of<LibraryCollective>());
 }
 
 CudaProgram::~CudaProgram() {
@@ -165,15 +166,24 @@ RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced
   return tables;
 }
 
-/// Let the library choose its kernels before anything waits for them. Callers' tensors are taken to be dense.
-void CudaProgram::prepare_library() {
+/// What streams do, of one kind, before there are tensors: callers' are taken to be dense, their addresses mean
+/// nothing.
+template <class Work>
+std::vector<Work> CudaProgram::works_of() const {
   std::vector<Base> callers(plan_.buffers.size());
   for (size_t i = 0; i < callers.size(); ++i) {
     callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
   }
+  std::vector<Work> works;
   for (const StreamWork& work : tables_for(callers, false).works) {
-    if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) group_.library().prepare(*gemm);
+    if (const auto* found = std::get_if<Work>(&work.what)) works.push_back(*found);
   }
+  return works;
+}
+
+/// Let the library choose its kernels before anything waits for them.
+void CudaProgram::prepare_library() {
+  for (const LibraryGemm& gemm : works_of<LibraryGemm>()) group_.library().prepare(gemm);
   library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
 }
 
@@ -190,6 +200,14 @@ CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool tra
   return *bound_.front();
 }
 
+std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
+  if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) {
+    return group_.library().bind(*gemm, library_workspace_.get());
+  }
+  const auto* collective = std::get_if<LibraryCollective>(&work.what);
+  return collective == nullptr ? nullptr : group_.bind(*collective);
+}
+
 /// NOTE: by way of the group's stream, which no capture knows.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
   auto bound = std::make_unique<Bound>();
@@ -199,10 +217,7 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->gemm = upload(bound->tables.gemm, group_.stream());
   bound->memory = upload(bound->tables.walk, bound->walk, group_.stream());
   if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
-  for (const StreamWork& work : bound->tables.works) {
-    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
-    bound->calls.push_back(gemm == nullptr ? nullptr : group_.library().bind(*gemm, library_workspace_.get()));
-  }
+  for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));
   bound->owner = group_.failures().add(
       [this, which = bound.get()](const WaitFailure& failure) { return describe(*which, failure); });
   return bound;
@@ -292,7 +307,7 @@ void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunc
   const StreamWork& work = bound.tables.works[index];
   const auto* walker = std::get_if<StreamWalk>(&work.what);
   const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
-  if (work.gate != nullptr && !ends_walk) wait_for_gate(group_.driver(), work.gate, stream);
+  if (work.gate != nullptr && !ends_walk && !work.follows) wait_for_gate(group_.driver(), work.gate, stream);
   if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
     enqueue_copy(*copy, stream);
   } else if (walker != nullptr) {
@@ -339,37 +354,15 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.lane = lane.name;
     report.task = name.task;
     const auto& waits = lane.tasks[name.task].waits;
-    report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal)
-                    : failure.wait == kCopyEnd  ? "the end of what its stream does"
-                                                : "its turn";
+    report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
+    if (failure.wait == kCopyEnd) {
+      report.signal = fmt::format("the end of the {} on rank {}", to_string(lane.tasks[name.task].kind), lane.rank);
+      report.wanted = 1;
+    }
   }
   if (failure.told != 0) return group_.ranks().stopped(report);
   return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
           report};
-}
-
-namespace {
-
-/// Why the vendor's GEMM cannot be called, or nothing.
-std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
-  if (!calls_library(plan)) return std::nullopt;
-  // NOTE: its kernels would have to be resident together with those of the other ranks.
-  if (shares_device) return "ranks share a GPU";
-  if (auto reason = missing_cublaslt()) return reason;
-  return refuses_library(plan);
-}
-
-}  // namespace
-
-std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
-  // The kernels have clusters of 1 and 2.
-  Plan as_host = plan;
-  const bool pairs = plan.config.cluster_m * plan.config.cluster_n <= 2;
-  if (pairs) as_host.config.cluster_m = as_host.config.cluster_n = 1;
-  if (plan.config.transport == Transport::tma) as_host.config.transport = Transport::store;
-  std::vector<std::string> missing = host::missing_features(as_host);
-  if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
-  return missing;
 }
 
 std::unique_ptr<Program> CudaGroup::load(const Plan& plan) { return std::make_unique<CudaProgram>(*this, plan); }

@@ -61,8 +61,9 @@ class CudaProgram final : public Program {
     WalkTable walk;
     std::shared_ptr<std::byte> memory;
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
-    std::vector<std::unique_ptr<LibraryCall>> calls;  ///< one for each of the tables' works; none where it is no GEMM
-    Graph replay{};                                   ///< of a call, from the first burst of replays on
+    /// One for each of the tables' works; none where no library is called.
+    std::vector<std::unique_ptr<LibraryCall>> calls;
+    Graph replay{};  ///< of a call, from the first burst of replays on
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
@@ -81,7 +82,10 @@ class CudaProgram final : public Program {
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
+  template <class Work>
+  [[nodiscard]] std::vector<Work> works_of() const;
   void prepare_library();
+  [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
+
 namespace tilewire::cuda {
 namespace {
 
@@ -35,8 +37,8 @@ bool by_library(const Lane& lane) {
   if (lane.engine != Engine::library) return false;
   bool calls = false;
   for (const Task& task : lane.tasks) {
+    calls = calls || calls_collective(task) || calls_library(task);
     if (!calls_library(task)) continue;
-    calls = true;
     // NOTE: a product of depth 0 is zeros, which the library does not write: a walker does.
     if (task.reads[0].rows == 0 || task.reads[0].cols == 0 || task.writes[0].to.cols == 0) return false;
   }
@@ -85,6 +87,22 @@ LibraryGemm library_gemm(const RankView& view, const Task& task) {
     gemm.bias_dtype = view.dtype_of(*step.operand);
   }
   return gemm;
+}
+
+LibraryCollective library_collective(const RankView& view, const Task& task) {
+  const Region& from = task.reads[0];
+  const Region& to = task.writes[0].to;
+  for (const Region& region : {from, to}) {
+    if (region.rows <= 1 || view.base(region).ld == region.cols) continue;
+    fail(ErrorKind::unsupported, "collective = library: rows of {} begin {} elements apart, want {}",
+         view.plan.buffers[region.buffer].name, view.base(region).ld, region.cols);
+  }
+  return {.kind = task.collective,
+          .from = view.data_of(from),
+          .to = view.data_of(to),
+          .from_elements = from.rows * from.cols,
+          .to_elements = to.rows * to.cols,
+          .dtype = view.dtype_of(from)};
 }
 
 void start_walkers_late(RankTables& tables, Gate* gates) {

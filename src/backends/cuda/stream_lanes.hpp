@@ -9,7 +9,7 @@ namespace tilewire::cuda {
 /// Whether a stream can do all that the lane moves: whole, with one destination, nothing converted or added; and it is
 /// worth it.
 [[nodiscard]] bool by_copy_engine(const Plan& plan, const Lane& lane);
-/// Whether the lane's products are the library's.
+/// Whether the lane's products and collectives are the libraries'.
 [[nodiscard]] bool by_library(const Lane& lane);
 /// Whether all that a lane does waits for the same: the end of everything else.
 [[nodiscard]] bool is_late(const Lane& lane);
@@ -17,6 +17,8 @@ namespace tilewire::cuda {
 /// What a task, which is not empty, is for a stream.
 [[nodiscard]] StreamCopy stream_copy(const RankView& view, const Task& task);
 [[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Task& task);
+/// Throws Error(unsupported) where tensors are not dense.
+[[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
 
 /// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
 /// SMs are the library's. `gates`: those of the rank.

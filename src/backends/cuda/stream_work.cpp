@@ -28,15 +28,20 @@ std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   return "an epilogue other than bias and relu";
 }
 
+bool has(const Plan& plan, TaskKind kind) {
+  return std::ranges::any_of(plan.lanes,
+                             [&](const Lane& lane) { return std::ranges::count(lane.tasks, kind, &Task::kind) > 0; });
+}
+
 }  // namespace
 
 bool calls_library(const Task& task) { return task.kind == TaskKind::gemm_call; }
 
-bool calls_library(const Plan& plan) {
-  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [](const Task& task) { return calls_library(task); });
-  });
-}
+bool calls_library(const Plan& plan) { return has(plan, TaskKind::gemm_call); }
+
+bool calls_collective(const Task& task) { return task.kind == TaskKind::collective_call; }
+
+bool calls_collective(const Plan& plan) { return has(plan, TaskKind::collective_call); }
 
 std::optional<std::string> refuses_library(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {

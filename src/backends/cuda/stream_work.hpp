@@ -1,4 +1,5 @@
-// What streams do beside the kernels that wait and post: copies, calls of cuBLASLt, and walkers that start late.
+// What streams do beside the kernels that wait and post: copies, calls of cuBLASLt and NCCL, and walkers that start
+// late.
 // Made by lane_tables.cpp, enqueued by programs.
 #pragma once
 
@@ -10,6 +11,7 @@
 
 #include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/nccl.hpp"
 #include "backends/cuda/walk_table.hpp"
 #include "tilewire/plan.hpp"
 
@@ -40,12 +42,16 @@ struct StreamWork {
   int lane = 0;          ///< in the plan
   int64_t task = 0;      ///< that it does; of a walk the first, of its end the last: its place in the order is theirs
   Gate* gate = nullptr;  ///< none: it begins with the call
-  std::variant<StreamCopy, LibraryGemm, StreamWalk, WalkEnd> what{};
+  std::variant<StreamCopy, LibraryGemm, LibraryCollective, StreamWalk, WalkEnd> what{};
+  bool follows = false;  ///< it begins when what is before it in its stream has ended, whatever the gate says
 };
 
 /// Whether a task is one call of the vendor's GEMM.
 [[nodiscard]] bool calls_library(const Task& task);
 [[nodiscard]] bool calls_library(const Plan& plan);
+/// Whether a task is a part of one collective of NCCL.
+[[nodiscard]] bool calls_collective(const Task& task);
+[[nodiscard]] bool calls_collective(const Plan& plan);
 /// Why cuBLASLt cannot make the plan's calls (epilogue, destinations, types), or nothing.
 [[nodiscard]] std::optional<std::string> refuses_library(const Plan& plan);
 

@@ -15,8 +15,13 @@ std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
   };
   std::vector<std::vector<int64_t>> places(plan.lanes.size());
   int64_t next = 0;
+  const auto execute = [&](size_t lane) {
+    for (const Post& post : plan.lanes[lane].tasks[places[lane].size()].posts) value(post.signal) += post.add;
+    places[lane].push_back(next++);
+  };
   for (bool moved = true; moved;) {
     moved = false;
+    std::vector<size_t> come;
     // A task of each lane in turn: lanes that run side by side stay so.
     for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
       const auto& tasks = plan.lanes[lane].tasks;
@@ -24,8 +29,13 @@ std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
       const Task& task = tasks[places[lane].size()];
       const auto met = [&](const Wait& wait) { return value(wait.signal) >= wait.at_least; };
       if (!std::ranges::all_of(task.waits, met)) continue;
-      for (const Post& post : task.posts) value(post.signal) += post.add;
-      places[lane].push_back(next++);
+      // Parts of a collective: those of all ranks at once. A rank has them in one lane.
+      const bool meets = task.kind == TaskKind::collective_call;
+      if (meets) come.push_back(lane);
+      if (!meets) execute(lane), moved = true;
+    }
+    if (std::ssize(come) == plan.team.num_ranks) {
+      for (const size_t lane : come) execute(lane);
       moved = true;
     }
   }

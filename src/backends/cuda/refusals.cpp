@@ -1,0 +1,49 @@
+// Plans that a team of GPUs cannot execute, and why.
+// Called by users through Group::unsupported.
+#include <algorithm>
+
+#include "backends/cuda/group.hpp"
+#include "backends/cuda/stream_work.hpp"
+#include "backends/host/rules.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Why the vendor's GEMM cannot be called, or nothing.
+std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
+  if (!calls_library(plan)) return std::nullopt;
+  // NOTE: its kernels would have to be resident together with those of the other ranks.
+  if (shares_device) return "ranks share a GPU";
+  if (auto reason = missing_cublaslt()) return reason;
+  return refuses_library(plan);
+}
+
+/// The same for the vendor's collectives.
+std::optional<std::string> no_collective(const Plan& plan, bool shares_device, const std::string& failed_before) {
+  if (!calls_collective(plan)) return std::nullopt;
+  if (shares_device) return "ranks share a GPU";
+  if (!failed_before.empty()) return failed_before;
+  return missing_nccl();
+}
+
+/// What the host knows to refuse is left.
+Plan as_on_host(Plan plan) {
+  // The kernels have clusters of 1 and 2.
+  if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
+  if (plan.config.transport == Transport::tma) plan.config.transport = Transport::store;
+  plan.config.collective = Provider::tiles;
+  for (Lane& lane : plan.lanes) std::erase_if(lane.tasks, [](const Task& task) { return calls_collective(task); });
+  return plan;
+}
+
+}  // namespace
+
+std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
+  std::vector<std::string> missing = host::missing_features(as_on_host(plan));
+  if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
+  if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
+    missing.push_back("collective = library: " + *reason);
+  return missing;
+}
+
+}  // namespace tilewire::cuda

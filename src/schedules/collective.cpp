@@ -1,0 +1,141 @@
+// Plans whose collective is one call of the vendor's library, before or after the GEMM: what users run without
+// tilewire. Called by sequential.cpp.
+#include "schedules/collective.hpp"
+
+#include "core/text.hpp"
+#include "schedules/builder.hpp"
+#include "schedules/knobs.hpp"
+
+namespace tilewire {
+namespace {
+
+bool has_gemm(const Problem& problem) { return problem.op != "all_reduce"; }
+
+bool scatters(const Problem& problem) { return problem.op == "gemm_reduce_scatter"; }
+
+DType wire_of(const Problem& problem, const Config& config) { return config.wire.value_or(out_dtype_of(problem)); }
+
+/// Whether a sum of the library is not yet the output.
+bool finishes(const Problem& problem, const Config& config) {
+  return wire_of(problem, config) != out_dtype_of(problem) || !problem.epilogue.empty();
+}
+
+class CollectivePlanner {
+ public:
+  CollectivePlanner(const Problem& problem, const Team& team, const Config& config)
+      : build_(problem, team, config), wire_(wire_of(problem, config)) {}
+
+  Plan make() {
+    gathers(build_.problem()) ? add_gather() : add_reduction();
+    return build_.take();
+  }
+
+ private:
+  [[nodiscard]] const Problem& problem() const { return build_.problem(); }
+
+  int add_library_lane(int rank) { return build_.add_lane(rank, Engine::library, "library"); }
+
+  void add_product(int rank, int lane, int a, const Region& to, std::vector<EpilogueStep> epilogue) {
+    build_.add_product(lane, -1, build_.whole(rank, a), {0, to.cols},
+                       {.kind = TaskKind::gemm_call, .writes = {{to}}, .epilogue = std::move(epilogue)});
+  }
+
+  void add_gather() {
+    const int c = build_.buffer("c");
+    const int gathered = problem().gathered_output
+                             ? build_.buffer("gathered")
+                             : build_.add_buffer("gather", problem().dtype, problem().m, problem().k, Scope::local);
+    for (int rank = 0; rank < build_.num_ranks(); ++rank) {
+      const int lane = add_library_lane(rank);
+      build_.add(lane, {.kind = TaskKind::collective_call,
+                        .collective = Collective::all_gather,
+                        .reads = {build_.whole(rank, build_.buffer("a"))},
+                        .writes = {{build_.whole(rank, gathered)}}});
+      const Region to = build_.whole(rank, c);
+      if (to.cols > 0) add_product(rank, lane, gathered, to, build_.epilogue(rank, {0, to.cols}));
+    }
+  }
+
+  /// What the library sums is the output, unless there is something to be done to it.
+  void add_reduction() {
+    const int output = build_.buffer(has_gemm(problem()) ? "c" : "y");
+    const int64_t m = problem().m;
+    const int64_t n = problem().n;
+    const int partial =
+        has_gemm(problem()) ? build_.add_buffer("partial", wire_, m, n, Scope::local) : build_.buffer("x");
+    const bool more = finishes(problem(), build_.config());
+    const int64_t rows = scatters(problem()) ? m / build_.num_ranks() : m;
+    const int sum = more ? build_.add_buffer("sum", wire_, rows, n, Scope::local) : output;
+    const int summed = more ? build_.add_signals("summed", 1) : 0;
+    for (int rank = 0; rank < build_.num_ranks(); ++rank) {
+      const int lane = add_library_lane(rank);
+      if (has_gemm(problem())) add_product(rank, lane, build_.buffer("a"), build_.whole(rank, partial), {});
+      Task call{.kind = TaskKind::collective_call,
+                .collective = scatters(problem()) ? Collective::reduce_scatter : Collective::all_reduce,
+                .reads = {build_.whole(rank, partial)},
+                .writes = {{build_.whole(rank, sum)}}};
+      if (more) call.posts = {{{rank, summed}}};
+      build_.add(lane, std::move(call));
+      if (more) add_finish(rank, sum, output, {{rank, summed}});
+    }
+  }
+
+  /// Epilogue and type of the output, tile by tile.
+  void add_finish(int rank, int sum, int output, const Wait& summed) {
+    const int lane = build_.add_lane(rank, Engine::reduce, "finish", build_.config().reduce_workers);
+    const Region all = build_.whole(rank, output);
+    for (const Tile& tile : tile_grid(all.rows, all.cols, build_.config().tile_m, build_.config().tile_n)) {
+      build_.add(lane, {.kind = TaskKind::reduce,
+                        .reads = {PlanBuilder::region(rank, sum, tile.rows, tile.cols)},
+                        .writes = {{PlanBuilder::region(rank, output, tile.rows, tile.cols)}},
+                        .waits = {summed},
+                        .epilogue = build_.epilogue(rank, tile.cols)});
+    }
+  }
+
+  PlanBuilder build_;
+  DType wire_;
+};
+
+/// Where a part is empty or larger than another, no call of the library does it.
+std::optional<std::string> refuses_shares(const Problem& problem, const Team& team) {
+  const int ranks = team.num_ranks;
+  if (ranks == 1) return "one rank has nothing to exchange";
+  if (problem.m == 0 || problem.n == 0 || (has_gemm(problem) && problem.k == 0)) return "m, n or k is 0";
+  const bool shares_rows = gathers(problem) || scatters(problem);
+  if (shares_rows && problem.m % ranks != 0)
+    return fmt::format("the library wants equal shares, and {} rows on {} ranks are not", problem.m, ranks);
+  if (has_gemm(problem) && !gathers(problem) && shard_of(problem.k, ranks, ranks - 1).size() == 0)
+    return fmt::format("rank {} has no part of K", ranks - 1);
+  return std::nullopt;
+}
+
+std::optional<std::string> refuses_knobs(const Problem& problem, const Config& config) {
+  if (has_gemm(problem) && config.compute != Provider::library)
+    return "it needs compute = library: tiles that wait hold the SMs that the library's collective needs";
+  if (!has_gemm(problem) && config.compute == Provider::library) return "compute: there is no GEMM";
+  const bool tiles = config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n || config.group_m > 1;
+  if (tiles || config.tile_workers > 0 || config.cluster_m * config.cluster_n > 1)
+    return "tile_m, tile_n, group_m, tile_workers, cluster_m, cluster_n: calls of the library have no tiles";
+  if (gathers(problem)) return ignored_knob(config, {"compute", "collective"});
+  if (!has_gemm(problem) && wire_of(problem, config) != problem.dtype) return "wire: the library sums x as it is";
+  if (config.reduce_workers > 0 && !finishes(problem, config)) return "reduce_workers: the library sums";
+  return ignored_knob(config, {"compute", "collective", "wire", "reduce_workers"});
+}
+
+}  // namespace
+
+std::optional<std::string> refuses_collective(const Problem& problem, const Team& team, const Config& config) {
+  auto reason = refuses_shares(problem, team);
+  if (!reason) reason = refuses_knobs(problem, config);
+  if (!reason && !gathers(problem) && problem.reduction == Reduction::repeatable)
+    reason = "the library sums in an order of its own: needs reduction = any";
+  if (reason) return "collective = library: " + *reason;
+  return std::nullopt;
+}
+
+Plan make_collective_plan(const Problem& problem, const Team& team, const Config& config) {
+  return CollectivePlanner(problem, team, config).make();
+}
+
+}  // namespace tilewire
