@@ -3,6 +3,7 @@
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
+LARGE_SHARD = 1024  # rows from which a shard is sent in quarters
 
 
 def tiles_for(rows):
@@ -27,9 +28,15 @@ def by_engines(ranks):
 def gather(m, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
-    configs.append(tiles[0] | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))})
-    if shard >= 512:
-        configs.append(tiles[0] | engines | {"chunk_rows": -(-shard // 2)})
+    if shard >= LARGE_SHARD:
+        quarter = -(-shard // 4)
+        configs.insert(0, tiles[0] | {"transport": "copy_engine", "chunk_rows": quarter,
+                                      "group_m": max(1, quarter // tiles[0]["tile_m"])})
+    else:
+        rows = max(1, shard // tiles[0]["tile_m"])
+        configs.append(tiles[0] | engines | {"rounds": 4, "group_m": rows})
+    rows = max(1, shard // 4 if shard <= 16 else -(-shard // 32))
+    configs.append(tiles[0] | {"transport": "store", "chunk_rows": rows})
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -38,15 +45,12 @@ def gather(m, ranks):
 def reduction(kind, m, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
-    configs += [tiles[0] | {"transport": "tma", "rounds": rounds} for rounds in ([2, 8] if m >= 1024 else [])]
+    few = {"reduce_workers": 32} if kind == "rs" and m <= 64 else {"rounds": 2}
+    configs.append(tiles[0] | {"transport": "tma"} | few)
     quarter = -(-m // ranks) // 4
     if kind == "rs" and quarter >= 256:
         chunks = {"chunk_rows": quarter, "group_m": max(1, quarter // tiles[0]["tile_m"])}
         configs.append(tiles[0] | by_engines(ranks) | chunks)
-    if m < 1024:
-        configs.append(tiles[0] | {"reduction": "pull"})
-        if kind == "ar":
-            configs.append(tiles[0] | {"transport": "tma", "algorithm": "one_shot"})
     return configs
 
 

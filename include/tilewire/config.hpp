@@ -52,7 +52,7 @@ struct Config {
   ReduceWhen reduce_when = ReduceWhen::beside;
   std::optional<DType> wire{};  ///< type in which partials travel; default: the output's
   Order order = Order::rank_shifted;
-  int rounds = 1;  ///< reductions: cuts of each owner's tiles; a round has one cut of each peer's, then of mine
+  int rounds = 1;  ///< cuts of each owner's tiles: a round has one cut of each peer's; mine follow, or of a gather lead
   Release release = Release::tile;
   int copy_lanes = 1;
   Pacing pacing = Pacing::unpaced;

@@ -39,9 +39,11 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
 
 std::optional<std::string> refuses_gather(const Config& config) {
   if (auto knob = ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "direction", "transport", "algorithm",
-                                        "order", "copy_lanes", "pacing", "compute"})) {
+                                        "order", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
+  if (config.rounds > 1 && (config.order == Order::naive || config.compute == Provider::library))
+    return "rounds: only tiles in order = rank_shifted turn from owner to owner";
   if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }

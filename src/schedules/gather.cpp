@@ -258,7 +258,8 @@ class GatherPlanner {
     const std::vector<Tile> tiles = tiles_of(rank);
     const std::vector<int> stages = stages_of(tiles, rank);
     const int c = build_.buffer("c");
-    for (const int index : walk_tiles(tiles, stages, config().group_m)) {
+    const std::vector<int> walk = walk_tiles(tiles, stages, config().group_m);
+    for (const int index : in_rounds(walk, stages, config().rounds, config().group_m, Mine::first)) {
       const Tile& tile = tiles[index];
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},

@@ -56,19 +56,39 @@ void append(std::vector<Config>& list, const std::vector<Config>& more) {
   list.insert(list.end(), more.begin(), more.end());
 }
 
+/// Rows of shards that are worth sending in quarters; those of smaller ones are so few that the GEMM reads B too often
+/// if it takes them shard by shard.
+constexpr int64_t kLargeShard = 1024;
+
+/// Copies by engines: of large shards a quarter at once, whose tiles are made together. Nothing paces them, as copies
+/// of that size need no turns (docs/cuda.md).
+std::vector<Config> quarter_choices(const Problem& problem, int64_t quarter) {
+  Config config{.schedule = "fused", .transport = Transport::copy_engine};
+  config.chunk_rows = quarter;
+  std::vector<Config> list = with_tiles(config, problem, 1);
+  for (Config& with : list) with.group_m = std::max<int64_t>(1, quarter / with.tile_m);
+  return list;
+}
+
 std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const Config engines = paced("fused", team);
   Config library = engines;
   library.compute = Provider::library;
-  std::vector<Config> list = with_tiles(engines, problem, 1);
+  std::vector<Config> list;
+  if (shard >= kLargeShard && team.num_ranks > 1) append(list, quarter_choices(problem, (shard + 3) / 4));
+  append(list, with_tiles(engines, problem, 1));
+  if (shard < kLargeShard && team.num_ranks > 1) {
+    Config rounds = list.front();
+    rounds.rounds = 4;
+    rounds.group_m = std::max<int64_t>(1, shard / rounds.tile_m);
+    list.push_back(rounds);
+  }
   list.push_back(library);
   Config stores{.schedule = "fused"};
   stores.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
+  if (shard <= 16) stores.chunk_rows = std::max<int64_t>(1, shard / 4);
   append(list, with_tiles(stores, problem, 1));
-  Config halves = engines;
-  halves.chunk_rows = (shard + 1) / 2;
-  if (halves.chunk_rows >= 256) append(list, with_tiles(halves, problem, 1));
   const std::vector<Config> others = with_tiles(engines, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -88,12 +108,18 @@ std::vector<Config> engine_choices(const Problem& problem, const Team& team) {
 
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
+  constexpr int64_t kFewRows = 64;
   Config stores{.schedule = "fused"};
   if (problem.op != "all_reduce") stores.transport = Transport::tma;
   std::vector<Config> list = with_tiles(stores, problem, 1);
-  if (problem.op != "all_reduce" && team.num_ranks > 1) {
+  if (scatters && problem.m <= kFewRows) {
+    // Every tile has parts of several owners, which tiles do not sum: all is summed at the end.
+    Config summers = stores;
+    summers.reduce_workers = 32;
+    append(list, with_tiles(summers, problem, 1));
+  } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config rounds = stores;
-    rounds.rounds = 8;
+    rounds.rounds = 2;
     append(list, with_tiles(rounds, problem, 1));
   }
   if (scatters) {

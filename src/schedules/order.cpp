@@ -48,7 +48,8 @@ std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<in
   return order;
 }
 
-std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds, int64_t group_m) {
+std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds, int64_t group_m,
+                           Mine mine) {
   if (rounds == 1 || walk.empty()) return walk;
   const int last = *std::ranges::max_element(stage);
   std::vector<std::vector<int>> stages(last + 1);
@@ -62,9 +63,12 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
     const int64_t end = round + 1 == rounds ? std::ssize(tiles) : bound(round + 1);
     order.insert(order.end(), tiles.begin() + bound(round), tiles.begin() + end);
   };
+  if (mine == Mine::first) order = stages[0];
+  const int first = mine == Mine::first ? 1 : 0;
+  const int end = mine == Mine::first ? last + 1 : last;
   for (int round = 0; round <= rounds; ++round) {
-    for (int s = 0; s < last && round < rounds; ++s) add_cut(stages[s], round);
-    if (round > 0) add_cut(stages[last], round - 1);
+    for (int s = first; s < end && round < rounds; ++s) add_cut(stages[s], round);
+    if (mine == Mine::last && round > 0) add_cut(stages[last], round - 1);
   }
   return order;
 }

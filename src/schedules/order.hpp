@@ -29,10 +29,13 @@ struct Tile {
 [[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
                                           int64_t group_m);
 
-/// A walk of tiles whose stages 0 .. last are each cut into `rounds` (of whole columns of `group_m` tiles), a cut of
-/// every stage in turn; those of the last stage come one round late. So what a rank sends spreads over its whole work.
+/// Which stage of a walk is that of the rank's own rows.
+enum class Mine { first, last };
+/// A walk of tiles whose stages are each cut into `rounds` (of whole columns of `group_m` tiles), a cut of every stage
+/// in turn. My own come first and whole (a gather: the others are still on their way), or in cuts that are one round
+/// late (a reduction: what a rank sends spreads over its whole work).
 [[nodiscard]] std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds,
-                                         int64_t group_m);
+                                         int64_t group_m, Mine mine);
 
 /// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
 [[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);

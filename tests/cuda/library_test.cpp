@@ -294,7 +294,8 @@ void expect_traced(const Plan& plan, int rank) {
   const RankTables tables = tables_of(plan, true, rank, true);
   std::set<std::pair<int, int64_t>> named;
   for (const TaskName& name : tables.names) {
-    if (!name.again) EXPECT_TRUE(named.insert({name.lane, name.task}).second) << "lane " << name.lane;
+    if (name.again) continue;
+    EXPECT_TRUE(named.insert({name.lane, name.task}).second) << "lane " << name.lane;
   }
   int64_t tasks = 0;
   for (const Lane& lane : plan.lanes) tasks += lane.rank == rank ? std::ssize(lane.tasks) : 0;

@@ -124,12 +124,14 @@ TEST(Order, GroupsOfRowTilesWalkByColumn) {
 TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   const std::vector<int> stage = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
   const std::vector<int> walk = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  EXPECT_EQ(in_rounds(walk, stage, 1, 1), walk);
-  EXPECT_EQ(in_rounds(walk, stage, 2, 1), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(in_rounds(walk, stage, 4, 1), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  EXPECT_EQ(in_rounds(walk, stage, 1, 1, Mine::last), walk);
+  EXPECT_EQ(in_rounds(walk, stage, 2, 1, Mine::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(in_rounds(walk, stage, 4, 1, Mine::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  // A gather makes its own tiles first.
+  EXPECT_EQ(in_rounds(walk, stage, 2, 1, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
   // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
-  EXPECT_EQ(in_rounds(walk, stage, 2, 3), (std::vector{0, 1, 2, 4, 5, 6, 3, 7, 8, 9, 10, 11}));
-  std::vector<int> many = in_rounds(walk, stage, 7, 2);
+  EXPECT_EQ(in_rounds(walk, stage, 2, 3, Mine::last), (std::vector{0, 1, 2, 4, 5, 6, 3, 7, 8, 9, 10, 11}));
+  std::vector<int> many = in_rounds(walk, stage, 7, 2, Mine::last);
   std::ranges::sort(many);
   EXPECT_EQ(many, walk);
 }

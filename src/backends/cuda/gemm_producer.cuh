@@ -138,9 +138,14 @@ __device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, 
   if (!early || !(tile.flags & kBStands)) load_b(cta, tile, k, stage);
 }
 
+/// What is posted when the other parts of a tile's sum are there.
+__device__ inline const WaitRecord* part_waits(const GemmLaunch& launch, const TileRecord& tile) {
+  return launch.table.waits + tile.first_wait + tile.num_waits;
+}
+
 /// Wait until the other parts of a tile's sum are there. False if the team leaves.
 __device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord& tile, uint64_t epoch) {
-  const WaitRecord* waits = launch.table.waits + tile.first_wait + tile.num_waits;
+  const WaitRecord* waits = part_waits(launch, tile);
   const uint32_t task = launch.table.parts[tile.first_part].task;
   return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
 }
@@ -162,7 +167,8 @@ __device__ inline void announce(const Cta<Body>& cta, int slot) {
 }
 
 /// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
-/// keeps the ring of stages full. The waits of the next task are looked at in the middle of a tile, when there is time.
+/// keeps the ring of stages full. What is waited for at the end of a tile is looked at in the middle, when there is
+/// time.
 template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
   constexpr int kStepsPerLook = 8;
@@ -193,17 +199,22 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
     Ring<kSlots> next = slot;
     next.next();
     goes = false;
+    bool parts = false;  // the other parts of the tile's sum are there
     for (int step = 0; step < tile.k_steps; ++step) {
       // NOTE: consumers may have given back a stage that was loaded early.
       if (step >= early) ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
       load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index, step < early);
       stage.next();
       if (Body::kDefer && tile.num_parts > 0) prefetch_parts(cta, tile, step);
-      if (!goes && step % kStepsPerLook == kStepsPerLook - 1) goes = can_go(cta, next, epoch);
+      if (step % kStepsPerLook != kStepsPerLook - 1) continue;
+      if (!goes) goes = can_go(cta, next, epoch);
+      if (Body::kDefer && tile.num_parts > 0 && !parts) {
+        parts = signals_are_there(part_waits(launch, tile), tile.num_part_waits, epoch);
+      }
     }
     if (Body::kDefer && tile.num_parts > 0) {
       note_low(launch.walk, control.slots[slot.index].parts_taken);
-      abandoned = abandoned || !wait_for_parts(launch, tile, epoch);
+      abandoned = abandoned || (!parts && !wait_for_parts(launch, tile, epoch));
       note_low(launch.walk, control.slots[slot.index].parts_start);
       control.slots[slot.index].abandoned = abandoned ? 1 : 0;
       if (goes) announce(cta, next.index);
