@@ -3,7 +3,7 @@
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
-LARGE_SHARD = 1024  # rows from which a shard is sent in quarters
+LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
 def tiles_for(rows):
@@ -25,16 +25,20 @@ def by_engines(ranks):
     return {"transport": "copy_engine"} | ({"pacing": "lockstep"} if ranks > 2 else {})
 
 
+def quarters(tile, m, ranks):
+    """Large shards, a quarter at once."""
+    quarter = -(-m // ranks) // 4
+    if quarter < LEAST_QUARTER:
+        return []
+    return [tile | {"transport": "copy_engine", "chunk_rows": quarter,
+                    "group_m": max(1, min(tile["group_m"], quarter // tile["tile_m"]))}]
+
+
 def gather(m, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
-    if shard >= LARGE_SHARD:
-        quarter = -(-shard // 4)
-        configs.insert(0, tiles[0] | {"transport": "copy_engine", "chunk_rows": quarter,
-                                      "group_m": max(1, quarter // tiles[0]["tile_m"])})
-    else:
-        rows = max(1, shard // tiles[0]["tile_m"])
-        configs.append(tiles[0] | engines | {"rounds": 4, "group_m": rows})
+    configs += quarters(tiles[0], m, ranks) or [
+        tiles[0] | engines | {"rounds": 4, "group_m": max(1, shard // tiles[0]["tile_m"])}]
     rows = max(1, shard // 4 if shard <= 16 else -(-shard // 32))
     configs.append(tiles[0] | {"transport": "store", "chunk_rows": rows})
     if m >= 1024:
@@ -47,11 +51,7 @@ def reduction(kind, m, ranks):
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     few = {"reduce_workers": 32} if kind == "rs" and m <= 64 else {"rounds": 2}
     configs.append(tiles[0] | {"transport": "tma"} | few)
-    quarter = -(-m // ranks) // 4
-    if kind == "rs" and quarter >= 256:
-        chunks = {"chunk_rows": quarter, "group_m": max(1, quarter // tiles[0]["tile_m"])}
-        configs.append(tiles[0] | by_engines(ranks) | chunks)
-    return configs
+    return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
 
 
 def candidates(kind, m, ranks):

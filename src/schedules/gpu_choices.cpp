@@ -56,17 +56,24 @@ void append(std::vector<Config>& list, const std::vector<Config>& more) {
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Rows of shards that are worth sending in quarters; those of smaller ones are so few that the GEMM reads B too often
-/// if it takes them shard by shard.
-constexpr int64_t kLargeShard = 1024;
+/// Rows from which a quarter of a shard is worth a copy of its own. The rows of smaller shards are so few that a GEMM
+/// that takes them shard by shard reads B too often.
+constexpr int64_t kLeastQuarter = 256;
 
-/// Copies by engines: of large shards a quarter at once, whose tiles are made together. Nothing paces them, as copies
-/// of that size need no turns (docs/cuda.md).
-std::vector<Config> quarter_choices(const Problem& problem, int64_t quarter) {
-  Config config{.schedule = "fused", .transport = Transport::copy_engine};
+int64_t quarter_of_shard(const Problem& problem, const Team& team) {
+  return (shard_of(problem.m, team.num_ranks, 0).size() + 3) / 4;
+}
+
+/// Copies by engines: of large shards a quarter at once, whose tiles are made together; nothing paces these, they need
+/// no turns (docs/cuda.md).
+std::vector<Config> quarter_choices(const Problem& problem, const Team& team) {
+  const int64_t quarter = quarter_of_shard(problem, team);
+  Config config = paced("fused", team);
+  if (quarter < kLeastQuarter) return with_tiles(config, problem, 1);
   config.chunk_rows = quarter;
+  config.pacing = Pacing::unpaced;
   std::vector<Config> list = with_tiles(config, problem, 1);
-  for (Config& with : list) with.group_m = std::max<int64_t>(1, quarter / with.tile_m);
+  for (Config& with : list) with.group_m = std::max<int64_t>(1, std::min(with.group_m, quarter / with.tile_m));
   return list;
 }
 
@@ -75,10 +82,10 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   const Config engines = paced("fused", team);
   Config library = engines;
   library.compute = Provider::library;
-  std::vector<Config> list;
-  if (shard >= kLargeShard && team.num_ranks > 1) append(list, quarter_choices(problem, (shard + 3) / 4));
-  append(list, with_tiles(engines, problem, 1));
-  if (shard < kLargeShard && team.num_ranks > 1) {
+  std::vector<Config> list = with_tiles(engines, problem, 1);
+  if (quarter_of_shard(problem, team) >= kLeastQuarter) {
+    append(list, quarter_choices(problem, team));
+  } else if (team.num_ranks > 1) {
     Config rounds = list.front();
     rounds.rounds = 4;
     rounds.group_m = std::max<int64_t>(1, shard / rounds.tile_m);
@@ -91,18 +98,6 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, with_tiles(stores, problem, 1));
   const std::vector<Config> others = with_tiles(engines, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
-  return list;
-}
-
-/// Copies by engines, a quarter of a shard at once: the tiles of a quarter are made together.
-std::vector<Config> engine_choices(const Problem& problem, const Team& team) {
-  Config engines = paced("fused", team);
-  const int64_t quarter = (shard_of(problem.m, team.num_ranks, 0).size() + 3) / 4;
-  if (quarter >= 256) engines.chunk_rows = quarter;
-  std::vector<Config> list = with_tiles(engines, problem, 1);
-  for (Config& config : list) {
-    if (config.chunk_rows > 0) config.group_m = std::max<int64_t>(1, std::min(config.group_m, quarter / config.tile_m));
-  }
   return list;
 }
 
@@ -123,7 +118,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     append(list, with_tiles(rounds, problem, 1));
   }
   if (scatters) {
-    append(list, engine_choices(problem, team));
+    append(list, quarter_choices(problem, team));
     Config library = paced("fused", team);
     library.compute = Provider::library;
     list.push_back(library);
