@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the GPU tests, then the benchmarks, of a build on a host with GPUs; writes JSON. Called by whoever changes src/backends/cuda.
+# Some twelve minutes on four H200, four with --quick (the sum of its parts, each of which was run).
 # Usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick]
 set -uo pipefail
 build=${1:?usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick]}
@@ -8,16 +9,19 @@ quick=${3:-}
 mkdir -p "$results"
 failed=0
 gpus=$(nvidia-smi -L | wc -l)
+[[ $gpus -gt 0 ]] || { echo "no GPU here: nothing was checked"; exit 1; }
 
 # A test's last lines, and its log in the results.
 check() {
   local name=$1
   shift
-  if "$@" >"$results/$name.log" 2>&1; then
+  "$@" >"$results/$name.log" 2>&1
+  local code=$?
+  if [[ $code -eq 0 ]]; then
     echo "passed  $name"
   else
     failed=$((failed + 1))
-    echo "FAILED  $name (exit code $?), see $results/$name.log"
+    echo "FAILED  $name (exit code $code), see $results/$name.log"
     grep -m3 -A6 -E "Failure|FAILED" "$results/$name.log" | cut -c1-200
   fi
 }
@@ -31,32 +35,34 @@ measure() {
   [[ -s $results/$name.json ]] || { tail -1 "$results/$name.err"; failed=$((failed + 1)); }
 }
 
-check operators "$build/tests/cuda/cuda_operators"
-check calls "$build/tests/cuda/cuda_calls"
-check calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 "$build/tests/cuda/cuda_calls"
-check traces "$build/tests/cuda/cuda_traces"
-check failures "$build/tests/cuda/cuda_failures"
-if [[ -z $quick ]]; then
+if [[ -n $quick ]]; then
+  check operators "$build/tests/cuda/cuda_operators" --gtest_filter='-*OfTheLibrary*'
+  check calls env TILEWIRE_REPLAYS=100 "$build/tests/cuda/cuda_calls"
+else
+  check operators "$build/tests/cuda/cuda_operators"
+  check calls "$build/tests/cuda/cuda_calls"
+  check calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=200 "$build/tests/cuda/cuda_calls"
+  check failures "$build/tests/cuda/cuda_failures"
   check group "$build/tests/cuda/cuda_group"
-  check gemm_tiles "$build/tests/cuda/cuda_gemm_tiles"
 fi
-# Configs are each schedule's own choice for GPUs.
+check traces "$build/tests/cuda/cuda_traces"
+check gemm_tiles "$build/tests/cuda/cuda_gemm_tiles"
+# Configs are each schedule's own choice for GPUs; the large shapes are peers.py's.
 if [[ $gpus -gt 1 ]]; then
   measure verified_ag all_gather_gemm -m 2048 -n 2048 -k 2048
   measure verified_rs gemm_reduce_scatter -m 2048 -n 2048 -k 2048
   measure verified_ar gemm_all_reduce -m 1024 -n 2048 -k 2048
-  measure ag_8192_10240_8192 all_gather_gemm -m 8192 -n 10240 -k 8192 --schedule fused --no-verify
-  measure ag_8192_49152_12288 all_gather_gemm -m 8192 -n 49152 -k 12288 --schedule fused --no-verify
-  measure ag_1024_49152_12288 all_gather_gemm -m 1024 -n 49152 -k 12288 --schedule fused --no-verify
-  measure rs_8192_8192_8192 gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --no-verify
-  measure rs_8192_8192_28672 gemm_reduce_scatter -m 8192 -n 8192 -k 28672 --schedule fused --no-verify
-  measure rs_8192_12288_49152 gemm_reduce_scatter -m 8192 -n 12288 -k 49152 --schedule fused --no-verify
-  measure ar_1024_8192_8192 gemm_all_reduce -m 1024 -n 8192 -k 8192 --schedule fused --arena c --no-verify
 fi
-if [[ $gpus -gt 1 && -z $quick ]] && python3 -c 'import torch' 2>/dev/null; then
+check cuda_gemm "$build/bench/bench_cuda_gemm" --json "$results/cuda_gemm.json"
+tail -15 "$results/cuda_gemm.log" | cut -c1-80
+if [[ $gpus -gt 1 ]] && python3 -c 'import torch' 2>/dev/null; then
   check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" \
-    --graphs --json "$results/peers.json"
-  grep -vE '^(W|\*)' "$results/peers.log" | cut -c1-180
+    --graphs --turns 21 --json "$results/peers.json"
+  grep -E '^(all|gemm)_|met|MISSED' "$results/peers.log" | cut -c1-150
+fi
+if [[ $gpus -gt 1 && -z $quick ]]; then
+  check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 7 \
+    --json "$results/ablations.json"
 fi
 echo "$failed failed"
 [[ $failed -eq 0 ]]
