@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <ostream>
 
+#include "backends/cuda/cuda.hpp"
 #include "backends/cuda/group.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
+#include "cuda/child.hpp"
 #include "operators/verify.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::testing {
@@ -21,6 +24,27 @@ std::vector<Place> places() {
           {"ranks_on_one_gpu", 2, true, true},
           {"threads_on_their_gpus", 4, true, false},
           {"processes", 4, false, false}};
+}
+
+void InPlaces::SetUp() {
+  if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+  place_ = GetParam();
+  if (place_.shared() && env::device_connections() == 1) GTEST_SKIP() << "sharing a GPU takes several queues";
+  if (place_.one_gpu) return;
+  place_.num_ranks = std::min(place_.num_ranks, num_gpus_here());
+  if (place_.num_ranks < 2) GTEST_SKIP() << "this machine has fewer than 2 GPUs";
+}
+
+void InPlaces::launch_ranks(const std::function<void(Group&)>& body) const {
+  in_child([&] {
+    if (place_.one_gpu) see_one_gpu();
+    launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, [&](Group& group) {
+      load_call_kernels();
+      group.barrier();
+      body(group);
+    });
+    return std::string();
+  });
 }
 
 std::vector<Sample> samples() {

@@ -2,6 +2,8 @@
 // Used by calls_test.cpp and failures_test.cpp.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +30,16 @@ void PrintTo(const Place& place, std::ostream* out);
 
 /// One rank on one GPU, ranks that share one, ranks on their own GPUs as threads and as processes.
 [[nodiscard]] std::vector<Place> places();
+
+/// Tests that run once in every place, each in a child of its own.
+class InPlaces : public ::testing::TestWithParam<Place> {
+ protected:
+  void SetUp() override;
+  /// `body` on all ranks, with the kernels of these tests loaded.
+  void launch_ranks(const std::function<void(Group&)>& body) const;
+
+  Place place_{};
+};
 
 /// A problem and a way to do it.
 struct Sample {

@@ -31,30 +31,7 @@ int replays() {
   return text == nullptr ? 1000 : std::atoi(text);
 }
 
-class CudaCalls : public ::testing::TestWithParam<Place> {
- protected:
-  void SetUp() override {
-    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
-    place_ = GetParam();
-    if (place_.shared() && env::device_connections() == 1) GTEST_SKIP() << "sharing a GPU takes several queues";
-    if (place_.one_gpu) return;
-    place_.num_ranks = std::min(place_.num_ranks, num_gpus_here());
-    if (place_.num_ranks < 2) GTEST_SKIP() << "this machine has fewer than 2 GPUs";
-  }
-  void launch_ranks(const std::function<void(Group&)>& body) const {
-    in_child([&] {
-      if (place_.one_gpu) see_one_gpu();
-      launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, [&](Group& group) {
-        load_call_kernels();
-        group.barrier();
-        body(group);
-      });
-      return std::string();
-    });
-  }
-
-  Place place_{};
-};
+class CudaCalls : public InPlaces {};
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaCalls, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });
 

@@ -31,23 +31,8 @@ constexpr int64_t kToleranceNs = 10'000;
 /// The same where clocks are compared when an operator is made.
 constexpr int64_t kSharedToleranceNs = 200'000;
 
-class CudaTraces : public ::testing::TestWithParam<Place> {
+class CudaTraces : public InPlaces {
  protected:
-  void SetUp() override {
-    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
-    place_ = GetParam();
-    if (place_.shared() && env::device_connections() == 1) GTEST_SKIP() << "sharing a GPU takes several queues";
-    if (place_.one_gpu) return;
-    place_.num_ranks = std::min(place_.num_ranks, num_gpus_here());
-    if (place_.num_ranks < 2) GTEST_SKIP() << "this machine has fewer than 2 GPUs";
-  }
-  void launch_ranks(const std::function<void(Group&)>& body) const {
-    in_child([&] {
-      if (place_.one_gpu) see_one_gpu();
-      launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, body);
-      return std::string();
-    });
-  }
   /// All kinds of lanes, and tiles in pairs some of which have a partner that pads.
   [[nodiscard]] std::vector<Sample> traced_samples() const {
     std::vector<Sample> all = samples();
@@ -58,8 +43,6 @@ class CudaTraces : public ::testing::TestWithParam<Place> {
     std::ranges::copy(library_samples(), std::back_inserter(all));
     return all;
   }
-
-  Place place_{};
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaTraces, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });

@@ -3,7 +3,6 @@
 #include "backends/cuda/cublaslt.hpp"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/vendor_library.hpp"
 #include "core/convert.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -52,35 +52,21 @@ struct Functions {
 
 Functions look_up(std::span<const char* const> names) {
   Functions all;
-  void* library = nullptr;
-  const char* loaded = nullptr;
-  for (const char* name : names) {
-    // NOTE: loaded for good: what it has started on the device may outlive its users here.
-    if (library == nullptr) library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-    if (library != nullptr && loaded == nullptr) loaded = name;
-  }
-  if (library == nullptr) {
-    all.missing = fmt::format("cuBLASLt cannot be loaded ({})", fmt::join(names, " or "));
-    return all;
-  }
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr && all.missing.empty()) all.missing = fmt::format("{} has no {}", loaded, name);
-  };
-  find(all.create, "cublasLtCreate");
-  find(all.destroy, "cublasLtDestroy");
-  find(all.status_string, "cublasLtGetStatusString");
-  find(all.desc_create, "cublasLtMatmulDescCreate");
-  find(all.desc_destroy, "cublasLtMatmulDescDestroy");
-  find(all.desc_set, "cublasLtMatmulDescSetAttribute");
-  find(all.layout_create, "cublasLtMatrixLayoutCreate");
-  find(all.layout_destroy, "cublasLtMatrixLayoutDestroy");
-  find(all.preference_create, "cublasLtMatmulPreferenceCreate");
-  find(all.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  find(all.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  find(all.candidates, "cublasLtMatmulAlgoGetHeuristic");
-  find(all.matmul, "cublasLtMatmul");
-  dlclose(library);
+  VendorLibrary library("cuBLASLt", names);
+  library.find(all.create, "cublasLtCreate");
+  library.find(all.destroy, "cublasLtDestroy");
+  library.find(all.status_string, "cublasLtGetStatusString");
+  library.find(all.desc_create, "cublasLtMatmulDescCreate");
+  library.find(all.desc_destroy, "cublasLtMatmulDescDestroy");
+  library.find(all.desc_set, "cublasLtMatmulDescSetAttribute");
+  library.find(all.layout_create, "cublasLtMatrixLayoutCreate");
+  library.find(all.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.find(all.preference_create, "cublasLtMatmulPreferenceCreate");
+  library.find(all.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  library.find(all.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  library.find(all.candidates, "cublasLtMatmulAlgoGetHeuristic");
+  library.find(all.matmul, "cublasLtMatmul");
+  all.missing = library.missing();
   return all;
 }
 

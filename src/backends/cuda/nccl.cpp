@@ -2,8 +2,6 @@
 // Called by groups, programs, and `tilewire info`.
 #include "backends/cuda/nccl.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -11,10 +9,10 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/vendor_library.hpp"
 #include "backends/host/slot.hpp"
 #include "backends/host/thread.hpp"
 #include "core/text.hpp"
@@ -54,26 +52,17 @@ struct Functions {
 
 Functions look_up(const char* name) {
   Functions all;
-  // NOTE: loaded for good: its threads may outlive its users here.
-  void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) {
-    all.missing = fmt::format("NCCL cannot be loaded ({})", name);
-    return all;
-  }
-  const auto find = [&](auto& function, const char* symbol) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
-    if (function == nullptr && all.missing.empty()) all.missing = fmt::format("{} has no {}", name, symbol);
-  };
-  find(all.get_version, "ncclGetVersion");
-  find(all.error_string, "ncclGetErrorString");
-  find(all.get_id, "ncclGetUniqueId");
-  find(all.init_rank, "ncclCommInitRank");
-  find(all.abort, "ncclCommAbort");
-  find(all.destroy, "ncclCommDestroy");
-  find(all.all_gather, "ncclAllGather");
-  find(all.reduce_scatter, "ncclReduceScatter");
-  find(all.all_reduce, "ncclAllReduce");
-  dlclose(library);
+  VendorLibrary library("NCCL", {&name, 1});
+  library.find(all.get_version, "ncclGetVersion");
+  library.find(all.error_string, "ncclGetErrorString");
+  library.find(all.get_id, "ncclGetUniqueId");
+  library.find(all.init_rank, "ncclCommInitRank");
+  library.find(all.abort, "ncclCommAbort");
+  library.find(all.destroy, "ncclCommDestroy");
+  library.find(all.all_gather, "ncclAllGather");
+  library.find(all.reduce_scatter, "ncclReduceScatter");
+  library.find(all.all_reduce, "ncclAllReduce");
+  all.missing = library.missing();
   return all;
 }
 

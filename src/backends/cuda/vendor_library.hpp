@@ -1,0 +1,49 @@
+// A library of the vendor that is looked up at run time: its entry points by name, or what is missing.
+// Used by cublaslt.cpp and nccl.cpp.
+#pragma once
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace tilewire::cuda {
+
+class VendorLibrary {
+ public:
+  /// The first of `names` that can be loaded, for good: what it starts, on the device or as threads, may outlive its
+  /// users here. `title`: what people call it.
+  VendorLibrary(const char* title, std::span<const char* const> names) {
+    for (const char* name : names) {
+      handle_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+      loaded_ = name;
+      if (handle_ != nullptr) return;
+    }
+    missing_ = fmt::format("{} cannot be loaded ({})", title, fmt::join(names, " or "));
+  }
+  VendorLibrary(const VendorLibrary&) = delete;
+  VendorLibrary& operator=(const VendorLibrary&) = delete;
+  ~VendorLibrary() {
+    if (handle_ != nullptr) dlclose(handle_);
+  }
+
+  /// Set a pointer to the entry point of this name; null where there is none.
+  template <class Function>
+  void find(Function& function, const char* name) {
+    if (handle_ == nullptr) return;
+    function = reinterpret_cast<Function>(dlsym(handle_, name));
+    if (function == nullptr && missing_.empty()) missing_ = fmt::format("{} has no {}", loaded_, name);
+  }
+  /// Why it cannot be called; empty = it can.
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  void* handle_ = nullptr;
+  const char* loaded_ = nullptr;
+  std::string missing_;
+};
+
+}  // namespace tilewire::cuda
