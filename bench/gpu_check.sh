@@ -59,6 +59,8 @@ if [[ $gpus -gt 1 ]] && python3 -c 'import torch' 2>/dev/null; then
   check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" \
     --graphs --turns 21 --json "$results/peers.json"
   grep -E '^(all|gemm)_|met|MISSED' "$results/peers.log" | cut -c1-150
+else
+  echo "skipped peers: one GPU, or no torch"
 fi
 if [[ $gpus -gt 1 && -z $quick ]]; then
   check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 7 \

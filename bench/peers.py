@@ -63,6 +63,15 @@ def captured(call):
     return replay
 
 
+def finite(value):
+    """The same as JSON knows it: null for what is no number."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def in_words(error):
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
@@ -342,7 +351,7 @@ def main():
         torch.cuda.empty_cache()
         if options.json and ranks.rank == 0:
             with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(result, file, indent=1)
+                json.dump(finite(result), file, indent=1, allow_nan=False)
     if result["rows"]:
         say("", text_of(result["bars"]), sep="\n", flush=True)
     if team:

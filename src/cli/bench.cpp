@@ -99,6 +99,11 @@ Plan plan_of(Case& c, const Entry& entry) {
   return make_plan(c.problem, team, choice.config);
 }
 
+// Whether others may be measured all the same: it cannot be done, or there is no room for it.
+bool is_refusal(const Error& error) {
+  return error.kind() == ErrorKind::unsupported || error.kind() == ErrorKind::invalid_input;
+}
+
 void add_rows(Case& c) {
   for (const Entry& entry : c.bench.entries) {
     try {
@@ -106,7 +111,7 @@ void add_rows(Case& c) {
       c.contenders.push_back(contender(c.group, entry.name, plan));
       c.rows.push_back({entry, std::move(plan), {}, {}});
     } catch (const Error& error) {
-      if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
+      if (!entry.may_be_refused || !is_refusal(error)) throw;
       c.refused.emplace_back(entry.name, error.what());
       c.notes.push_back(c.bench.options.configs.empty() ? error.what() : entry.name + ": " + error.what());
     }
@@ -173,7 +178,7 @@ void add_library_yardsticks(Case& c) {
       const Plan plan = make_plan(collective ? problem : c.problem, c.group.team(), config);
       collective ? add_collective_yardsticks(c, plan) : add_yardsticks(c, plan);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::unsupported) throw;
+      if (!is_refusal(error)) throw;
       c.notes.push_back(fmt::format("without {}: {}", name, error.what()));
     }
   }

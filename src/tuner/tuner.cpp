@@ -38,15 +38,18 @@ class Budget {
   Budget(Group& group, double seconds) : group_(group), us_(seconds * 1e6) {}
 
   [[nodiscard]] double us() const { return us_; }
+  [[nodiscard]] static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
+  /// What has passed since `begin` does not count.
+  void leave_out(std::chrono::steady_clock::time_point begin) { start_ += now() - begin; }
   [[nodiscard]] bool spent() const {
-    const auto passed = std::chrono::steady_clock::now() - start_;
+    const auto passed = now() - start_;
     return largest(group_, std::chrono::duration<double, std::micro>(passed).count()) > us_;
   }
 
  private:
   Group& group_;
   double us_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start_ = now();
 };
 
 /// Sequential, then the first choice of each schedule, then the second of each, and so on.
@@ -93,7 +96,7 @@ std::string load(Group& group, const Problem& problem, Candidate& candidate) {
 }
 
 /// One look at every candidate, each alone in memory, as long as the budget lasts.
-void screen(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
+void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget,
             std::vector<Candidate>& candidates) {
   bool any = false;
   for (Candidate& candidate : candidates) {
@@ -101,7 +104,10 @@ void screen(Group& group, const Problem& problem, const RankTensors& tensors, co
       candidate.excluded = "the time for measuring was used up";
       continue;
     }
+    const auto begin = Budget::now();
     candidate.excluded = load(group, problem, candidate);
+    // A library of collectives takes seconds to begin, once for a team.
+    if (candidate.config.collective == Provider::library) budget.leave_out(begin);
     if (!candidate.excluded.empty()) continue;
     candidate.us = {time_call(group, *candidate.program, tensors)};
     // A first call pays for page faults, so a short one does not count.
@@ -120,15 +126,14 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
   }
   std::stable_sort(finalists.begin(), finalists.end(),
                    [](const Candidate* x, const Candidate* y) { return x->us[0] < y->us[0]; });
+  const auto sequential = std::ranges::find_if(
+      finalists, [](const Candidate* candidate) { return candidate->config.schedule == "sequential"; });
+  Candidate* plain = sequential == finalists.end() ? nullptr : *sequential;  // the fastest
   const auto too_slow = [&](const Candidate* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
   finalists.erase(std::find_if(finalists.begin(), finalists.end(), too_slow), finalists.end());
   finalists.resize(std::min(finalists.size(), kMaxFinalists));
   // What users run today is always measured as well as the winner: a noisy first look must not lose for it.
-  const auto plain = std::ranges::find_if(candidates, [](const Candidate& candidate) {
-    return candidate.excluded.empty() && candidate.config.schedule == "sequential";
-  });
-  if (plain != candidates.end() && std::ranges::find(finalists, &*plain) == finalists.end())
-    finalists.push_back(&*plain);
+  if (plain != nullptr && std::ranges::find(finalists, plain) == finalists.end()) finalists.push_back(plain);
   if (finalists.size() < 2) return;
   for (Candidate* finalist : finalists) {
     const std::string reason = load(group, problem, *finalist);
@@ -153,7 +158,7 @@ Choice measure(Group& group, const Problem& problem, double budget_s, std::vecto
   {
     const RankTensors tensors(group, problem);
     tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
-    const Budget budget(group, budget_s);
+    Budget budget(group, budget_s);
     screen(group, problem, tensors, budget, candidates);
     play_final(group, problem, tensors, budget, candidates);
   }

@@ -23,6 +23,7 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
   throw_if_failed();
+  traced_ = nullptr;
   const cudaStream_t stream = stream_.get();
   const RunOptions options{.stream = stream};
   const Graph* replay = burst.graph ? &replay_of(inputs, outputs) : nullptr;

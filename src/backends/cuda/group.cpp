@@ -163,6 +163,7 @@ Library& CudaGroup::library() {
 }
 
 void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {
+  const bool in_use = communicator_ != nullptr && !communicator_->aborted();
   try {
     if (!communicator_) {
       auto made = std::make_unique<Communicator>(*ranks_, device_);
@@ -173,7 +174,11 @@ void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {
     if (ranks_->segment().broken()) abort_communicator();
     communicator_->prepare(calls);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::unsupported) no_communicator_ = error.what();
+    if (error.kind() == ErrorKind::unsupported || (communicator_ && communicator_->aborted())) {
+      no_communicator_ = error.what();
+    }
+    // What was loaded before, and graphs that have its calls, would end without having moved anything.
+    if (in_use && communicator_->aborted()) fail_with(error);
     throw;
   }
 }

@@ -84,9 +84,9 @@ class TableMaker {
     return stream_copy(view_, task);
   }
 
-  /// Which tasks of a lane the light lane lets go and waits for. All, where one waits or posts, or
-  /// times are taken. Beside a collective,
-  /// whose end must have a deadline, those that follow other work and that nobody waits for need no gate of their own.
+  /// Which tasks of a lane the light lane lets go and waits for. All, where one waits or posts, or times are taken.
+  /// Beside a collective, whose end must have a deadline, those that follow other work and that nobody waits for need
+  /// no gate of their own.
   [[nodiscard]] std::vector<bool> gates_of(const Lane& lane) const {
     if (room_.traced) return std::vector<bool>(lane.tasks.size(), true);
     const auto meets = [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); };
@@ -144,6 +144,7 @@ class TableMaker {
     bool moves = false;
     for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
       if (completed_.contains({index, task})) continue;
+      require(!calls_collective(lane.tasks[task]), "{}: no walker makes a collective call", plan_.problem.op);
       all.push_back(task);
       moves = moves || lane.tasks[task].kind != TaskKind::sync;
     }

@@ -311,6 +311,8 @@ void Communicator::prepare(const std::vector<LibraryCollective>& calls) {
   }
 }
 
+bool Communicator::aborted() const { return state_->aborted; }
+
 std::unique_ptr<LibraryCall> Communicator::bind(const LibraryCollective& call) const {
   return std::make_unique<BoundCollective>(
       [state = state_](const LibraryCollective& what, cudaStream_t stream) { state->enqueue(what, stream); }, call);

@@ -47,8 +47,11 @@ class Communicator {
   ~Communicator();
 
   /// Do each once on memory of its own: ways between ranks are made, and kernels are loaded, by the first call of a
-  /// kind and size. Collective, with the same calls on all ranks; addresses do not count. Throws as the constructor.
+  /// kind and size. Collective, with the same calls on all ranks; addresses do not count. Throws as the constructor;
+  /// NCCL's failures abort it.
   void prepare(const std::vector<LibraryCollective>& calls);
+  /// Whether it was given up; then all its calls are, too.
+  [[nodiscard]] bool aborted() const;
   /// The call must not outlive the communicator.
   [[nodiscard]] std::unique_ptr<LibraryCall> bind(const LibraryCollective& call) const;
   /// From any thread, when the team is broken: what runs on the device leaves, and no call is enqueued any more. Does

@@ -356,7 +356,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
     if (failure.wait == kCopyEnd) {
-      report.signal = fmt::format("the end of the {} on rank {}", to_string(lane.tasks[name.task].kind), lane.rank);
+      const Task& task = lane.tasks[name.task];
+      report.signal = fmt::format("the end of the {} on rank {}{}", to_string(task.kind), lane.rank,
+                                  calls_collective(task) ? ", which takes all ranks" : "");
       report.wanted = 1;
     }
   }

@@ -16,7 +16,8 @@ namespace tilewire::cuda {
 
 struct TaskName;
 
-/// One task's times by the device's clock, in nanoseconds; zeros where it has not run.
+/// One task's times by the device's clock, in nanoseconds; those of an earlier call where it has not run,
+/// which is after a failure only, and zeros before the first.
 struct alignas(32) TaskSpan {
   uint64_t taken = 0;  ///< means nothing where the task has no waits
   uint64_t start = 0;

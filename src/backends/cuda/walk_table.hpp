@@ -34,7 +34,7 @@ enum class Act : uint8_t {
 /// it has seen the end. Streams know no 64-bit sums and no deadlines, and keep their values in a captured graph: they
 /// touch nothing else.
 struct alignas(32) Gate {
-  uint32_t open = 0;  ///< by the device: the copy may begin
+  uint32_t open = 0;  ///< by the device: the copy may begin (one that follows in its stream does not look)
   uint32_t done = 0;  ///< by the stream: it is over
 };
 
@@ -93,7 +93,7 @@ struct LaneRecord {
   uint32_t ctas = 1;
   bool serial = false;
   bool light = false;            ///< moves nothing itself: one warp will do
-  uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero at first
+  uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero between calls
 };
 
 /// A rank's steps in device memory, and how many calls came before.
