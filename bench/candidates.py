@@ -27,7 +27,7 @@ def by_engines(ranks):
 
 def quarters(tile, m, ranks):
     """Large shards, a quarter at once."""
-    quarter = -(-m // ranks) // 4
+    quarter = -(-(-(-m // ranks)) // 4)  # of a shard; both round up
     if quarter < LEAST_QUARTER:
         return []
     return [tile | {"transport": "copy_engine", "chunk_rows": quarter,
