@@ -16,6 +16,7 @@
 #include "cli/verbs.hpp"
 #include "core/text.hpp"
 #include "operators/verify.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
@@ -99,11 +100,6 @@ Plan plan_of(Case& c, const Entry& entry) {
   return make_plan(c.problem, team, choice.config);
 }
 
-// Whether others may be measured all the same: it cannot be done, or there is no room for it.
-bool is_refusal(const Error& error) {
-  return error.kind() == ErrorKind::unsupported || error.kind() == ErrorKind::invalid_input;
-}
-
 void add_rows(Case& c) {
   for (const Entry& entry : c.bench.entries) {
     try {
@@ -111,7 +107,7 @@ void add_rows(Case& c) {
       c.contenders.push_back(contender(c.group, entry.name, plan));
       c.rows.push_back({entry, std::move(plan), {}, {}});
     } catch (const Error& error) {
-      if (!entry.may_be_refused || !is_refusal(error)) throw;
+      if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
       c.refused.emplace_back(entry.name, error.what());
       c.notes.push_back(c.bench.options.configs.empty() ? error.what() : entry.name + ": " + error.what());
     }
@@ -155,11 +151,11 @@ void add_yardsticks(Case& c, const Plan& sequential) {
     c.contenders.push_back(contender(c.group, name, plan));
     list.push_back(c.contenders.size() - 1);
   };
-  const Plan gemm = gemm_only(on_device(c.group) ? gemm_yardstick(c, sequential) : sequential);
+  const Plan gemm = gemm_only(on_gpus(c.group.team()) ? gemm_yardstick(c, sequential) : sequential);
   add(c.yardsticks.gemm, "gemm alone", gemm);
   c.contenders.back().tensors = c.gemm_tensors;
   add_collective_yardsticks(c, sequential);
-  if (!on_device(c.group) || num_tasks(gemm) == 0) return;
+  if (!on_gpus(c.group.team()) || num_tasks(gemm) == 0) return;
   const int64_t bytes = find_operator(c.problem.op).least_bytes(c.problem, c.group.team().num_ranks);
   add(c.yardsticks.free, "free", beside_exchange(gemm, bytes / c.group.team().num_ranks));
   c.contenders.back().tensors = c.gemm_tensors;
@@ -178,7 +174,7 @@ void add_library_yardsticks(Case& c) {
       const Plan plan = make_plan(collective ? problem : c.problem, c.group.team(), config);
       collective ? add_collective_yardsticks(c, plan) : add_yardsticks(c, plan);
     } catch (const Error& error) {
-      if (!is_refusal(error)) throw;
+      if (error.kind() != ErrorKind::unsupported) throw;
       c.notes.push_back(fmt::format("without {}: {}", name, error.what()));
     }
   }
@@ -257,7 +253,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
                {"config", config_json(row.plan.config)},
                {"sequential_config", config_json(c.configs.at(plain))}});
   if (!c.bench.options.configs.empty()) json["name"] = row.entry.name;
-  if (on_device(c.group)) add_device_fields(c, index, json);
+  if (on_gpus(c.group.team())) add_device_fields(c, index, json);
   if (c.bench.options.verify) {
     json["rel_error"] = row.comparison.rel_error();
     json["ok"] = row.comparison.ok();
@@ -314,7 +310,7 @@ void bench_problem(Group& group, const Bench& bench, const Problem& problem, Out
   add_rows(c);
   verify_rows(c, progress);
   add_yardsticks(c, sequential_plan(c));
-  if (on_device(group)) add_library_yardsticks(c);
+  if (on_gpus(group.team())) add_library_yardsticks(c);
   measure(c, progress);
   if (!bench.options.trace.empty()) add_traces(c, outcome.traces);
   progress.show("");
@@ -329,7 +325,7 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
     print(fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
                       to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
                       result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
-          table_head(on_device(group), name_width(bench)));
+          table_head(on_gpus(group.team()), name_width(bench)));
   }
   Outcome outcome;
   for (const Problem& problem : problems) bench_problem(group, bench, problem, outcome);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/text.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "tilewire/operator.hpp"
 #include "tuner/measure.hpp"
 
@@ -34,11 +35,6 @@ double sample(Group& group, Contender& contender, const RankTensors& tensors) {
 
 }  // namespace
 
-bool on_device(const Group& group) {
-  const auto& devices = group.team().devices;
-  return !devices.empty() && devices[0].sms > 0;
-}
-
 bool wants_graphs(int64_t rows, double us) {
   constexpr double kShortUs = 150;
   return rows <= kMostGraphRows || us < kShortUs;
@@ -46,7 +42,7 @@ bool wants_graphs(int64_t rows, double us) {
 
 bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, size_t rows,
                    int64_t m) {
-  if (!on_device(group)) return false;
+  if (!on_gpus(group.team())) return false;
   double fastest_us = 1e30;
   bool by_device = true;
   for (size_t i = 0; i < contenders.size(); ++i) {
@@ -104,7 +100,13 @@ Contender contender(Group& group, const std::string& name, const Plan& plan) {
     fail(ErrorKind::unsupported, "the {} backend cannot do {}", group.backend(), fmt::join(missing, ", "));
   }
   validate(plan);
-  return {name, group.load(plan), {}};
+  try {
+    return {name, group.load(plan), {}};
+  } catch (const Error& error) {
+    // A plan is right, so that what it lacks is room.
+    if (error.kind() == ErrorKind::invalid_input) fail(ErrorKind::unsupported, "{}", error.what());
+    throw;
+  }
 }
 
 void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, const Turns& turns,

@@ -32,10 +32,8 @@ struct Contender {
   std::vector<double> enqueue_us{};              ///< one per turn, where calls are enqueued: a call by the host's clock
 };
 
-/// Whether ranks have devices, which may have clocks of their own.
-[[nodiscard]] bool on_device(const Group& group);
-
-/// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do.
+/// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do,
+/// or has no room for.
 [[nodiscard]] Contender contender(Group& group, const std::string& name, const Plan& plan);
 
 struct Turns {

@@ -12,14 +12,11 @@
 #include <thread>
 
 #include "backends/cuda/cublaslt.hpp"
-#include "backends/cuda/cuda.hpp"
 #include "backends/cuda/nccl.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
-#include "cuda/child.hpp"
 #include "operators/verify.hpp"
 #include "ranks/plans.hpp"
-#include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
 

@@ -13,12 +13,9 @@
 #include <utility>
 
 #include "backends/cuda/cublaslt.hpp"
-#include "backends/cuda/cuda.hpp"
 #include "backends/host/slot.hpp"
 #include "cuda/calls.hpp"
-#include "cuda/child.hpp"
 #include "ranks/plans.hpp"
-#include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::testing {

@@ -8,7 +8,6 @@
 
 #include <span>
 #include <string>
-#include <type_traits>
 
 namespace tilewire::cuda {
 
