@@ -34,9 +34,24 @@ def quarters(tile, m, ranks):
                     "group_m": max(1, min(tile["group_m"], quarter // tile["tile_m"]))}]
 
 
-def gather(m, ranks):
+def columns(tiles, m, k, ranks):
+    """Few rows a rank: all owners' tiles together, which start with the columns of A that are here."""
+    if -(-m // ranks) > 512:
+        return []
+    knobs = {"copy_lanes": ranks - 1, "chunk_cols": -(-k // 256) * 64}
+    if m <= 64:
+        return [tiles[0] | knobs]
+    two = {"tile_m": 128, "tile_n": 192, "cluster_m": 2, "group_m": GROUP_ROWS // 128}
+    large = {"tile_m": 256, "tile_n": 192, "cluster_m": 1, "cluster_n": 2, "group_m": GROUP_ROWS // 256}
+    knobs |= {"schedule": "fused", "transport": "copy_engine"}
+    return [(two if m < 512 else large) | knobs | {"group_owners": ranks}] + (
+        [two | knobs | {"group_owners": 2}] if ranks > 2 else [])
+
+
+def gather(m, k, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
+    configs += columns(tiles, m, k, ranks)
     configs += quarters(tiles[0], m, ranks) or [
         tiles[0] | engines | {"rounds": 4, "group_m": max(1, shard // tiles[0]["tile_m"])}]
     rows = max(1, shard // 4 if shard <= 16 else -(-shard // 32))
@@ -51,12 +66,14 @@ def reduction(kind, m, ranks):
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     few = {"reduce_workers": 32} if kind == "rs" and m <= 64 else {"rounds": 2}
     configs.append(tiles[0] | {"transport": "tma"} | few)
+    if 64 < m <= 4096 and ranks > 2:
+        configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
     return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
 
 
-def candidates(kind, m, ranks):
-    """Configs for "ag", "rs" or "ar" of `m` rows."""
-    return gather(m, ranks) if kind == "ag" else reduction(kind, m, ranks)
+def candidates(kind, m, k, ranks):
+    """Configs for "ag", "rs" or "ar" of `m` rows and depth `k`."""
+    return gather(m, k, ranks) if kind == "ag" else reduction(kind, m, ranks)
 
 
 def name_of(config):

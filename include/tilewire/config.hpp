@@ -45,6 +45,7 @@ struct Config {
   int reduce_workers = 0;  ///< workers of a reduce lane; 0 = the backend's choice
   int copy_workers = 0;    ///< workers that move bytes without a copy engine; 0 = the backend's choice
   int64_t chunk_rows = 0;  ///< rows that are communicated at once; 0 = a whole shard
+  int64_t chunk_cols = 0;  ///< columns of A that a gather moves at once; 0 = all
   Direction direction = Direction::push;
   Transport transport = Transport::store;
   Algorithm algorithm = Algorithm::direct;
@@ -52,6 +53,7 @@ struct Config {
   ReduceWhen reduce_when = ReduceWhen::beside;
   std::optional<DType> wire{};  ///< type in which partials travel; default: the output's
   Order order = Order::rank_shifted;
+  int group_owners = 1;  ///< owners whose tiles are walked together, so that what they share of B is read once
   int rounds = 1;  ///< cuts of each owner's tiles: a round has one cut of each peer's; mine follow, or of a gather lead
   Release release = Release::tile;
   int copy_lanes = 1;

@@ -37,13 +37,30 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
   return std::nullopt;
 }
 
+/// Whether a knob says how to turn from owner to owner.
+bool turns(const Config& config) { return config.group_owners > 1 || config.rounds > 1; }
+
+std::optional<std::string> refuses_turns(const Config& config) {
+  if (config.group_owners == 1) return std::nullopt;
+  if (config.group_m == 1) return "group_owners: needs group_m > 1, which has row tiles walked together";
+  if (config.rounds > 1) return "group_owners, rounds: one or the other says how to turn from owner to owner";
+  return std::nullopt;
+}
+
 std::optional<std::string> refuses_gather(const Config& config) {
-  if (auto knob = ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "direction", "transport", "algorithm",
-                                        "order", "rounds", "copy_lanes", "pacing", "compute"})) {
+  if (auto knob =
+          ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "chunk_cols", "direction", "transport",
+                                "algorithm", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
-  if (config.rounds > 1 && (config.order == Order::naive || config.compute == Provider::library))
-    return "rounds: only tiles in order = rank_shifted turn from owner to owner";
+  if (turns(config) && (config.order == Order::naive || config.compute == Provider::library))
+    return "group_owners, rounds: only tiles in order = rank_shifted turn from owner to owner";
+  if (auto knob = refuses_turns(config)) return knob;
+  if (config.chunk_cols > 0 && config.split_k > 1) return "chunk_cols: with split_k each part waits for all columns";
+  if (config.chunk_cols > 0 && (config.compute == Provider::library || config.algorithm == Algorithm::ring ||
+                                config.pacing == Pacing::lockstep)) {
+    return "chunk_cols: only tiles wait for columns; all peers get some before any gets more, unpaced and direct";
+  }
   if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }
@@ -54,14 +71,15 @@ std::optional<std::string> refuses_gather(const Config& config) {
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   const bool sends = config.transport == Transport::copy_engine;
-  if (auto knob =
-          ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction",
-                                "reduce_when", "wire", "order", "rounds", "copy_lanes", "pacing", "compute"})) {
+  if (auto knob = ignored_knob(
+          config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction", "reduce_when",
+                   "wire", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
   const bool staged_here = config.algorithm != Algorithm::ring && config.algorithm != Algorithm::one_shot;
-  if (config.rounds > 1 && (config.order == Order::naive || !staged_here))
-    return "rounds: only order = rank_shifted of direct reductions turns from owner to owner";
+  if (turns(config) && (config.order == Order::naive || !staged_here))
+    return "group_owners, rounds: only order = rank_shifted of direct reductions turns from owner to owner";
+  if (auto knob = refuses_turns(config)) return knob;
   if (config.chunk_rows > 0 && (!sends || !scatters))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
   if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";

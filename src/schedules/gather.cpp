@@ -9,10 +9,11 @@
 namespace tilewire {
 namespace {
 
-/// Rows of one owner's shard that travel together. Rows are global.
+/// Rows and columns of one owner's shard that travel together. Rows are global.
 struct Chunk {
   int owner;
   Range rows;
+  Range cols;
 };
 
 bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
@@ -42,16 +43,31 @@ class GatherPlanner {
   [[nodiscard]] Range depth() const { return {0, problem().k}; }
 
   void cut_chunks() {
-    for (int owner = 0; owner < n_; ++owner) {
-      const Range rows = shard(owner);
-      const int64_t step = config().chunk_rows > 0 ? config().chunk_rows : std::max<int64_t>(1, rows.size());
-      first_chunk_.push_back(static_cast<int>(chunks_.size()));
-      for (int64_t row = rows.begin; row < rows.end; row += step) {
-        chunks_.push_back({owner, {row, std::min(rows.end, row + step)}});
+    std::vector<Range> columns = cuts(depth(), config().chunk_cols);
+    if (columns.empty()) columns.push_back(depth());
+    for (const Range cols : columns) {
+      for (int owner = 0; owner < n_; ++owner) {
+        first_chunk_.push_back(static_cast<int>(chunks_.size()));
+        for (const Range rows : cuts(shard(owner), config().chunk_rows)) chunks_.push_back({owner, rows, cols});
       }
     }
     first_chunk_.push_back(static_cast<int>(chunks_.size()));
   }
+
+  /// `whole` in pieces of `size`; 0 = one piece.
+  [[nodiscard]] static std::vector<Range> cuts(Range whole, int64_t size) {
+    std::vector<Range> pieces;
+    const int64_t step = size > 0 ? size : std::max<int64_t>(1, whole.size());
+    for (int64_t at = whole.begin; at < whole.end; at += step) pieces.push_back({at, std::min(whole.end, at + step)});
+    return pieces;
+  }
+
+  /// Chunks of one owner: of all columns, or of the columns that are cut `part`-th.
+  [[nodiscard]] Range chunks_of(int owner, int part) const {
+    const int index = part * n_ + owner;
+    return {first_chunk_[index], first_chunk_[index + 1]};
+  }
+  [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(first_chunk_) - 1) / n_; }
 
   void add_buffers() {
     const int num_chunks = static_cast<int>(chunks_.size());
@@ -135,39 +151,50 @@ class GatherPlanner {
     }
   }
 
-  [[nodiscard]] Region shard_region(int rank, int buffer, Range rows) const {
+  [[nodiscard]] Region shard_region(int rank, int buffer, Range rows, Range cols) const {
     const int64_t first = shard(rank).begin;
-    return PlanBuilder::region(rank, buffer, {rows.begin - first, rows.end - first}, depth());
+    return PlanBuilder::region(rank, buffer, {rows.begin - first, rows.end - first}, cols);
+  }
+  [[nodiscard]] Region shard_region(int rank, int buffer, const Chunk& chunk) const {
+    return shard_region(rank, buffer, chunk.rows, chunk.cols);
+  }
+  [[nodiscard]] Region gathered_region(int rank, const Chunk& chunk) const {
+    return PlanBuilder::region(rank, gathered_, chunk.rows, chunk.cols);
   }
 
   void add_own_copies(int rank) {
     const int lane = comm_lanes_[rank][0];
     for (int i = 0; i < std::ssize(pieces_); ++i) {
       build_.add(lane, {.kind = TaskKind::copy,
-                        .reads = {shard_region(rank, a_, pieces_[i])},
+                        .reads = {shard_region(rank, a_, pieces_[i], depth())},
                         .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], depth())}},
                         .posts = {{{rank, own_ + i}}}});
     }
     if (!stages_) return;
-    for (int chunk = first_chunk_[rank]; chunk < first_chunk_[rank + 1]; ++chunk) {
+    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
+      if (chunks_[chunk].owner != rank) continue;
       Task task{.kind = TaskKind::copy,
-                .reads = {shard_region(rank, a_, chunks_[chunk].rows)},
-                .writes = {{shard_region(rank, source_, chunks_[chunk].rows)}}};
+                .reads = {shard_region(rank, a_, chunks_[chunk])},
+                .writes = {{shard_region(rank, source_, chunks_[chunk])}}};
       for (const int peer : peers_after(n_, rank)) task.posts.push_back({{peer, staged_ + chunk}});
       build_.add(lane, std::move(task));
     }
   }
 
-  /// Phase k of `rank`: push my shard to rank + k, or pull the shard of rank + k.
   void add_direct_copies(int rank) {
+    for (int part = 0; part < num_parts(); ++part) add_phases(rank, part);
+  }
+
+  /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
+  void add_phases(int rank, int part) {
     const std::vector<int> peers = peers_after(n_, rank);
     for (int phase = 1; phase <= std::ssize(peers); ++phase) {
       const int peer = peers[phase - 1];
       const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
-      const int owner = pulls() ? peer : rank;
-      for (int chunk = first_chunk_[owner]; chunk < first_chunk_[owner + 1]; ++chunk) {
-        Task task = pulls() ? pull_task(rank, chunk)
-                            : push_task(rank, peer, chunk, shard_region(rank, a_, chunks_[chunk].rows));
+      const Range mine = chunks_of(pulls() ? peer : rank, part);
+      for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
+        Task task =
+            pulls() ? pull_task(rank, chunk) : push_task(rank, peer, chunk, shard_region(rank, a_, chunks_[chunk]));
         pace(task, rank, phase);
         build_.add(lane, std::move(task));
       }
@@ -177,17 +204,17 @@ class GatherPlanner {
   [[nodiscard]] Task push_task(int rank, int peer, int chunk, Region from) {
     return {.kind = TaskKind::copy,
             .reads = {from},
-            .writes = {{PlanBuilder::region(peer, gathered_, chunks_[chunk].rows, depth())}},
+            .writes = {{gathered_region(peer, chunks_[chunk])}},
             .waits = {build_.ready(rank, peer)},
             .posts = {{{peer, arrived_ + chunk}}}};
   }
 
   [[nodiscard]] Task pull_task(int rank, int chunk) {
-    const auto [owner, rows] = chunks_[chunk];
+    const int owner = chunks_[chunk].owner;
     const Wait there = stages_ ? Wait{{rank, staged_ + chunk}} : build_.ready(rank, owner, Purpose::data);
     return {.kind = TaskKind::copy,
-            .reads = {shard_region(owner, source_, rows)},
-            .writes = {{PlanBuilder::region(rank, gathered_, rows, depth())}},
+            .reads = {shard_region(owner, source_, chunks_[chunk])},
+            .writes = {{gathered_region(rank, chunks_[chunk])}},
             .waits = {there},
             .posts = {{{rank, arrived_ + chunk}}, {{owner, taken_}}}};
   }
@@ -204,11 +231,11 @@ class GatherPlanner {
     const int next = (rank + 1) % n_;
     for (int step = 1; step < n_; ++step) {
       const int owner = (rank - step + 1 + n_) % n_;
-      for (int chunk = first_chunk_[owner]; chunk < first_chunk_[owner + 1]; ++chunk) {
-        const Range rows = chunks_[chunk].rows;
+      const Range mine = chunks_of(owner, 0);
+      for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
+        const Chunk& what = chunks_[chunk];
         Task task =
-            push_task(rank, next, chunk,
-                      step == 1 ? shard_region(rank, a_, rows) : PlanBuilder::region(rank, gathered_, rows, depth()));
+            push_task(rank, next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
         if (step > 1) task.waits.push_back({{rank, arrived_ + chunk}});
         build_.add(comm_lanes_[rank][(step - 1) % config().copy_lanes], std::move(task));
       }
@@ -220,11 +247,11 @@ class GatherPlanner {
     if (!problem().gathered_output) return;
     const int lane = comm_lanes_[rank][0];
     const int output = build_.buffer("gathered");
-    const auto add_copy = [&](Region from, Range rows, std::vector<Wait> waits) {
+    const auto add_copy = [&](Region from, Range rows, Range cols, std::vector<Wait> waits) {
       if (rows.size() <= 0) return;
       build_.add(lane, {.kind = TaskKind::copy,
                         .reads = {from},
-                        .writes = {{PlanBuilder::region(rank, output, rows, depth())}},
+                        .writes = {{PlanBuilder::region(rank, output, rows, cols)}},
                         .waits = std::move(waits)});
     };
     Range rest = shard(rank);
@@ -234,12 +261,12 @@ class GatherPlanner {
         if (piece.end == rest.end) rest.end = piece.begin;
       }
     }
-    add_copy(shard_region(rank, a_, rest), rest, {});
+    add_copy(shard_region(rank, a_, rest, depth()), rest, depth(), {});
     if (gathered_ == output) return;
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
       if (chunks_[chunk].owner == rank) continue;
-      add_copy(PlanBuilder::region(rank, gathered_, chunks_[chunk].rows, depth()), chunks_[chunk].rows,
-               {{{rank, arrived_ + chunk}}});
+      const Chunk& what = chunks_[chunk];
+      add_copy(gathered_region(rank, what), what.rows, what.cols, {{{rank, arrived_ + chunk}}});
     }
   }
 
@@ -258,8 +285,7 @@ class GatherPlanner {
     const std::vector<Tile> tiles = tiles_of(rank);
     const std::vector<int> stages = stages_of(tiles, rank);
     const int c = build_.buffer("c");
-    const std::vector<int> walk = walk_tiles(tiles, stages, config().group_m);
-    for (const int index : in_rounds(walk, stages, config().rounds, config().group_m, Mine::first)) {
+    for (const int index : walk_tiles(tiles, stages, config(), Mine::first)) {
       const Tile& tile = tiles[index];
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
@@ -268,7 +294,7 @@ class GatherPlanner {
       const Range mine = shard(rank);
       const bool local = n_ == 1 || (tile.rows.begin >= mine.begin && tile.rows.end <= mine.end);
       const Region a =
-          local ? shard_region(rank, a_, tile.rows) : PlanBuilder::region(rank, gathered_, tile.rows, depth());
+          local ? shard_region(rank, a_, tile.rows, depth()) : PlanBuilder::region(rank, gathered_, tile.rows, depth());
       build_.add_product(tile_lanes_[rank], sum_lanes_[rank], a, tile.cols, std::move(task));
     }
   }

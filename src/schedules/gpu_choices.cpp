@@ -17,30 +17,35 @@ struct TileChoice {
   int64_t m = 128;
   int64_t n = 256;
   int cluster_m = 1;
+  int cluster_n = 1;
 };
+
+constexpr int64_t kFew = 64;
+constexpr int64_t kMany = 1024;
 
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
 std::vector<TileChoice> tiles_for(int64_t rows) {
-  constexpr int64_t kFew = 64;
-  constexpr int64_t kMany = 1024;
   if (rows <= kFew) return {{64, 128}, {64, 256}};
   if (rows < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
   return {{128, 256, 2}, {128, 192}};
 }
 
+Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {
+  constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
+  config.tile_m = tile.m;
+  config.tile_n = tile.n;
+  if (problem.op == "all_reduce") return config;
+  config.cluster_m = tile.cluster_m;
+  config.cluster_n = tile.cluster_n;
+  if (problem.m > tile.m) config.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
+  return config;
+}
+
 /// `config` with each choice of tiles.
 std::vector<Config> with_tiles(const Config& config, const Problem& problem, size_t most) {
-  constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
-  std::vector<TileChoice> tiles = tiles_for(problem.m);
-  tiles.resize(std::min(most, tiles.size()));
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles) {
-    Config& with = list.emplace_back(config);
-    with.tile_m = tile.m;
-    with.tile_n = tile.n;
-    if (problem.op == "all_reduce") continue;
-    with.cluster_m = tile.cluster_m;
-    if (problem.m > tile.m) with.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
+  for (const TileChoice& tile : tiles_for(problem.m)) {
+    if (list.size() < most) list.push_back(with_tile(config, problem, tile));
   }
   return list;
 }
@@ -77,12 +82,36 @@ std::vector<Config> quarter_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// Few rows a rank: tiles of all owners together, so that B is read once, which start with the columns of A that are
+/// here; every peer has a copy lane.
+std::vector<Config> column_choices(const Problem& problem, const Team& team) {
+  constexpr int64_t kMostRows = 512;  // of a shard
+  constexpr int64_t kCuts = 4;
+  constexpr int64_t kCutBy = 64;  // columns, a step of the kernel
+  if (team.num_ranks == 1 || shard_of(problem.m, team.num_ranks, 0).size() > kMostRows) return {};
+  Config config{.schedule = "fused"};
+  config.copy_lanes = std::min(team.num_ranks - 1, 64);
+  config.chunk_cols = (problem.k + kCuts * kCutBy - 1) / (kCuts * kCutBy) * kCutBy;
+  if (problem.m <= kFew) return with_tiles(config, problem, 1);
+  config.transport = Transport::copy_engine;
+  const TileChoice rows_of_two{.m = 128, .n = 192, .cluster_m = 2};
+  if (problem.m <= rows_of_two.m) return {with_tile(config, problem, {.m = rows_of_two.m, .n = rows_of_two.n})};
+  config.group_owners = team.num_ranks;
+  const TileChoice large{.m = 256, .n = 192, .cluster_n = 2};
+  std::vector<Config> list{with_tile(config, problem, problem.m < 2 * large.m ? rows_of_two : large)};
+  if (team.num_ranks <= 2) return list;
+  config.group_owners = 2;
+  list.push_back(with_tile(config, problem, rows_of_two));
+  return list;
+}
+
 std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const Config engines = paced("fused", team);
   Config library = engines;
   library.compute = Provider::library;
   std::vector<Config> list = with_tiles(engines, problem, 1);
+  append(list, column_choices(problem, team));
   if (quarter_of_shard(problem, team) >= kLeastQuarter) {
     append(list, quarter_choices(problem, team));
   } else if (team.num_ranks > 1) {
@@ -103,19 +132,22 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
 
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
-  constexpr int64_t kFewRows = 64;
+  constexpr int64_t kMost = 4096;  // rows, where owners have few
   Config stores{.schedule = "fused"};
   if (problem.op != "all_reduce") stores.transport = Transport::tma;
   std::vector<Config> list = with_tiles(stores, problem, 1);
-  if (scatters && problem.m <= kFewRows) {
+  if (scatters && problem.m <= kFew) {
     // Every tile has parts of several owners, which tiles do not sum: all is summed at the end.
     Config summers = stores;
     summers.reduce_workers = 32;
     append(list, with_tiles(summers, problem, 1));
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
-    Config rounds = stores;
-    rounds.rounds = 2;
-    append(list, with_tiles(rounds, problem, 1));
+    Config turns = stores;
+    turns.rounds = 2;
+    append(list, with_tiles(turns, problem, 1));
+    turns.rounds = 1;
+    turns.group_owners = std::max(1, team.num_ranks - 1);
+    if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) append(list, with_tiles(turns, problem, 1));
   }
   if (scatters) {
     append(list, quarter_choices(problem, team));

@@ -68,7 +68,9 @@ void validate(const Config& config) {
   at_least("reduce_workers", config.reduce_workers, 0);
   at_least("copy_workers", config.copy_workers, 0);
   at_least("chunk_rows", config.chunk_rows, 0);
+  at_least("chunk_cols", config.chunk_cols, 0);
   at_least("copy_lanes", config.copy_lanes, 1);
+  at_least("group_owners", config.group_owners, 1);
   at_least("rounds", config.rounds, 1);
   require(config.split_k <= 64, "knob split_k = {}: want at most 64", config.split_k);
   require(config.copy_lanes <= 64, "knob copy_lanes = {}: want at most 64", config.copy_lanes);

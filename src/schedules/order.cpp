@@ -29,36 +29,56 @@ std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t 
   return tiles;
 }
 
-std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, int64_t group_m) {
+namespace {
+
+/// Stages of a walk, those of `owners` owners together taken as one.
+std::vector<int> merged(const std::vector<int>& stage, int owners) {
+  std::vector<int> together;
+  for (const int one : stage) together.push_back(one / owners);
+  return together;
+}
+
+/// Indices in the order of `stage`, and within a stage `group_m` row tiles at a time, column by column of tiles.
+std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
+                           Mine mine) {
   std::vector<int> order(tiles.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](int tile) { return stage[tile]; });
-  // Number the row tiles of each stage, then sort each group of them by column.
+  const std::vector<int> together = merged(stage, config.group_owners);
+  // Number the row tiles of each stage.
   std::vector<int64_t> group(tiles.size());
   int64_t row_tile = -1;
   for (size_t i = 0; i < order.size(); ++i) {
-    const bool new_stage = i == 0 || stage[order[i]] != stage[order[i - 1]];
+    const bool new_stage = i == 0 || together[order[i]] != together[order[i - 1]];
     const bool new_row = new_stage || tiles[order[i]].rows.begin != tiles[order[i - 1]].rows.begin;
     row_tile = new_stage ? 0 : row_tile + static_cast<int64_t>(new_row);
-    group[order[i]] = row_tile / group_m;
+    group[order[i]] = row_tile / config.group_m;
   }
-  std::ranges::stable_sort(order, {}, [&](int tile) {
-    return std::tuple(stage[tile], group[tile], group_m > 1 ? tiles[tile].cols.begin : 0);
-  });
+  // Then sort each group of them by column.
+  const int last = order.empty() ? 0 : stage[order.back()];
+  const auto column = [&](int tile) {
+    const bool late = mine == Mine::last && last % config.group_owners > 0 && stage[tile] == last;
+    return tiles[tile].cols.begin / (config.tile_n * config.cluster_n) + static_cast<int64_t>(late);
+  };
+  const bool by_column = config.group_m > 1;
+  std::ranges::stable_sort(
+      order, {}, [&](int tile) { return std::tuple(together[tile], group[tile], by_column ? column(tile) : 0); });
   return order;
 }
 
-std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds, int64_t group_m,
+/// A walk whose stages are each cut into rounds, of whole columns.
+std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, const Config& config,
                            Mine mine) {
-  if (rounds == 1 || walk.empty()) return walk;
+  const int rounds = config.rounds;
+  const int64_t together = config.group_m * config.cluster_n;
   const int last = *std::ranges::max_element(stage);
   std::vector<std::vector<int>> stages(last + 1);
   for (const int tile : walk) stages[stage[tile]].push_back(tile);
   std::vector<int> order;
   const auto add_cut = [&](const std::vector<int>& tiles, int round) {
-    const int64_t columns = (std::ssize(tiles) + group_m - 1) / group_m;
+    const int64_t columns = (std::ssize(tiles) + together - 1) / together;
     const auto bound = [&](int64_t r) {
-      return std::clamp<int64_t>(columns * r / rounds * group_m, 0, std::ssize(tiles));
+      return std::clamp<int64_t>(columns * r / rounds * together, 0, std::ssize(tiles));
     };
     const int64_t end = round + 1 == rounds ? std::ssize(tiles) : bound(round + 1);
     order.insert(order.end(), tiles.begin() + bound(round), tiles.begin() + end);
@@ -71,6 +91,15 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
     if (mine == Mine::last && round > 0) add_cut(stages[last], round - 1);
   }
   return order;
+}
+
+}  // namespace
+
+std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
+                            Mine mine) {
+  std::vector<int> walk = in_groups(tiles, stage, config, mine);
+  if (config.rounds == 1 || walk.empty()) return walk;
+  return in_rounds(walk, merged(stage, config.group_owners), config, mine);
 }
 
 Range owners_of(Range rows, int64_t extent, int num_ranks) {

@@ -24,18 +24,15 @@ struct Tile {
 /// All tiles of a rows x cols matrix, row by row of tiles.
 [[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n);
 
-/// Indices into `tiles` in the order of their `stage` (stable), and within a stage `group_m` row tiles
-/// at a time, column by column of tiles.
-[[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
-                                          int64_t group_m);
-
 /// Which stage of a walk is that of the rank's own rows.
 enum class Mine { first, last };
-/// A walk of tiles whose stages are each cut into `rounds` (of whole columns of `group_m` tiles), a cut of every stage
-/// in turn. My own come first and whole (a gather: the others are still on their way), or in cuts that are one round
-/// late (a reduction: what a rank sends spreads over its whole work).
-[[nodiscard]] std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, int rounds,
-                                         int64_t group_m, Mine mine);
+/// Indices into `tiles` in the order of their `stage` (stable), the stages of `group_owners` owners taken as one, and
+/// within those `group_m` row tiles at a time, `cluster_n` columns of tiles after `cluster_n` columns. With `rounds`,
+/// each is cut into so many cuts of whole columns, a cut of every stage in turn: my own come first and whole (a gather:
+/// the others are still on their way), or in cuts that are one round late (a reduction: what a rank sends spreads over
+/// its whole work). Where a reduction's own rows share a stage with a peer's, they are one column late.
+[[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
+                                          const Config& config, Mine mine);
 
 /// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
 [[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);

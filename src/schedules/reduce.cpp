@@ -134,8 +134,7 @@ class ReducePlanner {
     std::vector<std::vector<const Piece*>> pieces_of(tiles_.size());
     for (const Piece& piece : pieces_) pieces_of[piece.tile].push_back(&piece);
     const std::vector<int> stages = stages_of(pieces_of, rank);
-    const std::vector<int> walk = walk_tiles(tiles_, stages, config().group_m);
-    for (const int index : in_rounds(walk, stages, config().rounds, config().group_m, Mine::last)) {
+    for (const int index : walk_tiles(tiles_, stages, config(), Mine::last)) {
       const Tile& tile = tiles_[index];
       Task task = tile_task(rank, tile, pieces_of[index]);
       if (has_gemm_) {

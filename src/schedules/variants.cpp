@@ -64,14 +64,23 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     by(&Config::copy_lanes, std::initializer_list{1, 2});
     by(&Config::split_k, std::initializer_list{1, 3});
     if (base.chunk_rows > 0) by(&Config::chunk_rows, std::initializer_list<int64_t>{0, base.chunk_rows});
-    // Rounds reorder tiles and change nothing else: beside the simplest of the others.
+    // These reorder tiles and change nothing else: beside the simplest of the others.
     std::vector<Config> rounds = configs;
     std::erase_if(rounds, [](const Config& config) {
       return config.copy_lanes > 1 || config.split_k > 1 || config.pacing == Pacing::lockstep ||
              config.reduce_when == ReduceWhen::after;
     });
-    for (Config& config : rounds) config.rounds = 2;
+    vary(rounds, &Config::group_owners, {1, 2});
+    for (Config& config : rounds) {
+      const bool together = config.group_owners > 1;
+      config.rounds = together ? 1 : 2;
+      if (together) config.group_m = std::max<int64_t>(2, config.group_m);
+    }
     prune(rounds, schedule, problem, team);
+    std::vector<Config> columns = configs;
+    for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, problem.k / 3);
+    prune(columns, schedule, problem, team);
+    all.insert(all.end(), columns.begin(), columns.end());
     all.insert(all.end(), configs.begin(), configs.end());
     all.insert(all.end(), rounds.begin(), rounds.end());
   }

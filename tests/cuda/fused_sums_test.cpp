@@ -45,6 +45,10 @@ TEST(FusedSums, CompleteAllReduceRoundsAndCopyLanes) {
       const Plan plan = plan_of(op, 1024, {.rounds = rounds});
       EXPECT_EQ(std::ssize(fused_sums(plan, 2)), num_sums(plan, 2)) << op << ", " << rounds << " rounds";
     }
+    for (const int owners : {2, 3, 4}) {
+      const Plan plan = plan_of(op, 2048, {.cluster_m = 2, .group_m = 16, .group_owners = owners});
+      EXPECT_EQ(std::ssize(fused_sums(plan, 2)), num_sums(plan, 2)) << op << ", " << owners << " owners together";
+    }
     const Plan copies = plan_of(op, 1024, {.transport = Transport::copy_engine});
     EXPECT_EQ(std::ssize(fused_sums(copies, 1)), num_sums(copies, 1)) << op;
   }

@@ -51,6 +51,13 @@ __global__ void reference(const T* a, const T* b, const T* bias, double* c, int 
   c[static_cast<size_t>(row) * n + col] = sum;
 }
 
+template <typename T>
+__global__ void add_matrix(double* to, const T* from, size_t n) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    to[i] += static_cast<double>(static_cast<float>(from[i]));
+  }
+}
+
 __global__ void add_to(uint64_t* signal, uint64_t value) {
   atomicAdd_system(reinterpret_cast<unsigned long long*>(signal), value);
 }
@@ -65,6 +72,20 @@ struct Memory {
   T* as() const {
     return static_cast<T*>(data);
   }
+};
+
+/// Two streams that wait for no other.
+struct Streams {
+  cudaStream_t all[2]{};
+  Streams() {
+    for (cudaStream_t& stream : all) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  ~Streams() {
+    for (cudaStream_t stream : all) cudaStreamDestroy(stream);
+  }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  cudaStream_t operator[](int i) const { return all[i]; }
 };
 
 struct Case {

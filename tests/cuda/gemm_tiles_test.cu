@@ -129,8 +129,7 @@ void waits_are_satisfied(Share share, StoreVia via) {
   launch.walk.watch = signals.watch(5'000'000'000ull);
   const Memory good(2ul * c.m * c.k);
   CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
-  cudaStream_t streams[2];
-  for (cudaStream_t& stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const Streams streams;
   add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
   double error = 0;
   for (int call = 0; call < 2; ++call) {
@@ -145,7 +144,47 @@ void waits_are_satisfied(Share share, StoreVia via) {
   }
   const bool ok = error < s.tolerance() && signals.value(1) == 2 * host.tiles.size() && signals.failure->written == 0;
   report("waits satisfied later, " + c.name(), ok, error);
-  for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+}
+
+/// A's columns come in three cuts, and each wait is for one of them.
+void waits_come_by_columns(Share share) {
+  constexpr int kCuts = 3;
+  Case c{.m = 384, .n = 512, .k = 768, .shape = {128, 256}, .share = share};
+  const Setup s(c);
+  const Signals signals;
+  HostTable host = plain_table(s.product());
+  signals.attach(host, 1, kCuts);
+  host.waits.clear();
+  const size_t cut = c.k / kCuts;
+  for (uint32_t i = 0; i < kCuts; ++i) {
+    host.waits.push_back({signals.at(0), i + 1, kCuts, i, i * static_cast<uint32_t>(cut) / kTileK});
+  }
+  for (TileRecord& tile : host.tiles) {
+    tile.num_waits = kCuts;
+    tile.flags |= kBStands;
+  }
+  const DeviceTable table = upload(host);
+  GemmLaunch launch = s.launch(table);
+  launch.ctas = 2;
+  launch.walk.watch = signals.watch(5'000'000'000ull);
+  const size_t bytes = 2ul * c.m * c.k;
+  const Memory good(bytes);
+  CHECK(cudaMemcpy(good.data, s.a.data, bytes, cudaMemcpyDeviceToDevice));
+  CHECK(cudaMemset(s.a.data, 0xff, bytes));
+  const Streams streams;
+  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  CHECK(cudaDeviceSynchronize());
+  launch_gemm_tiles(s.kind(), launch, streams[0]);
+  for (size_t i = 0; i < kCuts; ++i) {
+    usleep(3000);
+    CHECK(cudaMemcpy2DAsync(s.a.as<char>() + 2 * i * cut, 2ul * c.k, good.as<char>() + 2 * i * cut, 2ul * c.k, 2 * cut,
+                            c.m, cudaMemcpyDeviceToDevice, streams[1]));
+    add_to<<<1, 1, 0, streams[1]>>>(signals.at(0), 1);
+  }
+  CHECK(cudaDeviceSynchronize());
+  const double error = s.error(s.out.data);
+  const bool ok = error < s.tolerance() && signals.value(1) == host.tiles.size() && signals.failure->written == 0;
+  report("waits by columns, " + c.name(), ok, error);
 }
 
 /// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may be held back while the next tile
@@ -160,6 +199,7 @@ void tiles_in_a_chain(Share share) {
   host.posts[0].signal = signals.at(0);
   for (size_t i = 0; i < host.tiles.size(); ++i) {
     host.tiles[i].first_wait = static_cast<uint32_t>(i);
+    host.tiles[i].flags |= kBStands;  // all of its few steps are loaded early
     host.waits.push_back({signals.at(0), i - i % cluster_ctas(share), 0});
   }
   const DeviceTable table = upload(host);
@@ -194,6 +234,103 @@ void waits_time_out(Share share) {
   const bool ok = f.written == 1 && f.wanted == 7 && f.seen == 3 && signals.value(1) == 0 && untouched;
   report("timeout leaves the kernel, share " + std::to_string(static_cast<int>(share)), ok,
          static_cast<double>(f.seen));
+}
+
+/// Other parts of a product: matrices like C.
+struct OtherParts {
+  const Setup& s;
+  int count;
+  size_t bytes = 2ul * s.c.m * s.c.n;
+  Memory memory{bytes * count};
+
+  OtherParts(const Setup& setup, int how_many) : s(setup), count(how_many) {
+    const size_t elements = static_cast<size_t>(s.c.m) * s.c.n;
+    for (int i = 0; i < count; ++i) {
+      if (s.c.dtype == DType::bf16) {
+        fill<<<256, 256>>>(at<__nv_bfloat16>(i), elements, 77u + i);
+        add_matrix<<<256, 256>>>(s.expected.as<double>(), at<__nv_bfloat16>(i), elements);
+      } else {
+        fill<<<256, 256>>>(at<__half>(i), elements, 77u + i);
+        add_matrix<<<256, 256>>>(s.expected.as<double>(), at<__half>(i), elements);
+      }
+    }
+    CHECK(cudaDeviceSynchronize());
+  }
+  template <typename T>
+  T* at(int i) const {
+    return reinterpret_cast<T*>(memory.as<char>() + i * bytes);
+  }
+
+  /// Every tile adds them, its own part at place `own`, when signal 0 is 1; and posts to signal 1.
+  void attach(HostTable& table, int own, const Signals& signals) const {
+    const auto first_map = static_cast<uint32_t>(table.maps.size());
+    for (int i = 0; i < count; ++i) {
+      table.maps.push_back(make_output_map({at<char>(i), s.c.dtype, s.c.m, s.c.n, s.c.n}));
+    }
+    table.waits.push_back({signals.at(0), 1, 0});
+    table.posts.push_back({signals.at(1), 1, true});
+    for (TileRecord& tile : table.tiles) {
+      tile.first_part = static_cast<uint32_t>(table.parts.size());
+      for (int i = 0; i < count; ++i) table.parts.push_back({tile.a_row, tile.b_col, first_map + i, 0});
+      tile.num_parts = static_cast<uint8_t>(count);
+      tile.own_part = static_cast<uint8_t>(own);
+      tile.num_part_waits = tile.num_posts = 1;
+    }
+  }
+};
+
+/// Tiles complete a sum after their own steps, where every CTA has one tile, and during the next one's, where one CTA
+/// has all: the same bits. The other parts come when the kernel runs already.
+void sums(const Case& c, int parts, int own) {
+  const Setup s(c);
+  const OtherParts others(s, parts);
+  const Signals signals;
+  HostTable host = plain_table(s.product());
+  others.attach(host, own, signals);
+  const DeviceTable table = upload(host);
+  GemmLaunch launch = s.launch(table);
+  launch.walk.watch = signals.watch(5'000'000'000ull);
+  const Streams streams;
+  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  std::vector<uint16_t> results[2];
+  double error = 0;
+  for (int few = 0; few < 2; ++few) {
+    CHECK(cudaMemset(s.out.data, 0xff, others.bytes));
+    CHECK(cudaMemset(signals.at(0), 0, 8));
+    CHECK(cudaDeviceSynchronize());
+    launch.ctas = few == 1 ? cluster_ctas(c.share) : static_cast<uint32_t>(host.tiles.size());
+    launch_gemm_tiles(s.kind(), launch, streams[0]);
+    usleep(2000);
+    add_to<<<1, 1, 0, streams[1]>>>(signals.at(0), 1);
+    CHECK(cudaDeviceSynchronize());
+    error = std::max(error, s.error(s.out.data));
+    results[few].resize(others.bytes / 2);
+    CHECK(cudaMemcpy(results[few].data(), s.out.data, others.bytes, cudaMemcpyDeviceToHost));
+  }
+  const bool ok = error < s.tolerance() && results[0] == results[1] && signals.failure->written == 0 &&
+                  signals.value(1) == 2 * host.tiles.size();
+  report("sums with " + std::to_string(parts) + " parts, own at " + std::to_string(own) + ", " + c.name(), ok, error);
+}
+
+void all_sums(bool small) {
+  for (const TileShape& shape : kTileShapes) {
+    if (!holds_results(shape) || (small && shape.n != 256)) continue;
+    const Share share = shape.m == 64 ? Share::none : shape.m > shape.n ? Share::a : Share::b;
+    const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .share = share};
+    sums(c, 3, 2);
+    if (small) continue;
+    Case other = c;
+    other.dtype = DType::fp16;
+    other.b_is_kn = true;
+    other.share = Share::none;
+    for (const int parts : {1, 2, 7}) {
+      for (const int own : {0, parts}) sums(other, parts, own);
+    }
+    other.k = 72;  // fewer steps than chunks
+    sums(other, 3, 1);
+    other.bias = true;
+    sums(other, 3, 1);
+  }
 }
 
 std::vector<Case> all_cases(bool small) {
@@ -248,6 +385,8 @@ int main(int argc, char** argv) {
     several_destinations(StoreVia::pointer);
     waits_are_satisfied(Share::none, StoreVia::tensor_map);
     waits_are_satisfied(Share::b, StoreVia::pointer);
+    for (const Share share : {Share::none, Share::a, Share::b}) waits_come_by_columns(share);
+    all_sums(small);
     tiles_in_a_chain(Share::none);
     tiles_in_a_chain(Share::b);
     waits_time_out(Share::none);

@@ -69,7 +69,7 @@ RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool t
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   EXPECT_LE(most_stream_work(plan), std::ssize(gates));
-  return make_tables(mine, rank, addresses, signal_totals(plan), fused_sums(plan, rank), {132, streams, traced});
+  return make_tables(mine, rank, addresses, signal_totals(plan), tile_facts(plan, rank), {132, streams, traced});
 }
 
 template <class T>

@@ -52,10 +52,29 @@ TEST_P(OnGpus, KnobsOnTensorCores) {
 }
 
 TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {
-  for (const auto& [m, n] : {std::pair<int, int>{128, 256}, {256, 128}, {64, 128}}) {
+  for (const auto& [m, n] : {std::pair<int, int>{128, 256}, {256, 128}, {64, 128}, {256, 192}}) {
     const Problem problem{.op = op(), .m = 330, .n = 320, .k = 192, .dtype = DType::bf16};
-    expect(problem, {.tile_m = m, .tile_n = n, .chunk_rows = 64}, 30, 31, 3);
+    expect(problem, {.tile_m = m, .tile_n = n, .chunk_rows = 64}, 14, 31, 3);
   }
+}
+
+/// CTAs that take several tiles: parts of a sum come during the next one, a gather's waits are put off.
+TEST_P(OnGpus, ManyTilesOfFewWorkers) {
+  const Problem problem{.op = op(), .m = 128 * ranks(), .n = 264, .k = 256 * ranks(), .dtype = DType::bf16};
+  for (const Config& base :
+       {Config{.tile_n = 128, .tile_workers = 2}, Config{.cluster_m = 2, .group_m = 4, .tile_workers = 4},
+        Config{.cluster_n = 2, .group_m = 2, .tile_workers = 2}}) {
+    expect(problem, base, 2, 41, 1);
+  }
+  // Columns of A that come one after another, and owners whose tiles are walked together.
+  if (op() == std::string("all_reduce")) return;
+  std::vector<Config> configs;
+  for (const int owners : {1, 2}) {
+    Config& config =
+        configs.emplace_back(Config{.cluster_m = 2, .group_m = 4, .tile_workers = 4, .group_owners = owners});
+    if (op() == std::string("all_gather_gemm")) config.chunk_cols = 200;
+  }
+  expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 42});
 }
 
 TEST_P(OnGpus, AwkwardShapes) {

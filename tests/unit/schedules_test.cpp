@@ -115,23 +115,41 @@ TEST(Order, FusedOperatorPaperFigure7) {
 
 TEST(Order, GroupsOfRowTilesWalkByColumn) {
   const std::vector<Tile> tiles = tile_grid(4, 3, 1, 1);
-  const std::vector<int> order = walk_tiles(tiles, std::vector<int>(tiles.size(), 0), 2);
-  EXPECT_EQ(order, (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
-  EXPECT_EQ(walk_tiles(tiles, std::vector<int>(tiles.size(), 0), 1),
-            (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  const std::vector<int> one_stage(tiles.size(), 0);
+  const auto walk = [&](const Config& config) { return walk_tiles(tiles, one_stage, config, Mine::last); };
+  EXPECT_EQ(walk({.tile_n = 1, .group_m = 2}), (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  EXPECT_EQ(walk({.tile_n = 1}), (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  // CTAs that share A take neighbours of a row.
+  EXPECT_EQ(walk({.tile_n = 1, .cluster_n = 2, .group_m = 2}), (std::vector{0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11}));
+}
+
+TEST(Order, OwnersTogetherWalkByColumnAndMineLate) {
+  const std::vector<Tile> tiles = tile_grid(4, 3, 1, 1);
+  const std::vector<int> stage = {3, 3, 3, 0, 0, 0, 1, 1, 1, 2, 2, 2};
+  const Config pairs{.tile_n = 1, .group_m = 4, .group_owners = 2};
+  EXPECT_EQ(walk_tiles(tiles, stage, pairs, Mine::last), (std::vector{3, 6, 4, 7, 5, 8, 9, 10, 0, 11, 1, 2}));
+  EXPECT_EQ(walk_tiles(tiles, stage, pairs, Mine::first), (std::vector{3, 6, 4, 7, 5, 8, 9, 0, 10, 1, 11, 2}));
+  // Own rows that are a stage of their own are not late.
+  EXPECT_EQ(walk_tiles(tiles, stage, {.tile_n = 1, .group_m = 4, .group_owners = 3}, Mine::last),
+            (std::vector{3, 6, 9, 4, 7, 10, 5, 8, 11, 0, 1, 2}));
 }
 
 TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   const std::vector<int> stage = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+  const std::vector<Tile> tiles = tile_grid(3, 4, 1, 1);
+  const auto in_rounds = [&](int rounds, Mine mine) {
+    return walk_tiles(tiles, stage, {.tile_n = 1, .rounds = rounds}, mine);
+  };
   const std::vector<int> walk = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  EXPECT_EQ(in_rounds(walk, stage, 1, 1, Mine::last), walk);
-  EXPECT_EQ(in_rounds(walk, stage, 2, 1, Mine::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(in_rounds(walk, stage, 4, 1, Mine::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  EXPECT_EQ(in_rounds(1, Mine::last), walk);
+  EXPECT_EQ(in_rounds(2, Mine::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(in_rounds(4, Mine::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
   // A gather makes its own tiles first.
-  EXPECT_EQ(in_rounds(walk, stage, 2, 1, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
+  EXPECT_EQ(in_rounds(2, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
   // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
-  EXPECT_EQ(in_rounds(walk, stage, 2, 3, Mine::last), (std::vector{0, 1, 2, 4, 5, 6, 3, 7, 8, 9, 10, 11}));
-  std::vector<int> many = in_rounds(walk, stage, 7, 2, Mine::last);
+  EXPECT_EQ(walk_tiles(tile_grid(6, 2, 1, 1), stage, {.tile_n = 1, .group_m = 2, .rounds = 2}, Mine::last),
+            (std::vector{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 9, 11}));
+  std::vector<int> many = in_rounds(7, Mine::last);
   std::ranges::sort(many);
   EXPECT_EQ(many, walk);
 }

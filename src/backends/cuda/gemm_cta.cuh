@@ -8,6 +8,7 @@
 namespace tilewire::cuda {
 
 inline constexpr int kStepsPerChunk = 2;      // fewest steps of K between chunks of the tile before
+inline constexpr int kMostPerChunk = 10;      // and most: in so many steps links take a chunk from every SM
 inline constexpr int kSlots = 3;              // records in shared memory
 inline constexpr int kControlBytes = 3072;    // barriers and records
 inline constexpr int kChunkBytes = 64 * 128;  // 64 rows x 128 bytes, swizzled by 128 bytes
@@ -17,6 +18,7 @@ struct Slot {
   TileRecord tile;
   WriteRecord writes[kMaxWrites];
   uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
+  uint32_t late;       // the other parts of its sum come during the next tile of the CTA
   // Of a traced call, low words of the device's time, when the loading warp:
   uint32_t taken;        // took the task,
   uint32_t start;        // had its signals,
@@ -82,6 +84,14 @@ struct ChunkPlace {
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
 };
 
+/// Steps of K between the chunks of the tile before. What goes to other GPUs leaves evenly over the tile, as fast as
+/// links take it; so do sums, whose parts take the place of a step.
+template <class Body>
+__device__ inline int steps_per_chunk(const Slot& before, int steps) {
+  const bool evenly = before.late != 0 || (before.tile.flags & kLeavesFar) != 0;
+  return evenly ? min(max(kStepsPerChunk, (steps - 1) / Body::kChunks), kMostPerChunk) : kStepsPerChunk;
+}
+
 /// Barriers and tasks in shared memory, before the stages.
 template <class Body>
 struct Control {
@@ -89,7 +99,7 @@ struct Control {
   uint64_t empty[Body::kStages];
   uint64_t record_full[kSlots];
   uint64_t record_empty[kSlots];
-  uint64_t decided[kSlots];  // Slot::abandoned holds
+  uint64_t decided[kSlots];  // the task's first waits are over
   uint64_t going[kSlots];    // all CTAs of the cluster load the task without waiting for anybody
   uint64_t stored[kSlots];   // the first storing warp's part is in memory
   uint64_t chunk_full[2][Body::kBuffers];

@@ -152,6 +152,11 @@ struct Pending {
 };
 
 template <class Body>
+__device__ inline bool sums_late(const Cta<Body>& cta, const Pending<Body>& pending) {
+  return pending.slot >= 0 && cta.control.slots[pending.slot].late != 0;
+}
+
+template <class Body>
 __device__ inline void send_pending(const Cta<Body>& cta, const Pending<Body>& pending, int group, int index,
                                     Ring<Body::kBuffers>& buffer) {
   if (pending.slot < 0) return;
@@ -222,8 +227,7 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
   __syncwarp();
   if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
   if (cta.launch.walk.watch.abort != nullptr && is_aborted(cta.launch.walk.watch)) return;
-  const PostRecord* posts = cta.launch.table.posts + tile.first_post;
-  for (uint32_t i = 0; i < tile.num_posts; ++i) post_signal(posts[i]);
+  post_signals(cta.launch.table.posts + tile.first_post, tile.num_posts);
 }
 
 /// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.

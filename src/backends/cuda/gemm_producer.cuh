@@ -1,75 +1,14 @@
-// The warps that feed a GEMM CTA: the scheduler brings tasks, the loading warp brings tiles of A and B.
+// The loading warp of a GEMM CTA: brings tiles of A and B, and parts of sums, when what they wait for is there.
 // Used by gemm_tiles.cuh.
 #pragma once
+
+#include <climits>
 
 #include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
 #include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
-
-/// Index of the next task of this CTA. With a counter, every CTA asks until one answer is past the end.
-template <class Body>
-__device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
-  const GemmLaunch& launch = cta.launch;
-  if (launch.counter == nullptr) return blockIdx.x + turn * launch.ctas;
-  uint32_t index = 0;
-  if (threadIdx.x % 32 == 0) index = atomicAdd(&launch.counter[0], 1u);
-  return __shfl_sync(~0u, index, 0);
-}
-
-/// The last CTA to leave puts the counter back to zero for the next call.
-template <class Body>
-__device__ inline void leave_counter(const Cta<Body>& cta) {
-  uint32_t* counter = cta.launch.counter;
-  if (counter == nullptr || threadIdx.x % 32 != 0) return;
-  __threadfence();
-  if (atomicAdd(&counter[1], 1u) + 1 != cta.launch.ctas) return;
-  atomicExch(&counter[0], 0u);
-  atomicExch(&counter[1], 0u);
-}
-
-/// Bring task `index` into a slot, by one warp. Past the end, a record without steps.
-template <class Body>
-__device__ inline void fetch_task(const Cta<Body>& cta, uint32_t index, bool end, Slot& slot, uint64_t* free_barrier,
-                                  uint32_t free_phase) {
-  const GemmTable& table = cta.launch.table;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  int4 part{};
-  int4 write[2]{};
-  int num_writes = 0;
-  if (!end) {
-    if (lane < 4) part = __ldg(reinterpret_cast<const int4*>(&table.tiles[index]) + lane);
-    num_writes = table.tiles[index].num_writes;
-    if (lane < num_writes) {
-      const int4* from = reinterpret_cast<const int4*>(&table.writes[table.tiles[index].first_write + lane]);
-      write[0] = __ldg(from);
-      write[1] = __ldg(from + 1);
-    }
-  }
-  ptx::barrier_wait(free_barrier, free_phase);
-  if (lane < 4) reinterpret_cast<int4*>(&slot.tile)[lane] = part;
-  if (lane < num_writes) {
-    reinterpret_cast<int4*>(&slot.writes[lane])[0] = write[0];
-    reinterpret_cast<int4*>(&slot.writes[lane])[1] = write[1];
-  }
-}
-
-/// The scheduler warp: brings tasks to shared memory ahead of their use.
-template <class Body>
-__device__ void schedule_tiles(const Cta<Body>& cta) {
-  Control<Body>& control = cta.control;
-  Ring<kSlots> slot;
-  for (uint32_t turn = 0;; ++turn) {
-    const uint32_t index = next_task(cta, turn);
-    const bool end = index >= cta.launch.table.num_tiles;
-    fetch_task(cta, index, end, control.slots[slot.index], &control.record_empty[slot.index], slot.phase ^ 1);
-    ptx::barrier_arrive(&control.record_full[slot.index]);
-    if (end) break;
-    slot.next();
-  }
-  leave_counter(cta);
-}
 
 /// Load a box, or this CTA's share of the boxes that several CTAs use: each then goes to all of them.
 __device__ inline void load_box(void* to, const CUtensorMap* map, uint64_t* full, int x, int y, uint32_t ctas,
@@ -117,9 +56,11 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
                                  uint64_t epoch) {
   if ((tile.flags & (kAStands | kBStands)) == 0) return 0;
   const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
+  uint32_t due = 0;
+  while (due < tile.num_waits && waits[due].step == 0) ++due;
   const int most = min(tile.k_steps, Body::kStages);
   int count = 0;
-  for (; count < most && !signals_are_there(waits, tile.num_waits, epoch); ++count) {
+  for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
     if (!ptx::barrier_test(&cta.control.empty[stage.index], stage.phase ^ 1)) break;
     ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
     const int k = tile.k_begin + count * kTileK;
@@ -130,12 +71,37 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
   return count;
 }
 
-/// Load one step of K, or what of it load_early has left.
+/// Load steps of K until `end`; of the first `early` ones what load_early has left.
 template <class Body>
-__device__ inline void load_stage(const Cta<Body>& cta, const TileRecord& tile, int k, int stage, bool early) {
-  if (!early) ptx::barrier_arrive_expect(&cta.control.full[stage], Body::kStageBytes);
-  if (!early || !(tile.flags & kAStands)) load_a(cta, tile, k, stage);
-  if (!early || !(tile.flags & kBStands)) load_b(cta, tile, k, stage);
+__device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, int& step, int end, int early,
+                                  Ring<Body::kStages>& stage) {
+#pragma unroll 1
+  for (; step < end; ++step) {
+    const bool fresh = step >= early;
+    // NOTE: consumers may have given back a stage that was loaded early.
+    if (fresh) {
+      ptx::barrier_wait(&cta.control.empty[stage.index], stage.phase ^ 1);
+      ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
+    }
+    const int k = tile.k_begin + step * kTileK;
+    if (fresh || !(tile.flags & kAStands)) load_a(cta, tile, k, stage.index);
+    if (fresh || !(tile.flags & kBStands)) load_b(cta, tile, k, stage.index);
+    stage.next();
+  }
+}
+
+/// Wait for what a tile's loads of `step` need, from its wait number `waited` on. Returns the step that needs the next
+/// one. `abandoned`: whether the team leaves.
+template <class Body>
+__device__ inline int pass_waits(const Cta<Body>& cta, const TileRecord& tile, int step, uint64_t epoch, int& waited,
+                                 bool& abandoned) {
+  const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
+  for (; waited < tile.num_waits; ++waited) {
+    const int needed = static_cast<int>(waits[waited].step);
+    if (needed > step) return needed;
+    abandoned = abandoned || !wait_signals(waits + waited, 1, epoch, cta.launch.walk.watch, tile.task);
+  }
+  return INT_MAX;
 }
 
 /// What is posted when the other parts of a tile's sum are there.
@@ -143,11 +109,38 @@ __device__ inline const WaitRecord* part_waits(const GemmLaunch& launch, const T
   return launch.table.waits + tile.first_wait + tile.num_waits;
 }
 
-/// Wait until the other parts of a tile's sum are there. False if the team leaves.
-__device__ inline bool wait_for_parts(const GemmLaunch& launch, const TileRecord& tile, uint64_t epoch) {
-  const WaitRecord* waits = part_waits(launch, tile);
-  const uint32_t task = launch.table.parts[tile.first_part].task;
-  return wait_signals(waits, tile.num_part_waits, epoch, launch.walk.watch, task);
+/// What the loading warp still has to do for a late sum.
+struct LateSum {
+  int slot = -1;       // of the tile that completes it; -1 = nothing
+  int chunk = 0;       // the next to load
+  int step = 0;        // of the tile that is multiplied, before which that is loaded
+  bool there = false;  // all parts have arrived
+};
+
+/// Wait until the other parts of a tile's sum are there. `abandoned`: whether the team leaves.
+__device__ inline void wait_for_parts(const GemmLaunch& launch, Slot& task, bool there, uint64_t epoch,
+                                      bool& abandoned) {
+  const TileRecord& tile = task.tile;
+  note_low(launch.walk, task.parts_taken);
+  if (!there && !abandoned) {
+    const uint32_t sum = launch.table.parts[tile.first_part].task;
+    abandoned = !wait_signals(part_waits(launch, tile), tile.num_part_waits, epoch, launch.walk.watch, sum);
+  }
+  note_low(launch.walk, task.parts_start);
+  task.abandoned = abandoned ? 1 : 0;
+}
+
+/// Load the chunk of a sum whose turn it is among a tile's `steps`; after the last one, let the sum's record go.
+template <class Body>
+__device__ inline void load_late_parts(const Cta<Body>& cta, LateSum& sum, int steps, Ring<Body::kStages>& stage,
+                                       uint64_t epoch, bool& abandoned) {
+  Slot& task = cta.control.slots[sum.slot];
+  if (sum.chunk == 0) wait_for_parts(cta.launch, task, sum.there, epoch, abandoned);
+  load_parts(cta, task.tile, sum.chunk, stage);
+  sum.step = min(steps, sum.step + steps_per_chunk<Body>(task, steps));
+  if (++sum.chunk < Body::kChunks) return;
+  ptx::barrier_arrive(&cta.control.record_empty[sum.slot]);
+  sum.slot = -1;
 }
 
 /// Whether the task in a slot is here, and none of its waits would hold it up. Looks once.
@@ -166,65 +159,103 @@ __device__ inline void announce(const Cta<Body>& cta, int slot) {
   for (uint32_t other = 0; other < cta.size; ++other) ptx::barrier_arrive_at(&cta.control.going[slot], other);
 }
 
-/// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
-/// keeps the ring of stages full. What is waited for at the end of a tile is looked at in the middle, when there is
-/// time.
+/// How far the loading warp has come.
 template <class Body>
-__device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
-  constexpr int kStepsPerLook = 8;
-  Control<Body>& control = cta.control;
-  const GemmLaunch& launch = cta.launch;
-  const uint64_t epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
+struct Loading {
+  uint64_t epoch = 0;
   Ring<Body::kStages> stage;
   Ring<kSlots> slot;
   // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
   bool abandoned = false;
-  bool goes = false;  // the task in the slot, and that is announced
-  int early = 0;      // stages of the task that are loaded in part
+  bool goes = false;        // the task in the slot, and that is announced
+  bool parts = false;       // the other parts of its sum are there
+  int early = 0;            // stages of it that are loaded in part
+  int waited = 0;           // waits of it that are over
+  int wait_step = INT_MAX;  // its step that needs the next one
+  LateSum sum;              // of the task before
+};
+
+/// Take the task in the slot, and wait for what its first steps need.
+template <class Body>
+__device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
+  Slot& task = cta.control.slots[my.slot.index];
+  note_low(cta.launch.walk, task.taken);
+  my.early = my.goes ? 0 : load_early(cta, tile, my.stage, my.epoch);
+  my.wait_step = INT_MAX;
+  my.waited = 0;
+  if (!my.goes) my.wait_step = pass_waits(cta, tile, max(0, my.early - 1), my.epoch, my.waited, my.abandoned);
+  task.abandoned = my.abandoned ? 1 : 0;
+}
+
+/// Load all steps of a tile, and between them what is left of the sum before. What is waited for at the end of a tile
+/// is looked at in the middle, when there is time. Returns whether the next task goes.
+template <class Body>
+__device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
+  constexpr int kStepsPerLook = 8;
+  Control<Body>& control = cta.control;
+  Ring<kSlots> next = my.slot;
+  next.next();
+  LateSum& sum = my.sum;
+  if (sum.slot >= 0) sum.step = min(tile.k_steps, steps_per_chunk<Body>(control.slots[sum.slot], tile.k_steps));
+  bool told = my.goes || my.wait_step == INT_MAX;
+  if (!my.goes && told) announce(cta, my.slot.index);
+  bool next_goes = false;
+  for (int step = 0; step < tile.k_steps || sum.slot >= 0;) {
+    if (step >= my.wait_step) [[unlikely]] {
+      my.wait_step = pass_waits(cta, tile, step, my.epoch, my.waited, my.abandoned);
+      control.slots[my.slot.index].abandoned = my.abandoned ? 1 : 0;
+      if (!told && my.wait_step == INT_MAX) announce(cta, my.slot.index);
+      told = told || my.wait_step == INT_MAX;
+    }
+    const int look = min(tile.k_steps, step / kStepsPerLook * kStepsPerLook + kStepsPerLook);
+    load_steps(cta, tile, step, min(min(look, my.wait_step), sum.slot >= 0 ? sum.step : look), my.early, my.stage);
+    if (Body::kDefer && sum.slot >= 0 && step == sum.step) [[unlikely]] {
+      load_late_parts(cta, sum, tile.k_steps, my.stage, my.epoch, my.abandoned);
+    }
+    if (step < look) continue;
+    if (!next_goes) next_goes = can_go(cta, next, my.epoch);
+    if (Body::kDefer && tile.num_parts > 0 && !my.parts) {
+      my.parts = signals_are_there(part_waits(cta.launch, tile), tile.num_part_waits, my.epoch);
+    }
+  }
+  return next_goes;
+}
+
+/// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
+/// keeps the ring of stages full.
+template <class Body>
+__device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
+  Control<Body>& control = cta.control;
+  const GemmLaunch& launch = cta.launch;
+  Loading<Body> my;
+  my.epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
   // Of a fixed order, the first record is given: loads start before the scheduler has all of the task.
   for (bool ahead = launch.counter == nullptr && tile.num_waits == 0;; ahead = false) {
     if (!ahead) {
-      ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
-      tile = control.slots[slot.index].tile;
+      ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
+      tile = control.slots[my.slot.index].tile;
       if (tile.k_steps == 0) break;
-      note_low(launch.walk, control.slots[slot.index].taken);
-      const WaitRecord* waits = launch.table.waits + tile.first_wait;
-      early = goes ? 0 : load_early(cta, tile, stage, epoch);
-      abandoned = abandoned || (!goes && !wait_signals(waits, tile.num_waits, epoch, launch.walk.watch, tile.task));
-      control.slots[slot.index].abandoned = abandoned ? 1 : 0;
+      take_tile(cta, tile, my);
     }
-    note_low(launch.walk, control.slots[slot.index].start);
-    ptx::barrier_arrive(&control.decided[slot.index]);
-    if (!goes) announce(cta, slot.index);
-    Ring<kSlots> next = slot;
-    next.next();
-    goes = false;
-    bool parts = false;  // the other parts of the tile's sum are there
-    for (int step = 0; step < tile.k_steps; ++step) {
-      // NOTE: consumers may have given back a stage that was loaded early.
-      if (step >= early) ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
-      load_stage(cta, tile, tile.k_begin + step * kTileK, stage.index, step < early);
-      stage.next();
-      if (Body::kDefer && tile.num_parts > 0) prefetch_parts(cta, tile, step);
-      if (step % kStepsPerLook != kStepsPerLook - 1) continue;
-      if (!goes) goes = can_go(cta, next, epoch);
-      if (Body::kDefer && tile.num_parts > 0 && !parts) {
-        parts = signals_are_there(part_waits(launch, tile), tile.num_part_waits, epoch);
-      }
+    Slot& task = control.slots[my.slot.index];
+    note_low(launch.walk, task.start);
+    ptx::barrier_arrive(&control.decided[my.slot.index]);
+    my.parts = false;
+    const bool next_goes = load_tile(cta, tile, my);
+    if (ahead) ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
+    const bool sums = Body::kDefer && tile.num_parts > 0;
+    const bool late = sums && task.late != 0;
+    if (sums && !late) wait_for_parts(launch, task, my.parts, my.epoch, my.abandoned);
+    const int here = my.slot.index;
+    my.slot.next();
+    my.goes = next_goes;
+    if (next_goes) announce(cta, my.slot.index);
+    if (late) {
+      my.sum = {here, 0, 0, my.parts};
+      continue;
     }
-    if (Body::kDefer && tile.num_parts > 0) {
-      note_low(launch.walk, control.slots[slot.index].parts_taken);
-      abandoned = abandoned || (!parts && !wait_for_parts(launch, tile, epoch));
-      note_low(launch.walk, control.slots[slot.index].parts_start);
-      control.slots[slot.index].abandoned = abandoned ? 1 : 0;
-      if (goes) announce(cta, next.index);
-      load_parts(cta, tile, stage);
-    } else if (goes) {
-      announce(cta, next.index);
-    }
-    if (ahead) ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
-    ptx::barrier_arrive(&control.record_empty[slot.index]);
-    slot.next();
+    for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.stage);
+    ptx::barrier_arrive(&control.record_empty[here]);
   }
 }
 

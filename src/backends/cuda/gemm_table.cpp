@@ -63,8 +63,8 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share sha
       continue;
     }
     TileRecord empty = tiles[i];
-    empty.rows = empty.cols = empty.num_waits = empty.num_part_waits = empty.num_posts = empty.num_writes = 0;
-    empty.bias = nullptr;
+    // NOTE: it loads its share of what the two have in common, which must have arrived.
+    empty.rows = empty.cols = empty.num_part_waits = empty.num_posts = empty.num_writes = 0;
     paired.push_back(empty);
   }
   return paired;

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm_epilogue.cuh"
 #include "backends/cuda/gemm_producer.cuh"
+#include "backends/cuda/gemm_scheduler.cuh"
 #include "backends/cuda/walk.cuh"
 #include "backends/cuda/wgmma.cuh"
 
@@ -53,24 +54,42 @@ __device__ inline void take_step(const Cta<Body>& cta, float (&sums)[Body::kBloc
   stage.next();
 }
 
-/// The sum over a tile's range of K. On the way, the results of the tile before leave, a chunk after every few steps.
+/// The first steps of a tile, and between them the results of the tile before, which leave a chunk after every few
+/// steps. `kLate`: their other parts come now. Returns how many steps were taken. NOTE: two copies of the loop, so that
+/// the one without sums stays short: what it jumped over would be missing in the instruction cache.
+template <bool kLate, class Body>
+__device__ inline int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
+                                 uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
+                                 Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+  const Slot& before = cta.control.slots[pending.slot];
+  const int interval = steps_per_chunk<Body>(before, steps);
+  const auto release = [&](int index) { release_stage(cta, index); };
+  int step = 0;
+#pragma unroll
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    const int end = min(steps, step + interval);
+#pragma unroll 1
+    for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
+    uint32_t* packed = pending.packed[chunk / Body::kChunksPerBlock] + chunk % Body::kChunksPerBlock * 16;
+    if constexpr (kLate) add_late_parts(cta, before.tile, group, packed, stage, release);
+    send_pending(cta, pending, group, chunk, buffer);
+  }
+  return step;
+}
+
+/// The sum over a tile's range of K.
 template <class Body>
 __device__ inline void multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
                                      uint64_t b, const Ring<kSlots>& slot, Ring<Body::kStages>& stage,
-                                     const Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+                                     Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
   const int steps = cta.control.slots[slot.index].tile.k_steps;
   int previous = 0;
   int step = 0;
   if constexpr (Body::kDefer) {
-    // What goes to other GPUs leaves evenly over the whole tile: links take no more at once.
-    const bool far = pending.slot >= 0 && (cta.control.slots[pending.slot].tile.flags & kLeavesFar) != 0;
-    const int interval = far ? max(kStepsPerChunk, (steps - 1) / Body::kChunks) : kStepsPerChunk;
-#pragma unroll
-    for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
-      const int end = min(steps, step + interval);
-#pragma unroll 1
-      for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
-      send_pending(cta, pending, group, chunk, buffer);
+    if (sums_late(cta, pending)) {
+      step = take_steps<true>(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
+    } else if (pending.slot >= 0) {
+      step = take_steps<false>(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
     }
   }
 #pragma unroll 1
@@ -98,7 +117,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     const Slot& task = control.slots[slot.index];
     const bool end = task.tile.k_steps == 0;
     // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
-    if (pending.slot >= 0) {
+    if (pending.slot >= 0 && !sums_late(cta, pending)) {
       const bool goes = !end && ptx::barrier_test(&control.going[slot.index], slot.phase);
       if (!ptx::all_of_group(goes, 1 + group)) {
 #pragma unroll
@@ -111,7 +130,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     multiply_tile(cta, sums, a, b, slot, stage, pending, group, buffer);
     if constexpr (Body::kDefer) {
       const auto release = [&](int index) { release_stage(cta, index); };
-      if (task.tile.num_parts > 0) add_parts(cta, task.tile, group, sums, stage, release);
+      if (task.tile.num_parts > 0 && task.late == 0) add_parts(cta, task.tile, group, sums, stage, release);
     }
     add_tile_bias<Body>(task.tile, group, sums);
     if (Body::kDefer && !(task.tile.flags & kOutputFp32)) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/stream_lanes.hpp"
@@ -27,15 +28,16 @@ class TableMaker {
  public:
   TableMaker(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
              const Room& room)
-      : plan_(plan), view_{plan, rank, addresses, totals, out_}, room_(room), tiles_(view_, completes_) {}
+      : plan_(plan), view_{plan, rank, addresses, totals, out_}, room_(room), tiles_(view_, completes_, columns_) {}
 
-  RankTables make(const std::vector<FusedSum>& sums) {
+  RankTables make(const TileFacts& facts) {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
     out_.light_alone = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
                          return lane.rank == view_.rank && by_library(lane);
                        });
     out_.kind = kind_of(plan_);
-    for (const FusedSum& sum : sums) {
+    for (const ColumnWaits& waits : facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
+    for (const FusedSum& sum : facts.sums) {
       if (!fast) break;
       completes_[{sum.tile_lane, sum.tile}] = &sum;
       completed_.insert({sum.sum_lane, sum.sum});
@@ -55,6 +57,7 @@ class TableMaker {
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
     share_out_sms(out_, out_.light_alone ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
     if (out_.light_alone) tell_library_its_sms(out_, plan_, room_.sms);
+    drop_repeated_waits(out_);
     return std::move(out_);
   }
 
@@ -236,8 +239,8 @@ class TableMaker {
     step.num_sources = static_cast<uint8_t>(task.reads.size());
     step.num_targets = static_cast<uint8_t>(task.writes.size());
     step.num_epilogue = static_cast<uint8_t>(task.epilogue.size());
-    step.num_waits = static_cast<uint16_t>(task.waits.size());
-    step.num_posts = static_cast<uint16_t>(task.posts.size());
+    step.num_waits = count_in_record(task.waits.size());
+    step.num_posts = count_in_record(task.posts.size());
     walk.steps.push_back(step);
   }
 
@@ -246,16 +249,38 @@ class TableMaker {
   RankView view_;
   Room room_;
   int tile_workers_ = 0;
-  std::map<std::pair<int, int64_t>, const FusedSum*> completes_;  ///< by lane and tile
-  std::set<std::pair<int, int64_t>> completed_;                   ///< lanes and sums
+  ByTile<FusedSum> completes_;
+  ByTile<ColumnWaits> columns_;
+  std::set<std::pair<int, int64_t>> completed_;  ///< lanes and sums
   TileRecords tiles_;
 };
 
 }  // namespace
 
+void drop_repeated_waits(RankTables& tables) {
+  const std::vector<WaitRecord>& waits = tables.gemm.waits;
+  for (uint32_t cta = 0; cta < tables.gemm_ctas; ++cta) {
+    std::map<const uint64_t*, uint64_t> seen;
+    for (size_t i = cta; i < tables.gemm.tiles.size(); i += tables.gemm_ctas) {
+      TileRecord& tile = tables.gemm.tiles[i];
+      const auto mine = std::span(waits).subspan(tile.first_wait, tile.num_waits);
+      const bool repeats = std::ranges::all_of(mine, [&](const WaitRecord& wait) {
+        const auto found = seen.find(wait.signal);
+        return found != seen.end() && found->second >= wait.at_least;
+      });
+      for (const WaitRecord& wait : mine) seen[wait.signal] = std::max(seen[wait.signal], wait.at_least);
+      if (!repeats) continue;
+      tile.first_wait += tile.num_waits;
+      tile.num_waits = 0;
+    }
+  }
+}
+
+TileFacts tile_facts(const Plan& whole, int rank) { return {fused_sums(whole, rank), column_waits(whole, rank)}; }
+
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
-                       const std::vector<FusedSum>& sums, const Room& room) {
-  return TableMaker(plan, rank, addresses, totals, room).make(sums);
+                       const TileFacts& facts, const Room& room) {
+  return TableMaker(plan, rank, addresses, totals, room).make(facts);
 }
 
 }  // namespace tilewire::cuda

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/column_waits.hpp"
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/stream_work.hpp"
@@ -82,9 +83,19 @@ struct Room {
   bool traced = false;  ///< all that streams do has a gate, so that its times can be taken
 };
 
-/// `plan`: with the lanes of `rank` only. `totals`: see signal_totals. `sums`: fused_sums of the whole plan.
+/// Leave out the waits of tiles that repeat what earlier tiles of the same CTA waited for: a CTA takes its tiles in
+/// order, and signals only grow. A tile keeps all of its waits or none, and its part waits.
+void drop_repeated_waits(RankTables& tables);
+
+/// What the tables of one rank's tiles take from the whole plan.
+struct TileFacts {
+  std::vector<FusedSum> sums{};
+  std::vector<ColumnWaits> waits{};
+};
+[[nodiscard]] TileFacts tile_facts(const Plan& whole, int rank);
+
+/// `plan`: with the lanes of `rank` only. `totals` and `facts`: signal_totals and tile_facts of the whole plan.
 [[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses,
-                                     const std::vector<int64_t>& totals, const std::vector<FusedSum>& sums,
-                                     const Room& room);
+                                     const std::vector<int64_t>& totals, const TileFacts& facts, const Room& room);
 
 }  // namespace tilewire::cuda

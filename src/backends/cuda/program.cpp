@@ -128,7 +128,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       plan_(share_of(plan, group.rank())),
       lanes_(lanes_of(plan, group.rank())),
       totals_(signal_totals(plan)),
-      sums_(fused_sums(plan, group.rank())),
+      facts_(tile_facts(plan, group.rank())),
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
@@ -160,7 +160,7 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
 }
 
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, sums_,
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, facts_,
                                   {group_.sm_count(), !group_.shares_device(), traced});
   put_in_order(tables.works, places_);
   return tables;

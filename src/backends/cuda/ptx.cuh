@@ -137,10 +137,6 @@ __device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* b
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// Bring a box to L2.
-__device__ inline void tensor_prefetch(const CUtensorMap* map, int x, int y) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
-}
 /// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
 __device__ inline void tensor_load_shared(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint16_t ctas) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "core/text.hpp"
 
 namespace tilewire::cuda {
 
@@ -15,6 +16,13 @@ namespace tilewire::cuda {
 
 [[nodiscard]] inline StoreMode mode_of(const Write& write) {
   return write.mode == WriteMode::store ? StoreMode::store : StoreMode::accumulate;
+}
+
+/// How many waits or posts a record has.
+[[nodiscard]] inline uint16_t count_in_record(size_t count) {
+  require(count <= UINT16_MAX, "a task has {} waits or posts, at most {} on GPUs: larger chunks have fewer", count,
+          UINT16_MAX);
+  return static_cast<uint16_t>(count);
 }
 
 /// A plan as one rank sees it, and its tables so far.
@@ -41,10 +49,11 @@ struct RankView {
 
   void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits) const {
     const int signals = num_signals(plan);
-    for (const Wait& wait : from) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const Wait& wait = from[i];
       const int64_t total = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
-      waits.push_back(
-          {addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least), static_cast<uint64_t>(total)});
+      waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
+                       static_cast<uint64_t>(total), static_cast<uint32_t>(i)});
     }
   }
 

@@ -33,6 +33,22 @@ __device__ inline void post_signal(const PostRecord& post) {
   }
 }
 
+/// post_signal to each of several signals, with one release for all: it waits for what was written, which takes a
+/// while.
+__device__ inline void post_signals(const PostRecord* posts, uint32_t count) {
+  if (count == 1) return post_signal(posts[0]);
+  bool remote = false;
+  for (uint32_t i = 0; i < count; ++i) remote = remote || posts[i].remote;
+  if (remote) {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+  } else if (count > 0) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(posts[i].signal), "l"(posts[i].add) : "memory");
+  }
+}
+
 /// Whether somebody asked all kernels of the team to leave. Orders nothing.
 __device__ inline bool is_aborted(const WaitWatch& watch) {
   uint32_t value;
@@ -95,7 +111,7 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
 __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
                                     uint32_t task) {
   for (uint32_t i = 0; i < count; ++i) {
-    if (!wait_signal(waits[i], epoch, watch, task, i)) return false;
+    if (!wait_signal(waits[i], epoch, watch, task, waits[i].index)) return false;
   }
   ptx::fence_async();
   return true;

@@ -2,6 +2,9 @@
 // complete. Used by lane_tables.cpp.
 #include "backends/cuda/tile_records.hpp"
 
+#include <algorithm>
+#include <span>
+
 namespace tilewire::cuda {
 namespace {
 
@@ -108,11 +111,19 @@ void TileRecords::add(int lane, int64_t index) {
   tile.first_write = static_cast<uint32_t>(view_.out.gemm.writes.size());
   view_.add_waits(task.waits, view_.out.gemm.waits);
   view_.add_posts(task, view_.out.gemm.posts);
-  tile.num_waits = static_cast<uint16_t>(task.waits.size());
+  tile.num_waits = count_in_record(task.waits.size());
+  if (const auto late = columns_.find({lane, index}); late != columns_.end()) put_off_waits(tile, *late->second);
   const auto sum = completes_.find({lane, index});
   sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
-  tile.num_posts = static_cast<uint16_t>(view_.out.gemm.posts.size() - tile.first_post);
+  tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
   view_.out.gemm.tiles.push_back(tile);
+}
+
+/// Each of a tile's waits comes before the step of K that needs it.
+void TileRecords::put_off_waits(TileRecord& tile, const ColumnWaits& waits) {
+  const auto mine = std::span(view_.out.gemm.waits).subspan(tile.first_wait, tile.num_waits);
+  for (size_t i = 0; i < mine.size(); ++i) mine[i].step = static_cast<uint32_t>(waits.columns[i] / kTileK);
+  std::ranges::stable_sort(mine, {}, &WaitRecord::step);
 }
 
 /// Epilogue and destinations.
@@ -138,7 +149,7 @@ void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
         {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), task});
   }
   view_.add_waits(fused.waits, view_.out.gemm.waits);
-  tile.num_part_waits = static_cast<uint16_t>(fused.waits.size());
+  tile.num_part_waits = count_in_record(fused.waits.size());
   view_.add_posts(sum, view_.out.gemm.posts);
   add_exit(tile, sum);
 }

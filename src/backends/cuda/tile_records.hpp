@@ -11,11 +11,14 @@
 
 namespace tilewire::cuda {
 
+template <class T>
+using ByTile = std::map<std::pair<int, int64_t>, const T*>;
+
 class TileRecords {
  public:
-  /// `completes`: the sums that tiles complete, by lane and tile; outlives this.
-  TileRecords(RankView& view, const std::map<std::pair<int, int64_t>, const FusedSum*>& completes)
-      : view_(view), completes_(completes) {}
+  /// By lane and tile: the sums that tiles complete, and waits that come late. These outlive this.
+  TileRecords(RankView& view, const ByTile<FusedSum>& completes, const ByTile<ColumnWaits>& columns)
+      : view_(view), completes_(completes), columns_(columns) {}
 
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
@@ -31,12 +34,14 @@ class TileRecords {
   [[nodiscard]] bool stands(const Region& region) const;
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
   void name_apart(TileRecord& tile);
+  void put_off_waits(TileRecord& tile, const ColumnWaits& waits);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);
   void add_write(TileRecord& tile, const Write& write);
 
   RankView& view_;
-  const std::map<std::pair<int, int64_t>, const FusedSum*>& completes_;
+  const ByTile<FusedSum>& completes_;
+  const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
 };
 

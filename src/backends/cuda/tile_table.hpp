@@ -55,6 +55,8 @@ struct WaitRecord {
   const uint64_t* signal = nullptr;
   uint64_t at_least = 0;
   uint64_t total = 0;  ///< what one call posts to the signal in all
+  uint32_t index = 0;  ///< among the waits of the task, for reports
+  uint32_t step = 0;   ///< of a tile: the first step of K that needs it; a tile's waits are in this order
 };
 
 /// Add to *signal when everything that the tile wrote is visible.

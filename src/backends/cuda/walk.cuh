@@ -32,7 +32,7 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
 }
 
 __device__ inline void post_step(const WalkLaunch& launch, const StepRecord& step) {
-  for (uint32_t i = 0; i < step.num_posts; ++i) post_signal(launch.table.posts[step.first_post + i]);
+  post_signals(launch.table.posts + step.first_post, step.num_posts);
   note_end(span_of(launch, step.task));
 }
 

@@ -1,0 +1,128 @@
+// From which column of A on a tile needs what it waits for: the loads of the columns before do not wait.
+// Called when a program is loaded.
+#include "backends/cuda/column_waits.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace tilewire::cuda {
+namespace {
+
+bool meet(const Region& x, const Region& y) {
+  return x.row < y.row + y.rows && y.row < x.row + x.rows && x.col < y.col + y.cols && y.col < x.col + x.cols;
+}
+
+class ColumnFinder {
+ public:
+  ColumnFinder(const Plan& whole, int rank)
+      : plan_(whole),
+        rank_(rank),
+        writers_(whole.buffers.size()),
+        totals_(num_signals(whole)),
+        posters_(totals_.size()) {
+    for (const Lane& lane : whole.lanes) {
+      for (const Task& task : lane.tasks) note(task);
+    }
+  }
+
+  /// For each wait of a tile, the first column of A that needs it; nothing where all columns need all.
+  [[nodiscard]] std::optional<std::vector<int64_t>> columns_of(const Task& tile) {
+    const Region& a = tile.reads[0];
+    const bool b_stands = plan_.buffers[tile.reads[1].buffer].scope == Scope::input && tile.reads[1].rank == rank_;
+    if (tile.waits.size() < 2 || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
+      return std::nullopt;
+    }
+    const auto known = known_.find({a.buffer, a.row, a.rows, a.col, a.cols});
+    if (known != known_.end() && known->second.tile->waits == tile.waits) return known->second.columns;
+    return known_.insert_or_assign({a.buffer, a.row, a.rows, a.col, a.cols}, Known{&tile, work_out(tile)})
+        .first->second.columns;
+  }
+
+ private:
+  struct Known {
+    const Task* tile;
+    std::optional<std::vector<int64_t>> columns;
+  };
+
+  void note(const Task& task) {
+    for (const Write& write : task.writes) {
+      if (write.to.rank == rank_) writers_[write.to.buffer].push_back(&task);
+    }
+    for (const Post& post : task.posts) {
+      if (post.signal.rank != rank_) continue;
+      totals_[post.signal.index] += post.add;
+      posters_[post.signal.index].push_back(&task);
+    }
+  }
+
+  [[nodiscard]] std::optional<std::vector<int64_t>> work_out(const Task& tile) const {
+    const Region& a = tile.reads[0];
+    for (const Task* writer : writers_[a.buffer]) {
+      if (first_column(*writer, a) < a.cols && !is_awaited(*writer, tile)) return std::nullopt;
+    }
+    std::vector<int64_t> columns;
+    for (const Wait& wait : tile.waits) columns.push_back(first_column(wait, a));
+    if (std::ranges::count(columns, 0) == std::ssize(columns)) return std::nullopt;
+    return columns;
+  }
+
+  [[nodiscard]] bool in_full(const Wait& wait) const {
+    return wait.signal.rank == rank_ && wait.at_least == totals_[wait.signal.index];
+  }
+
+  [[nodiscard]] bool is_awaited(const Task& writer, const Task& tile) const {
+    return std::ranges::any_of(tile.waits, [&](const Wait& wait) {
+      return in_full(wait) && std::ranges::find(writer.posts, wait.signal, &Post::signal) != writer.posts.end();
+    });
+  }
+
+  /// The first column of `a` that a task writes; a.cols = none.
+  [[nodiscard]] int64_t first_column(const Task& writer, const Region& a) const {
+    int64_t first = a.cols;
+    for (const Write& write : writer.writes) {
+      const bool here = write.to.rank == rank_ && write.to.buffer == a.buffer && meet(write.to, a);
+      if (here) first = std::min(first, std::max<int64_t>(0, write.to.col - a.col));
+    }
+    return first;
+  }
+
+  /// The first column of `a` that what a wait is for writes. Who writes nothing there stands for others: all columns.
+  [[nodiscard]] int64_t first_column(const Wait& wait, const Region& a) const {
+    if (!in_full(wait)) return 0;
+    int64_t first = a.cols;
+    for (const Task* poster : posters_[wait.signal.index]) {
+      const int64_t column = first_column(*poster, a);
+      if (column == a.cols) return 0;
+      first = std::min(first, column);
+    }
+    return first < a.cols ? first : 0;
+  }
+
+  const Plan& plan_;
+  int rank_;
+  std::vector<std::vector<const Task*>> writers_;  ///< of the rank's buffers
+  std::vector<int64_t> totals_;                    ///< of the rank's signals
+  std::vector<std::vector<const Task*>> posters_;
+  std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, Known> known_;  ///< by A
+};
+
+}  // namespace
+
+std::vector<ColumnWaits> column_waits(const Plan& whole, int rank) {
+  ColumnFinder finder(whole, rank);
+  std::vector<ColumnWaits> found;
+  int mine = -1;
+  for (const Lane& lane : whole.lanes) {
+    if (lane.rank != rank) continue;
+    ++mine;
+    for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
+      if (lane.tasks[task].kind != TaskKind::compute) continue;
+      if (auto columns = finder.columns_of(lane.tasks[task])) found.push_back({mine, task, std::move(*columns)});
+    }
+  }
+  return found;
+}
+
+}  // namespace tilewire::cuda

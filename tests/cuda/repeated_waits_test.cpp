@@ -1,0 +1,54 @@
+// Which waits of tiles are left out of a rank's tables.
+// Needs no GPU.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/lane_tables.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+uint64_t words[4];
+
+/// A table of one wait a tile, for signal `signals[i]` to reach `least[i]`, and one part wait each.
+RankTables tables_of(const std::vector<int>& signals, const std::vector<uint64_t>& least, uint32_t ctas) {
+  RankTables tables;
+  tables.gemm_ctas = ctas;
+  for (size_t i = 0; i < signals.size(); ++i) {
+    TileRecord tile;
+    tile.first_wait = static_cast<uint32_t>(tables.gemm.waits.size());
+    tile.num_waits = tile.num_part_waits = 1;
+    tables.gemm.waits.push_back({&words[signals[i]], least[i], 9});
+    tables.gemm.waits.push_back({&words[3], i, 9});
+    tables.gemm.tiles.push_back(tile);
+  }
+  return tables;
+}
+
+std::vector<int> kept(RankTables tables) {
+  drop_repeated_waits(tables);
+  std::vector<int> waits;
+  for (size_t i = 0; i < tables.gemm.tiles.size(); ++i) {
+    const TileRecord& tile = tables.gemm.tiles[i];
+    waits.push_back(tile.num_waits);
+    // The part waits follow, wherever the tile's own have gone.
+    EXPECT_EQ(tables.gemm.waits[tile.first_wait + tile.num_waits].signal, &words[3]);
+    EXPECT_EQ(tables.gemm.waits[tile.first_wait + tile.num_waits].at_least, i);
+  }
+  return waits;
+}
+
+TEST(RepeatedWaits, AreLeftOutWithinACta) {
+  EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 1, 1, 1}, 1)), (std::vector{1, 0, 0, 0}));
+  // Two CTAs take turns: each waits once.
+  EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 1, 1, 1}, 2)), (std::vector{1, 1, 0, 0}));
+  EXPECT_EQ(kept(tables_of({0, 1, 1, 0}, {1, 1, 1, 1}, 2)), (std::vector{1, 1, 1, 1}));
+}
+
+TEST(RepeatedWaits, ForMoreAreKept) {
+  EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 2, 1, 2}, 1)), (std::vector{1, 1, 0, 0}));
+}
+
+TEST(RepeatedWaits, NoneWithoutTiles) { EXPECT_TRUE(kept(RankTables{}).empty()); }
+
+}  // namespace
+}  // namespace tilewire::cuda
