@@ -31,25 +31,18 @@ std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t 
 
 namespace {
 
-/// Stages of a walk, those of `owners` owners together taken as one.
-std::vector<int> merged(const std::vector<int>& stage, int owners) {
-  std::vector<int> together;
-  for (const int one : stage) together.push_back(one / owners);
-  return together;
-}
-
 /// Indices in the order of `stage`, and within a stage `group_m` row tiles at a time, column by column of tiles.
 std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
                            Mine mine) {
   std::vector<int> order(tiles.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](int tile) { return stage[tile]; });
-  const std::vector<int> together = merged(stage, config.group_owners);
+  const auto together = [&](int tile) { return stage[tile] / config.group_owners; };
   // Number the row tiles of each stage.
   std::vector<int64_t> group(tiles.size());
   int64_t row_tile = -1;
   for (size_t i = 0; i < order.size(); ++i) {
-    const bool new_stage = i == 0 || together[order[i]] != together[order[i - 1]];
+    const bool new_stage = i == 0 || together(order[i]) != together(order[i - 1]);
     const bool new_row = new_stage || tiles[order[i]].rows.begin != tiles[order[i - 1]].rows.begin;
     row_tile = new_stage ? 0 : row_tile + static_cast<int64_t>(new_row);
     group[order[i]] = row_tile / config.group_m;
@@ -62,7 +55,7 @@ std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int
   };
   const bool by_column = config.group_m > 1;
   std::ranges::stable_sort(
-      order, {}, [&](int tile) { return std::tuple(together[tile], group[tile], by_column ? column(tile) : 0); });
+      order, {}, [&](int tile) { return std::tuple(together(tile), group[tile], by_column ? column(tile) : 0); });
   return order;
 }
 
@@ -99,7 +92,7 @@ std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<in
                             Mine mine) {
   std::vector<int> walk = in_groups(tiles, stage, config, mine);
   if (config.rounds == 1 || walk.empty()) return walk;
-  return in_rounds(walk, merged(stage, config.group_owners), config, mine);
+  return in_rounds(walk, stage, config, mine);
 }
 
 Range owners_of(Range rows, int64_t extent, int num_ranks) {

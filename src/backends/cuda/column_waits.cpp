@@ -7,12 +7,10 @@
 #include <optional>
 #include <tuple>
 
+#include "backends/cuda/regions.hpp"
+
 namespace tilewire::cuda {
 namespace {
-
-bool meet(const Region& x, const Region& y) {
-  return x.row < y.row + y.rows && y.row < x.row + x.rows && x.col < y.col + y.cols && y.col < x.col + x.cols;
-}
 
 class ColumnFinder {
  public:
@@ -20,8 +18,8 @@ class ColumnFinder {
       : plan_(whole),
         rank_(rank),
         writers_(whole.buffers.size()),
-        totals_(num_signals(whole)),
-        posters_(totals_.size()) {
+        totals_(signal_totals(whole)),
+        posters_(num_signals(whole)) {
     for (const Lane& lane : whole.lanes) {
       for (const Task& task : lane.tasks) note(task);
     }
@@ -34,16 +32,15 @@ class ColumnFinder {
     if (tile.waits.size() < 2 || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
       return std::nullopt;
     }
-    const auto known = known_.find({a.buffer, a.row, a.rows, a.col, a.cols});
-    if (known != known_.end() && known->second.tile->waits == tile.waits) return known->second.columns;
-    return known_.insert_or_assign({a.buffer, a.row, a.rows, a.col, a.cols}, Known{&tile, work_out(tile)})
-        .first->second.columns;
+    Known& known = known_[{a.buffer, a.row, a.rows, a.col, a.cols}];
+    if (known.tile == nullptr || known.tile->waits != tile.waits) known = {&tile, work_out(tile)};
+    return known.columns;
   }
 
  private:
   struct Known {
-    const Task* tile;
-    std::optional<std::vector<int64_t>> columns;
+    const Task* tile = nullptr;
+    std::optional<std::vector<int64_t>> columns{};
   };
 
   void note(const Task& task) {
@@ -51,9 +48,7 @@ class ColumnFinder {
       if (write.to.rank == rank_) writers_[write.to.buffer].push_back(&task);
     }
     for (const Post& post : task.posts) {
-      if (post.signal.rank != rank_) continue;
-      totals_[post.signal.index] += post.add;
-      posters_[post.signal.index].push_back(&task);
+      if (post.signal.rank == rank_) posters_[post.signal.index].push_back(&task);
     }
   }
 
@@ -69,7 +64,7 @@ class ColumnFinder {
   }
 
   [[nodiscard]] bool in_full(const Wait& wait) const {
-    return wait.signal.rank == rank_ && wait.at_least == totals_[wait.signal.index];
+    return wait.signal.rank == rank_ && wait.at_least == totals_[rank_ * posters_.size() + wait.signal.index];
   }
 
   [[nodiscard]] bool is_awaited(const Task& writer, const Task& tile) const {
@@ -82,8 +77,7 @@ class ColumnFinder {
   [[nodiscard]] int64_t first_column(const Task& writer, const Region& a) const {
     int64_t first = a.cols;
     for (const Write& write : writer.writes) {
-      const bool here = write.to.rank == rank_ && write.to.buffer == a.buffer && meet(write.to, a);
-      if (here) first = std::min(first, std::max<int64_t>(0, write.to.col - a.col));
+      if (overlap(write.to, a)) first = std::min(first, std::max<int64_t>(0, write.to.col - a.col));
     }
     return first;
   }
@@ -103,8 +97,8 @@ class ColumnFinder {
   const Plan& plan_;
   int rank_;
   std::vector<std::vector<const Task*>> writers_;  ///< of the rank's buffers
-  std::vector<int64_t> totals_;                    ///< of the rank's signals
-  std::vector<std::vector<const Task*>> posters_;
+  std::vector<int64_t> totals_;
+  std::vector<std::vector<const Task*>> posters_;                               ///< of the rank's signals
   std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, Known> known_;  ///< by A
 };
 

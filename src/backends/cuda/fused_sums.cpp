@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/regions.hpp"
 #include "backends/cuda/tile_needs.hpp"
 
 namespace tilewire::cuda {
@@ -19,11 +20,6 @@ using Place = std::pair<int, int64_t>;
 using Key = std::tuple<int, int64_t, int64_t, int64_t, int64_t>;
 
 Key key_of(const Region& region) { return {region.buffer, region.row, region.rows, region.col, region.cols}; }
-
-bool overlap(const Region& x, const Region& y) {
-  return x.rank == y.rank && x.buffer == y.buffer && x.row < y.row + y.rows && y.row < x.row + x.rows &&
-         x.col < y.col + y.cols && y.col < x.col + x.cols;
-}
 
 /// Who posts to one of the rank's signals.
 struct Posters {
