@@ -61,19 +61,27 @@ def gather(m, k, ranks):
     return configs
 
 
-def reduction(kind, m, ranks):
+def summers(n, tile_n):
+    """Few rows: a CTA for sums on every SM that tiles leave free, but for some that only wait and post."""
+    sms, others = 132, 4
+    return {"reduce_workers": min(64, max(16, sms - -(-n // tile_n) - others))}
+
+
+def reduction(kind, m, n, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
-    few = {"reduce_workers": 32} if kind == "rs" and m <= 64 else {"rounds": 2}
+    few = {"rounds": 2}
+    if m <= 64:
+        few = summers(n, tiles[0]["tile_n"]) | ({"algorithm": "one_shot"} if kind == "ar" else {})
     configs.append(tiles[0] | {"transport": "tma"} | few)
     if 64 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
     return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
 
 
-def candidates(kind, m, k, ranks):
-    """Configs for "ag", "rs" or "ar" of `m` rows and depth `k`."""
-    return gather(m, k, ranks) if kind == "ag" else reduction(kind, m, ranks)
+def candidates(kind, m, n, k, ranks):
+    """Configs for "ag", "rs" or "ar" of `m` rows, `n` columns and depth `k`, over all ranks."""
+    return gather(m, k, ranks) if kind == "ag" else reduction(kind, m, n, ranks)
 
 
 def name_of(config):

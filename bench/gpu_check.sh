@@ -68,6 +68,9 @@ if [[ $gpus -gt 1 ]]; then
   measure verified_ag all_gather_gemm -m 2048 -n 2048 -k 2048
   measure verified_rs gemm_reduce_scatter -m 2048 -n 2048 -k 2048
   measure verified_ar gemm_all_reduce -m 1024 -n 2048 -k 2048
+  # What a trace costs: total_us and traced_us of the first row.
+  measure traced gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --set tile_m=128 --set tile_n=256 \
+    --set cluster_m=2 --set group_m=16 --set transport=tma --no-verify --trace "$results/trace.json"
 fi
 if [[ -z $quick ]]; then
   check cuda_gemm "$build/bench/bench_cuda_gemm" --json "$results/cuda_gemm.json"

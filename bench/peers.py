@@ -169,7 +169,7 @@ class OurConfigs:
 
     def __init__(self, ranks, team, case, options):
         self._ranks, self._team, self._case, self._problem = ranks, team, case, options.problem.get(case.kind, {})
-        listed = options.config.get(case.kind) or candidates(case.kind, case.sizes[0], case.sizes[2], ranks.size)
+        listed = options.config.get(case.kind) or candidates(case.kind, *case.sizes, ranks.size)
         self._configs = {f"ours: {name_of(config)}": config for config in listed}
         self._ours, self._errors = None, {}
 

@@ -44,6 +44,7 @@ struct RunOptions {
 struct Burst {
   int calls = 1;
   bool graph = false;  ///< replays of one captured call
+  bool trace = false;  ///< every call is traced
 };
 
 /// One call of such a burst on this rank.

@@ -50,6 +50,7 @@ struct Row {
   Plan plan;
   Comparison comparison;
   std::optional<double> enqueue_us;  // of a call that is no replay
+  std::optional<size_t> traced;      // the contender whose calls are traced
 };
 
 // What a row is compared with: the fastest of each list of contenders.
@@ -105,7 +106,7 @@ void add_rows(Case& c) {
     try {
       Plan plan = plan_of(c, entry);
       c.contenders.push_back(contender(c.group, entry.name, plan));
-      c.rows.push_back({entry, std::move(plan), {}, {}});
+      c.rows.push_back({entry, std::move(plan), {}, {}, {}});
     } catch (const Error& error) {
       if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
       c.refused.emplace_back(entry.name, error.what());
@@ -176,6 +177,21 @@ void add_library_yardsticks(Case& c) {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::unsupported) throw;
       c.notes.push_back(fmt::format("without {}: {}", name, error.what()));
+    }
+  }
+}
+
+// What tracing costs: each row's calls once more, traced.
+void add_traced(Case& c) {
+  for (Row& row : c.rows) {
+    try {
+      Contender traced = contender(c.group, row.entry.name + ", traced", row.plan);
+      traced.traced = true;
+      row.traced = c.contenders.size();
+      c.contenders.push_back(std::move(traced));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unsupported) throw;
+      c.notes.push_back(fmt::format("{} is not timed traced: {}", row.entry.name, error.what()));
     }
   }
 }
@@ -253,6 +269,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
                {"config", config_json(row.plan.config)},
                {"sequential_config", config_json(c.configs.at(plain))}});
   if (!c.bench.options.configs.empty()) json["name"] = row.entry.name;
+  if (row.traced) json["traced_us"] = median_us(c.contenders[*row.traced]);
   if (on_gpus(c.group.team())) add_device_fields(c, index, json);
   if (c.bench.options.verify) {
     json["rel_error"] = row.comparison.rel_error();
@@ -311,6 +328,7 @@ void bench_problem(Group& group, const Bench& bench, const Problem& problem, Out
   verify_rows(c, progress);
   add_yardsticks(c, sequential_plan(c));
   if (on_gpus(group.team())) add_library_yardsticks(c);
+  if (!bench.options.trace.empty()) add_traced(c);
   measure(c, progress);
   if (!bench.options.trace.empty()) add_traces(c, outcome.traces);
   progress.show("");

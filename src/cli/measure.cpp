@@ -22,7 +22,8 @@ Region on_rank(const Plan& plan, Region region, int rank) {
 tuner::CallTime time_burst(Group& group, const Contender& contender, const RankTensors& tensors, bool graph) {
   const RankTensors& used = contender.tensors ? *contender.tensors : tensors;
   if (contender.calls > 0) tuner::pause_before_burst();
-  return tuner::time_calls(group, *contender.program, used, {.calls = std::max(1, contender.calls), .graph = graph});
+  const Burst burst{.calls = std::max(1, contender.calls), .graph = graph, .trace = contender.traced};
+  return tuner::time_calls(group, *contender.program, used, burst);
 }
 
 /// One sample of us. Where a device has the clock, the first one says how many calls make a burst.

@@ -29,6 +29,7 @@ struct Contender {
   int calls = 0;                                 ///< timed together in each turn; 0 = not known yet
   std::shared_ptr<const RankTensors> tensors{};  ///< its own; none = everybody's
   bool graph = false;                            ///< calls are replays of a graph; on devices only
+  bool traced = false;                           ///< calls are traced
   std::vector<double> enqueue_us{};              ///< one per turn, where calls are enqueued: a call by the host's clock
 };
 

@@ -130,6 +130,15 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// `config` with a CTA for sums on every SM that few rows leave free, so that those of the last tiles come at once.
+/// Some are left for CTAs that only wait and post.
+Config with_summers(Config config, const Problem& problem, const Team& team) {
+  constexpr int64_t kOthers = 4;
+  const int64_t tiles = (problem.n + config.tile_n - 1) / config.tile_n;
+  config.reduce_workers = static_cast<int>(std::clamp<int64_t>(team.devices[0].sms - tiles - kOthers, 16, 64));
+  return config;
+}
+
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   constexpr int64_t kMost = 4096;  // rows, where owners have few
@@ -138,9 +147,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list = with_tiles(stores, problem, 1);
   if (scatters && problem.m <= kFew) {
     // Every tile has parts of several owners, which tiles do not sum: all is summed at the end.
-    Config summers = stores;
-    summers.reduce_workers = 32;
-    append(list, with_tiles(summers, problem, 1));
+    for (const Config& with : with_tiles(stores, problem, 1)) list.push_back(with_summers(with, problem, team));
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config turns = stores;
     turns.rounds = 2;
@@ -161,6 +168,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;
   if (!scatters) append(list, with_tiles(one_shot, problem, 1));
+  if (problem.op == "gemm_all_reduce" && problem.m <= kFew) list.back() = with_summers(list.back(), problem, team);
   const std::vector<Config> others = with_tiles(stores, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;

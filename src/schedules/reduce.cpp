@@ -101,7 +101,7 @@ class ReducePlanner {
     for (int lane = 0; route_ == Route::send && lane < config().copy_lanes; ++lane)
       lanes.push_back(build_.add_lane(rank, Engine::copy, "send"));
     reduce_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "reduce", config().reduce_workers));
-    landing_lanes_.push_back(build_.add_lane(rank, Engine::copy, "land"));
+    landing_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "land"));
   }
 
   void add_rank(int rank) {

@@ -33,7 +33,7 @@ CallTime time_calls(Group& group, Program& program, const RankTensors& tensors, 
     return {largest(group, time->us), true, largest(group, median(time->enqueue_us))};
   }
   const Clock::time_point start = Clock::now();
-  program.run(tensors.inputs(), tensors.outputs(), {});
+  program.run(tensors.inputs(), tensors.outputs(), {.trace = burst.trace});
   return {largest(group, std::chrono::duration<double, std::micro>(Clock::now() - start).count()), false};
 }
 

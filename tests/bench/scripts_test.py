@@ -84,7 +84,7 @@ class Candidates(unittest.TestCase):
         for kind in ("ag", "rs", "ar"):
             for m in (64, 512, 1024, 8192):
                 for ranks in (2, 4, 8):
-                    configs = candidates.candidates(kind, m, 8192, ranks)
+                    configs = candidates.candidates(kind, m, 8192, 8192, ranks)
                     names = {candidates.name_of(config) for config in configs}
                     self.assertEqual(len(names), len(configs), (kind, m, ranks))
                     self.assertTrue(3 <= len(configs) <= 7, (kind, m, ranks))

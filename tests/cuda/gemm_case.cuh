@@ -162,7 +162,13 @@ struct Setup {
     p.via = c.via;
     return p;
   }
-  GemmBodyKind kind() const { return {c.dtype, c.b_is_kn, c.shape}; }
+  GemmBodyKind kind(bool sums = false) const { return {c.dtype, c.b_is_kn, c.shape, sums}; }
+  size_t out_bytes() const { return static_cast<size_t>(c.m) * c.n * (c.out == DType::fp32 ? 4 : 2); }
+  std::vector<uint8_t> result() const {
+    std::vector<uint8_t> bytes(out_bytes());
+    CHECK(cudaMemcpy(bytes.data(), out.data, bytes.size(), cudaMemcpyDeviceToHost));
+    return bytes;
+  }
   GemmLaunch launch(const DeviceTable& table) const {
     return {.table = table.table, .counter = c.counter ? counter.as<uint32_t>() : nullptr, .share = c.share};
   }
@@ -190,7 +196,9 @@ struct Setup {
     }
     return std::sqrt(d / s);
   }
-  double tolerance() const { return c.out == DType::fp32 ? 1e-5 : c.dtype == DType::bf16 ? 4e-3 : 6e-4; }
+  double tolerance() const { return c.out == DType::fp32 ? 1e-5 : rounding(); }
+  /// Of a sum: its parts were rounded.
+  double rounding() const { return c.dtype == DType::bf16 ? 4e-3 : 6e-4; }
 };
 
 }  // namespace

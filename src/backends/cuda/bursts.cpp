@@ -6,8 +6,8 @@
 
 namespace tilewire::cuda {
 
-const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  Bound& bound = bind(bases_of(inputs, outputs), false, true);
+const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced) {
+  Bound& bound = bind(bases_of(inputs, outputs), traced, true);
   if (bound.replay) return bound.replay;
   const cudaStream_t stream = stream_.get();
   // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
@@ -25,8 +25,8 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
   throw_if_failed();
   traced_ = nullptr;
   const cudaStream_t stream = stream_.get();
-  const RunOptions options{.stream = stream};
-  const Graph* replay = burst.graph ? &replay_of(inputs, outputs) : nullptr;
+  const RunOptions options{.trace = burst.trace, .stream = stream};
+  const Graph* replay = burst.graph ? &replay_of(inputs, outputs, burst.trace) : nullptr;
   const auto call = [&] { replay == nullptr ? run(inputs, outputs, options) : launch_graph(*replay, stream); };
   const Event start = new_timing_event();
   const Event stop = new_timing_event();

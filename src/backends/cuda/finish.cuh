@@ -42,12 +42,19 @@ __device__ inline void finish_element(const WalkTable& table, const StepRecord& 
   }
 }
 
-/// The same for eight elements of a row.
+/// The same for eight elements of a row. NOTE: each comes to the front for the epilogue, so that there is one piece of
+/// code for all; eight would be most of what the kernels consist of.
 __device__ __forceinline__ void finish_eight(const WalkTable& table, const StepRecord& step, int row, int col,
                                              float* values) {
   if (step.num_epilogue > 0) {
+#pragma unroll 1
+    for (int i = 0; i < kEight; ++i) {
+      float first = values[0];
+      apply_epilogue(table, step, row, col + i, first);
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) apply_epilogue(table, step, row, col + i, values[i]);
+      for (int j = 1; j < kEight; ++j) values[j - 1] = values[j];
+      values[kEight - 1] = first;
+    }
   }
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];

@@ -10,13 +10,28 @@
 
 namespace tilewire::cuda {
 
+/// The kernel of one body.
+template <typename Body>
+GemmBodyEntry gemm_body() {
+  const DType dtype = std::is_same_v<typename Body::In, __half> ? DType::fp16 : DType::bf16;
+  return {{dtype, Body::kNMajor, Body::kShape, Body::kSums},
+          reinterpret_cast<const void*>(gemm_tiles_kernel<Body>),
+          Body::kSharedBytes};
+}
+
+/// Without sums, and with them where the shape allows it.
+template <typename In, bool kBIsKN, size_t kShape>
+void add_gemm_bodies(std::vector<GemmBodyEntry>& bodies) {
+  constexpr TileShape kTile = kTileShapes[kShape];
+  bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, false>>());
+  if constexpr (most_parts(kTile) > 0) bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true>>());
+}
+
 template <typename In, bool kBIsKN, size_t... kShape>
 std::vector<GemmBodyEntry> gemm_bodies(std::index_sequence<kShape...>) {
-  const DType dtype = std::is_same_v<In, __half> ? DType::fp16 : DType::bf16;
-  return {{{dtype, kBIsKN, kTileShapes[kShape]},
-           reinterpret_cast<const void*>(
-               gemm_tiles_kernel<GemmBody<In, kBIsKN, kTileShapes[kShape].m, kTileShapes[kShape].n>>),
-           GemmBody<In, kBIsKN, kTileShapes[kShape].m, kTileShapes[kShape].n>::kSharedBytes}...};
+  std::vector<GemmBodyEntry> bodies;
+  (add_gemm_bodies<In, kBIsKN, kShape>(bodies), ...);
+  return bodies;
 }
 
 template <typename In, bool kBIsKN>

@@ -1,5 +1,5 @@
 // What the warps of a GEMM CTA share: sizes that follow from the body, barriers and tasks in shared memory.
-// Used by gemm_producer.cuh, gemm_epilogue.cuh and gemm_tiles.cuh.
+// Used by the other gemm_*.cuh.
 #pragma once
 
 #include "backends/cuda/gemm_tiles.hpp"
@@ -7,11 +7,9 @@
 
 namespace tilewire::cuda {
 
-inline constexpr int kStepsPerChunk = 2;      // fewest steps of K between chunks of the tile before
-inline constexpr int kMostPerChunk = 10;      // and most: in so many steps links take a chunk from every SM
-inline constexpr int kSlots = 3;              // records in shared memory
-inline constexpr int kControlBytes = 3072;    // barriers and records
-inline constexpr int kChunkBytes = 64 * 128;  // 64 rows x 128 bytes, swizzled by 128 bytes
+inline constexpr int kStepsPerChunk = 2;  // fewest steps of K between chunks of the tile before
+inline constexpr int kMostPerChunk = 10;  // and most: in so many steps links take a chunk from every SM
+inline constexpr int kSlots = 3;          // records in shared memory
 
 /// A task in shared memory.
 struct Slot {
@@ -40,31 +38,30 @@ struct Ring {
   }
 };
 
-/// A compute body: dtypes, layout of B, tile shape, and what follows from them.
-template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue>
+/// A compute body: dtypes, layout of B, tile shape, whether tiles may complete sums, and what follows from them.
+template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue>
 struct GemmBody {
   using In = InT;
   static constexpr bool kNMajor = kBIsKN;
   static constexpr int kTileM = kTileMValue;
   static constexpr int kTileN = kTileNValue;
+  static constexpr TileShape kShape{kTileM, kTileN};
   static constexpr bool kSplitN = kTileM == 64;  // the two consumers share the columns, otherwise the rows
   static constexpr int kGroupM = kSplitN ? kTileM : kTileM / 2;
   static constexpr int kGroupN = kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = kGroupN / 64;
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
-  static constexpr bool kDefer = holds_results({kTileM, kTileN});
+  static constexpr bool kDefer = holds_results(kShape);
+  static constexpr bool kSums = kSumsValue;
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBytesB = kTileN * kTileK * 2;
   static constexpr int kStageBytes = kBytesA + kBytesB;
   static constexpr int kBoxesA = kSplitN ? 1 : 2;
   static constexpr int kBoxesB = kNMajor ? kTileN / 64 : 2;
-  static constexpr int kRoom = 232448 - kControlBytes;
-  static constexpr int kStagesFit = (kRoom - 4 * kChunkBytes) / kStageBytes;
-  static constexpr int kStages = kStagesFit < 8 ? kStagesFit : 8;
-  static constexpr int kBuffersFit = (kRoom - kStages * kStageBytes) / (2 * kChunkBytes);
-  static constexpr int kBuffers = kBuffersFit < 4 ? kBuffersFit : 4;
-  static constexpr int kPartsPerStage = kStageBytes / (2 * kChunkBytes);  // a chunk for each consumer of each part
+  static constexpr int kStages = num_stages(kShape);
+  static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
+  static constexpr int kPartsPerStage = parts_per_stage(kShape);
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
@@ -99,9 +96,9 @@ struct Control {
   uint64_t empty[Body::kStages];
   uint64_t record_full[kSlots];
   uint64_t record_empty[kSlots];
-  uint64_t decided[kSlots];  // the task's first waits are over
-  uint64_t going[kSlots];    // all CTAs of the cluster load the task without waiting for anybody
-  uint64_t stored[kSlots];   // the first storing warp's part is in memory
+  uint64_t to_store[kSlots];  // what the task writes is here, and the loading warp has begun it
+  uint64_t going[kSlots];     // all CTAs of the cluster load the task without waiting for anybody
+  uint64_t stored[kSlots];    // the first storing warp's part is in memory
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
   Slot slots[kSlots];
@@ -146,16 +143,26 @@ __device__ inline void init_control(const Cta<Body>& cta) {
   for (int i = 0; i < kSlots; ++i) {
     ptx::barrier_init(&c.record_full[i], 32);
     ptx::barrier_init(&c.record_empty[i], 1 + 256 + 64);  // loader, consumers, storing warps
-    ptx::barrier_init(&c.decided[i], 1);
+    ptx::barrier_init(&c.to_store[i], 32 + 1);
     ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
-    c.slots[i].abandoned = 0;
   }
   for (int i = 0; i < 2 * Body::kBuffers; ++i) {
     ptx::barrier_init(&c.chunk_full[0][i], 128);
     ptx::barrier_init(&c.chunk_free[0][i], 32);
   }
   ptx::barrier_init_fence();
+}
+
+/// Tell the producers that fill a stage that this warp is done with it.
+template <class Body>
+__device__ inline void release_stage(const Cta<Body>& cta, int stage) {
+  const uint32_t lane = threadIdx.x % 32;
+  if (cta.size == 1) {
+    if (lane == 0) ptx::barrier_arrive(&cta.control.empty[stage]);
+  } else if ((cta.a_ctas | cta.b_ctas) >> lane & 1) {
+    ptx::barrier_arrive_at(&cta.control.empty[stage], lane);
+  }
 }
 
 }  // namespace tilewire::cuda

@@ -20,31 +20,46 @@ __device__ inline void load_box(void* to, const CUtensorMap* map, uint64_t* full
   }
 }
 
+/// Where a tile's operands lie. NOTE: in registers while steps are loaded: one thread issues all loads of a CTA, and of
+/// small tiles a step is not much longer than its instructions take.
+struct Operands {
+  const CUtensorMap* a_map;
+  const CUtensorMap* b_map;
+  int a_row;
+  int b_col;
+  int k;  // of step 0
+};
+
+template <class Body>
+__device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
+  const CUtensorMap* maps = cta.launch.table.maps;
+  return {&maps[tile.a_map], &maps[tile.b_map], tile.a_row, tile.b_col, tile.k_begin};
+}
+
 /// Load a step of K of A.
 template <class Body>
-__device__ inline void load_a(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
+__device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint8_t* to = cta.stages + stage * Body::kStageBytes;
-  const CUtensorMap* map = &cta.launch.table.maps[tile.a_map];
   const int turn = static_cast<int>(cta.rank & 1);
 #pragma unroll
   for (int i = 0; i < Body::kBoxesA; ++i) {
     void* box = to + i * (Body::kBytesA / Body::kBoxesA);
-    const int row = tile.a_row + i * (Body::kTileM / Body::kBoxesA);
-    load_box(box, map, &cta.control.full[stage], k, row, cta.a_ctas, i % 2 == turn);
+    const int row = from.a_row + i * (Body::kTileM / Body::kBoxesA);
+    load_box(box, from.a_map, &cta.control.full[stage], from.k + step * kTileK, row, cta.a_ctas, i % 2 == turn);
   }
 }
 
 /// And of B.
 template <class Body>
-__device__ inline void load_b(const Cta<Body>& cta, const TileRecord& tile, int k, int stage) {
+__device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint8_t* to = cta.stages + stage * Body::kStageBytes + Body::kBytesA;
-  const CUtensorMap* map = &cta.launch.table.maps[tile.b_map];
   const int turn = static_cast<int>(cta.launch.share == Share::both ? cta.rank / 2 : cta.rank);
+  const int k = from.k + step * kTileK;
 #pragma unroll
   for (int i = 0; i < Body::kBoxesB; ++i) {
     void* box = to + i * (Body::kBytesB / Body::kBoxesB);
-    const int col = tile.b_col + i * (Body::kTileN / Body::kBoxesB);
-    load_box(box, map, &cta.control.full[stage], Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas,
+    const int col = from.b_col + i * (Body::kTileN / Body::kBoxesB);
+    load_box(box, from.b_map, &cta.control.full[stage], Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas,
              i % 2 == turn);
   }
 }
@@ -58,14 +73,14 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
   const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
   uint32_t due = 0;
   while (due < tile.num_waits && waits[due].step == 0) ++due;
+  const Operands from = operands_of(cta, tile);
   const int most = min(tile.k_steps, Body::kStages);
   int count = 0;
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
     if (!ptx::barrier_test(&cta.control.empty[stage.index], stage.phase ^ 1)) break;
     ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
-    const int k = tile.k_begin + count * kTileK;
-    if (tile.flags & kAStands) load_a(cta, tile, k, stage.index);
-    if (tile.flags & kBStands) load_b(cta, tile, k, stage.index);
+    if (tile.flags & kAStands) load_a(cta, from, count, stage.index);
+    if (tile.flags & kBStands) load_b(cta, from, count, stage.index);
     stage.next();
   }
   return count;
@@ -75,17 +90,20 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
 template <class Body>
 __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, int& step, int end, int early,
                                   Ring<Body::kStages>& stage) {
+  const Operands from = operands_of(cta, tile);
+#pragma unroll 1
+  for (; step < min(end, early); ++step) {
+    // NOTE: consumers may have given back a stage that was loaded early.
+    if (!(tile.flags & kAStands)) load_a(cta, from, step, stage.index);
+    if (!(tile.flags & kBStands)) load_b(cta, from, step, stage.index);
+    stage.next();
+  }
 #pragma unroll 1
   for (; step < end; ++step) {
-    const bool fresh = step >= early;
-    // NOTE: consumers may have given back a stage that was loaded early.
-    if (fresh) {
-      ptx::barrier_wait(&cta.control.empty[stage.index], stage.phase ^ 1);
-      ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
-    }
-    const int k = tile.k_begin + step * kTileK;
-    if (fresh || !(tile.flags & kAStands)) load_a(cta, tile, k, stage.index);
-    if (fresh || !(tile.flags & kBStands)) load_b(cta, tile, k, stage.index);
+    ptx::barrier_wait(&cta.control.empty[stage.index], stage.phase ^ 1);
+    ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
+    load_a(cta, from, step, stage.index);
+    load_b(cta, from, step, stage.index);
     stage.next();
   }
 }
@@ -180,10 +198,13 @@ template <class Body>
 __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
   Slot& task = cta.control.slots[my.slot.index];
   note_low(cta.launch.walk, task.taken);
-  my.early = my.goes ? 0 : load_early(cta, tile, my.stage, my.epoch);
+  my.early = 0;
   my.wait_step = INT_MAX;
   my.waited = 0;
-  if (!my.goes) my.wait_step = pass_waits(cta, tile, max(0, my.early - 1), my.epoch, my.waited, my.abandoned);
+  if (!my.goes && tile.num_waits > 0) [[unlikely]] {
+    my.early = load_early(cta, tile, my.stage, my.epoch);
+    my.wait_step = pass_waits(cta, tile, max(0, my.early - 1), my.epoch, my.waited, my.abandoned);
+  }
   task.abandoned = my.abandoned ? 1 : 0;
 }
 
@@ -196,11 +217,13 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   Ring<kSlots> next = my.slot;
   next.next();
   LateSum& sum = my.sum;
-  if (sum.slot >= 0) sum.step = min(tile.k_steps, steps_per_chunk<Body>(control.slots[sum.slot], tile.k_steps));
+  if (Body::kSums && sum.slot >= 0) {
+    sum.step = min(tile.k_steps, steps_per_chunk<Body>(control.slots[sum.slot], tile.k_steps));
+  }
   bool told = my.goes || my.wait_step == INT_MAX;
   if (!my.goes && told) announce(cta, my.slot.index);
   bool next_goes = false;
-  for (int step = 0; step < tile.k_steps || sum.slot >= 0;) {
+  for (int step = 0; step < tile.k_steps || (Body::kSums && sum.slot >= 0);) {
     if (step >= my.wait_step) [[unlikely]] {
       my.wait_step = pass_waits(cta, tile, step, my.epoch, my.waited, my.abandoned);
       control.slots[my.slot.index].abandoned = my.abandoned ? 1 : 0;
@@ -208,42 +231,38 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
       told = told || my.wait_step == INT_MAX;
     }
     const int look = min(tile.k_steps, step / kStepsPerLook * kStepsPerLook + kStepsPerLook);
-    load_steps(cta, tile, step, min(min(look, my.wait_step), sum.slot >= 0 ? sum.step : look), my.early, my.stage);
-    if (Body::kDefer && sum.slot >= 0 && step == sum.step) [[unlikely]] {
+    load_steps(cta, tile, step, min(min(look, my.wait_step), Body::kSums && sum.slot >= 0 ? sum.step : look), my.early,
+               my.stage);
+    if (Body::kSums && sum.slot >= 0 && step == sum.step) [[unlikely]] {
       load_late_parts(cta, sum, tile.k_steps, my.stage, my.epoch, my.abandoned);
     }
     if (step < look) continue;
     if (!next_goes) next_goes = can_go(cta, next, my.epoch);
-    if (Body::kDefer && tile.num_parts > 0 && !my.parts) {
+    if (Body::kSums && tile.num_parts > 0 && !my.parts) {
       my.parts = signals_are_there(part_waits(cta.launch, tile), tile.num_part_waits, my.epoch);
     }
   }
   return next_goes;
 }
 
-/// The loading warp, one lane of it, given the CTA's first tile of a fixed order: waits for the task's signals, then
-/// keeps the ring of stages full.
+/// The loading warp, one lane of it: waits for a task's signals, then keeps the ring of stages full.
 template <class Body>
-__device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
+__device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
   Loading<Body> my;
   my.epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
-  // Of a fixed order, the first record is given: loads start before the scheduler has all of the task.
-  for (bool ahead = launch.counter == nullptr && tile.num_waits == 0;; ahead = false) {
-    if (!ahead) {
-      ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
-      tile = control.slots[my.slot.index].tile;
-      if (tile.k_steps == 0) break;
-      take_tile(cta, tile, my);
-    }
+  for (;;) {
+    ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
     Slot& task = control.slots[my.slot.index];
+    const TileRecord& tile = task.tile;
+    if (tile.k_steps == 0) break;
+    take_tile(cta, tile, my);
     note_low(launch.walk, task.start);
-    ptx::barrier_arrive(&control.decided[my.slot.index]);
+    ptx::barrier_arrive(&control.to_store[my.slot.index]);
     my.parts = false;
     const bool next_goes = load_tile(cta, tile, my);
-    if (ahead) ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
-    const bool sums = Body::kDefer && tile.num_parts > 0;
+    const bool sums = Body::kSums && tile.num_parts > 0;
     const bool late = sums && task.late != 0;
     if (sums && !late) wait_for_parts(launch, task, my.parts, my.epoch, my.abandoned);
     const int here = my.slot.index;
@@ -256,6 +275,10 @@ __device__ void load_tiles(const Cta<Body>& cta, TileRecord tile) {
     }
     for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.stage);
     ptx::barrier_arrive(&control.record_empty[here]);
+  }
+  // NOTE: a partner gives stages back here, too, so that this CTA must not end before it has.
+  for (int i = 0; cta.size > 1 && i < Body::kStages; ++i, my.stage.next()) {
+    ptx::barrier_wait(&control.empty[my.stage.index], my.stage.phase ^ 1);
   }
 }
 

@@ -27,47 +27,50 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
   atomicExch(&counter[1], 0u);
 }
 
-/// Bring task `index` into a slot, by one warp. Past the end, a record without steps.
-template <class Body>
-__device__ inline void fetch_task(const Cta<Body>& cta, uint32_t index, bool end, Slot& slot, uint64_t* free_barrier,
-                                  uint32_t free_phase) {
-  const GemmTable& table = cta.launch.table;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  int4 part{};
-  int4 write[2]{};
-  int num_writes = 0;
-  bool late = false;
-  if (!end) {
-    if (lane < 4) part = __ldg(reinterpret_cast<const int4*>(&table.tiles[index]) + lane);
-    num_writes = table.tiles[index].num_writes;
-    if (lane < num_writes) {
-      const int4* from = reinterpret_cast<const int4*>(&table.writes[table.tiles[index].first_write + lane]);
-      write[0] = __ldg(from);
-      write[1] = __ldg(from + 1);
-    }
-    late = comes_late(cta, index);
-  }
-  ptx::barrier_wait(free_barrier, free_phase);
-  if (lane < 4) reinterpret_cast<int4*>(&slot.tile)[lane] = part;
-  if (lane < num_writes) {
-    reinterpret_cast<int4*>(&slot.writes[lane])[0] = write[0];
-    reinterpret_cast<int4*>(&slot.writes[lane])[1] = write[1];
-  }
-  if (lane == 0) slot.late = late ? 1 : 0;
+/// Bring what a task writes to its slot, by one warp.
+__device__ inline void fetch_writes(const GemmTable& table, Slot& task) {
+  const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
+  int4* to = reinterpret_cast<int4*>(task.writes);
+  const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
+  for (uint32_t i = threadIdx.x % 32; i < words; i += 32) to[i] = __ldg(from + i);
 }
 
-/// The scheduler warp: brings tasks to shared memory ahead of their use.
+/// Task `index` to its slot, by one warp; past the last one, a record without steps. Returns whether it is that.
 template <class Body>
-__device__ void schedule_tiles(const Cta<Body>& cta) {
+__device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, Slot& task, uint64_t* free, uint32_t phase) {
+  const GemmTable& table = cta.launch.table;
+  const bool end = index >= table.num_tiles;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kWords = sizeof(TileRecord) / sizeof(int4);
+  int4 word{};
+  if (!end && lane < kWords) word = __ldg(reinterpret_cast<const int4*>(&table.tiles[index]) + lane);
+  const bool late = !end && comes_late(cta, index);
+  if (free != nullptr) ptx::barrier_wait(free, phase);
+  if (lane < kWords) reinterpret_cast<int4*>(&task.tile)[lane] = word;
+  if (lane == 0) task.late = late ? 1 : 0;
+  return end;
+}
+
+/// Before a CTA's warps part: its first task is here when they do. Returns whether there is none.
+template <class Body>
+__device__ inline bool fetch_first(const Cta<Body>& cta) {
+  return fetch_tile(cta, next_task(cta, 0), cta.control.slots[0], nullptr, 0);
+}
+
+/// The scheduler warp: brings tasks to shared memory ahead of their use. `end`: there was none to begin with.
+template <class Body>
+__device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
   Control<Body>& control = cta.control;
   Ring<kSlots> slot;
-  for (uint32_t turn = 0;; ++turn) {
-    const uint32_t index = next_task(cta, turn);
-    const bool end = index >= cta.launch.table.num_tiles;
-    fetch_task(cta, index, end, control.slots[slot.index], &control.record_empty[slot.index], slot.phase ^ 1);
+  for (uint32_t turn = 0;;) {
     ptx::barrier_arrive(&control.record_full[slot.index]);
     if (end) break;
+    __syncwarp();
+    fetch_writes(cta.launch.table, control.slots[slot.index]);
+    ptx::barrier_arrive(&control.to_store[slot.index]);
     slot.next();
+    end = fetch_tile(cta, next_task(cta, ++turn), control.slots[slot.index], &control.record_empty[slot.index],
+                     slot.phase ^ 1);
   }
   leave_counter(cta);
 }

@@ -26,7 +26,8 @@ const std::vector<GemmBodyEntry>& all_bodies() {
 const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
   const auto found = std::ranges::find(all_bodies(), kind, &GemmBodyEntry::kind);
   if (found != all_bodies().end()) return *found;
-  fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{} for these dtypes", kind.shape.m, kind.shape.n);
+  fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{}{} for these dtypes", kind.shape.m, kind.shape.n,
+       kind.sums ? " with sums" : "");
 }
 
 CUtensorMapDataType map_type(DType dtype) {
@@ -97,9 +98,13 @@ uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles
 }
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
-  const GemmBodyEntry& body = find_body(kind);
-  check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
-        "cudaFuncSetAttribute");
+  GemmBodyKind each = kind;
+  for (each.sums = false;; each.sums = true) {
+    const GemmBodyEntry& body = find_body(each);
+    check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
+          "cudaFuncSetAttribute");
+    if (each.sums || most_parts(kind.shape) == 0) return;
+  }
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {

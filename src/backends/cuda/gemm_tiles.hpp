@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -25,10 +26,27 @@ struct TileShape {
 inline constexpr std::array<TileShape, 7> kTileShapes{
     {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {64, 256}, {64, 128}}};
 inline constexpr int kTileK = 64;
-inline constexpr int kThreads = 384;  ///< of a CTA
+inline constexpr int kThreads = 384;        ///< of a CTA
+inline constexpr int kControlBytes = 3072;  ///< of its shared memory: barriers and records
+inline constexpr int kChunkBytes =
+    64 * 128;  ///< of a result on its way out: 64 rows x 128 bytes, swizzled by 128 bytes
+
+/// Bytes of A and B for one step of K.
+[[nodiscard]] constexpr int stage_bytes(TileShape shape) { return (shape.m + shape.n) * kTileK * 2; }
+/// So many bytes of shared memory are for stages and for results on their way out, of which each consumer has two.
+inline constexpr int kStageRoom = 232448 - kControlBytes;
+[[nodiscard]] constexpr int num_stages(TileShape shape) {
+  return std::min(8, (kStageRoom - 4 * kChunkBytes) / stage_bytes(shape));
+}
+/// Other parts of a sum, a chunk for each of the two consumers, that one stage holds.
+[[nodiscard]] constexpr int parts_per_stage(TileShape shape) { return stage_bytes(shape) / (2 * kChunkBytes); }
 
 /// Whether registers hold a rounded tile beside the sums of the next one. Only then may a tile complete a sum.
 [[nodiscard]] constexpr bool holds_results(TileShape shape) { return shape.m * shape.n <= 128 * 256; }
+/// Most other parts of a sum that a tile completes: those of a chunk are in stages at once.
+[[nodiscard]] constexpr int most_parts(TileShape shape) {
+  return holds_results(shape) ? num_stages(shape) * parts_per_stage(shape) : 0;
+}
 
 /// Which operands the CTAs of a cluster load once for all. Neighbouring records then run side by side and agree in
 /// k_begin and k_steps. Pairs (2i, 2i + 1) agree in b_map and b_col (`b`), or in a_map and a_row (`a`). Fours are two
@@ -67,6 +85,7 @@ struct GemmBodyKind {
   DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
   bool b_is_kn = false;       ///< B is stored [K,N]; otherwise [N,K]
   TileShape shape{};
+  bool sums = false;  ///< tiles may complete sums; a body without is shorter, and faster for it. See most_parts
 
   bool operator==(const GemmBodyKind&) const = default;
 };
@@ -89,7 +108,8 @@ struct MatrixView {
 /// Bytes of shared memory that one CTA takes: an SM holds one.
 [[nodiscard]] int shared_bytes(const GemmBodyKind& kind);
 
-/// Before the two below: load the kernel into the current device; its first launch would wait for all that run.
+/// Before the two below: load the kernel, with and without sums, into the current device; its first launch would wait
+/// for all that run.
 void load_gemm_tiles(const GemmBodyKind& kind);
 
 /// The fewest CTAs that take as many turns as all SMs of the current device would: an SM less is power for the others,

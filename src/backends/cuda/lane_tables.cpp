@@ -42,6 +42,7 @@ class TableMaker {
       completes_[{sum.tile_lane, sum.tile}] = &sum;
       completed_.insert({sum.sum_lane, sum.sum});
     }
+    out_.kind.sums = !completes_.empty();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
@@ -56,6 +57,7 @@ class TableMaker {
     if (out_.light_alone) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
     share_out_sms(out_, out_.light_alone ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
+    for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
     if (out_.light_alone) tell_library_its_sms(out_, plan_, room_.sms);
     drop_repeated_waits(out_);
     return std::move(out_);
@@ -159,6 +161,15 @@ class TableMaker {
     // NOTE: a serial lane's products are whole steps of one CTA.
     if (serial && has_tiles(lane)) ctas = 1;
     add_steps(index, all, ctas, false, serial);
+    out_.walk.lanes.back().squads =
+        !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
+  }
+
+  /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
+  [[nodiscard]] bool is_small(const Task& task) const {
+    constexpr int64_t kMost = 4096;
+    const Shape shape = result_shape(plan_, task);
+    return !is_tile(task) && shape.rows * shape.cols <= kMost;
   }
 
   [[nodiscard]] int workers_of(const Lane& lane) const {

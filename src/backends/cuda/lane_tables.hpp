@@ -73,7 +73,7 @@ struct RankTables {
 /// The same for the way out of one task's result: its epilogue and destinations.
 [[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task);
 
-/// The kernel of the plan's tiles.
+/// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
 /// What a rank may use of its device.

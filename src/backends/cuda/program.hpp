@@ -79,7 +79,7 @@ class CudaProgram final : public Program {
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
   void make_room();
   /// A captured call with these tensors, made once; it goes with the program.
-  const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+  const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
   template <class Work>

@@ -12,6 +12,13 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 
 // --- threads, clusters, registers -----------------------------------------------------------------------------------
 
+/// threadIdx.x, read where it stands: what follows from it is not computed ahead, where it would take registers and
+/// lengthen the code that a launch begins with.
+__device__ inline uint32_t thread_here() {
+  uint32_t t;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+  return t;
+}
 __device__ inline uint32_t cluster_rank() {
   uint32_t r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -22,9 +29,10 @@ __device__ inline uint32_t cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
   return n;
 }
-/// All threads of the cluster; orders what they wrote to shared memory before.
-__device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+/// All threads of the cluster, each as far as here. Orders nothing but barriers that were initialised before
+/// barrier_init_fence: a release at cluster scope would cost a fence of the whole GPU, some 3,000 cycles.
+__device__ inline void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 template <int kRegisters>
 __device__ inline void take_registers() {
@@ -53,7 +61,7 @@ __device__ inline uint32_t global_time_low() {
 __device__ inline void barrier_init(uint64_t* bar, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
 }
-/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_sync follows.
+/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_meet follows.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(uint64_t* bar) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");

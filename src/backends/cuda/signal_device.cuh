@@ -122,7 +122,7 @@ __device__ inline bool signals_are_there(const WaitRecord* waits, uint32_t count
   for (uint32_t i = 0; i < count; ++i) {
     if (read_signal(waits[i].signal) < epoch * waits[i].total + waits[i].at_least) return false;
   }
-  ptx::fence_async();
+  if (count > 0) ptx::fence_async();
   return true;
 }
 

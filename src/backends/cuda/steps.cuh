@@ -1,4 +1,4 @@
-// What one step does to memory: copies, sums in rank order, fills, small products. Every thread of the CTA calls.
+// What one step does to memory: copies, sums in rank order, fills, small products. Every thread of a squad calls.
 // Used by walk.cuh.
 #pragma once
 
@@ -6,10 +6,12 @@
 
 namespace tilewire::cuda {
 
-/// Part `index` of `count` equal parts of a step's work.
+/// Part `index` of `count` equal parts of a step's work, and which of the threads that do it this is.
 struct Slice {
   uint32_t index = 0;
   uint32_t count = 1;
+  uint32_t thread = 0;
+  uint32_t threads = 1;
 
   [[nodiscard]] __device__ uint64_t begin(uint64_t total) const { return total * index / count; }
   [[nodiscard]] __device__ uint64_t end(uint64_t total) const { return total * (index + 1) / count; }
@@ -21,30 +23,37 @@ __device__ inline bool in_eights(const void* data, int64_t ld, DType dtype, int 
   return reinterpret_cast<uint64_t>(data) % 16 == 0 && rows_fit;
 }
 
-/// 16 bytes at a time, four in flight a thread; the same bytes in one row where both sides are dense.
+/// 16 bytes at a time, by warps, each a piece of a row, or of eight narrow rows; the same bytes in one row where both
+/// sides are dense. NOTE: kept short: before a short copy, a CTA brings this code from memory.
 __device__ inline void copy_vectors(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes,
                                     const Slice& slice) {
-  constexpr int kInFlight = 4;
+  constexpr uint32_t kInFlight = 8;  // loads of a thread
   const int64_t from_pitch = from.ld * element_bytes(from.dtype);
   const int64_t to_pitch = to.ld * element_bytes(to.dtype);
   const bool dense = from_pitch == row_bytes && to_pitch == row_bytes;
   const auto rows = static_cast<uint32_t>(dense ? 1 : to.rows);
-  const auto per_row = static_cast<uint64_t>(dense ? row_bytes * to.rows : row_bytes) / 16;
-  const std::byte* source = from.data + to.first_row * from_pitch;
-  const uint64_t end = slice.end(rows * per_row);
-  for (uint64_t first = slice.begin(rows * per_row) + threadIdx.x; first < end; first += kInFlight * blockDim.x) {
+  const auto per_row = static_cast<uint32_t>((dense ? row_bytes * to.rows : row_bytes) / 16);
+  const bool narrow = per_row < 32 * kInFlight;
+  const uint32_t tall = narrow ? kInFlight : 1;
+  const uint32_t wide = narrow ? 32 : 32 * kInFlight;
+  const uint32_t pieces = (per_row + wide - 1) / wide;  // of a row
+  const uint64_t total = uint64_t{pieces} * ((rows + tall - 1) / tall);
+  const auto end = static_cast<uint32_t>(slice.end(total));
+  auto piece = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32;
+  for (; piece < end; piece += slice.threads / 32) {
+    const uint32_t row = piece / pieces * tall;
+    const uint32_t col = piece % pieces * wide + slice.thread % 32;
+    const std::byte* source = from.data + (to.first_row + row) * from_pitch + int64_t{col} * 16;
+    std::byte* target = to.data + row * to_pitch + int64_t{col} * 16;
+    const auto is_here = [&](uint32_t i) { return narrow ? row + i < rows && col < per_row : col + 32 * i < per_row; };
     uint4 words[kInFlight];
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const uint64_t at = first + i * blockDim.x;
-      const uint64_t row = dense ? 0 : at / per_row;
-      if (at < end) words[i] = *reinterpret_cast<const uint4*>(source + row * from_pitch + (at - row * per_row) * 16);
+    for (uint32_t i = 0; i < kInFlight; ++i) {
+      if (is_here(i)) words[i] = *reinterpret_cast<const uint4*>(source + i * (narrow ? from_pitch : 512));
     }
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const uint64_t at = first + i * blockDim.x;
-      const uint64_t row = dense ? 0 : at / per_row;
-      if (at < end) *reinterpret_cast<uint4*>(to.data + row * to_pitch + (at - row * per_row) * 16) = words[i];
+    for (uint32_t i = 0; i < kInFlight; ++i) {
+      if (is_here(i)) *reinterpret_cast<uint4*>(target + i * (narrow ? to_pitch : 512)) = words[i];
     }
   }
 }
@@ -97,21 +106,21 @@ __device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& 
   const auto per_row = static_cast<uint32_t>(step.cols / kEight);
   const auto total = static_cast<uint64_t>(step.rows) * per_row;
   const auto end = static_cast<uint32_t>(slice.end(total));
-  for (uint32_t at = static_cast<uint32_t>(slice.begin(total)) + threadIdx.x; at < end; at += kUnits * blockDim.x) {
+  for (uint32_t at = static_cast<uint32_t>(slice.begin(total)) + slice.thread; at < end; at += kUnits * slice.threads) {
     uint4 words[kUnits][kMost];
 #pragma unroll
     for (uint32_t unit = 0; unit < kUnits; ++unit) {
-      const uint32_t row = (at + unit * blockDim.x) / per_row;
-      const uint32_t col = (at + unit * blockDim.x) % per_row;
+      const uint32_t row = (at + unit * slice.threads) / per_row;
+      const uint32_t col = (at + unit * slice.threads) % per_row;
 #pragma unroll
       for (uint32_t s = 0; s < kMost; ++s) {
-        if (s >= step.num_sources || at + unit * blockDim.x >= end) continue;
+        if (s >= step.num_sources || at + unit * slice.threads >= end) continue;
         words[unit][s] = *reinterpret_cast<const uint4*>(data[s] + row * pitch[s] + col * 16);
       }
     }
 #pragma unroll
     for (uint32_t unit = 0; unit < kUnits; ++unit) {
-      if (at + unit * blockDim.x >= end) continue;
+      if (at + unit * slice.threads >= end) continue;
       float sums[kEight];
       widen_eight(words[unit][0], dtype, sums);
 #pragma unroll
@@ -122,7 +131,7 @@ __device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& 
 #pragma unroll
         for (int i = 0; i < kEight; ++i) sums[i] = __fadd_rn(sums[i], values[i]);
       }
-      const uint32_t unit_at = at + unit * blockDim.x;
+      const uint32_t unit_at = at + unit * slice.threads;
       finish_eight(table, step, static_cast<int>(unit_at / per_row), static_cast<int>(unit_at % per_row) * kEight,
                    sums);
     }
@@ -140,7 +149,7 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
   const auto per_row = static_cast<uint64_t>(step.cols / width);
   const SourceRecord* sources = table.sources + step.first_source;
   const uint64_t total = step.rows * per_row;
-  for (uint64_t at = slice.begin(total) + threadIdx.x; at < slice.end(total); at += blockDim.x) {
+  for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     const auto row = static_cast<int>(at / per_row);
     const auto col = static_cast<int>(at % per_row) * width;
     float sums[kEight] = {};
@@ -159,16 +168,22 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
   }
 }
 
-__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+/// Whether a copy moves the same bytes, in units of 16.
+__device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& step) {
   const SourceRecord& from = table.sources[step.first_source];
-  const int64_t row_bytes = static_cast<int64_t>(step.cols) * element_bytes(from.dtype);
+  const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
   bool vectors = step.num_epilogue == 0 && row_bytes % 16 == 0 && in_eights(from.data, from.ld, from.dtype, step.rows);
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
     vectors = vectors && to.mode == StoreMode::store && to.dtype == from.dtype &&
               in_eights(to.data, to.ld, to.dtype, to.rows);
   }
-  if (!vectors) return reduce_step(table, step, slice);
+  return vectors;
+}
+
+__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+  const SourceRecord& from = table.sources[step.first_source];
+  const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     copy_vectors(from, table.targets[step.first_target + i], row_bytes, slice);
   }
@@ -176,7 +191,7 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
 
 __device__ inline void fill_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
-  for (uint64_t at = slice.begin(total) + threadIdx.x; at < slice.end(total); at += blockDim.x) {
+  for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     finish_element(table, step, static_cast<int>(at / step.cols), static_cast<int>(at % step.cols), step.value);
   }
 }
@@ -186,7 +201,8 @@ template <bool kMultiplies>
 __device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
   switch (step.act) {
     case Act::copy:
-      return copy_step(table, step, slice);
+      if (copies_vectors(table, step)) return copy_step(table, step, slice);
+      [[fallthrough]];  // a sum of one
     case Act::reduce:
       return reduce_step(table, step, slice);
     case Act::fill:

@@ -35,7 +35,7 @@ struct alignas(64) TileRecord {
   uint32_t task = 0;            ///< number of the task, for reports
   const void* bias = nullptr;   ///< bias of the tile's first column, or none
   uint32_t first_part = 0;      ///< in GemmTable::parts
-  uint8_t num_parts = 0;        ///< the tile is one part of a sum; so many others lie in memory
+  uint8_t num_parts = 0;        ///< the tile is one part of a sum; so many others (at most most_parts) lie in memory
   uint8_t own_part = 0;         ///< its place among all
   uint16_t num_part_waits = 0;  ///< after the tile's own waits: until the other parts are there
 };

@@ -11,7 +11,8 @@ namespace {
 
 __global__ void __launch_bounds__(kStepThreads, 1)
     walk_kernel(const __grid_constant__ WalkLaunch launch, bool ends_call) {
-  __shared__ bool go;
+  __shared__ bool go[kMostSquads];
+  static_assert(kStepThreads <= kMostSquads * kSquadThreads);
   walk_roles<true>(launch, blockIdx.x, go);
   if (ends_call) leave_call(launch.counters);
 }

@@ -1,4 +1,4 @@
-// CTAs that walk lanes of steps: wait, move or sum or multiply, post. Any number of threads.
+// CTAs that walk lanes of steps: wait, move or sum or multiply, post. Any number of threads (of squads: whole ones).
 // Included by walk.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
 #pragma once
 
@@ -9,11 +9,24 @@
 
 namespace tilewire::cuda {
 
-/// One CTA's place in a lane.
+/// Threads that take a step together: a CTA, or a squad of one.
+struct Squad {
+  uint32_t index = 0;  ///< in the CTA
+  uint32_t count = 1;  ///< of the CTA
+
+  [[nodiscard]] __device__ uint32_t threads() const { return blockDim.x / count; }
+  [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
+  /// Wait for all of it.
+  __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + index), "r"(threads()) : "memory"); }
+};
+
+/// One squad's place in a lane.
 struct Walker {
   LaneRecord lane{};
   uint32_t worker = 0;
+  uint32_t workers = 1;
   uint64_t epoch = 0;
+  Squad squad{};
 
   [[nodiscard]] __device__ bool shares() const { return lane.serial && lane.ctas > 1; }
 };
@@ -21,10 +34,13 @@ struct Walker {
 __device__ inline Walker place_walker(const WalkLaunch& launch, uint32_t cta) {
   uint32_t index = 0;
   while (cta >= launch.table.lanes[index].ctas) cta -= launch.table.lanes[index++].ctas;
-  return {launch.table.lanes[index], cta, launch.counters->epoch};
+  const LaneRecord& lane = launch.table.lanes[index];
+  Squad squad;
+  if (lane.squads) squad = {threadIdx.x / kSquadThreads, blockDim.x / kSquadThreads};
+  return {lane, cta * squad.count + squad.index, lane.ctas * squad.count, launch.counters->epoch, squad};
 }
 
-/// Thread 0, before a step: in a shared lane, the step before has been posted. False if the team leaves.
+/// The first thread, before a step: in a shared lane, the step before has been posted. False if the team leaves.
 __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, uint32_t index, uint32_t task) {
   if (!me.shares() || index == 0) return true;
   const WaitRecord turn{me.lane.progress + 1, index, 0};
@@ -36,8 +52,8 @@ __device__ inline void post_step(const WalkLaunch& launch, const StepRecord& ste
   note_end(span_of(launch, step.task));
 }
 
-/// Thread 0, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs that share
-/// a step the first one takes the times.
+/// The first thread, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs
+/// that share a step the first one takes the times.
 __device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
   if (!await_turn(launch, me, index, step.task)) return false;
   TaskSpan* span = me.shares() && me.worker > 0 ? nullptr : span_of(launch, step.task);
@@ -48,8 +64,8 @@ __device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, ui
   return good;
 }
 
-/// Thread 0, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts. The last
-/// to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
+/// The first thread, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
+/// The last to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
 __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
   if (me.shares()) {
     const uint64_t wanted = uint64_t{index + 1} * me.lane.ctas;
@@ -147,26 +163,28 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
 }
 
 /// All threads of the CTA. Leaves early where a wait failed: then the team is broken and nothing is posted any more.
-/// `go`: one word of shared memory.
+/// `go`: kMostSquads words of shared memory.
 template <bool kMultiplies>
-__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, volatile bool& go) {
+__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, volatile bool* go) {
   const Walker me = place_walker(launch, cta);
-  const Slice slice = me.lane.serial ? Slice{me.worker, me.lane.ctas} : Slice{0, 1};
-  const uint32_t stride = me.lane.serial ? 1 : me.lane.ctas;
+  const Squad& squad = me.squad;
+  Slice slice{0, 1, squad.thread(), squad.threads()};
+  if (me.lane.serial) slice.index = me.worker, slice.count = me.workers;
+  const uint32_t stride = me.lane.serial ? 1 : me.workers;
   for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
     const StepRecord step = launch.table.steps[me.lane.first_step + index];
-    if (threadIdx.x == 0) go = await_step(launch, me, index, step);
-    __syncthreads();
-    if (!go) return;
+    if (slice.thread == 0) go[squad.index] = await_step(launch, me, index, step);
+    squad.meet();
+    if (!go[squad.index]) return;
     run_step<kMultiplies>(launch.table, step, slice);
-    __syncthreads();
-    if (threadIdx.x == 0) finish_step(launch, me, index, step);
+    squad.meet();
+    if (slice.thread == 0) finish_step(launch, me, index, step);
   }
 }
 
 /// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each. `go`: shared memory.
 template <bool kMultiplies>
-__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, volatile bool& go) {
+__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, volatile bool* go) {
   if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, go);
   const uint32_t light = (cta - launch.table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
   if (threadIdx.x % 32 != 0 || light >= launch.table.light_lanes) return;

@@ -20,6 +20,9 @@ struct TaskSpan;
 
 /// Of a CTA of the walker's own kernel; the GEMM kernel's have more.
 inline constexpr int kStepThreads = 256;
+/// Threads that take a step together where steps are small, and most such squads of a CTA.
+inline constexpr int kSquadThreads = 128;
+inline constexpr int kMostSquads = 3;
 
 enum class Act : uint8_t {
   sync,
@@ -93,6 +96,7 @@ struct LaneRecord {
   uint32_t ctas = 1;
   bool serial = false;
   bool light = false;            ///< moves nothing itself: one warp will do
+  bool squads = false;           ///< steps are many and small: each kSquadThreads of a CTA take one
   uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero between calls
 };
 

@@ -1,0 +1,147 @@
+// The storing warps of a GEMM CTA: send each chunk of a finished tile to all its destinations, and post.
+// Used by gemm_tiles.cuh.
+#pragma once
+
+#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/signal_device.cuh"
+#include "backends/cuda/spans.cuh"
+
+namespace tilewire::cuda {
+
+/// One unit of 16 bytes of a row to one place; `count` of its elements are real.
+template <typename Out>
+__device__ inline void store_unit(Out* to, const uint8_t* from, int count, StoreMode mode) {
+  constexpr int kPerUnit = 16 / sizeof(Out);
+  if (count >= kPerUnit && mode == StoreMode::store && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+    *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(from);
+    return;
+  }
+  const Out* values = reinterpret_cast<const Out*>(from);
+#pragma unroll 1
+  for (int i = 0; i < min(count, kPerUnit); ++i) {
+    if (mode == StoreMode::accumulate) {
+      atomicAdd(to + i, values[i]);
+    } else {
+      to[i] = values[i];
+    }
+  }
+}
+
+/// Store a chunk's part of `write` through its pointer, by one warp. (row, col): the chunk's first element in the tile.
+template <typename Out>
+__device__ inline void store_by_pointer(const uint8_t* chunk, const WriteRecord& write, int row, int col) {
+  constexpr int kPerUnit = 16 / sizeof(Out);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int first = max(0, write.first_row - row);
+  const int end = min(64, write.first_row + write.rows - row);
+  const int unit = lane % 8;
+  const int at_col = col + unit * kPerUnit;
+  Out* base = static_cast<Out*>(write.to) + at_col;
+#pragma unroll 4
+  for (int r = first + lane / 8; r < end; r += 4) {
+    Out* to = base + static_cast<int64_t>(row + r) * write.ld;
+    store_unit(to, chunk + r * 128 + (unit ^ r % 8) * 16, write.cols - at_col, write.mode);
+  }
+}
+
+/// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
+template <class Body, typename Out>
+__device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const uint8_t* chunk, int row, int col) {
+#pragma unroll 1
+  for (int i = 0; i < task.tile.num_writes; ++i) {
+    const WriteRecord& write = task.writes[i];
+    if (row >= write.first_row + write.rows || row + 64 <= write.first_row) continue;
+    const CUtensorMap* map = &cta.launch.table.maps[write.map];
+    if (write.via == StoreVia::pointer) {
+      store_by_pointer<Out>(chunk, write, row, col);
+    } else if (threadIdx.x % 32 == 0 && write.mode == StoreMode::accumulate) {
+      ptx::tensor_add(map, chunk, write.col + col, write.row + row);
+    } else if (threadIdx.x % 32 == 0) {
+      ptx::tensor_store(map, chunk, write.col + col, write.row + row);
+    }
+  }
+}
+
+/// Send all chunks of one consumer's part, freeing each buffer when the next one is on its way.
+template <class Body, typename Out>
+__device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int group, Ring<Body::kBuffers>& buffer) {
+  Control<Body>& control = cta.control;
+  const uint8_t* chunks = cta.chunks + group * Body::kBuffers * kChunkBytes;
+  const bool first_lane = threadIdx.x % 32 == 0;
+  int previous = -1;
+#pragma unroll 1
+  for (int i = 0; i < ChunkPlace<Body, Out>::kChunks; ++i) {
+    const ChunkPlace<Body, Out> place(group, i);
+    if (!place.in(task.tile)) continue;
+    ptx::barrier_wait(&control.chunk_full[group][buffer.index], buffer.phase);
+    __syncwarp();
+    if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunks + buffer.index * kChunkBytes, place.row, place.col);
+    if (first_lane) {
+      ptx::bulk_commit();
+      ptx::bulk_wait_read<1>();
+    }
+    __syncwarp();
+    if (previous >= 0) ptx::barrier_arrive(&control.chunk_free[group][previous]);
+    previous = buffer.index;
+    buffer.next();
+  }
+  if (previous < 0) return;
+  if (first_lane) ptx::bulk_wait_read<0>();
+  __syncwarp();
+  ptx::barrier_arrive(&control.chunk_free[group][previous]);
+}
+
+/// Post for a tile when both parts are in memory, by the second storing warp. Where the team leaves, a partner in the
+/// cluster may have loaded too early, so that nothing is posted any more.
+template <class Body>
+__device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int group, const Ring<kSlots>& slot) {
+  const TileRecord& tile = task.tile;
+  if (tile.num_posts != 0 && threadIdx.x % 32 == 0) finish_tensor_stores();
+  __syncwarp();  // with the release of the post, orders each lane's stores by pointer
+  if (group == 0) {
+    ptx::barrier_arrive(&cta.control.stored[slot.index]);
+    return;
+  }
+  ptx::barrier_wait(&cta.control.stored[slot.index], slot.phase);
+  __syncwarp();
+  if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
+  if (cta.launch.walk.watch.abort != nullptr && is_aborted(cta.launch.walk.watch)) return;
+  post_signals(cta.launch.table.posts + tile.first_post, tile.num_posts);
+}
+
+/// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.
+template <class Body>
+__device__ inline void note_tile(const Cta<Body>& cta, const Slot& task) {
+  const GemmLaunch& launch = cta.launch;
+  if (launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
+  note_whole(launch.walk, task.tile.task, task.taken, task.start);
+  if (!Body::kSums || task.tile.num_parts == 0) return;
+  note_whole(launch.walk, launch.table.parts[task.tile.first_part].task, task.parts_taken, task.parts_start);
+}
+
+/// The storing warp of a consumer warpgroup.
+template <class Body>
+__device__ void store_tiles(const Cta<Body>& cta, int group) {
+  Control<Body>& control = cta.control;
+  Ring<kSlots> slot;
+  Ring<Body::kBuffers> buffer;
+  for (;;) {
+    ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
+    __syncwarp();
+    const Slot& task = control.slots[slot.index];
+    if (task.tile.k_steps == 0) break;
+    ptx::barrier_wait(&control.to_store[slot.index], slot.phase);
+    if (task.tile.flags & kOutputFp32) {
+      store_part<Body, float>(cta, task, group, buffer);
+    } else {
+      store_part<Body, typename Body::In>(cta, task, group, buffer);
+    }
+    post_tile(cta, task, group, slot);
+    if (group == 1) note_tile(cta, task);
+    __syncwarp();
+    ptx::barrier_arrive(&control.record_empty[slot.index]);
+    slot.next();
+  }
+}
+
+}  // namespace tilewire::cuda
