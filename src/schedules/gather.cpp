@@ -163,14 +163,16 @@ class GatherPlanner {
   }
 
   void add_own_copies(int rank) {
-    const int lane = comm_lanes_[rank][0];
+    // A lane of their own: tiles wait for them and for what peers push.
+    const int own = pieces_.empty() ? -1 : build_.add_lane(rank, Engine::copy, "own");
     for (int i = 0; i < std::ssize(pieces_); ++i) {
-      build_.add(lane, {.kind = TaskKind::copy,
-                        .reads = {shard_region(rank, a_, pieces_[i], depth())},
-                        .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], depth())}},
-                        .posts = {{{rank, own_ + i}}}});
+      build_.add(own, {.kind = TaskKind::copy,
+                       .reads = {shard_region(rank, a_, pieces_[i], depth())},
+                       .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], depth())}},
+                       .posts = {{{rank, own_ + i}}}});
     }
     if (!stages_) return;
+    const int lane = comm_lanes_[rank][0];
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
       if (chunks_[chunk].owner != rank) continue;
       Task task{.kind = TaskKind::copy,
