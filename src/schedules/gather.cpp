@@ -163,8 +163,9 @@ class GatherPlanner {
   }
 
   void add_own_copies(int rank) {
-    // A lane of their own: tiles wait for them and for what peers push.
-    const int own = pieces_.empty() ? -1 : build_.add_lane(rank, Engine::copy, "own");
+    // Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
+    const bool at_once = !pieces_.empty() && problem().m <= tile_rows();
+    const int own = at_once ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
     for (int i = 0; i < std::ssize(pieces_); ++i) {
       build_.add(own, {.kind = TaskKind::copy,
                        .reads = {shard_region(rank, a_, pieces_[i], depth())},
