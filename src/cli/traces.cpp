@@ -68,11 +68,11 @@ std::string lanes_text(const std::string& title, const Plan& plan, const Trace& 
   const double overlap = overlap_of(plan, trace);
   std::string text =
       fmt::format("{}, traced call: overlap {}\n", title, std::isnan(overlap) ? "-" : fmt::format("{:.2f}", overlap));
-  text += fmt::format("  {:>4}  {:<16} {:>11} {:>11} {:>11}\n", "rank", "lane", "busy ms", "waiting ms", "span ms");
-  const auto ms = [](int64_t ns) { return static_cast<double>(ns) * 1e-6; };
+  text += fmt::format("  {:>4}  {:<16} {:>11} {:>11} {:>11}\n", "rank", "lane", "busy us", "waiting us", "span us");
+  const auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   for (const LaneSummary& lane : summarize(plan, trace)) {
-    text += fmt::format("  {:>4}  {:<16} {:>11.3f} {:>11.3f} {:>11.3f}\n", plan.lanes[lane.lane].rank,
-                        plan.lanes[lane.lane].name, ms(lane.busy_ns), ms(lane.waiting_ns), ms(lane.span_ns));
+    text += fmt::format("  {:>4}  {:<16} {:>11.2f} {:>11.2f} {:>11.2f}\n", plan.lanes[lane.lane].rank,
+                        plan.lanes[lane.lane].name, us(lane.busy_ns), us(lane.waiting_ns), us(lane.span_ns));
   }
   return text;
 }

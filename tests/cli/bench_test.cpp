@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -87,21 +88,24 @@ TEST(Bench, TraceIsSummarisedLaneByLane) {
   std::string line;
   std::getline(lines, line);
   std::getline(lines, line);
-  EXPECT_NE(line.find("busy ms"), std::string::npos) << line;
-  std::set<int> ranks;
+  EXPECT_NE(line.find("busy us"), std::string::npos) << line;
   int rank = 0;
   double busy = 0;
   double waiting = 0;
   double span = 0;
+  std::map<int, double> busy_of;  // by rank
   while (std::getline(lines, line) && line.starts_with("  ")) {
     std::istringstream fields(line);
     std::string lane;
     ASSERT_TRUE(fields >> rank >> lane >> busy >> waiting >> span) << line;
-    ranks.insert(rank);
-    EXPECT_GE(busy, 0);
-    EXPECT_GT(span, 0);
+    busy_of[rank] += busy;
+    EXPECT_GE(busy, 0) << line;
+    EXPECT_GE(waiting, 0) << line;
+    EXPECT_GE(span, 0) << line;  // NOTE: a lane of one small copy may take less than what is printed
   }
-  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+  ASSERT_EQ(busy_of.size(), 2);
+  EXPECT_GT(busy_of[0], 0);
+  EXPECT_GT(busy_of[1], 0);
   EXPECT_EQ(line, "trace in " + path + ": open it in ui.perfetto.dev");
 }
 

@@ -190,8 +190,8 @@ TEST_F(Files, TraceIsWrittenAndSummarised) {
   const std::string path = folder_ + "/t.json";
   const Outcome outcome = run_tilewire("run gemm_all_reduce --ranks 2 --schedule sequential --trace " + path + files());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const std::string& part : {std::string("sequential, traced call: overlap "), std::string("waiting ms"),
-                                  std::string("span ms"), "trace in " + path}) {
+  for (const std::string& part : {std::string("sequential, traced call: overlap "), std::string("waiting us"),
+                                  std::string("span us"), "trace in " + path}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   EXPECT_NE(read_text(path).find("traceEvents"), std::string::npos);

@@ -164,9 +164,10 @@ struct Setup {
   }
   GemmBodyKind kind(bool sums = false) const { return {c.dtype, c.b_is_kn, c.shape, sums}; }
   size_t out_bytes() const { return static_cast<size_t>(c.m) * c.n * (c.out == DType::fp32 ? 4 : 2); }
-  std::vector<uint8_t> result() const {
+  /// The bytes of a result, which has C's layout.
+  std::vector<uint8_t> bytes_of_result(const void* result) const {
     std::vector<uint8_t> bytes(out_bytes());
-    CHECK(cudaMemcpy(bytes.data(), out.data, bytes.size(), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(bytes.data(), result, bytes.size(), cudaMemcpyDeviceToHost));
     return bytes;
   }
   GemmLaunch launch(const DeviceTable& table) const {
@@ -178,8 +179,7 @@ struct Setup {
     const size_t count = static_cast<size_t>(c.m) * c.n;
     std::vector<double> want(count);
     CHECK(cudaMemcpy(want.data(), expected.data, 8 * count, cudaMemcpyDeviceToHost));
-    std::vector<char> raw(count * (c.out == DType::fp32 ? 4 : 2));
-    CHECK(cudaMemcpy(raw.data(), result, raw.size(), cudaMemcpyDeviceToHost));
+    const std::vector<uint8_t> raw = bytes_of_result(result);
     double d = 0;
     double s = 0;
     for (size_t i = 0; i < count; ++i) {

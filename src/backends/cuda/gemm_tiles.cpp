@@ -98,12 +98,11 @@ uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles
 }
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
-  GemmBodyKind each = kind;
-  for (each.sums = false;; each.sums = true) {
-    const GemmBodyEntry& body = find_body(each);
+  for (const bool sums : {false, true}) {
+    if (sums && most_parts(kind.shape) == 0) continue;
+    const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums});
     check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
           "cudaFuncSetAttribute");
-    if (each.sums || most_parts(kind.shape) == 0) return;
   }
 }
 
