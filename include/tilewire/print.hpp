@@ -7,6 +7,7 @@
 
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
+#include "tilewire/machine.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/trace.hpp"
 
@@ -16,11 +17,13 @@ namespace tilewire {
 #define TILEWIRE_FOR_EACH_ENUM(X) \
   X(ErrorKind) X(DType) X(Reach) X(ALayout) X(BLayout) X(Reduction) X(EpilogueKind) X(Direction) \
   X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(Order) X(Release) X(Pacing) X(Provider) \
-  X(Scope) X(Purpose) X(WriteMode) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule)
+  X(Scope) X(Purpose) X(WriteMode) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
+  X(Topology) X(Forwarding)
 #define TILEWIRE_FOR_EACH_STRUCT(X) \
   X(Device) X(Link) X(Team) X(Epilogue) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(RowsFrom) X(Region) \
   X(RowMap) X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(Task) X(Lane) X(Plan) \
-  X(TraceEvent) X(Trace) X(Meaning) X(Violation) X(LinkTraffic)
+  X(TraceEvent) X(Trace) X(Meaning) X(Violation) X(LinkTraffic) \
+  X(ComputeUnits) X(DeviceMemory) X(CopyEngines) X(Links) X(Overheads) X(Machine)
 // clang-format on
 
 /// The enumerator's name as JSON and the command line spell it.

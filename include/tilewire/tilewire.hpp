@@ -37,6 +37,8 @@
 #include "tilewire/trace.hpp"
 #include "tilewire/backend.hpp"
 #include "tilewire/op.hpp"
+#include "tilewire/machine.hpp"
+#include "tilewire/sim.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 // clang-format on

@@ -259,7 +259,8 @@ void launch_processes(int num_ranks, const LaunchOptions& options, const Body& b
 }  // namespace
 
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body) {
-  require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "ranks: want 1 to {}, got {}", host::kMaxRanks, num_ranks);
+  require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "{} ranks: want 1 to {} on one host", num_ranks,
+          host::kMaxRanks);
   static_cast<void>(available_backend(options.backend));
   options.threads ? launch_threads(num_ranks, options, body) : launch_processes(num_ranks, options, body);
 }

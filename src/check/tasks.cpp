@@ -1,5 +1,5 @@
 // Numbering of a plan's tasks and signals.
-// Called by check.cpp.
+// Called by check.cpp and the simulator.
 #include "check/tasks.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // All tasks of a plan numbered through, with their waits and posts on signals numbered through.
-// Built once by check.cpp for a plan that passed validate(); read by every stage.
+// Built once by check.cpp and by the simulator for a plan that passed validate().
 #pragma once
 
 #include <cstdint>

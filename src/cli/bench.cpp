@@ -34,16 +34,6 @@ struct Bench {
   std::vector<Entry> entries{};  // rows of each problem
 };
 
-nlohmann::json config_json(const Config& config) {
-  nlohmann::json json = config;
-  json["schedule"] = config.schedule;
-  return json;
-}
-
-nlohmann::json sizes_json(const Problem& problem) {
-  return {{"operator", problem.op}, {"m", problem.m}, {"n", problem.n}, {"k", problem.k}};
-}
-
 // One line of the result.
 struct Row {
   Entry entry;

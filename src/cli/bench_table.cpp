@@ -1,10 +1,12 @@
 // Lines of the bench's table, from the rows of its JSON, and what its columns mean.
-// Called by bench.
+// Called by bench and sim.
 #include "cli/bench_table.hpp"
 
 #include <fmt/format.h>
 
 #include <cmath>
+
+#include "tilewire/json.hpp"
 
 namespace tilewire::cli {
 
@@ -25,28 +27,43 @@ std::string limits_text(const nlohmann::json& row) {
   return fmt::format("{:>9} {:>9} {:>7} ", text(row["link_us"]), text(row["free_us"]), ratio);
 }
 
+// How far a result is from the reference.
+std::string result_text(const nlohmann::json& row) {
+  const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
+  return fmt::format("{:>9}  {}", error, row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG");
+}
+
 }  // namespace
 
-std::string table_head(bool device, size_t name_width) {
+std::string table_head(bool device, size_t name_width, bool verified) {
   const std::string limits = device ? fmt::format("{:>9} {:>9} {:>7} ", "link us", "free us", "/ free") : "";
-  return fmt::format("{:<20} {:<{}} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {}{:>9}  {}\n",
-                     "operator", "schedule", name_width, "m", "n", "k", "total us", "gemm us", "comm us", "seq us",
-                     "speedup", "overlap", limits, "error", "ok");
+  return fmt::format("{:<20} {:<{}} {:>6} {:>6} {:>6} {:>11} {:>11} {:>11} {:>11} {:>8} {:>7} {}{}\n", "operator",
+                     "schedule", name_width, "m", "n", "k", "total us", "gemm us", "comm us", "seq us", "speedup",
+                     "overlap", limits, verified ? fmt::format("{:>9}  ok", "error") : "");
 }
 
 std::string table_line(const nlohmann::json& row, size_t name_width) {
   const double total = row["total_us"];
   const double sequential = row["sequential_us"];
-  const double hidden = row["overlap"];
+  const double hidden = row["overlap"].is_null() ? std::nan("") : row["overlap"].get<double>();
   const std::string overlap = std::isfinite(hidden) ? fmt::format("{:.2f}", hidden) : "-";
-  const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
-  const std::string ok = row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG";
-  return fmt::format(
-      "{:<20} {:<{}} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7} "
-      "{}{:>9}  {}\n",
-      row["operator"].get<std::string>(), name_of(row), name_width, row["m"].get<int64_t>(), row["n"].get<int64_t>(),
-      row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(), row["comm_us"].get<double>(), sequential,
-      total > 0 ? sequential / total : 1.0, overlap, limits_text(row), error, ok);
+  std::string result;
+  if (row.contains("ok")) result = result_text(row);
+  return fmt::format("{:<20} {:<{}} {:>6} {:>6} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>7.2f}x {:>7} {}{}\n",
+                     row["operator"].get<std::string>(), name_of(row), name_width, row["m"].get<int64_t>(),
+                     row["n"].get<int64_t>(), row["k"].get<int64_t>(), total, row["gemm_us"].get<double>(),
+                     row["comm_us"].get<double>(), sequential, total > 0 ? sequential / total : 1.0, overlap,
+                     limits_text(row), result);
+}
+
+nlohmann::json sizes_json(const Problem& problem) {
+  return {{"operator", problem.op}, {"m", problem.m}, {"n", problem.n}, {"k", problem.k}};
+}
+
+nlohmann::json config_json(const Config& config) {
+  nlohmann::json json = config;
+  json["schedule"] = config.schedule;
+  return json;
 }
 
 const char* const kBenchFooter = R"(Columns:

@@ -34,6 +34,7 @@ constexpr const char* kFooter = R"(Examples:
   tilewire plan gemm_reduce_scatter -m 512 -n 512 -k 1024 --schedule fused
   tilewire check gemm_all_reduce -m 300 -n 512 -k 512 --ranks 3
   tilewire run gemm_reduce_scatter --input a=A.npy --input b=B.npy --output c=C.npy --verify
+  tilewire sim all_gather_gemm -m 8192 -n 49152 -k 12288 --machine h200x4
 
 Exit codes: 0 good, 1 wrong result or refused plan, 2 bad usage or input, 3 lost rank or timeout,
 4 internal error.
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
   tilewire::cli::add_plan(app);
   tilewire::cli::add_check(app);
   tilewire::cli::add_info(app);
+  tilewire::cli::add_sim(app);
   try {
     try {
       app.parse(argc, argv);

@@ -9,7 +9,7 @@
 
 namespace tilewire::cli {
 
-/// A line per lane: the time, in ms, that its workers were busy and waiting, all together, and from its
+/// A line per lane: the time, in us, that its workers were busy and waiting, all together, and from its
 /// first task to the end of its last; above them overlap_of.
 [[nodiscard]] std::string lanes_text(const std::string& title, const Plan& plan, const Trace& trace);
 

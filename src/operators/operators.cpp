@@ -14,7 +14,7 @@
 namespace tilewire {
 namespace {
 
-constexpr int kMaxRanks = 64;
+constexpr int kMaxRanks = 1024;  // of plans; backends and the checker take fewer
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 constexpr int64_t kMaxElements = int64_t{1} << 42;
 

@@ -167,7 +167,7 @@ TEST(CErrors, JoiningNamesWhatIsWrong) {
 
 TEST(CErrors, LaunchingNamesWhatIsWrong) {
   const auto fine = [](tilewire_group*, void*) -> tilewire_status { return TILEWIRE_OK; };
-  expect_failure(tilewire_launch(0, nullptr, fine, nullptr), "invalid_input: ", "got 0");
+  expect_failure(tilewire_launch(0, nullptr, fine, nullptr), "invalid_input: ", "0 ranks");
   const tilewire_launch_options options{.backend = "abacus", .threads = 1, .arena_bytes = 0, .timeout_s = 0};
   expect_failure(tilewire_launch(1, &options, fine, nullptr), "invalid_input: ", "'abacus'");
 }

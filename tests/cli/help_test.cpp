@@ -30,7 +30,7 @@ TEST_P(Help, IsGolden) {
   EXPECT_EQ(normalized(outcome.out), normalized(golden)) << outcome.out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Verbs, Help, ::testing::Values("tilewire", "bench", "run", "plan", "check", "info"),
+INSTANTIATE_TEST_SUITE_P(Verbs, Help, ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "sim"),
                          [](const auto& verb) { return std::string(verb.param); });
 
 }  // namespace

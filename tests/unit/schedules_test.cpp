@@ -220,7 +220,7 @@ TEST(Rules, BadProblemsNameTheRule) {
   bad = good;
   bad.arena = {"q"};
   EXPECT_EQ(message(bad, 2), "arena: all_gather_gemm has no buffer 'q'");
-  EXPECT_EQ(message(good, 0), "0 ranks: want 1 to 64");
+  EXPECT_EQ(message(good, 0), "0 ranks: want 1 to 1024");
   bad = {.op = "all_reduce", .m = 4, .n = 4};
   bad.gathered_output = true;
   EXPECT_NE(message(bad, 2).find("gathers nothing"), std::string::npos);

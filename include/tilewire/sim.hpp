@@ -1,0 +1,62 @@
+// Executes a plan on a virtual clock, on a machine described by numbers (machine.hpp): how long it would take there.
+// Called by `tilewire sim`, the tests, and whoever chooses schedules for machines that are not at hand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tilewire/machine.hpp"
+#include "tilewire/plan.hpp"
+#include "tilewire/trace.hpp"
+
+namespace tilewire {
+
+/// What one link carried. Devices are numbered from 0; `from` or `to` at or above the number of devices is a switch.
+struct LinkLoad {
+  int from = 0;
+  int to = 0;
+  int64_t bytes = 0;
+  double busy = 0;  ///< share of the total time, 0 to 1
+
+  bool operator==(const LinkLoad&) const = default;
+};
+
+/// What one device's memory moved.
+struct MemoryLoad {
+  int64_t read_bytes = 0;
+  int64_t written_bytes = 0;
+  double busy = 0;  ///< share of the total time, 0 to 1
+
+  bool operator==(const MemoryLoad&) const = default;
+};
+
+/// One simulated call.
+struct Simulation {
+  double total_ns = 0;               ///< until the last rank has ended
+  std::vector<double> rank_ns{};     ///< by rank
+  std::vector<LinkLoad> links{};     ///< those that carried anything
+  std::vector<MemoryLoad> memory{};  ///< by device
+  int64_t events = 0;                ///< that the clock stopped for
+  Trace trace{};                     ///< whole nanoseconds
+
+  bool operator==(const Simulation&) const = default;
+};
+
+/// Execute one call of `plan`; rank r runs on device r. Deterministic. Throws Error(invalid_input) where the machine
+/// has fewer devices than the plan has ranks, Error(refused_plan) in the checker's words where the plan comes to a
+/// halt.
+[[nodiscard]] Simulation simulate(const Plan& plan, const Machine& machine);
+
+/// The ranks as a team on that machine: links, engines and compute units, so that schedules choose as they do for GPUs.
+[[nodiscard]] Team team_of(const Machine& machine, int num_ranks);
+
+/// How a collective is done.
+enum class CollectiveAlgorithm { ring, direct, halving_doubling };
+
+/// A plan of one collective alone, by copies: `bytes` is what each rank brings (all_gather: its shard). On a torus the
+/// collective is done along one dimension after the other. Throws Error(invalid_input) where bytes do not divide into
+/// equal chunks, or halving_doubling meets a number of ranks that is no power of two.
+[[nodiscard]] Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64_t bytes,
+                                   const Machine& machine);
+
+}  // namespace tilewire

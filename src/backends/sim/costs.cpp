@@ -1,0 +1,184 @@
+// What tasks by tilewire's own engines cost: tiles, copies, sums. library_costs.cpp has the calls of libraries.
+// Called by the engine.
+#include "backends/sim/costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "backends/sim/load.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::sim {
+namespace {
+
+constexpr double kBytesPerMiB = 1 << 20;
+
+}  // namespace
+
+Costs::Costs(const Plan& plan, const Machine& machine)
+    : plan_(plan),
+      machine_(machine),
+      network_(machine.links),
+      num_devices_(num_devices(machine)),
+      paths_(static_cast<size_t>(num_devices_) * num_devices_),
+      known_(paths_.size()),
+      caches_(num_devices_, Cache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
+      link_bytes_(network_.edges().size()),
+      memory_(num_devices_) {}
+
+std::vector<double> Costs::when_meeting() const {
+  std::vector<double> left(2 * num_devices_ + network_.edges().size(), 1.0);
+  for (size_t i = 0; i < network_.edges().size(); ++i) {
+    if (network_.edges()[i].to < num_devices_)
+      left[link_resource(static_cast<int>(i))] = machine_.links.meeting_efficiency;
+  }
+  return left;
+}
+
+const Costs::Path& Costs::path(int from, int to) const {
+  const size_t index = static_cast<size_t>(from) * num_devices_ + to;
+  if (!std::exchange(known_[index], 1)) {
+    paths_[index].edges = network_.route(from, to);
+    paths_[index].latency_ns = network_.latency_ns(paths_[index].edges);
+  }
+  return paths_[index];
+}
+
+int64_t Costs::bytes_of_region(const Region& region) const {
+  return region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
+}
+
+double Costs::flops_per_ns() const {
+  const ComputeUnits& compute = machine_.compute;
+  const double speed = plan_.problem.dtype == DType::fp32 && !plan_.problem.allow_tf32 ? compute.fp32_speed : 1;
+  return compute.clock_GHz * compute.flops_per_clock_per_unit * compute.efficiency * speed;
+}
+
+void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency) {
+  const Path& path = this->path(from, to);
+  load.delay_until_there(path.latency_ns);
+  for (const int index : path.edges) {
+    load.use(link_resource(index), static_cast<double>(bytes) / (network_.edges()[index].bandwidth_GBps * efficiency),
+             from);
+    link_bytes_[index] += bytes;
+  }
+}
+
+// `bytes` of the region come to `rank`.
+void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units) {
+  if (bytes == 0) return;
+  memory_[region.rank].read_bytes += bytes;
+  load.use(memory_resource(region.rank), static_cast<double>(bytes) / machine_.memory.bandwidth_GBps);
+  if (region.rank != rank) send(load, region.rank, rank, bytes, by_units ? machine_.links.store_efficiency : 1);
+  if (by_units) load.add_unit_bytes(bytes, region.rank != rank);
+}
+
+void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
+  const int64_t bytes = bytes_of_region(write.to);
+  if (bytes == 0) return;
+  const int64_t read = write.mode == WriteMode::accumulate ? bytes : 0;
+  memory_[write.to.rank].written_bytes += bytes;
+  memory_[write.to.rank].read_bytes += read;
+  load.use(memory_resource(write.to.rank), static_cast<double>(bytes + read) / machine_.memory.bandwidth_GBps);
+  if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, by_units ? machine_.links.store_efficiency : 1);
+  if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
+}
+
+// An inner loop, which reads, then stores beside the next tile's. NOTE: the loop takes as long for a ragged tile.
+Cost Costs::tile(const Task& task, const Lane& lane) {
+  const Shape shape = result_shape(plan_, task);
+  Load loop(machine_);
+  if (task.body == Body::pool) {
+    Region rows = task.reads[0];
+    rows.rows = task.reads[1].rows * task.reads[1].cols;
+    read(loop, rows, lane.rank, bytes_of_region(rows), true);
+  } else {
+    const int64_t depth = plan_.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
+    const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
+    const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
+    const double flops = shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth);
+    const double alone_ns = flops / flops_per_ns() + machine_.compute.tile_ns;
+    loop.take_at_least(alone_ns);
+    loop.use(lane.rank, alone_ns / machine_.compute.units);
+    for (const Region& region : task.reads) {
+      const int64_t bytes = bytes_of_region(region);
+      read(loop, region, lane.rank, region.rank == lane.rank ? caches_[lane.rank].acquire(region, bytes) : bytes,
+           false);
+    }
+  }
+  Load stores(machine_);
+  for (const Write& each : task.writes) write(stores, each, lane.rank, true);
+  Cost cost{.stores_last = true, .latency_ns = stores.latency_ns()};
+  cost.phases.push_back(loop.phase(loop.latency_ns()));
+  cost.phases.push_back(stores.phase(0));
+  return cost;
+}
+
+void Costs::release_inputs(const Task& task, const Lane& lane) {
+  if (task.body == Body::pool) return;
+  for (const Region& region : task.reads) {
+    if (region.rank == lane.rank) caches_[lane.rank].release(region);
+  }
+}
+
+// A message to one peer, link after link.
+Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
+  const Write& there = task.writes.front();
+  const int64_t bytes = bytes_of_region(task.reads[0]);
+  const std::vector<int>& edges = path(task.reads[0].rank, there.to.rank).edges;
+  Cost cost;
+  double delay_ns = machine_.copy.issue_ns;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const Edge& edge = network_.edges()[edges[i]];
+    Load load(machine_);
+    load.use(link_resource(edges[i]), static_cast<double>(bytes) / edge.bandwidth_GBps, task.reads[0].rank);
+    link_bytes_[edges[i]] += bytes;
+    if (i == 0) read(load, task.reads[0], task.reads[0].rank, bytes, false);
+    if (i + 1 == edges.size()) write(load, there, there.to.rank, false);
+    cost.phases.push_back(load.phase(delay_ns));
+    delay_ns = edge.latency_ns;
+  }
+  cost.latency_ns = delay_ns + (task.reads[0].rank == lane.rank ? 0 : machine_.links.latency_ns);
+  return cost;
+}
+
+Cost Costs::copy(const Task& task, const Lane& lane) {
+  const int from = task.reads[0].rank;
+  const bool alone = task.writes.size() == 1 && task.writes.front().to.rank != from;
+  if (machine_.links.forwarding == Forwarding::store_and_forward && alone) return hop_by_hop(task, lane);
+  Load load(machine_);
+  read(load, task.reads[0], lane.rank, bytes_of_region(task.reads[0]), false);
+  for (const Write& each : task.writes) write(load, each, lane.rank, false);
+  return {.phases = {load.phase(machine_.copy.issue_ns)}, .latency_ns = load.latency_ns()};
+}
+
+// A sum, a fill, or a copy that has no engine: one worker reads and writes.
+Cost Costs::moved_by_units(const Task& task, const Lane& lane) {
+  Load load(machine_);
+  for (const Region& region : task.reads) read(load, region, lane.rank, bytes_of_region(region), true);
+  for (const Write& each : task.writes) write(load, each, lane.rank, true);
+  return {.phases = {load.phase(0)}, .latency_ns = load.latency_ns()};
+}
+
+Cost Costs::of(const Task& task, const Lane& lane) {
+  switch (task.kind) {
+    case TaskKind::compute:
+      return tile(task, lane);
+    case TaskKind::copy:
+      if (lane.engine == Engine::copy || lane.engine == Engine::network) return copy(task, lane);
+      return moved_by_units(task, lane);
+    case TaskKind::reduce:
+    case TaskKind::fill:
+      return moved_by_units(task, lane);
+    case TaskKind::gemm_call:
+      return library_gemm(task, lane);
+    case TaskKind::collective_call:
+      return library_collective(task, lane);
+    case TaskKind::sync:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace tilewire::sim

@@ -1,0 +1,80 @@
+// What a task costs on a machine: phases that take time alone and shares of compute units, memories and links.
+// Used by the engine.
+#pragma once
+
+#include <vector>
+
+#include "backends/sim/cache.hpp"
+#include "backends/sim/flows.hpp"
+#include "backends/sim/network.hpp"
+#include "tilewire/plan.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire::sim {
+
+/// First a delay, then a flow.
+struct Phase {
+  double delay_ns = 0;
+  double work_ns = 0;
+  std::vector<Demand> demands{};
+};
+
+struct Cost {
+  std::vector<Phase> phases{};
+  bool stores_last = false;  ///< the last phase goes on while the worker takes its next task
+  double latency_ns = 0;     ///< from the end of the last phase until everything is where it belongs
+};
+
+/// Resources are numbered: each device's compute units, each device's memory, each link.
+class Costs {
+ public:
+  Costs(const Plan& plan, const Machine& machine);
+
+  /// Called when the task begins, in order of time: it moves the caches, and counts bytes.
+  [[nodiscard]] Cost of(const Task& task, const Lane& lane);
+  /// A tile's inner loop has ended.
+  void release_inputs(const Task& task, const Lane& lane);
+
+  [[nodiscard]] const Network& network() const { return network_; }
+  /// As Flows wants it.
+  [[nodiscard]] std::vector<double> when_meeting() const;
+  /// Of the way from one rank to another.
+  [[nodiscard]] double latency_ns(int from, int to) const { return path(from, to).latency_ns; }
+  /// Links and memories, but for `busy`.
+  [[nodiscard]] const std::vector<int64_t>& link_bytes() const { return link_bytes_; }
+  [[nodiscard]] const std::vector<MemoryLoad>& memory() const { return memory_; }
+  [[nodiscard]] int memory_resource(int device) const { return num_devices_ + device; }
+  [[nodiscard]] int link_resource(int edge) const { return 2 * num_devices_ + edge; }
+
+ private:
+  class Load;
+  struct Path {
+    std::vector<int> edges;
+    double latency_ns = 0;
+  };
+
+  [[nodiscard]] int64_t bytes_of_region(const Region& region) const;
+  [[nodiscard]] const Path& path(int from, int to) const;
+  [[nodiscard]] double flops_per_ns() const;
+  Cost tile(const Task& task, const Lane& lane);
+  Cost copy(const Task& task, const Lane& lane);
+  Cost hop_by_hop(const Task& task, const Lane& lane);
+  Cost moved_by_units(const Task& task, const Lane& lane);
+  Cost library_gemm(const Task& task, const Lane& lane);
+  Cost library_collective(const Task& task, const Lane& lane);
+  void read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units);
+  void write(Load& load, const Write& write, int rank, bool by_units);
+  void send(Load& load, int from, int to, int64_t bytes, double efficiency);
+
+  const Plan& plan_;
+  const Machine& machine_;
+  Network network_;
+  int num_devices_;
+  mutable std::vector<Path> paths_;  ///< by [from * devices + to]; found when first asked for
+  mutable std::vector<char> known_;
+  std::vector<Cache> caches_;
+  std::vector<int64_t> link_bytes_;
+  std::vector<MemoryLoad> memory_;
+};
+
+}  // namespace tilewire::sim

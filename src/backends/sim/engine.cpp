@@ -1,0 +1,281 @@
+// Events in order of time; ties in the order in which they were made. Nothing here depends on addresses or threads, so
+// the same plan and machine give the same picoseconds. Called by simulate.cpp.
+#include "backends/sim/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+namespace tilewire::sim {
+namespace {
+
+constexpr double kPsPerNs = 1e3;
+
+Time ps(double ns) { return static_cast<Time>(std::ceil(ns * kPsPerNs - 1e-6)); }
+
+}  // namespace
+
+Engine::Engine(const Plan& plan, const Machine& machine)
+    : plan_(plan),
+      tasks_(plan),
+      costs_(plan, machine),
+      flows_(costs_.when_meeting()),
+      lanes_(plan.lanes.size()),
+      devices_(num_devices(machine)),
+      values_(tasks_.signals.size()),
+      sleepers_(tasks_.signals.size()),
+      meetings_(tasks_.meetings.size()),
+      signal_ns_(machine.overheads.signal_ns),
+      rank_end_(plan.team.num_ranks) {
+  for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
+  set_workers(machine.compute.units);
+  now_ = ps(machine.overheads.launch_ns);
+}
+
+// A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
+// theirs; other pools that do not say run beside the tiles, on the same units.
+void Engine::set_workers(int units) {
+  std::vector<int> left(plan_.team.num_ranks, units);
+  for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : lane.workers;
+  const auto workers = [&](const Lane& lane) {
+    if (is_serial(lane.engine)) return 1;
+    if (lane.workers > 0) return lane.workers;
+    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : units;
+  };
+  for (size_t i = 0; i < plan_.lanes.size(); ++i) {
+    LaneState& lane = lanes_[i];
+    lane.next = tasks_.lane_begin[i];
+    const int count = static_cast<int>(std::min<int64_t>(workers(plan_.lanes[i]), std::ssize(plan_.lanes[i].tasks)));
+    for (int worker = count - 1; worker >= 0; --worker) lane.idle.push_back(worker);
+    lane.storing.assign(count, 0);
+    lane.held_up.assign(count, -1);
+  }
+}
+
+bool Engine::run() {
+  std::vector<int> ended;
+  for (int lane = 0; lane < std::ssize(lanes_); ++lane) to_take_.push_back(lane);
+  while (true) {
+    for (size_t i = 0; i < to_take_.size(); ++i) take(to_take_[i]);
+    to_take_.clear();
+    while (!events_.empty() && events_.top().time <= now_) {
+      const Event event = events_.top();
+      events_.pop();
+      handle(event);
+    }
+    ended.clear();
+    flows_.take_ended(now_, ended);
+    for (const int flow : ended) flow_ended(flow);
+    if (!ended.empty() || !to_take_.empty()) continue;
+    flows_.settle(now_);
+    const Time next = std::min(events_.empty() ? kNever : events_.top().time, flows_.next_end());
+    if (next == kNever) break;
+    now_ = std::max(now_, next);
+    ++num_stops_;
+  }
+  return num_ended_ == tasks_.size();
+}
+
+void Engine::handle(const Event& event) {
+  switch (event.what) {
+    case What::flow: {
+      Run& run = runs_[event.index];
+      const Phase& phase = run.cost.phases[run.phase];
+      const int flow = flows_.start(phase.work_ns, phase.demands, now_);
+      run_of_flow_.resize(std::max<size_t>(run_of_flow_.size(), flow + 1));
+      run_of_flow_[flow] = event.index;
+      break;
+    }
+    case What::posted:
+      post(tasks_.posts[event.index]);
+      break;
+    case What::ended:
+      end(event.index);
+      break;
+  }
+}
+
+int Engine::new_run() {
+  if (free_runs_.empty()) {
+    free_runs_.push_back(static_cast<int>(runs_.size()));
+    runs_.emplace_back();
+  }
+  const int index = free_runs_.back();
+  free_runs_.pop_back();
+  runs_[index] = {};
+  return index;
+}
+
+void Engine::take(int lane) {
+  LaneState& state = lanes_[lane];
+  while (!state.idle.empty() && state.next < tasks_.lane_begin[lane + 1]) {
+    const int index = new_run();
+    Run& run = runs_[index];
+    run.worker = state.idle.back();
+    run.task = state.next++;
+    run.taken = now_;
+    run.next_wait = tasks_.wait_begin[run.task];
+    state.idle.pop_back();
+    wait_or_begin(index);
+  }
+}
+
+void Engine::wait_or_begin(int index) {
+  Run& run = runs_[index];
+  for (; run.next_wait < tasks_.wait_begin[run.task + 1]; ++run.next_wait) {
+    const checking::Use& wait = tasks_.waits[run.next_wait];
+    if (values_[wait.signal] >= wait.amount) continue;
+    sleepers_[wait.signal].push_back({wait.amount, index});
+    return;
+  }
+  const int meeting = tasks_.meeting[run.task];
+  if (meeting < 0) {
+    begin(index);
+    return;
+  }
+  meetings_[meeting].push_back(index);
+  if (meetings_[meeting].size() < tasks_.meetings[meeting].size()) return;
+  for (const int each : meetings_[meeting]) begin(each);
+}
+
+void Engine::begin(int index) {
+  Run& run = runs_[index];
+  const bool by_engine = task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy;
+  DeviceState& device = devices_[plan_lane(run).rank];
+  if (by_engine && device.free_engines == 0) {
+    device.waiting.push_back(index);
+    return;
+  }
+  if (by_engine) --device.free_engines;
+  run.start = now_;
+  run.cost = costs_.of(task_of(run), plan_lane(run));
+  begin_phase(index);
+}
+
+void Engine::begin_phase(int index) {
+  Run& run = runs_[index];
+  if (run.phase == std::ssize(run.cost.phases)) {
+    finish(index);
+  } else {
+    at(now_ + ps(run.cost.phases[run.phase].delay_ns), What::flow, index);
+  }
+}
+
+void Engine::flow_ended(int flow) {
+  const int index = run_of_flow_[flow];
+  Run& run = runs_[index];
+  ++run.phase;
+  const auto phases = std::ssize(run.cost.phases);
+  if (run.cost.stores_last && run.phase + 1 == phases) {
+    leave_inner_loop(index);
+    return;
+  }
+  if (run.cost.stores_last && run.phase == phases) {
+    LaneState& lane = lanes_[lane_of(run)];
+    lane.storing[run.worker] = 0;
+    const int held_up = std::exchange(lane.held_up[run.worker], -1);
+    finish(index);
+    if (held_up >= 0) store(held_up);
+    return;
+  }
+  begin_phase(index);
+}
+
+// A worker has room for one result on its way: the next one waits for it.
+void Engine::leave_inner_loop(int index) {
+  Run& run = runs_[index];
+  costs_.release_inputs(task_of(run), plan_lane(run));
+  LaneState& lane = lanes_[lane_of(run)];
+  if (lane.storing[run.worker] != 0) {
+    lane.held_up[run.worker] = index;
+  } else {
+    store(index);
+  }
+}
+
+void Engine::store(int index) {
+  const int lane = lane_of(runs_[index]);
+  const int worker = runs_[index].worker;
+  lanes_[lane].storing[worker] = 1;
+  begin_phase(index);
+  release_worker(lane, worker);
+}
+
+// Everything is on its way: posts follow it, and are seen when it is there.
+void Engine::finish(int index) {
+  const Run& run = runs_[index];
+  const int rank = plan_lane(run).rank;
+  const double latency_ns = run.cost.latency_ns;
+  for (int i = tasks_.post_begin[run.task]; i < tasks_.post_begin[run.task + 1]; ++i) {
+    const int to = tasks_.signals[tasks_.posts[i].signal].rank;
+    const bool with_data = std::ranges::any_of(task_of(run).writes, [&](const Write& w) { return w.to.rank == to; });
+    const double way_ns = with_data ? latency_ns : std::max(latency_ns, costs_.latency_ns(rank, to));
+    at(now_ + ps(way_ns + signal_ns_), What::posted, i);
+  }
+  at(now_ + ps(latency_ns), What::ended, index);
+}
+
+void Engine::end(int index) {
+  const Run& run = runs_[index];
+  const int lane = lane_of(run);
+  const int rank = plan_lane(run).rank;
+  trace_.push_back({.lane = lane,
+                    .worker = run.worker,
+                    .task = run.task - tasks_.lane_begin[lane],
+                    .taken_ns = run.taken,
+                    .start_ns = run.start,
+                    .end_ns = now_});
+  rank_end_[rank] = std::max(rank_end_[rank], now_);
+  ++num_ended_;
+  if (task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy) release_engine(rank);
+  if (!run.cost.stores_last) release_worker(lane, run.worker);
+  free_runs_.push_back(index);
+}
+
+void Engine::release_worker(int lane, int worker) {
+  lanes_[lane].idle.push_back(worker);
+  to_take_.push_back(lane);
+}
+
+void Engine::release_engine(int device) {
+  ++devices_[device].free_engines;
+  if (devices_[device].waiting.empty()) return;
+  const int next = devices_[device].waiting.front();
+  devices_[device].waiting.pop_front();
+  begin(next);
+}
+
+void Engine::post(const checking::Use& post) {
+  values_[post.signal] += post.amount;
+  std::vector<int> awake;
+  std::erase_if(sleepers_[post.signal], [&](const Sleeper& sleeper) {
+    if (sleeper.wanted > values_[post.signal]) return false;
+    awake.push_back(sleeper.run);
+    return true;
+  });
+  for (const int run : awake) wait_or_begin(run);
+}
+
+Simulation Engine::result() && {
+  const Time last = *std::ranges::max_element(rank_end_);
+  Simulation result{.total_ns = static_cast<double>(last) / kPsPerNs, .events = num_stops_};
+  for (const Time end : rank_end_) result.rank_ns.push_back(static_cast<double>(end) / kPsPerNs);
+  const auto busy = [&](int resource) {
+    return last > 0 ? flows_.used_ns()[resource] * kPsPerNs / static_cast<double>(last) : 0.0;
+  };
+  const std::vector<Edge>& edges = costs_.network().edges();
+  for (int i = 0; i < std::ssize(edges); ++i) {
+    if (costs_.link_bytes()[i] == 0) continue;
+    result.links.push_back({edges[i].from, edges[i].to, costs_.link_bytes()[i], busy(costs_.link_resource(i))});
+  }
+  result.memory = costs_.memory();
+  for (int i = 0; i < std::ssize(result.memory); ++i) result.memory[i].busy = busy(costs_.memory_resource(i));
+  const auto ns = [](int64_t& time) { time = (time + 500) / 1000; };
+  for (TraceEvent& event : trace_) ns(event.taken_ns), ns(event.start_ns), ns(event.end_ns);
+  std::ranges::sort(trace_, {}, [](const TraceEvent& e) { return std::tuple(e.lane, e.taken_ns, e.task); });
+  result.trace.events = std::move(trace_);
+  return result;
+}
+
+}  // namespace tilewire::sim

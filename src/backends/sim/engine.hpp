@@ -1,0 +1,104 @@
+// The virtual clock: takes tasks as workers and engines become free, wakes what waits, and notes what happened.
+// Used by simulate.cpp.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "backends/sim/costs.hpp"
+#include "backends/sim/flows.hpp"
+#include "check/tasks.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire::sim {
+
+class Engine {
+ public:
+  Engine(const Plan& plan, const Machine& machine);
+
+  /// Run until nothing moves. Whether all tasks have ended.
+  bool run();
+  [[nodiscard]] Simulation result() &&;
+
+ private:
+  using Tasks = checking::Tasks;
+
+  /// A task that a worker has taken.
+  struct Run {
+    int task = 0;
+    int worker = 0;
+    Time taken = 0;
+    Time start = 0;
+    Cost cost{};
+    int phase = 0;
+    int next_wait = 0;  ///< in Tasks::waits: those before are satisfied
+  };
+  struct LaneState {
+    int next = 0;              ///< task
+    std::vector<int> idle;     ///< workers, the next one last
+    std::vector<int> storing;  ///< by worker: whether a tile's result is on its way
+    std::vector<int> held_up;  ///< by worker: the run whose results wait for that; -1 = none
+  };
+  struct DeviceState {
+    int free_engines = 0;
+    std::deque<int> waiting;  ///< runs that want a copy engine
+  };
+  enum class What { flow, posted, ended };
+  struct Event {
+    Time time;
+    uint64_t order;
+    What what;
+    int index;  ///< of a run, or in Tasks::posts
+    bool operator<(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
+  };
+  struct Sleeper {
+    int64_t wanted;
+    int run;
+  };
+
+  [[nodiscard]] const Task& task_of(const Run& run) const { return *tasks_.task[run.task]; }
+  [[nodiscard]] int lane_of(const Run& run) const { return tasks_.lane[run.task]; }
+  [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
+  void set_workers(int units);
+  void at(Time time, What what, int index) { events_.push({time, order_++, what, index}); }
+  void handle(const Event& event);
+  void take(int lane);
+  void wait_or_begin(int index);
+  void begin(int index);
+  void begin_phase(int index);
+  void flow_ended(int flow);
+  void leave_inner_loop(int index);
+  void store(int index);
+  void finish(int index);
+  void end(int index);
+  void post(const checking::Use& post);
+  void release_worker(int lane, int worker);
+  void release_engine(int device);
+  int new_run();
+
+  const Plan& plan_;
+  Tasks tasks_;
+  Costs costs_;
+  Flows flows_;
+  std::vector<LaneState> lanes_;
+  std::vector<DeviceState> devices_;
+  std::vector<int64_t> values_;                 ///< by signal
+  std::vector<std::vector<Sleeper>> sleepers_;  ///< by signal
+  std::vector<std::vector<int>> meetings_;      ///< runs that have come
+  std::vector<Run> runs_;
+  std::vector<int> free_runs_;
+  std::vector<int> run_of_flow_;
+  std::vector<int> to_take_;  ///< lanes in which a worker has become free
+  std::priority_queue<Event> events_;
+  uint64_t order_ = 0;
+  Time now_ = 0;
+  double signal_ns_;
+  int num_ended_ = 0;
+  std::vector<Time> rank_end_;
+  std::vector<TraceEvent> trace_;
+  int64_t num_stops_ = 0;
+};
+
+}  // namespace tilewire::sim

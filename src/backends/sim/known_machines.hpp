@@ -1,0 +1,16 @@
+// The machines that tilewire knows, as the text of their JSON files.
+// Used by machine.cpp.
+#pragma once
+
+#include <span>
+
+namespace tilewire::sim {
+
+struct KnownMachine {
+  const char* name;
+  const char* json;
+};
+
+[[nodiscard]] std::span<const KnownMachine> known_machines();
+
+}  // namespace tilewire::sim

@@ -1,0 +1,61 @@
+// How long something takes alone, from what it needs of each resource, and the demands that follow from that.
+// Used by costs.cpp and library_costs.cpp.
+#pragma once
+
+#include <algorithm>
+
+#include "backends/sim/costs.hpp"
+
+namespace tilewire::sim {
+
+class Costs::Load {
+ public:
+  explicit Load(const Machine& machine) : machine_(machine) {}
+
+  /// All of `resource` for `full_ns`. Everything is used side by side; the longest use is the time.
+  void use(int resource, double full_ns, int sender = -1) {
+    for (Demand& demand : demands_) {
+      if (demand.resource != resource) continue;
+      demand.share += full_ns;
+      return;
+    }
+    demands_.push_back({resource, full_ns, sender});
+  }
+  void take_at_least(double ns) { least_ns_ = std::max(least_ns_, ns); }
+  void delay_until_there(double latency_ns) { latency_ns_ = std::max(latency_ns_, latency_ns); }
+
+  /// Bytes that one compute unit moves, from or to a peer or its own memory.
+  void add_unit_bytes(int64_t bytes, bool to_peer) {
+    const double own = machine_.memory.unit_bandwidth_GBps;
+    const double peer = machine_.links.unit_bandwidth_GBps;
+    const double rate = to_peer && peer > 0 ? peer : own;
+    if (rate > 0) unit_ns_ += static_cast<double>(bytes) / rate;
+    take_at_least(unit_ns_);
+  }
+
+  [[nodiscard]] double latency_ns() const { return latency_ns_; }
+  /// How long it takes alone.
+  [[nodiscard]] double least_ns() const {
+    double ns = least_ns_;
+    for (const Demand& demand : demands_) ns = std::max(ns, demand.share);
+    return ns;
+  }
+  [[nodiscard]] Phase phase(double delay_ns) const {
+    Phase phase{.delay_ns = delay_ns, .work_ns = least_ns()};
+    for (Demand demand : demands_) {
+      if (demand.share == 0) continue;
+      demand.share /= phase.work_ns;
+      phase.demands.push_back(demand);
+    }
+    return phase;
+  }
+
+ private:
+  const Machine& machine_;
+  std::vector<Demand> demands_;  ///< share: nanoseconds of full use
+  double least_ns_ = 0;
+  double latency_ns_ = 0;
+  double unit_ns_ = 0;
+};
+
+}  // namespace tilewire::sim

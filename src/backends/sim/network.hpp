@@ -1,0 +1,42 @@
+// The links of a machine and the way from one device to another.
+// Used by costs.cpp and the engine.
+#pragma once
+
+#include <vector>
+
+#include "tilewire/machine.hpp"
+
+namespace tilewire::sim {
+
+/// One direction of one link. Vertices are devices, then switches.
+struct Edge {
+  int from = 0;
+  int to = 0;
+  double bandwidth_GBps = 0;
+  double latency_ns = 0;
+};
+
+class Network {
+ public:
+  explicit Network(const Links& links);
+
+  [[nodiscard]] const std::vector<Edge>& edges() const { return edges_; }
+  /// Edges from one device to another, in order; none where they are the same.
+  [[nodiscard]] std::vector<int> route(int from, int to) const;
+  [[nodiscard]] double latency_ns(const std::vector<int>& route) const;
+
+ private:
+  int add(int from, int to, double bandwidth_GBps, double latency_ns);
+  void add_ring(const std::vector<int>& devices);
+  void add_pairs(const std::vector<int>& devices);
+  /// Next device from `at` to `to` along a ring of `size`, both counted in it.
+  static int step(int at, int to, int size);
+  [[nodiscard]] int edge(int from, int to) const;
+
+  Links links_;
+  int num_devices_ = 0;
+  std::vector<Edge> edges_;
+  std::vector<std::vector<int>> out_;  ///< by vertex: its edges
+};
+
+}  // namespace tilewire::sim

@@ -1,0 +1,53 @@
+// One call on the virtual clock, and the ranks of a machine as a team.
+// Called by the command line and the tests.
+#include <algorithm>
+
+#include "backends/sim/engine.hpp"
+#include "check/stages.hpp"
+#include "core/text.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire {
+
+Simulation simulate(const Plan& plan, const Machine& machine) {
+  validate(plan);
+  validate(machine);
+  require(plan.team.num_ranks <= num_devices(machine), "machine {}: {} devices, but the plan has {} ranks",
+          machine.name, num_devices(machine), plan.team.num_ranks);
+  sim::Engine engine(plan, machine);
+  if (engine.run()) return std::move(engine).result();
+  // NOTE: with one worker a lane nothing gets further than it did here, so the checker finds it, too.
+  checking::Report report;
+  static_cast<void>(checking::check_progress(checking::Tasks(plan), report));
+  std::string words;
+  for (const Violation& violation : report.violations()) words += (words.empty() ? "" : "; ") + violation.text;
+  fail(ErrorKind::refused_plan, "the plan comes to a halt: {}", words);
+}
+
+Team team_of(const Machine& machine, int num_ranks) {
+  validate(machine);
+  require(num_ranks >= 1 && num_ranks <= num_devices(machine), "machine {}: {} devices, want {} ranks", machine.name,
+          num_devices(machine), num_ranks);
+  const sim::Network network(machine.links);
+  const bool nodes = machine.links.topology == Topology::two_level;
+  Team team{.num_ranks = num_ranks};
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    team.devices.push_back({.node = nodes ? rank / machine.links.dims[1] : 0,
+                            .copy_engines = machine.copy.engines,
+                            .sms = machine.compute.units});
+  }
+  for (int from = 0; from < num_ranks; ++from) {
+    for (int to = 0; to < num_ranks; ++to) {
+      const std::vector<int> route = network.route(from, to);
+      Link link{.latency_us = network.latency_ns(route) * 1e-3};
+      for (const int edge : route) {
+        const double bandwidth = network.edges()[edge].bandwidth_GBps;
+        link.bandwidth_GBps = link.bandwidth_GBps > 0 ? std::min(link.bandwidth_GBps, bandwidth) : bandwidth;
+      }
+      team.links.push_back(link);
+    }
+  }
+  return team;
+}
+
+}  // namespace tilewire

@@ -1,0 +1,268 @@
+// tilewire sim: how long plans would take on a machine that is described by numbers.
+// Called by main.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/bench_table.hpp"
+#include "cli/ranks.hpp"
+#include "cli/sim_compare.hpp"
+#include "cli/sim_rows.hpp"
+#include "cli/sim_sweep.hpp"
+#include "cli/traces.hpp"
+#include "cli/verbs.hpp"
+#include "core/machine.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/operator.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+struct Sim {
+  Options options;
+  std::string machine;
+  std::string topology;
+  std::vector<std::string> sweeps;
+  std::optional<int64_t> bytes;
+  std::string algorithm = "ring";
+  std::string compare;
+  bool list = false;
+  bool show = false;
+  bool ranks_given = false;
+};
+
+// `--set` of machines has a dot, that of knobs has none.
+std::vector<std::string> take_machine_values(Options& options) {
+  std::vector<std::string> values;
+  std::erase_if(options.set, [&](const std::string& set) {
+    const bool machine = set.substr(0, set.find('=')).find('.') != std::string::npos;
+    if (machine) values.push_back(set);
+    return machine;
+  });
+  return values;
+}
+
+Machine machine_of(const Sim& sim, const std::vector<std::string>& values) {
+  require(sim.machine.empty() != sim.topology.empty(), "give one of --machine (known: {}) and --topology",
+          fmt::join(machine_names(), ", "));
+  Machine machine = sim.machine.empty() ? bare_network(sim.topology) : load_machine(sim.machine);
+  for (const std::string& value : values) {
+    const size_t equals = value.find('=');
+    require(equals != std::string::npos, "--set {}: want KEY=VALUE", value);
+    set_value(machine, value.substr(0, equals), value.substr(equals + 1));
+  }
+  return machine;
+}
+
+std::string list_of_machines() {
+  std::string text;
+  for (const std::string& name : machine_names()) {
+    text += fmt::format("{:<16} {}\n", name, load_machine(name).summary);
+  }
+  return text;
+}
+
+// A row is one of these on one machine.
+struct Job {
+  const SweepPoint* point = nullptr;
+  std::optional<CollectiveRequest> collective{};
+  Problem problem{};
+  Entry entry{};
+};
+
+struct Done {
+  std::optional<Simulated> made{};
+  std::string refused{};
+};
+
+std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point) {
+  std::vector<Job> jobs;
+  if (sim.bytes) {
+    for (const std::string& name : sim.options.operators) {
+      require(is_collective(name),
+              "--bytes: '{}' is no collective; known: all_reduce, reduce_scatter, all_gather, "
+              "all_to_all",
+              name);
+      jobs.push_back({.point = &point, .collective = CollectiveRequest{name, sim.algorithm, *sim.bytes}});
+    }
+    return jobs;
+  }
+  Options options = sim.options;
+  options.ranks = sim.ranks_given ? options.ranks : num_devices(point.machine);
+  check_names(options);
+  for (const Problem& problem : problems_of(options)) {
+    for (const Entry& entry : entries_of(options))
+      jobs.push_back({.point = &point, .problem = problem, .entry = entry});
+  }
+  return jobs;
+}
+
+Done do_job(const Sim& sim, const Job& job) {
+  Done done;
+  try {
+    if (job.collective) {
+      done.made = simulate_collective(*job.collective, job.point->machine);
+    } else {
+      Options options = sim.options;
+      options.ranks = sim.ranks_given ? options.ranks : num_devices(job.point->machine);
+      done.made = simulate_operator(options, job.problem, job.entry, job.point->machine);
+    }
+    if (!job.point->settings.empty()) done.made->row["settings"] = job.point->settings;
+    if (sim.options.trace.empty()) done.made->simulation = {}, done.made->plan = {};
+  } catch (const Error& error) {
+    if (!job.entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
+    done.refused = error.what();
+  }
+  return done;
+}
+
+// On all cores; rows keep their order. The first error ends everything.
+std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
+  std::vector<Done> done(jobs.size());
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  Progress progress(0);
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs.size(); i = next++) {
+      try {
+        done[i] = do_job(sim, jobs[i]);
+        const std::lock_guard lock(mutex);
+        progress.show(fmt::format("{} of {} rows begun", std::min(jobs.size(), next.load()), jobs.size()));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+        next = jobs.size();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t count = std::min(jobs.size(), static_cast<size_t>(usable_cores()));
+    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+  return done;
+}
+
+std::string head_of(const Sim& sim) {
+  size_t width = 11;
+  for (const Entry& entry : sim.bytes ? std::vector<Entry>{} : entries_of(sim.options))
+    width = std::max(width, entry.name.size());
+  return sim.bytes ? collective_head() : table_head(true, width, false);
+}
+
+std::string text_of(const Sim& sim, const std::vector<Job>& jobs, const std::vector<Done>& done) {
+  std::string text;
+  const SweepPoint* point = nullptr;
+  size_t width = 11;
+  for (const Job& job : jobs) width = std::max(width, job.entry.name.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (std::exchange(point, jobs[i].point) != jobs[i].point) {
+      text += fmt::format("{}{}{}\n{}", i > 0 ? "\n" : "", point->machine.name, point->text(), head_of(sim));
+    }
+    if (!done[i].made) {
+      text += "  " + done[i].refused + "\n";
+    } else {
+      text += sim.bytes ? collective_line(done[i].made->row) : table_line(done[i].made->row, width);
+    }
+  }
+  return text;
+}
+
+void simulate_all(const Sim& sim, const Machine& machine) {
+  const std::vector<SweepPoint> points = sweep_points(machine, sim.sweeps);
+  std::vector<Job> jobs;
+  for (const SweepPoint& point : points) {
+    for (Job& job : jobs_of(sim, point)) jobs.push_back(std::move(job));
+  }
+  const std::vector<Done> done = do_all(sim, jobs);
+  nlohmann::json result = {{"machine", machine}, {"rows", nlohmann::json::array()}};
+  TraceFile traces;
+  for (const Done& each : done) {
+    if (!each.made) continue;
+    result["rows"].push_back(each.made->row);
+    if (!sim.options.trace.empty()) traces.add(each.made->title, each.made->plan, each.made->simulation.trace);
+  }
+  if (sim.options.json != "-") print(text_of(sim, jobs, done));
+  if (!sim.options.json.empty()) write_file(sim.options.json, result.dump(1) + "\n");
+  if (!sim.options.trace.empty()) {
+    traces.write(sim.options.trace);
+    if (sim.options.json != "-") print(traces.summary());
+  }
+  require(!result["rows"].empty(), "every schedule refuses: {}", done.front().refused);
+}
+
+void sim_verb(Sim sim) {
+  if (sim.list) return print(list_of_machines());
+  const Machine machine = machine_of(sim, take_machine_values(sim.options));
+  if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
+  check_writable(sim.options.json);
+  check_writable(sim.options.trace);
+  if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
+  require(!sim.options.operators.empty(), "name an operator or a collective, or give --compare, --list or --show");
+  simulate_all(sim, machine);
+}
+
+constexpr const char* kFooter =
+    R"(With --bytes the names are collectives alone: all_reduce, reduce_scatter, all_gather, all_to_all; S is what each
+device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled.
+
+Examples:
+  tilewire sim --list
+  tilewire sim all_gather_gemm -m 8192 -n 49152 -k 12288 --machine h200x4
+  tilewire sim gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --machine mi300x_mesh8 --schedule auto --trace t.json
+  tilewire sim all_reduce --bytes 1048576 --topology ring:8 --set links.bandwidth_GBps=64 --algorithm ring
+  tilewire sim gemm_all_reduce -m 1024 -n 8192 -k 8192 --machine h200x4 --sweep links.bandwidth_GBps=100:400:100
+  tilewire sim --machine h200x4 --compare bench/results/peers_x4.json)";
+
+}  // namespace
+
+void add_sim(CLI::App& app) {
+  auto sim = std::make_shared<Sim>();
+  Options& options = sim->options;
+  CLI::App* verb = app.add_subcommand("sim", "Simulate plans on a machine that is described by numbers");
+  verb->footer(kFooter);
+  verb->add_option("operator", options.operators, "Operators, as in bench; with --bytes collectives")
+      ->type_name("NAME");
+  const std::string group = "Machine";
+  verb->add_option("--machine", sim->machine, "A known machine (--list), or a JSON file")
+      ->type_name("NAME|FILE")
+      ->group(group);
+  verb->add_option("--topology", sim->topology, "A network alone: ring:8, fully_connected:8, switch:16, torus2d:4x4")
+      ->type_name("KIND:SIZE")
+      ->group(group);
+  verb->add_option("--sweep", sim->sweeps, "Values of a machine, from:to:step or a,b,c; repeated: their grid")
+      ->type_name("KEY=VALUES")
+      ->group(group);
+  verb->add_flag("--list", sim->list, "Print the known machines")->group(group);
+  verb->add_flag("--show", sim->show, "Print the machine as JSON, with the source of each number")->group(group);
+  verb->add_option("--bytes", sim->bytes, "A collective alone: bytes that each device brings")->type_name("S");
+  verb->add_option("--algorithm", sim->algorithm, "ring, direct or halving_doubling (default: ring)")
+      ->type_name("NAME");
+  verb->add_option("--compare", sim->compare, "Predict the rows of a bench's JSON, and print both")->type_name("FILE");
+  add_problem_flags(*verb, options);
+  add_schedule_flags(*verb, options, "all");
+  verb->get_option("--set")->description(
+      "Set a knob (--set tile_m=64) or a value of the machine (--set links.latency_ns=500)");
+  verb->get_option("--schedule")
+      ->description("A schedule, all of them, or auto: the fastest of all their candidates (default: all)");
+  add_configs_flag(*verb, options);
+  verb->add_option("--ranks", options.ranks, "Number of ranks (default: the machine's devices)")
+      ->type_name("N")
+      ->group("Machine");
+  add_json_flag(*verb, options, "Write {machine, rows} to a file, or - for standard output (then without the table)");
+  verb->add_option("--trace", options.trace, "Write a Chrome trace of all rows, side by side")->type_name("FILE");
+  verb->callback([sim, verb] {
+    sim->ranks_given = verb->count("--ranks") > 0;
+    require(sim->options.configs.empty() || verb->count("--schedule") == 0, "--schedule: --configs names schedules");
+    sim_verb(*sim);
+  });
+}
+
+}  // namespace tilewire::cli

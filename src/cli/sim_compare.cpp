@@ -1,0 +1,100 @@
+// Rows of a bench's JSON, simulated with the configs that they were measured with.
+// Called by sim.
+#include "cli/sim_compare.hpp"
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/measure.hpp"
+#include "cli/options.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+// Relative errors, averaged so that twice too long and twice too short weigh the same.
+struct Errors {
+  double logs = 0;
+  int count = 0;
+
+  void add(double predicted, double measured) {
+    if (!(predicted > 0 && measured > 0)) return;
+    logs += std::abs(std::log(predicted / measured));
+    ++count;
+  }
+  [[nodiscard]] double mean() const { return count > 0 ? std::exp(logs / count) - 1 : 0; }
+};
+
+Problem problem_of_row(const nlohmann::json& row) {
+  Problem problem{.op = row.at("operator").get<std::string>(),
+                  .m = row.at("m").get<int64_t>(),
+                  .n = row.at("n").get<int64_t>(),
+                  .k = row.at("k").get<int64_t>()};
+  problem.dtype = parse<DType>(row.value("dtype", "bf16"));
+  problem.reduction = Reduction::any;
+  return problem;
+}
+
+// The row with what is predicted of it.
+nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
+  const Problem problem = problem_of_row(row);
+  const Team team = tilewire::team_of(machine, row.at("ranks").get<int>());
+  const Plan plan = make_plan(problem, team, row.at("config").get<Config>());
+  nlohmann::json both = {{"operator", problem.op}, {"m", problem.m},          {"n", problem.n},
+                         {"k", problem.k},         {"ranks", team.num_ranks}, {"config", row["config"]}};
+  both["measured_us"] = row.at("total_us");
+  both["predicted_us"] = simulate(plan, machine).total_ns * 1e-3;
+  const Plan gemm = gemm_only(plan);
+  both["measured_gemm_us"] = row.value("gemm_us", 0.0);
+  both["predicted_gemm_us"] = num_tasks(gemm) > 0 ? simulate(gemm, machine).total_ns * 1e-3 : 0.0;
+  return both;
+}
+
+std::string line(const nlohmann::json& row) {
+  const double measured = row["measured_us"];
+  const double predicted = row["predicted_us"];
+  return fmt::format("{:<20} {:>6} {:>6} {:>6} {:>5} {:>11.1f} {:>12.1f} {:>7.2f} {:>11.1f} {:>12.1f}\n",
+                     row["operator"].get<std::string>(), row["m"].get<int64_t>(), row["n"].get<int64_t>(),
+                     row["k"].get<int64_t>(), row["ranks"].get<int>(), measured, predicted,
+                     measured > 0 ? predicted / measured : 0.0, row["measured_gemm_us"].get<double>(),
+                     row["predicted_gemm_us"].get<double>());
+}
+
+}  // namespace
+
+void compare_with(const std::string& file, const Machine& machine, const std::string& json) {
+  const auto bench = nlohmann::json::parse(read_file(file), nullptr, false);
+  require(bench.is_object() && bench.contains("rows") && bench["rows"].is_array(), "{}: want a bench's JSON with rows",
+          file);
+  nlohmann::json result = {{"machine", machine}, {"rows", nlohmann::json::array()}};
+  std::string text = fmt::format("{:<20} {:>6} {:>6} {:>6} {:>5} {:>11} {:>12} {:>7} {:>11} {:>12}\n", "operator", "m",
+                                 "n", "k", "ranks", "measured us", "predicted us", "ratio", "gemm us", "predicted us");
+  Errors all;
+  std::map<std::string, Errors> by_operator;
+  for (size_t i = 0; i < bench["rows"].size(); ++i) {
+    try {
+      const nlohmann::json row = predicted(bench["rows"][i], machine);
+      all.add(row["predicted_us"], row["measured_us"]);
+      by_operator[row["operator"]].add(row["predicted_us"], row["measured_us"]);
+      text += line(row);
+      result["rows"].push_back(row);
+    } catch (const nlohmann::json::exception& error) {
+      fail(ErrorKind::invalid_input, "{}: row {}: {}", file, i, error.what());
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}: row {}: {}", file, i, error.what()));
+    }
+  }
+  for (const auto& [name, errors] : by_operator) {
+    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(), errors.count);
+  }
+  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.count);
+  result["geometric_mean_error"] = all.mean();
+  if (json != "-") print(text);
+  if (!json.empty()) write_file(json, result.dump(1) + "\n");
+}
+
+}  // namespace tilewire::cli

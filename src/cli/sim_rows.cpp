@@ -1,0 +1,175 @@
+// One plan on one machine, and what it is compared with.
+// Called by sim.cpp and sim_compare.cpp.
+#include "cli/sim_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "cli/bench_table.hpp"
+#include "cli/measure.hpp"
+#include "core/text.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+constexpr std::array<std::pair<const char*, CollectiveAlgorithm>, 3> kAlgorithms{
+    {{"ring", CollectiveAlgorithm::ring},
+     {"direct", CollectiveAlgorithm::direct},
+     {"halving_doubling", CollectiveAlgorithm::halving_doubling}}};
+constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                  Collective::all_to_all};
+
+CollectiveAlgorithm algorithm_of(const std::string& name) {
+  std::string known;
+  for (const auto& [each, algorithm] : kAlgorithms) {
+    if (name == each) return algorithm;
+    known += (known.empty() ? "" : ", ") + std::string(each);
+  }
+  fail(ErrorKind::invalid_input, "unknown algorithm '{}'; known: {}", name, known);
+}
+
+// Milliseconds of planning are not worth saving: every row stands for itself.
+struct Yardsticks {
+  double gemm_ns = std::numeric_limits<double>::infinity();
+  double comm_ns = std::numeric_limits<double>::infinity();
+  double sequential_ns = std::numeric_limits<double>::infinity();
+  double free_ns = std::numeric_limits<double>::infinity();
+  Config sequential{};
+};
+
+double ns_of(const Plan& plan, const Machine& machine) {
+  return num_tasks(plan) == 0 ? 0 : simulate(plan, machine).total_ns;
+}
+
+Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine) {
+  Yardsticks least;
+  Problem any = problem;
+  any.reduction = Reduction::any;  // as users run a library's collectives
+  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
+  for (const Config& config : find_schedule("sequential").candidates(any, team)) {
+    const Plan plan = make_plan(any, team, config);
+    const Plan gemm = gemm_only(plan);
+    const double total_ns = ns_of(plan, machine);
+    if (total_ns < least.sequential_ns) least.sequential = config;
+    least.sequential_ns = std::min(least.sequential_ns, total_ns);
+    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm, machine));
+    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(plan), machine));
+    if (num_tasks(gemm) > 0) least.free_ns = std::min(least.free_ns, ns_of(beside_exchange(gemm, bytes), machine));
+  }
+  return least;
+}
+
+// The fastest of everything that any schedule would measure.
+Plan fastest_plan(const Problem& problem, const Team& team, const Machine& machine) {
+  Plan best;
+  double least_ns = std::numeric_limits<double>::infinity();
+  for (const Schedule& schedule : schedules()) {
+    for (const Config& config : schedule.candidates(problem, team)) {
+      if (schedule.refuses(problem, team, config)) continue;
+      Plan plan = make_plan(problem, team, config);
+      const double ns = ns_of(plan, machine);
+      if (ns >= least_ns) continue;
+      least_ns = ns;
+      best = std::move(plan);
+    }
+  }
+  return best;
+}
+
+nlohmann::json links_json(const Simulation& simulation) {
+  nlohmann::json links = nlohmann::json::array();
+  for (const LinkLoad& link : simulation.links) {
+    links.push_back({{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"busy", link.busy}});
+  }
+  return links;
+}
+
+nlohmann::json memory_json(const Simulation& simulation) {
+  nlohmann::json devices = nlohmann::json::array();
+  for (const MemoryLoad& memory : simulation.memory) {
+    devices.push_back(
+        {{"read_bytes", memory.read_bytes}, {"written_bytes", memory.written_bytes}, {"busy", memory.busy}});
+  }
+  return devices;
+}
+
+// What rows of operators and of collectives have in common.
+void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machine& machine) {
+  row.update({{"machine", machine.name},
+              {"total_us", simulation.total_ns * 1e-3},
+              {"total_ns", simulation.total_ns},
+              {"rank_ns", simulation.rank_ns},
+              {"links", links_json(simulation)},
+              {"memory", memory_json(simulation)}});
+}
+
+}  // namespace
+
+Simulated simulate_operator(const Options& options, const Problem& problem, const Entry& entry,
+                            const Machine& machine) {
+  const Team team = tilewire::team_of(machine, options.ranks);
+  Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
+  made.plan = entry.schedule == "auto" ? fastest_plan(problem, team, machine)
+                                       : make_plan(problem, team, config_of(options, entry, problem, team));
+  made.simulation = simulate(made.plan, machine);
+  const Yardsticks least = yardsticks_of(problem, team, machine);
+  const auto us = [](double ns) { return std::isfinite(ns) ? nlohmann::json(ns * 1e-3) : nlohmann::json(); };
+  const double overlap = overlap_efficiency(made.simulation.total_ns, least.gemm_ns, least.sequential_ns);
+  const std::optional<double> link = link_us(problem, team);
+  made.row = sizes_json(problem);
+  made.row.update({{"schedule", entry.schedule},
+                   {"ranks", options.ranks},
+                   {"dtype", to_string(problem.dtype)},
+                   {"gemm_us", us(least.gemm_ns)},
+                   {"gemm_ns", least.gemm_ns},
+                   {"comm_us", us(least.comm_ns)},
+                   {"comm_ns", least.comm_ns},
+                   {"sequential_us", us(least.sequential_ns)},
+                   {"sequential_ns", least.sequential_ns},
+                   {"free_us", us(least.free_ns)},
+                   {"link_us", link ? nlohmann::json(*link) : nlohmann::json()},
+                   {"overlap", std::isfinite(overlap) ? nlohmann::json(overlap) : nlohmann::json()},
+                   {"config", config_json(made.plan.config)},
+                   {"sequential_config", config_json(least.sequential)}});
+  if (!options.configs.empty()) made.row["name"] = entry.name;
+  add_outcome(made.row, made.simulation, machine);
+  return made;
+}
+
+bool is_collective(const std::string& name) {
+  return std::ranges::any_of(kCollectives, [&](Collective each) { return name == to_string(each); });
+}
+
+Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine) {
+  const CollectiveAlgorithm algorithm = algorithm_of(request.algorithm);
+  Simulated made{.title = fmt::format("{} {} of {} bytes", request.algorithm, request.collective, request.bytes)};
+  made.plan = collective_plan(parse<Collective>(request.collective), algorithm, request.bytes, machine);
+  made.simulation = simulate(made.plan, machine);
+  made.row = {{"collective", request.collective},
+              {"algorithm", request.algorithm},
+              {"bytes", request.bytes},
+              {"ranks", num_devices(machine)}};
+  add_outcome(made.row, made.simulation, machine);
+  return made;
+}
+
+std::string collective_head() {
+  return fmt::format("{:<15} {:<17} {:>5} {:>13} {:>14} {:>12}\n", "collective", "algorithm", "ranks", "bytes",
+                     "total ns", "bytes / ns");
+}
+
+std::string collective_line(const nlohmann::json& row) {
+  const auto bytes = row["bytes"].get<int64_t>();
+  const auto ns = row["total_ns"].get<double>();
+  return fmt::format("{:<15} {:<17} {:>5} {:>13} {:>14.1f} {:>12.2f}\n", row["collective"].get<std::string>(),
+                     row["algorithm"].get<std::string>(), row["ranks"].get<int>(), bytes, ns,
+                     ns > 0 ? static_cast<double>(bytes) / ns : 0.0);
+}
+
+}  // namespace tilewire::cli

@@ -1,0 +1,42 @@
+// Rows of `tilewire sim`: an operator or a collective on a machine.
+// Used by sim.cpp and sim_compare.cpp.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/entries.hpp"
+#include "cli/options.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire::cli {
+
+/// What is simulated, in one row.
+struct Simulated {
+  nlohmann::json row{};  ///< as bench's, and with times in ns, links and memory (docs/simulator.md)
+  std::string title{};
+  Plan plan{};
+  Simulation simulation{};
+};
+
+/// A schedule, beside what bench measures of a problem: its GEMM and its communication alone, sequential, free. "auto":
+/// the fastest of all schedules' candidates. Throws Error(unsupported) where the schedule refuses.
+[[nodiscard]] Simulated simulate_operator(const Options& options, const Problem& problem, const Entry& entry,
+                                          const Machine& machine);
+
+/// A collective alone: names are as on the command line.
+struct CollectiveRequest {
+  std::string collective;
+  std::string algorithm;
+  int64_t bytes = 0;
+};
+[[nodiscard]] Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine);
+/// Whether it is one of those; throws Error(invalid_input) where an algorithm has no such name.
+[[nodiscard]] bool is_collective(const std::string& name);
+
+[[nodiscard]] std::string collective_head();
+[[nodiscard]] std::string collective_line(const nlohmann::json& row);
+
+}  // namespace tilewire::cli

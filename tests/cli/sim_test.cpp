@@ -1,0 +1,171 @@
+// tilewire sim from outside: tables, JSON, sweeps, comparison, and what is refused.
+// Built as part of the target `cli_test`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+json rows_of(const std::string& args) {
+  const Outcome outcome = run_tilewire("sim " + args + " --json -");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.code == 0 ? json::parse(outcome.out)["rows"] : json::array();
+}
+
+TEST(SimVerb, ARowHasBenchsFieldsAndNanoseconds) {
+  const json rows = rows_of("all_gather_gemm -m 8192 -n 49152 -k 12288 --machine h200x4 --schedule fused");
+  ASSERT_EQ(rows.size(), 1);
+  const json& row = rows[0];
+  for (const char* field : {"operator",
+                            "m",
+                            "n",
+                            "k",
+                            "schedule",
+                            "ranks",
+                            "dtype",
+                            "total_us",
+                            "gemm_us",
+                            "comm_us",
+                            "sequential_us",
+                            "overlap",
+                            "config",
+                            "sequential_config",
+                            "link_us",
+                            "free_us",
+                            "total_ns",
+                            "gemm_ns",
+                            "comm_ns",
+                            "sequential_ns",
+                            "rank_ns",
+                            "links",
+                            "memory",
+                            "machine"}) {
+    EXPECT_TRUE(row.contains(field)) << field;
+  }
+  EXPECT_EQ(row["ranks"], 4);
+  EXPECT_EQ(row["links"].size(), 8) << "to the switch and from it";
+  EXPECT_GT(row["overlap"], 0.5);
+  EXPECT_LT(row["total_ns"], row["sequential_ns"]);
+  EXPECT_EQ(row["total_us"].get<double>(), row["total_ns"].get<double>() * 1e-3);
+}
+
+TEST(SimVerb, TheTableNamesSchedulesAndTheTraceHasEveryRank) {
+  const std::string path = fresh_folder() + "/t.json";
+  const Outcome outcome =
+      run_tilewire("sim gemm_all_reduce -m 1024 -n 1024 -k 1024 --machine mi300x_mesh8 --trace " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"mi300x_mesh8", "sequential", "fused", "two_stream", "traced call: overlap"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
+  }
+  std::set<std::string> processes;
+  const json trace = json::parse(read_text(path));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+  }
+  EXPECT_EQ(processes.size(), 24) << "three schedules on eight ranks";
+}
+
+TEST(SimVerb, ACollectiveAloneOnABareNetwork) {
+  const json rows = rows_of(
+      "all_reduce all_gather --bytes 1048576 --topology ring:4 --set links.bandwidth_GBps=150 "
+      "--set links.latency_ns=500 --algorithm ring");
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_NEAR(rows[0]["total_ns"].get<double>(), 13489, 15);
+  EXPECT_NEAR(rows[1]["total_ns"].get<double>(), 22474, 25);
+  EXPECT_EQ(rows[0]["collective"], "all_reduce");
+  EXPECT_EQ(rows[0]["bytes"], 1048576);
+}
+
+TEST(SimVerb, ASweepIsAGridInOrder) {
+  const json rows = rows_of(
+      "reduce_scatter --bytes 1048576 --topology ring:4 --sweep links.bandwidth_GBps=100:300:100 "
+      "--sweep links.latency_ns=0,1000");
+  ASSERT_EQ(rows.size(), 6);
+  double before = 1e18;
+  for (int i = 0; i < 6; i += 2) {
+    EXPECT_EQ(rows[i]["settings"]["links.bandwidth_GBps"], 100 * (i / 2 + 1));
+    EXPECT_EQ(rows[i]["settings"]["links.latency_ns"], 0);
+    EXPECT_NEAR(rows[i + 1]["total_ns"].get<double>() - rows[i]["total_ns"].get<double>(), 3000, 1);
+    EXPECT_LT(rows[i]["total_ns"].get<double>(), before);
+    before = rows[i]["total_ns"];
+  }
+}
+
+TEST(SimVerb, AutoIsNoSlowerThanAnySchedule) {
+  const std::string args = "gemm_reduce_scatter -m 4096 -n 4096 -k 4096 --machine h800_nvlink8";
+  const json best = rows_of(args + " --schedule auto");
+  ASSERT_EQ(best.size(), 1);
+  for (const json& row : rows_of(args)) EXPECT_LE(best[0]["total_ns"], row["total_ns"]);
+}
+
+TEST(SimVerb, ItComparesWithWhatWasMeasured) {
+  const std::string folder = fresh_folder();
+  const std::string row = R"({"operator": "gemm_reduce_scatter", "m": 4096, "n": 4096, "k": 4096, "ranks": 4,
+    "dtype": "bf16", "total_us": 200.0, "gemm_us": 100.0, "config": {"tile_m": 128}})";
+  write_text(folder + "/bench.json", R"({"rows": [)" + row + "]}");
+  const Outcome outcome =
+      run_tilewire("sim --machine h200x4 --compare " + folder + "/bench.json --json " + folder + "/both.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("all: geometric-mean error"), std::string::npos) << outcome.out;
+  const json both = json::parse(read_text(folder + "/both.json"));
+  const double ratio = both["rows"][0]["predicted_us"].get<double>() / 200;
+  EXPECT_NEAR(both["geometric_mean_error"].get<double>(), std::max(ratio, 1 / ratio) - 1, 1e-9);
+  write_text(folder + "/bench.json", R"({"rows": [{"operator": "gemm_reduce_scatter"}]})");
+  const Outcome bad = run_tilewire("sim --machine h200x4 --compare " + folder + "/bench.json");
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_NE(bad.err.find("row 0"), std::string::npos) << bad.err;
+}
+
+TEST(SimVerb, MachinesAreListedAndShown) {
+  EXPECT_NE(run_tilewire("sim --list").out.find("t3_ring"), std::string::npos);
+  const Outcome shown = run_tilewire("sim --show --machine h200x4 --set links.latency_ns=123");
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const json machine = json::parse(shown.out);
+  EXPECT_EQ(machine["links"]["latency_ns"], 123);
+  const std::string path = fresh_folder() + "/m.json";
+  write_text(path, shown.out);
+  EXPECT_EQ(run_tilewire("sim --show --machine " + path).out, shown.out) << "what is shown can be read again";
+}
+
+struct Refusal {
+  const char* args;
+  const char* part;
+};
+
+class SimRefuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(SimRefuses, InWords) {
+  const Outcome outcome = run_tilewire(std::string("sim ") + GetParam().args);
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_NE(outcome.err.find(GetParam().part), std::string::npos) << outcome.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SimVerb, SimRefuses,
+    ::testing::Values(
+        Refusal{"all_reduce -m 8 -n 8", "give one of --machine"},
+        Refusal{"all_reduce -m 8 -n 8 --machine nowhere", "the known machines are"},
+        Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --topology ring:4", "give one of --machine"},
+        Refusal{"--machine h200x4", "name an operator or a collective"},
+        Refusal{"all_reduce --bytes 1024 --topology star:4", "unknown Topology 'star'"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.bandwidth_GBps=0", "links.bandwidth_GBps = 0"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.colour=2", "unknown field 'colour'"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree", "unknown algorithm 'tree'"},
+        Refusal{"all_reduce --bytes 1023 --topology ring:4", "1023 bytes"},
+        Refusal{"gemm_all_reduce --bytes 1024 --topology ring:4", "'gemm_all_reduce' is no collective"},
+        Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2", "want from:to:step"},
+        Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2:0", "step 0 is not above 0"},
+        Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=a", "'a' is no number"},
+        Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --ranks 5", "4 devices, want 5 ranks"},
+        Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --set tile_q=5", "unknown knob 'tile_q'"},
+        Refusal{"--machine h200x4 --compare /dev/null", "want a bench's JSON"}));
+
+}  // namespace
+}  // namespace tilewire::testing

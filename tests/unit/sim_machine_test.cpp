@@ -1,0 +1,133 @@
+// Machines: those that tilewire knows, what makes a bad one, routes of every topology. Built as the target `unit_sim`.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends/sim/known_machines.hpp"
+#include "backends/sim/network.hpp"
+#include "sim_machines.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Machines, EachNumberOfAKnownOneHasItsSource) {
+  std::vector<std::string> names;
+  for (const sim::KnownMachine& known : sim::known_machines()) {
+    names.emplace_back(known.name);
+    const Machine machine = load_machine(known.name);
+    EXPECT_EQ(machine.name, known.name);
+    EXPECT_FALSE(machine.summary.empty()) << known.name;
+    size_t numbers = 0;
+    const nlohmann::json json = nlohmann::json::parse(known.json);
+    for (const auto& [part, values] : json.items()) {
+      if (!values.is_object() || part == "sources") continue;
+      for (const auto& [name, value] : values.items()) {
+        ++numbers;
+        EXPECT_EQ(machine.sources.count(part + "." + name), 1) << known.name << ": " << part << "." << name;
+      }
+    }
+    EXPECT_EQ(machine.sources.size(), numbers) << known.name << " has a source of something that is not there";
+    EXPECT_EQ(from_json_text<Machine>(to_string(machine)), machine);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"a100_nvlink8", "a100_pcie8", "dlrm_torus128", "h200x4", "h800_nvlink8",
+                                             "mi210_2node", "mi210x4", "mi300x_mesh8", "t3_ring"}));
+}
+
+TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
+  const auto refused = [](const std::string& key, const std::string& value) {
+    Machine machine = sim_machines::round_numbers(2);
+    return message_of([&] { set_value(machine, key, value); });
+  };
+  EXPECT_EQ(refused("links.bandwidth_GBps", "0"), "machine round: links.bandwidth_GBps = 0: want more than 0");
+  EXPECT_EQ(refused("links.latency_ns", "-1"), "machine round: links.latency_ns = -1: want at least 0");
+  EXPECT_EQ(refused("memory.bandwidth_GBps", "-3"), "machine round: memory.bandwidth_GBps = -3: want more than 0");
+  EXPECT_EQ(refused("compute.efficiency", "1.5"),
+            "machine round: compute.efficiency = 1.5: want more than 0 and at most 1");
+  EXPECT_EQ(refused("copy.engines", "0"), "machine round: copy.engines = 0: want at least 1");
+  EXPECT_EQ(refused("links.dims", "[2,2]"), "machine round: links.dims has 2 sizes, fully_connected wants 1");
+  EXPECT_EQ(refused("links.dims", "[0]"), "machine round: links.dims has 0: want at least 1");
+  EXPECT_EQ(refused("links.dims", "[5000]"), "machine round: links.dims make more than 4096 devices");
+  EXPECT_EQ(refused("links.topology", "star"),
+            "unknown Topology 'star'; known: ring, fully_connected, switched, torus2d, two_level");
+  EXPECT_NE(refused("links.speed", "3").find("unknown field 'speed'; known: topology, dims"), std::string::npos);
+  EXPECT_NE(refused("wires.speed", "3").find("unknown field 'wires'"), std::string::npos);
+  EXPECT_EQ(refused("links.latency_ns", "fast"), "Links.latency_ns: want a number, got \"fast\"");
+  EXPECT_EQ(refused("latency_ns", "3"), "machine: 'latency_ns' is no key: want PART.NAME, as links.latency_ns");
+}
+
+TEST(Machines, AFileIsReadAsStrictly) {
+  const std::string path = ::testing::TempDir() + "machine.json";
+  const auto loaded = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return message_of([&] { static_cast<void>(load_machine(path)); });
+  };
+  EXPECT_NE(loaded("{").find("malformed JSON"), std::string::npos);
+  EXPECT_NE(loaded(R"({"link": {}})").find("unknown field 'link'"), std::string::npos);
+  EXPECT_NE(loaded(R"({"links": {"dims": [2]}})").find("compute.units = 0: want 1 to"), std::string::npos);
+  EXPECT_NE(
+      message_of([] { static_cast<void>(load_machine("nowhere.json")); }).find("the known machines are a100_nvlink8"),
+      std::string::npos);
+  std::ofstream(path) << to_string(sim_machines::round_numbers(3));
+  EXPECT_EQ(num_devices(load_machine(path)), 3);
+}
+
+TEST(Machines, ABareNetworkIsNamedByKindAndSize) {
+  EXPECT_EQ(num_devices(bare_network("torus2d:4x3")), 12);
+  EXPECT_EQ(bare_network("switch:16").links.topology, Topology::switched);
+  for (const char* bad :
+       {"ring", "ring:", "ring:x", "ring:4x4", "torus2d:4", "star:4", "ring:-3", "ring:9999999", "ring:0"}) {
+    EXPECT_NE(message_of([&] { static_cast<void>(bare_network(bad)); }), "nothing was thrown") << bad;
+  }
+}
+
+/// Devices and switches on the way, the last one included.
+std::vector<int> way(const std::string& network, int from, int to) {
+  const sim::Network net(bare_network(network).links);
+  std::vector<int> stops;
+  for (const int edge : net.route(from, to)) stops.push_back(net.edges()[edge].to);
+  return stops;
+}
+
+TEST(Machines, RoutesAreTheShortest) {
+  using Way = std::vector<int>;
+  EXPECT_EQ(way("ring:6", 0, 2), (Way{1, 2}));
+  EXPECT_EQ(way("ring:6", 0, 5), (Way{5}));
+  EXPECT_EQ(way("ring:6", 1, 4), (Way{2, 3, 4})) << "as far either way: ahead";
+  EXPECT_EQ(way("ring:2", 1, 0), (Way{0}));
+  EXPECT_EQ(way("ring:1", 0, 0), (Way{}));
+  EXPECT_EQ(way("fully_connected:4", 3, 1), (Way{1}));
+  EXPECT_EQ(way("switch:4", 3, 1), (Way{4, 1}));
+  EXPECT_EQ(way("torus2d:3x4", 0, 11), (Way{3, 11})) << "columns first, both around the corner";
+  EXPECT_EQ(way("torus2d:2x2", 0, 3), (Way{1, 3}));
+  EXPECT_EQ(way("two_level:2x3", 0, 2), (Way{2}));
+  EXPECT_EQ(way("two_level:2x3", 0, 4), (Way{6, 4}));
+}
+
+TEST(Machines, ATeamHasTheMachinesLinks) {
+  const Team team = team_of(load_machine("h200x4"), 3);
+  EXPECT_EQ(team.num_ranks, 3);
+  EXPECT_EQ(team.devices[2].sms, 132);
+  EXPECT_EQ(link_between(team, 0, 2).bandwidth_GBps, 389);
+  EXPECT_DOUBLE_EQ(link_between(team, 0, 2).latency_us, 0.7);
+  EXPECT_EQ(team_of(load_machine("mi210_2node"), 2).devices[1].node, 1);
+  EXPECT_THROW(static_cast<void>(team_of(load_machine("h200x4"), 5)), Error);
+}
+
+}  // namespace
+}  // namespace tilewire

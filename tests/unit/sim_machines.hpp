@@ -1,0 +1,19 @@
+// Machines with round numbers, on which times can be computed by hand.
+// Used by the tests of the simulator.
+#pragma once
+
+#include "tilewire/machine.hpp"
+
+namespace tilewire::sim_machines {
+
+/// `devices` fully connected: one unit that makes 1 FLOP in a ns, also of fp32, links of 1 byte in a ns and 10 ns of
+/// latency. Nothing else costs a nanosecond.
+inline Machine round_numbers(int devices) {
+  Machine machine{.name = "round"};
+  machine.compute = {.units = 1, .clock_GHz = 1, .flops_per_clock_per_unit = 1, .fp32_speed = 1};
+  machine.memory = {.bandwidth_GBps = 1e6, .cache_MiB = 64};
+  machine.links = {.dims = {devices}, .bandwidth_GBps = 1, .latency_ns = 10};
+  return machine;
+}
+
+}  // namespace tilewire::sim_machines

@@ -1,0 +1,249 @@
+// Plans on the virtual clock: times computed by hand, what must hold of every plan, an independent simulator's times of
+// collectives. Built as the target `unit_sim`.
+#include "tilewire/sim.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "check_plans.hpp"
+#include "schedules/variants.hpp"
+#include "sim_machines.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+namespace {
+
+using sim_machines::round_numbers;
+
+/// Two ranks with two tiles of 2 x 2 x 2 each (16 FLOP, 16 bytes), one of them the other's; then each sums two
+/// partials.
+Plan two_tiles() {
+  Plan plan = check_plans::scatter_plan(2);
+  plan.config.tile_m = plan.config.tile_n = 2;
+  return plan;
+}
+
+double ns(const Plan& plan, const Machine& machine) { return std::round(simulate(plan, machine).total_ns); }
+
+TEST(Sim, TwoTilesOnTwoRanksToTheNanosecond) {
+  // The handshake takes 10, the other's tile 16, its way 16 and 10; my own tile is made beside that.
+  EXPECT_EQ(ns(two_tiles(), round_numbers(2)), 10 + 16 + 16 + 10);
+}
+
+TEST(Sim, EachCostIsWhereItBelongs) {
+  const Plan plan = two_tiles();
+  Machine machine = round_numbers(2);
+  machine.overheads.launch_ns = 100;
+  machine.overheads.signal_ns = 5;
+  EXPECT_EQ(ns(plan, machine), 100 + 15 + 16 + 16 + 15) << "a launch, and two signals on the way";
+  machine = round_numbers(2);
+  machine.links.bandwidth_GBps = 0.5;
+  EXPECT_EQ(ns(plan, machine), 10 + 16 + 32 + 10);
+  machine = round_numbers(2);
+  machine.compute.tile_ns = 7;
+  EXPECT_EQ(ns(plan, machine), 10 + 23 + 16 + 10);
+  machine = round_numbers(2);
+  machine.links.unit_bandwidth_GBps = 0.25;
+  EXPECT_EQ(ns(plan, machine), 10 + 16 + 64 + 10) << "one unit does not fill the link";
+}
+
+TEST(Sim, AWorkerHoldsOneResultThatIsOnItsWay) {
+  Plan plan = two_tiles();
+  for (Lane& lane : plan.lanes) {
+    if (lane.engine == Engine::tiles) lane.tasks.push_back(lane.tasks[1]);  // the other's tile once more
+  }
+  Machine machine = round_numbers(2);
+  machine.links.bandwidth_GBps = 0.25;
+  // The first is on its way until 90. Until then my own tile's result is held up, though its loop has ended at 42, and
+  // with it the worker; then the third is made and sent.
+  EXPECT_EQ(ns(plan, machine), 10 + 16 + 64 + 16 + 64 + 10);
+}
+
+TEST(Sim, TheTraceTellsWhatTheClockSaw) {
+  const Plan plan = two_tiles();
+  const Simulation simulation = simulate(plan, round_numbers(2));
+  ASSERT_EQ(std::ssize(simulation.trace.events), num_tasks(plan));
+  std::vector<std::vector<int64_t>> times;  // of rank 0
+  for (const TraceEvent& event : simulation.trace.events) {
+    if (plan.lanes[event.lane].rank == 0) times.push_back({event.task, event.taken_ns, event.start_ns, event.end_ns});
+  }
+  EXPECT_EQ(times, (std::vector<std::vector<int64_t>>{{0, 0, 0, 0}, {1, 0, 10, 52}, {2, 26, 26, 42}, {0, 0, 52, 52}}));
+}
+
+TEST(Sim, BytesAreTheCheckersAndBusyIsTheirTime) {
+  const Plan plan = two_tiles();
+  const Simulation simulation = simulate(plan, round_numbers(2));
+  ASSERT_EQ(simulation.links.size(), 2);
+  for (const LinkLoad& link : simulation.links) {
+    EXPECT_EQ(link.bytes, 16);
+    EXPECT_NEAR(link.busy, 16.0 / 52, 1e-4);
+  }
+  // A and B once for each tile that is not in the cache: 2 x 16 + 16; two partials of 16 come, two are summed to one.
+  EXPECT_EQ(simulation.memory[0].read_bytes, 48 + 32);
+  EXPECT_EQ(simulation.memory[0].written_bytes, 16 + 16 + 16);
+}
+
+TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
+  int plans = 0;
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
+    if (problem.op == "all_reduce") problem.k = 0;
+    const Machine machine = load_machine("h200x4");
+    for (const Config& config :
+         all_variants(problem, {.num_ranks = 4}, {.tile_m = 16, .tile_n = 16, .chunk_rows = 8})) {
+      const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+      const Simulation simulation = simulate(plan, machine);
+      ASSERT_EQ(std::ssize(simulation.trace.events), num_tasks(plan)) << to_string(config);
+      ASSERT_EQ(simulation, simulate(plan, machine)) << "not the same again: " << to_string(config);
+      for (const LinkLoad& link : simulation.links) ASSERT_LE(link.busy, 1 + 1e-6) << to_string(config);
+      for (const MemoryLoad& memory : simulation.memory) ASSERT_LE(memory.busy, 1 + 1e-6) << to_string(config);
+      ++plans;
+    }
+  }
+  EXPECT_GT(plans, 500);
+}
+
+TEST(Sim, WhatLeavesADeviceIsWhatTheCheckerCounts) {
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+    const Problem problem{.op = op, .m = 512, .n = 512, .k = 512};
+    const Plan plan = make_plan(problem, {.num_ranks = 4}, {.tile_m = 64, .tile_n = 64});
+    Machine machine = bare_network("fully_connected:4");
+    machine.links.forwarding = Forwarding::cut_through;
+    int64_t wanted = 0;
+    for (const LinkTraffic& link : traffic_of(plan)) wanted += link.from == link.to ? 0 : link.bytes;
+    int64_t carried = 0;
+    for (const LinkLoad& link : simulate(plan, machine).links) carried += link.bytes;
+    EXPECT_EQ(carried, wanted) << op;
+  }
+}
+
+TEST(Sim, AHaltIsExplainedInTheCheckersWords) {
+  Plan plan = two_tiles();
+  for (Lane& lane : plan.lanes) lane.tasks[0].posts.clear();
+  try {
+    static_cast<void>(simulate(plan, round_numbers(2)));
+    FAIL() << "a plan without its posts has come to an end";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::refused_plan);
+    EXPECT_NE(std::string(error.what()).find("deadlock: task 1 of lane tiles on rank 0 (compute) waits for ready"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Sim, APlanThatIsLargerThanTheMachineIsRefused) {
+  EXPECT_THROW(static_cast<void>(simulate(check_plans::scatter_plan(3), round_numbers(2))), Error);
+}
+
+/// Columns of a line.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields;
+  std::istringstream text(line);
+  for (std::string field; std::getline(text, field, ',');) fields.push_back(field);
+  return fields;
+}
+
+CollectiveAlgorithm algorithm_of(const std::string& name) {
+  return name == "ring" ? CollectiveAlgorithm::ring : CollectiveAlgorithm::direct;
+}
+
+TEST(SimCollectives, AgreeWithASTRASim) {
+  std::ifstream file(TILEWIRE_COLLECTIVE_TIMES);
+  std::string line;
+  std::getline(file, line);
+  int rows = 0;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> row = fields_of(line);
+    ASSERT_EQ(row.size(), 9) << line;
+    const std::string kind = row[0] == "Ring" ? "ring" : row[0] == "Torus2D" ? "torus2d" : "fully_connected";
+    Machine machine = bare_network(kind + ":" + row[1]);
+    set_value(machine, "links.bandwidth_GBps", row[2]);
+    set_value(machine, "links.latency_ns", row[3]);
+    const Plan plan = collective_plan(parse<Collective>(row[5]), algorithm_of(row[4]), std::stoll(row[6]), machine);
+    const double wanted = std::stod(row[7]);
+    EXPECT_NEAR(simulate(plan, machine).total_ns, wanted, 0.001 * wanted) << line;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 58);
+}
+
+TEST(SimCollectives, MoreBandwidthAndLessLatencyAreNeverSlower) {
+  for (const char* network : {"ring:5", "fully_connected:4", "switch:8", "torus2d:2x4", "two_level:2x4"}) {
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
+      for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::ring, CollectiveAlgorithm::direct}) {
+        double before = std::numeric_limits<double>::infinity();
+        for (const auto& [bandwidth, latency] :
+             {std::pair("10", "2000"), {"20", "2000"}, {"20", "500"}, {"300", "0"}}) {
+          Machine machine = bare_network(network);
+          for (const char* link : {"links.", "links.between_"}) {
+            set_value(machine, std::string(link) + "bandwidth_GBps", bandwidth);
+            set_value(machine, std::string(link) + "latency_ns", latency);
+          }
+          const double now = simulate(collective_plan(collective, algorithm, 80000, machine), machine).total_ns;
+          EXPECT_LE(now, before) << network << " " << to_string(collective);
+          before = now;
+        }
+      }
+    }
+  }
+}
+
+TEST(SimCollectives, HalvingAndDoublingByHand) {
+  // 8 devices, 8000 bytes, links of 1 byte in a ns: 4000, 2000, 1000 and three latencies; all_reduce does it twice.
+  Machine machine = bare_network("fully_connected:8");
+  set_value(machine, "links.bandwidth_GBps", "1");
+  set_value(machine, "links.latency_ns", "10");
+  const auto total = [&](Collective collective, int64_t bytes) {
+    return std::round(
+        simulate(collective_plan(collective, CollectiveAlgorithm::halving_doubling, bytes, machine), machine).total_ns);
+  };
+  EXPECT_EQ(total(Collective::reduce_scatter, 8000), 7030);
+  EXPECT_EQ(total(Collective::all_gather, 1000), 7030);
+  EXPECT_EQ(total(Collective::all_reduce, 8000), 14060);
+}
+
+TEST(SimCollectives, ASwitchIsTwoHops) {
+  Machine machine = bare_network("switch:4");
+  set_value(machine, "links.bandwidth_GBps", "1");
+  set_value(machine, "links.latency_ns", "10");
+  const Plan plan = collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, 1000, machine);
+  EXPECT_EQ(ns(plan, machine), 3 * 2 * 1010) << "stored in the switch, then forwarded";
+  set_value(machine, "links.forwarding", "cut_through");
+  EXPECT_EQ(ns(plan, machine), 3 * 1020);
+}
+
+TEST(SimCollectives, WhatCannotBeDoneIsRefused) {
+  const Machine six = bare_network("ring:6");
+  const auto refused = [&](Collective collective, CollectiveAlgorithm algorithm, int64_t bytes) {
+    EXPECT_THROW(static_cast<void>(collective_plan(collective, algorithm, bytes, six)), Error);
+  };
+  refused(Collective::all_reduce, CollectiveAlgorithm::halving_doubling, 12);
+  refused(Collective::all_to_all, CollectiveAlgorithm::halving_doubling, 12);
+  refused(Collective::all_reduce, CollectiveAlgorithm::ring, 14);
+  refused(Collective::all_gather, CollectiveAlgorithm::ring, 13);
+  refused(Collective::all_gather, CollectiveAlgorithm::ring, 0);
+  refused(Collective::none, CollectiveAlgorithm::ring, 12);
+}
+
+TEST(SimCollectives, A128RankExchangeIsSimulatedInSeconds) {
+  const Machine machine = bare_network("ring:128");
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan = collective_plan(Collective::all_to_all, CollectiveAlgorithm::direct, 1 << 20, machine);
+  ASSERT_GT(num_tasks(plan), 16000);
+  EXPECT_GT(simulate(plan, machine).total_ns, 0);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(taken.count(), 60) << "half a second without a sanitizer";
+}
+
+}  // namespace
+}  // namespace tilewire
