@@ -34,6 +34,10 @@ struct ComputeUnits {
   double fp32_speed = 0.5;              ///< of fp32 products, relative to that
   double efficiency = 1;                ///< sustained in a GEMM's inner loop, relative to the peak
   double tile_ns = 0;                   ///< of each tile besides its inner loop
+  /// By shape, "128x128": what tiles of the plan's own reach of `efficiency`; those that are not there reach all of it.
+  std::map<std::string, double> tile_efficiency{};
+  /// Units that sums and copies without an engine run on, beside tiles, where their lane does not say; 0 = all.
+  int side_units = 0;
 
   bool operator==(const ComputeUnits&) const = default;
 };
@@ -51,6 +55,7 @@ struct DeviceMemory {
 struct CopyEngines {
   int engines = 1;
   double issue_ns = 0;  ///< of each copy, before its first byte
+  double gate_ns = 0;   ///< of each copy that waits for signals, besides
 
   bool operator==(const CopyEngines&) const = default;
 };
@@ -64,6 +69,7 @@ struct Links {
   Forwarding forwarding = Forwarding::cut_through;
   double store_efficiency = 1;        ///< of stores and loads by compute units, relative to copies
   double unit_bandwidth_GBps = 0;     ///< most that one compute unit stores to or loads from peers; 0 = no limit
+  double add_efficiency = 1;          ///< of stores by compute units that add at a peer, relative to stores
   double meeting_efficiency = 1;      ///< of a link into a device when several devices send to it at once
   double between_bandwidth_GBps = 0;  ///< two_level: of a device's link to other nodes, one direction
   double between_latency_ns = 0;      ///< two_level

@@ -111,11 +111,12 @@ TILEWIRE_FIELDS(Trace, F(events))
 TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))
 TILEWIRE_FIELDS(Violation, F(rule), F(text))
 TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
-TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(efficiency), F(tile_ns))
+TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(efficiency), F(tile_ns),
+                F(tile_efficiency), F(side_units))
 TILEWIRE_FIELDS(DeviceMemory, F(bandwidth_GBps), F(unit_bandwidth_GBps), F(cache_MiB))
-TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns))
+TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns), F(gate_ns))
 TILEWIRE_FIELDS(Links, F(topology), F(dims), F(bandwidth_GBps), F(latency_ns), F(forwarding), F(store_efficiency),
-                F(unit_bandwidth_GBps), F(meeting_efficiency), F(between_bandwidth_GBps), F(between_latency_ns))
+                F(unit_bandwidth_GBps), F(add_efficiency), F(meeting_efficiency), F(between_bandwidth_GBps), F(between_latency_ns))
 TILEWIRE_FIELDS(Overheads, F(launch_ns), F(signal_ns), F(library_ns), F(collective_ns), F(collective_efficiency),
                 F(library_efficiency))
 TILEWIRE_FIELDS(Machine, F(name), F(summary), F(compute), F(memory), F(copy), F(links), F(overheads), F(sources))

@@ -59,6 +59,9 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   EXPECT_EQ(refused("memory.bandwidth_GBps", "-3"), "machine round: memory.bandwidth_GBps = -3: want more than 0");
   EXPECT_EQ(refused("compute.efficiency", "1.5"),
             "machine round: compute.efficiency = 1.5: want more than 0 and at most 1");
+  EXPECT_EQ(refused("compute.side_units", "2"), "machine round: compute.side_units = 2: want 0 to compute.units = 1");
+  EXPECT_EQ(refused("compute.tile_efficiency", R"({"8x8": 0})"),
+            "machine round: compute.tile_efficiency.8x8 = 0: want more than 0 and at most 1");
   EXPECT_EQ(refused("copy.engines", "0"), "machine round: copy.engines = 0: want at least 1");
   EXPECT_EQ(refused("links.dims", "[2,2]"), "machine round: links.dims has 2 sizes, fully_connected wants 1");
   EXPECT_EQ(refused("links.dims", "[0]"), "machine round: links.dims has 0: want at least 1");

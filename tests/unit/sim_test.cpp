@@ -56,6 +56,31 @@ TEST(Sim, EachCostIsWhereItBelongs) {
   EXPECT_EQ(ns(plan, machine), 10 + 16 + 64 + 10) << "one unit does not fill the link";
 }
 
+TEST(Sim, WhatIsSlowerThanThePeakSaysSo) {
+  Machine machine = round_numbers(2);
+  machine.compute.tile_efficiency = {{"2x2", 0.5}, {"4x4", 0.1}};
+  EXPECT_EQ(ns(two_tiles(), machine), 10 + 32 + 32) << "my own tile ends after the other's has arrived";
+  Plan adds = check_plans::accumulate_plan();
+  adds.config.tile_m = adds.config.tile_n = 2;
+  machine = round_numbers(2);
+  const double as_stores = ns(adds, machine);
+  machine.links.add_efficiency = 0.25;
+  EXPECT_EQ(ns(adds, machine), as_stores + 48) << "16 bytes take 64 ns";
+}
+
+TEST(Sim, SumsHaveTheUnitsThatTheMachineGivesThem) {
+  const Problem problem{.op = "all_reduce", .m = 64, .n = 64};
+  const Plan plan = make_plan(problem, {.num_ranks = 2}, {.schedule = "sequential", .tile_m = 8, .tile_n = 64});
+  Machine machine = round_numbers(2);
+  machine.compute.units = 8;
+  machine.memory.unit_bandwidth_GBps = 0.1;
+  const double all = ns(plan, machine);
+  machine.compute.side_units = 8;
+  EXPECT_EQ(ns(plan, machine), all);
+  machine.compute.side_units = 1;
+  EXPECT_GT(ns(plan, machine), 2 * all);
+}
+
 TEST(Sim, AWorkerHoldsOneResultThatIsOnItsWay) {
   Plan plan = two_tiles();
   for (Lane& lane : plan.lanes) {
@@ -220,6 +245,15 @@ TEST(SimCollectives, ASwitchIsTwoHops) {
   EXPECT_EQ(ns(plan, machine), 3 * 2 * 1010) << "stored in the switch, then forwarded";
   set_value(machine, "links.forwarding", "cut_through");
   EXPECT_EQ(ns(plan, machine), 3 * 1020);
+}
+
+TEST(SimCollectives, ACopyCostsItsIssueAndAWaitItsGate) {
+  Machine machine = round_numbers(3);
+  const Plan plan = collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, 100, machine);
+  EXPECT_EQ(ns(plan, machine), 2 * 110);
+  machine.copy.issue_ns = 7;
+  machine.copy.gate_ns = 1000;
+  EXPECT_EQ(ns(plan, machine), 2 * 117 + 1000) << "the first step waits for nothing";
 }
 
 TEST(SimCollectives, WhatCannotBeDoneIsRefused) {

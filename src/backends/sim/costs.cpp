@@ -25,7 +25,11 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       known_(paths_.size()),
       caches_(num_devices_, Cache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
       link_bytes_(network_.edges().size()),
-      memory_(num_devices_) {}
+      memory_(num_devices_) {
+  const auto& known = machine.compute.tile_efficiency;
+  const auto found = known.find(fmt::format("{}x{}", plan.config.tile_m, plan.config.tile_n));
+  if (found != known.end()) tile_efficiency_ = found->second;
+}
 
 std::vector<double> Costs::when_meeting() const {
   std::vector<double> left(2 * num_devices_ + network_.edges().size(), 1.0);
@@ -81,7 +85,9 @@ void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
   memory_[write.to.rank].written_bytes += bytes;
   memory_[write.to.rank].read_bytes += read;
   load.use(memory_resource(write.to.rank), static_cast<double>(bytes + read) / machine_.memory.bandwidth_GBps);
-  if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, by_units ? machine_.links.store_efficiency : 1);
+  const double adds = write.mode == WriteMode::accumulate ? machine_.links.add_efficiency : 1;
+  const double efficiency = by_units ? machine_.links.store_efficiency * adds : 1;
+  if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, efficiency);
   if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
 }
 
@@ -98,7 +104,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
     const double flops = shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth);
-    const double alone_ns = flops / flops_per_ns() + machine_.compute.tile_ns;
+    const double alone_ns = flops / (flops_per_ns() * tile_efficiency_) + machine_.compute.tile_ns;
     loop.take_at_least(alone_ns);
     loop.use(lane.rank, alone_ns / machine_.compute.units);
     for (const Region& region : task.reads) {
@@ -122,13 +128,17 @@ void Costs::release_inputs(const Task& task, const Lane& lane) {
   }
 }
 
+double Costs::issue_ns(const Task& task) const {
+  return machine_.copy.issue_ns + (task.waits.empty() ? 0 : machine_.copy.gate_ns);
+}
+
 // A message to one peer, link after link.
 Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
   const Write& there = task.writes.front();
   const int64_t bytes = bytes_of_region(task.reads[0]);
   const std::vector<int>& edges = path(task.reads[0].rank, there.to.rank).edges;
   Cost cost;
-  double delay_ns = machine_.copy.issue_ns;
+  double delay_ns = issue_ns(task);
   for (size_t i = 0; i < edges.size(); ++i) {
     const Edge& edge = network_.edges()[edges[i]];
     Load load(machine_);
@@ -150,7 +160,7 @@ Cost Costs::copy(const Task& task, const Lane& lane) {
   Load load(machine_);
   read(load, task.reads[0], lane.rank, bytes_of_region(task.reads[0]), false);
   for (const Write& each : task.writes) write(load, each, lane.rank, false);
-  return {.phases = {load.phase(machine_.copy.issue_ns)}, .latency_ns = load.latency_ns()};
+  return {.phases = {load.phase(issue_ns(task))}, .latency_ns = load.latency_ns()};
 }
 
 // A sum, a fill, or a copy that has no engine: one worker reads and writes.

@@ -56,6 +56,7 @@ class Costs {
   [[nodiscard]] int64_t bytes_of_region(const Region& region) const;
   [[nodiscard]] const Path& path(int from, int to) const;
   [[nodiscard]] double flops_per_ns() const;
+  [[nodiscard]] double issue_ns(const Task& task) const;
   Cost tile(const Task& task, const Lane& lane);
   Cost copy(const Task& task, const Lane& lane);
   Cost hop_by_hop(const Task& task, const Lane& lane);
@@ -70,6 +71,7 @@ class Costs {
   const Machine& machine_;
   Network network_;
   int num_devices_;
+  double tile_efficiency_ = 1;
   mutable std::vector<Path> paths_;  ///< by [from * devices + to]; found when first asked for
   mutable std::vector<char> known_;
   std::vector<Cache> caches_;

@@ -29,19 +29,20 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       signal_ns_(machine.overheads.signal_ns),
       rank_end_(plan.team.num_ranks) {
   for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
-  set_workers(machine.compute.units);
+  set_workers(machine.compute);
   now_ = ps(machine.overheads.launch_ns);
 }
 
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
-// theirs; other pools that do not say run beside the tiles, on the same units.
-void Engine::set_workers(int units) {
-  std::vector<int> left(plan_.team.num_ranks, units);
+// theirs; other pools that do not say run beside the tiles.
+void Engine::set_workers(const ComputeUnits& compute) {
+  std::vector<int> left(plan_.team.num_ranks, compute.units);
   for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : lane.workers;
+  const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
     if (lane.workers > 0) return lane.workers;
-    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : units;
+    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : beside;
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
     LaneState& lane = lanes_[i];

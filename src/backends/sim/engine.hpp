@@ -61,7 +61,7 @@ class Engine {
   [[nodiscard]] const Task& task_of(const Run& run) const { return *tasks_.task[run.task]; }
   [[nodiscard]] int lane_of(const Run& run) const { return tasks_.lane[run.task]; }
   [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
-  void set_workers(int units);
+  void set_workers(const ComputeUnits& compute);
   void at(Time time, What what, int index) { events_.push({time, order_++, what, index}); }
   void handle(const Event& event);
   void take(int lane);

@@ -45,6 +45,7 @@ void validate_links(const Machine& machine) {
   want_no_less_than_zero(machine, "links.latency_ns", links.latency_ns);
   want_no_less_than_zero(machine, "links.unit_bandwidth_GBps", links.unit_bandwidth_GBps);
   want_share(machine, "links.store_efficiency", links.store_efficiency);
+  want_share(machine, "links.add_efficiency", links.add_efficiency);
   want_share(machine, "links.meeting_efficiency", links.meeting_efficiency);
   want_no_less_than_zero(machine, "links.between_latency_ns", links.between_latency_ns);
   if (links.topology == Topology::two_level) {
@@ -77,12 +78,19 @@ void validate(const Machine& machine) {
   want_above_zero(machine, "compute.fp32_speed", compute.fp32_speed);
   want_share(machine, "compute.efficiency", compute.efficiency);
   want_no_less_than_zero(machine, "compute.tile_ns", compute.tile_ns);
+  for (const auto& [shape, efficiency] : compute.tile_efficiency) {
+    want_share(machine, ("compute.tile_efficiency." + shape).c_str(), efficiency);
+  }
+  require(compute.side_units >= 0 && compute.side_units <= compute.units,
+          "machine {}: compute.side_units = {}: want 0 to compute.units = {}", machine.name, compute.side_units,
+          compute.units);
   want_above_zero(machine, "memory.bandwidth_GBps", machine.memory.bandwidth_GBps);
   want_no_less_than_zero(machine, "memory.unit_bandwidth_GBps", machine.memory.unit_bandwidth_GBps);
   want_no_less_than_zero(machine, "memory.cache_MiB", machine.memory.cache_MiB);
   require(machine.copy.engines >= 1, "machine {}: copy.engines = {}: want at least 1", machine.name,
           machine.copy.engines);
   want_no_less_than_zero(machine, "copy.issue_ns", machine.copy.issue_ns);
+  want_no_less_than_zero(machine, "copy.gate_ns", machine.copy.gate_ns);
   validate_links(machine);
   const Overheads& overheads = machine.overheads;
   want_no_less_than_zero(machine, "overheads.launch_ns", overheads.launch_ns);
