@@ -156,6 +156,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--machine h200x4", "name an operator or a collective"},
         Refusal{"all_reduce --bytes 1024 --topology star:4", "unknown Topology 'star'"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.bandwidth_GBps=0", "links.bandwidth_GBps = 0"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.bandwidth_GBps=1e-300", "more than 92 days"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.latency_ns=1e300", "more than 92 days"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.colour=2", "unknown field 'colour'"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree", "unknown algorithm 'tree'"},
         Refusal{"all_reduce --bytes 1023 --topology ring:4", "1023 bytes"},

@@ -3,19 +3,10 @@
 #include "backends/sim/engine.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 #include <utility>
 
 namespace tilewire::sim {
-namespace {
-
-constexpr double kPsPerNs = 1e3;
-
-Time ps(double ns) { return static_cast<Time>(std::ceil(ns * kPsPerNs - 1e-6)); }
-
-}  // namespace
-
 Engine::Engine(const Plan& plan, const Machine& machine)
     : plan_(plan),
       tasks_(plan),
@@ -30,7 +21,7 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       rank_end_(plan.team.num_ranks) {
   for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
   set_workers(machine.compute);
-  now_ = ps(machine.overheads.launch_ns);
+  now_ = later(0, machine.overheads.launch_ns);
 }
 
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
@@ -159,7 +150,7 @@ void Engine::begin_phase(int index) {
   if (run.phase == std::ssize(run.cost.phases)) {
     finish(index);
   } else {
-    at(now_ + ps(run.cost.phases[run.phase].delay_ns), What::flow, index);
+    at(later(now_, run.cost.phases[run.phase].delay_ns), What::flow, index);
   }
 }
 
@@ -212,9 +203,9 @@ void Engine::finish(int index) {
     const int to = tasks_.signals[tasks_.posts[i].signal].rank;
     const bool with_data = std::ranges::any_of(task_of(run).writes, [&](const Write& w) { return w.to.rank == to; });
     const double way_ns = with_data ? latency_ns : std::max(latency_ns, costs_.latency_ns(rank, to));
-    at(now_ + ps(way_ns + signal_ns_), What::posted, i);
+    at(later(now_, way_ns + signal_ns_), What::posted, i);
   }
-  at(now_ + ps(latency_ns), What::ended, index);
+  at(later(now_, latency_ns), What::ended, index);
 }
 
 void Engine::end(int index) {

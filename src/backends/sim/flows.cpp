@@ -3,17 +3,12 @@
 #include "backends/sim/flows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace tilewire::sim {
 namespace {
 
 constexpr double kSlack = 1e-9;  // of sums of shares that ought to make exactly 1
-
-Time end_after(Time now, double left_ns, double speed) {
-  return now + static_cast<Time>(std::ceil(std::max(0.0, left_ns) / speed * 1e3 - kSlack));
-}
 
 }  // namespace
 
@@ -161,10 +156,10 @@ void Flows::settle(Time now) {
     Flow& flow = flows_[index];
     flow.gathered = flow.fixed = false;
     if (flow.speed == new_speed_[index]) continue;
-    flow.left_ns -= flow.speed * static_cast<double>(now - flow.since) * 1e-3;
+    flow.left_ns -= flow.speed * static_cast<double>(now - flow.since) / kPsPerNs;
     flow.since = now;
     flow.speed = new_speed_[index];
-    ends_.push({end_after(now, flow.left_ns, flow.speed), order_++, index, ++flow.version});
+    ends_.push({later(now, std::max(0.0, flow.left_ns) / flow.speed), order_++, index, ++flow.version});
   }
   part_.clear();
   part_resources_.clear();

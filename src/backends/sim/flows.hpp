@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <queue>
 #include <vector>
 
-namespace tilewire::sim {
+#include "backends/sim/time.hpp"
 
-using Time = int64_t;  ///< picoseconds since the call began
-inline constexpr Time kNever = std::numeric_limits<Time>::max();
+namespace tilewire::sim {
 
 /// The share of a resource that a flow takes while it runs at full speed.
 struct Demand {
