@@ -1,4 +1,4 @@
-// JSON both ways for every plain struct (nlohmann-json). Fields that have their default are left out;
+// JSON both ways for every plain struct (nlohmann-json). Fields that have their default are left out, but for machines;
 // reading is strict: an unknown field, a wrong type or an unknown name is an Error(invalid_input).
 #pragma once
 

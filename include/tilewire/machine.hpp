@@ -32,6 +32,7 @@ struct ComputeUnits {
   double clock_GHz = 0;
   double flops_per_clock_per_unit = 0;  ///< of 16-bit matrix instructions; a multiply-add is 2
   double fp32_speed = 0.5;              ///< of fp32 products, relative to that
+  double tf32_speed = 0.5;              ///< of fp32 products that may be rounded to TF32
   double efficiency = 1;                ///< sustained in a GEMM's inner loop, relative to the peak
   double tile_ns = 0;                   ///< of each tile besides its inner loop
   /// By shape, "128x128": what tiles of the plan's own reach of `efficiency`; those that are not there reach all of it.
@@ -116,7 +117,8 @@ void validate(const Machine& machine);
 /// "two_level:2x4". Messages are stored and forwarded; links have 100 GB/s and 500 ns until they are set. Throws
 /// Error(invalid_input).
 [[nodiscard]] Machine bare_network(const std::string& text);
-/// Set one number by its key, as `--set links.latency_ns=500` does. Throws Error(invalid_input) that lists the keys.
+/// Set one value by its key, as `--set links.latency_ns=500` does, and say so in its source. Does not validate: values
+/// may depend on each other. Throws Error(invalid_input) that lists the keys.
 void set_value(Machine& machine, const std::string& key, const std::string& value);
 
 }  // namespace tilewire

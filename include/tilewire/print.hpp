@@ -7,8 +7,8 @@
 
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/machine.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/sim.hpp"
 #include "tilewire/trace.hpp"
 
 namespace tilewire {
@@ -18,7 +18,7 @@ namespace tilewire {
   X(ErrorKind) X(DType) X(Reach) X(ALayout) X(BLayout) X(Reduction) X(EpilogueKind) X(Direction) \
   X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(Order) X(Release) X(Pacing) X(Provider) \
   X(Scope) X(Purpose) X(WriteMode) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
-  X(Topology) X(Forwarding)
+  X(Topology) X(Forwarding) X(CollectiveAlgorithm)
 #define TILEWIRE_FOR_EACH_STRUCT(X) \
   X(Device) X(Link) X(Team) X(Epilogue) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(RowsFrom) X(Region) \
   X(RowMap) X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(Task) X(Lane) X(Plan) \

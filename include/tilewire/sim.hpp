@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tilewire/machine.hpp"
@@ -49,6 +50,11 @@ struct Simulation {
 
 /// The ranks as a team on that machine: links, engines and compute units, so that schedules choose as they do for GPUs.
 [[nodiscard]] Team team_of(const Machine& machine, int num_ranks);
+
+/// ns that an exchange takes in which each of `num_ranks` ranks sends `bytes` in all, as much to each other rank, at
+/// the peak of the links. Nothing where devices pass on what is for others: there, who sends what to whom can be
+/// chosen.
+[[nodiscard]] std::optional<double> exchange_ns(const Machine& machine, int num_ranks, int64_t bytes);
 
 /// How a collective is done.
 enum class CollectiveAlgorithm { ring, direct, halving_doubling };

@@ -55,6 +55,7 @@ Machine machine_of(const Sim& sim, const std::vector<std::string>& values) {
     require(equals != std::string::npos, "--set {}: want KEY=VALUE", value);
     set_value(machine, value.substr(0, equals), value.substr(equals + 1));
   }
+  validate(machine);
   return machine;
 }
 
@@ -79,6 +80,13 @@ struct Done {
   std::string refused{};
 };
 
+// With as many ranks as the machine has devices where nothing else is said.
+Options options_on(const Sim& sim, const Machine& machine) {
+  Options options = sim.options;
+  if (!sim.ranks_given) options.ranks = num_devices(machine);
+  return options;
+}
+
 std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point) {
   std::vector<Job> jobs;
   if (sim.bytes) {
@@ -91,8 +99,7 @@ std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point) {
     }
     return jobs;
   }
-  Options options = sim.options;
-  options.ranks = sim.ranks_given ? options.ranks : num_devices(point.machine);
+  const Options options = options_on(sim, point.machine);
   check_names(options);
   for (const Problem& problem : problems_of(options)) {
     for (const Entry& entry : entries_of(options))
@@ -107,12 +114,14 @@ Done do_job(const Sim& sim, const Job& job) {
     if (job.collective) {
       done.made = simulate_collective(*job.collective, job.point->machine);
     } else {
-      Options options = sim.options;
-      options.ranks = sim.ranks_given ? options.ranks : num_devices(job.point->machine);
-      done.made = simulate_operator(options, job.problem, job.entry, job.point->machine);
+      const Machine& machine = job.point->machine;
+      done.made = simulate_operator(options_on(sim, machine), job.problem, job.entry, machine);
     }
     if (!job.point->settings.empty()) done.made->row["settings"] = job.point->settings;
-    if (sim.options.trace.empty()) done.made->simulation = {}, done.made->plan = {};
+    if (sim.options.trace.empty()) {
+      done.made->simulation = {};
+      done.made->plan = {};
+    }
   } catch (const Error& error) {
     if (!job.entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
     done.refused = error.what();
@@ -120,12 +129,13 @@ Done do_job(const Sim& sim, const Job& job) {
   return done;
 }
 
-// On all cores; rows keep their order. The first error ends everything.
+// On all cores; rows keep their order. An error ends everything: of several that one counts whose row is first.
 std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
   std::vector<Done> done(jobs.size());
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr error;
+  size_t first_error = jobs.size();
   Progress progress(0);
   const auto work = [&] {
     for (size_t i = next++; i < jobs.size(); i = next++) {
@@ -135,7 +145,10 @@ std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
         progress.show(fmt::format("{} of {} rows begun", std::min(jobs.size(), next.load()), jobs.size()));
       } catch (...) {
         const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
+        if (i < first_error) {
+          first_error = i;
+          error = std::current_exception();
+        }
         next = jobs.size();
       }
     }
@@ -150,21 +163,15 @@ std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
   return done;
 }
 
-std::string head_of(const Sim& sim) {
-  size_t width = 11;
-  for (const Entry& entry : sim.bytes ? std::vector<Entry>{} : entries_of(sim.options))
-    width = std::max(width, entry.name.size());
-  return sim.bytes ? collective_head() : table_head(true, width, false);
-}
-
 std::string text_of(const Sim& sim, const std::vector<Job>& jobs, const std::vector<Done>& done) {
   std::string text;
   const SweepPoint* point = nullptr;
   size_t width = 11;
   for (const Job& job : jobs) width = std::max(width, job.entry.name.size());
+  const std::string head = sim.bytes ? collective_head() : table_head(true, width, false);
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (std::exchange(point, jobs[i].point) != jobs[i].point) {
-      text += fmt::format("{}{}{}\n{}", i > 0 ? "\n" : "", point->machine.name, point->text(), head_of(sim));
+      text += fmt::format("{}{}{}\n{}", i > 0 ? "\n" : "", point->machine.name, point->text(), head);
     }
     if (!done[i].made) {
       text += "  " + done[i].refused + "\n";
@@ -182,10 +189,17 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     for (Job& job : jobs_of(sim, point)) jobs.push_back(std::move(job));
   }
   const std::vector<Done> done = do_all(sim, jobs);
-  nlohmann::json result = {{"machine", machine}, {"rows", nlohmann::json::array()}};
+  nlohmann::json result = {
+      {"machine", machine}, {"rows", nlohmann::json::array()}, {"refused", nlohmann::json::array()}};
   TraceFile traces;
-  for (const Done& each : done) {
-    if (!each.made) continue;
+  for (size_t i = 0; i < done.size(); ++i) {
+    const Done& each = done[i];
+    if (!each.made) {
+      nlohmann::json& refused = result["refused"].emplace_back(sizes_json(jobs[i].problem));
+      refused["name"] = jobs[i].entry.name;
+      refused["reason"] = each.refused;
+      continue;
+    }
     result["rows"].push_back(each.made->row);
     if (!sim.options.trace.empty()) traces.add(each.made->title, each.made->plan, each.made->simulation.trace);
   }
@@ -198,9 +212,29 @@ void simulate_all(const Sim& sim, const Machine& machine) {
   require(!result["rows"].empty(), "every schedule refuses: {}", done.front().refused);
 }
 
+// Flags that would mean nothing.
+void check_flags(const Sim& sim, const CLI::App& verb) {
+  const auto refuse = [&](std::initializer_list<const char*> flags, const char* why) {
+    for (const char* flag : flags) require(verb.count(flag) == 0, "{}: {}", flag, why);
+  };
+  if (sim.bytes) {
+    refuse({"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--schedule", "--configs"},
+           "--bytes asks for collectives alone, which have none");
+    refuse({"--ranks"}, "--bytes asks for collectives of all devices");
+  } else {
+    refuse({"--algorithm"}, "goes with --bytes");
+  }
+  if (!sim.compare.empty()) {
+    refuse({"operator", "--bytes", "--sweep", "--trace", "--schedule", "--configs", "--ranks"},
+           "--compare takes everything from its file");
+  }
+}
+
 void sim_verb(Sim sim) {
   if (sim.list) return print(list_of_machines());
   const Machine machine = machine_of(sim, take_machine_values(sim.options));
+  require((!sim.bytes && sim.compare.empty()) || sim.options.set.empty(), "--set {}: there is no knob to set here",
+          fmt::join(sim.options.set, ", "));
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);
   check_writable(sim.options.trace);
@@ -234,7 +268,8 @@ void add_sim(CLI::App& app) {
   verb->add_option("--machine", sim->machine, "A known machine (--list), or a JSON file")
       ->type_name("NAME|FILE")
       ->group(group);
-  verb->add_option("--topology", sim->topology, "A network alone: ring:8, fully_connected:8, switch:16, torus2d:4x4")
+  verb->add_option("--topology", sim->topology,
+                   "A network alone: ring:8, fully_connected:8, switch:16, torus2d:4x4, two_level:2x4")
       ->type_name("KIND:SIZE")
       ->group(group);
   verb->add_option("--sweep", sim->sweeps, "Values of a machine, from:to:step or a,b,c; repeated: their grid")
@@ -260,6 +295,7 @@ void add_sim(CLI::App& app) {
   verb->add_option("--trace", options.trace, "Write a Chrome trace of all rows, side by side")->type_name("FILE");
   verb->callback([sim, verb] {
     sim->ranks_given = verb->count("--ranks") > 0;
+    check_flags(*sim, *verb);
     require(sim->options.configs.empty() || verb->count("--schedule") == 0, "--schedule: --configs names schedules");
     sim_verb(*sim);
   });

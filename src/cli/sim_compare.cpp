@@ -68,8 +68,8 @@ std::string line(const nlohmann::json& row) {
 
 void compare_with(const std::string& file, const Machine& machine, const std::string& json) {
   const auto bench = nlohmann::json::parse(read_file(file), nullptr, false);
-  require(bench.is_object() && bench.contains("rows") && bench["rows"].is_array(), "{}: want a bench's JSON with rows",
-          file);
+  require(bench.is_object() && bench.contains("rows") && bench["rows"].is_array() && !bench["rows"].empty(),
+          "{}: want a bench's JSON with rows", file);
   nlohmann::json result = {{"machine", machine}, {"rows", nlohmann::json::array()}};
   std::string text = fmt::format("{:<20} {:>6} {:>6} {:>6} {:>5} {:>11} {:>12} {:>7} {:>11} {:>12}\n", "operator", "m",
                                  "n", "k", "ranks", "measured us", "predicted us", "ratio", "gemm us", "predicted us");

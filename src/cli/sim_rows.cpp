@@ -18,28 +18,14 @@
 namespace tilewire::cli {
 namespace {
 
-constexpr std::array<std::pair<const char*, CollectiveAlgorithm>, 3> kAlgorithms{
-    {{"ring", CollectiveAlgorithm::ring},
-     {"direct", CollectiveAlgorithm::direct},
-     {"halving_doubling", CollectiveAlgorithm::halving_doubling}}};
 constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                   Collective::all_to_all};
 
-CollectiveAlgorithm algorithm_of(const std::string& name) {
-  std::string known;
-  for (const auto& [each, algorithm] : kAlgorithms) {
-    if (name == each) return algorithm;
-    known += (known.empty() ? "" : ", ") + std::string(each);
-  }
-  fail(ErrorKind::invalid_input, "unknown algorithm '{}'; known: {}", name, known);
-}
-
-// Milliseconds of planning are not worth saving: every row stands for itself.
+// Of a problem. Every row finds them anew: that takes milliseconds.
 struct Yardsticks {
   double gemm_ns = std::numeric_limits<double>::infinity();
   double comm_ns = std::numeric_limits<double>::infinity();
   double sequential_ns = std::numeric_limits<double>::infinity();
-  double free_ns = std::numeric_limits<double>::infinity();
   Config sequential{};
 };
 
@@ -51,7 +37,6 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
   Yardsticks least;
   Problem any = problem;
   any.reduction = Reduction::any;  // as users run a library's collectives
-  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
   for (const Config& config : find_schedule("sequential").candidates(any, team)) {
     const Plan plan = make_plan(any, team, config);
     const Plan gemm = gemm_only(plan);
@@ -60,7 +45,6 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
     least.sequential_ns = std::min(least.sequential_ns, total_ns);
     least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm, machine));
     least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(plan), machine));
-    if (num_tasks(gemm) > 0) least.free_ns = std::min(least.free_ns, ns_of(beside_exchange(gemm, bytes), machine));
   }
   return least;
 }
@@ -99,14 +83,19 @@ nlohmann::json memory_json(const Simulation& simulation) {
   return devices;
 }
 
+// In us and in ns; null where it is not known.
+void add_time(nlohmann::json& row, const std::string& name, std::optional<double> ns) {
+  row[name + "_us"] = ns ? nlohmann::json(*ns * 1e-3) : nlohmann::json();
+  row[name + "_ns"] = ns ? nlohmann::json(*ns) : nlohmann::json();
+}
+
 // What rows of operators and of collectives have in common.
 void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machine& machine) {
   row.update({{"machine", machine.name},
-              {"total_us", simulation.total_ns * 1e-3},
-              {"total_ns", simulation.total_ns},
               {"rank_ns", simulation.rank_ns},
               {"links", links_json(simulation)},
               {"memory", memory_json(simulation)}});
+  add_time(row, "total", simulation.total_ns);
 }
 
 }  // namespace
@@ -119,24 +108,23 @@ Simulated simulate_operator(const Options& options, const Problem& problem, cons
                                        : make_plan(problem, team, config_of(options, entry, problem, team));
   made.simulation = simulate(made.plan, machine);
   const Yardsticks least = yardsticks_of(problem, team, machine);
-  const auto us = [](double ns) { return std::isfinite(ns) ? nlohmann::json(ns * 1e-3) : nlohmann::json(); };
   const double overlap = overlap_efficiency(made.simulation.total_ns, least.gemm_ns, least.sequential_ns);
-  const std::optional<double> link = link_us(problem, team);
+  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
+  const std::optional<double> link_ns = exchange_ns(machine, team.num_ranks, bytes);
+  std::optional<double> free_ns;
+  if (link_ns && least.gemm_ns > 0) free_ns = std::max(*link_ns, least.gemm_ns);
   made.row = sizes_json(problem);
   made.row.update({{"schedule", entry.schedule},
                    {"ranks", options.ranks},
                    {"dtype", to_string(problem.dtype)},
-                   {"gemm_us", us(least.gemm_ns)},
-                   {"gemm_ns", least.gemm_ns},
-                   {"comm_us", us(least.comm_ns)},
-                   {"comm_ns", least.comm_ns},
-                   {"sequential_us", us(least.sequential_ns)},
-                   {"sequential_ns", least.sequential_ns},
-                   {"free_us", us(least.free_ns)},
-                   {"link_us", link ? nlohmann::json(*link) : nlohmann::json()},
                    {"overlap", std::isfinite(overlap) ? nlohmann::json(overlap) : nlohmann::json()},
                    {"config", config_json(made.plan.config)},
                    {"sequential_config", config_json(least.sequential)}});
+  add_time(made.row, "gemm", least.gemm_ns);
+  add_time(made.row, "comm", least.comm_ns);
+  add_time(made.row, "sequential", least.sequential_ns);
+  add_time(made.row, "link", link_ns);
+  add_time(made.row, "free", free_ns);
   if (!options.configs.empty()) made.row["name"] = entry.name;
   add_outcome(made.row, made.simulation, machine);
   return made;
@@ -147,7 +135,7 @@ bool is_collective(const std::string& name) {
 }
 
 Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine) {
-  const CollectiveAlgorithm algorithm = algorithm_of(request.algorithm);
+  const auto algorithm = parse<CollectiveAlgorithm>(request.algorithm);
   Simulated made{.title = fmt::format("{} {} of {} bytes", request.algorithm, request.collective, request.bytes)};
   made.plan = collective_plan(parse<Collective>(request.collective), algorithm, request.bytes, machine);
   made.simulation = simulate(made.plan, machine);

@@ -33,7 +33,7 @@ struct CollectiveRequest {
   int64_t bytes = 0;
 };
 [[nodiscard]] Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine);
-/// Whether it is one of those; throws Error(invalid_input) where an algorithm has no such name.
+/// Whether it is one of those.
 [[nodiscard]] bool is_collective(const std::string& name);
 
 [[nodiscard]] std::string collective_head();

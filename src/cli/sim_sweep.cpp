@@ -64,6 +64,7 @@ std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<s
         SweepPoint& next = grid.emplace_back(point);
         set_value(next.machine, key, fmt::format("{}", value));
         next.settings[key] = value;
+        validate(next.machine);
       }
     }
     points = std::move(grid);

@@ -16,7 +16,7 @@
 namespace tilewire::cli {
 namespace {
 
-constexpr int kRanksPerCall = 100;  // distance of two calls' process numbers
+constexpr int kRanksPerCall = 100;  // a call's process numbers begin at a multiple of that
 
 using Spans = std::vector<std::pair<int64_t, int64_t>>;  // from, to
 
@@ -86,7 +86,9 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
   for (const auto& event : call["traceEvents"]) {
     if (event.contains("ts")) start = std::min(start, event["ts"].get<double>());
   }
-  const int shift = kRanksPerCall * num_calls_++;
+  ++num_calls_;
+  const int shift = next_process_;
+  next_process_ += (plan.team.num_ranks + kRanksPerCall - 1) / kRanksPerCall * kRanksPerCall;
   for (auto& event : call["traceEvents"]) {
     event["pid"] = event["pid"].get<int>() + shift;
     if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - start;

@@ -29,6 +29,7 @@ class TraceFile {
   nlohmann::json events_ = nlohmann::json::array();
   std::string summary_;
   int num_calls_ = 0;
+  int next_process_ = 0;
 };
 
 }  // namespace tilewire::cli

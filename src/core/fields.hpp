@@ -79,6 +79,7 @@ TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},
                {two_level, "two_level"})
 TILEWIRE_NAMES(Forwarding, {cut_through, "cut_through"}, {store_and_forward, "store_and_forward"})
+TILEWIRE_NAMES(CollectiveAlgorithm, {ring, "ring"}, {direct, "direct"}, {halving_doubling, "halving_doubling"})
 
 TILEWIRE_FIELDS(Device, F(node), F(copy_engines), F(sms))
 TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
@@ -111,7 +112,7 @@ TILEWIRE_FIELDS(Trace, F(events))
 TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))
 TILEWIRE_FIELDS(Violation, F(rule), F(text))
 TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
-TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(efficiency), F(tile_ns),
+TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(tf32_speed), F(efficiency), F(tile_ns),
                 F(tile_efficiency), F(side_units))
 TILEWIRE_FIELDS(DeviceMemory, F(bandwidth_GBps), F(unit_bandwidth_GBps), F(cache_MiB))
 TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns), F(gate_ns))

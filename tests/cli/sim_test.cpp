@@ -52,6 +52,7 @@ TEST(SimVerb, ARowHasBenchsFieldsAndNanoseconds) {
   EXPECT_EQ(row["ranks"], 4);
   EXPECT_EQ(row["links"].size(), 8) << "to the switch and from it";
   EXPECT_GT(row["overlap"], 0.5);
+  EXPECT_EQ(row["free_ns"], row["gemm_ns"]) << "the link is idle most of the time";
   EXPECT_LT(row["total_ns"], row["sequential_ns"]);
   EXPECT_EQ(row["total_us"].get<double>(), row["total_ns"].get<double>() * 1e-3);
 }
@@ -123,6 +124,16 @@ TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   EXPECT_NE(bad.err.find("row 0"), std::string::npos) << bad.err;
 }
 
+TEST(SimVerb, ItIsAsNearToWhatWasMeasuredAsTheDocsSay) {
+  for (const auto& [file, most] :
+       {std::pair("peers_x2.json", 0.07), {"peers_x4.json", 0.15}, {"ablations_x4.json", 0.2}}) {
+    const Outcome outcome =
+        run_tilewire(std::string("sim --machine h200x4 --json - --compare " TILEWIRE_RESULTS "/") + file);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_LT(json::parse(outcome.out)["geometric_mean_error"], most) << file;
+  }
+}
+
 TEST(SimVerb, MachinesAreListedAndShown) {
   EXPECT_NE(run_tilewire("sim --list").out.find("t3_ring"), std::string::npos);
   const Outcome shown = run_tilewire("sim --show --machine h200x4 --set links.latency_ns=123");
@@ -159,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.bandwidth_GBps=1e-300", "more than 92 days"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.latency_ns=1e300", "more than 92 days"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.colour=2", "unknown field 'colour'"},
-        Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree", "unknown algorithm 'tree'"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree", "unknown CollectiveAlgorithm 'tree'"},
         Refusal{"all_reduce --bytes 1023 --topology ring:4", "1023 bytes"},
         Refusal{"gemm_all_reduce --bytes 1024 --topology ring:4", "'gemm_all_reduce' is no collective"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2", "want from:to:step"},
@@ -167,6 +178,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=a", "'a' is no number"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --ranks 5", "4 devices, want 5 ranks"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --set tile_q=5", "unknown knob 'tile_q'"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --ranks 3", "--bytes asks for collectives of all devices"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 -m 3", "-m: --bytes asks for collectives alone"},
+        Refusal{"all_reduce --bytes 1024 --topology ring:4 --set tile_m=3", "there is no knob to set here"},
+        Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --algorithm ring", "--algorithm: goes with --bytes"},
+        Refusal{"all_reduce --machine h200x4 --compare F", "--compare takes everything from its file"},
         Refusal{"--machine h200x4 --compare /dev/null", "want a bench's JSON"}));
 
 }  // namespace

@@ -24,7 +24,7 @@ std::vector<double> ends_of(Flows& flows, const std::vector<Begin>& begins) {
   size_t next = 0;
   while (next < begins.size() || !running.empty()) {
     const Time begin = next < begins.size() ? static_cast<Time>(begins[next].at_ns * 1e3) : kNever;
-    const Time now = std::min(begin, flows.next_end());
+    const Time now = std::min(begin, flows.next_stop());
     std::vector<int> ended;
     flows.take_ended(now, ended);
     for (const int flow : ended) {
@@ -76,6 +76,16 @@ TEST(SimFlows, SendersThatMeetLoseSomeOfTheLink) {
   EXPECT_EQ(ends_of(alone, {{0, 100, {{0, 1, 7}}}, {0, 100, {{0, 1, 7}}}}), (std::vector<double>{200, 200}));
   Flows meeting({0.5});
   EXPECT_EQ(ends_of(meeting, {{0, 100, {{0, 1, 7}}}, {0, 100, {{0, 1, 8}}}}), (std::vector<double>{400, 400}));
+}
+
+TEST(SimFlows, WhoHasNoSenderMeetsNobody) {
+  Flows flows({0.5});
+  EXPECT_EQ(ends_of(flows, {{0, 100, {{0, 1}}}, {0, 100, {{0, 1}}}}), (std::vector<double>{200, 200}));
+}
+
+TEST(SimFlows, AFlowOfTwoSendersMeetsItself) {
+  Flows flows({0.5});
+  EXPECT_EQ(ends_of(flows, {{0, 100, {{0, 0.5, 7}, {0, 0.5, 8}}}}), (std::vector<double>{200}));
 }
 
 TEST(SimFlows, RandomFlowsKeepTheRules) {

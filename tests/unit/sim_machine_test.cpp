@@ -52,7 +52,10 @@ TEST(Machines, EachNumberOfAKnownOneHasItsSource) {
 TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   const auto refused = [](const std::string& key, const std::string& value) {
     Machine machine = sim_machines::round_numbers(2);
-    return message_of([&] { set_value(machine, key, value); });
+    return message_of([&] {
+      set_value(machine, key, value);
+      validate(machine);
+    });
   };
   EXPECT_EQ(refused("links.bandwidth_GBps", "0"), "machine round: links.bandwidth_GBps = 0: want more than 0");
   EXPECT_EQ(refused("links.latency_ns", "-1"), "machine round: links.latency_ns = -1: want at least 0");
@@ -65,13 +68,27 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   EXPECT_EQ(refused("copy.engines", "0"), "machine round: copy.engines = 0: want at least 1");
   EXPECT_EQ(refused("links.dims", "[2,2]"), "machine round: links.dims has 2 sizes, fully_connected wants 1");
   EXPECT_EQ(refused("links.dims", "[0]"), "machine round: links.dims has 0: want at least 1");
-  EXPECT_EQ(refused("links.dims", "[5000]"), "machine round: links.dims make more than 4096 devices");
+  EXPECT_EQ(refused("links.dims", "[5000]"), "machine round: links.dims make more than 1024 devices");
   EXPECT_EQ(refused("links.topology", "star"),
             "unknown Topology 'star'; known: ring, fully_connected, switched, torus2d, two_level");
+  EXPECT_EQ(refused("memory.cache_MiB", "1e300"), "machine round: memory.cache_MiB = 1e+300: want at most 1000000000");
+  EXPECT_EQ(refused("name.x", "3"), "machine: name has no values to set");
   EXPECT_NE(refused("links.speed", "3").find("unknown field 'speed'; known: topology, dims"), std::string::npos);
   EXPECT_NE(refused("wires.speed", "3").find("unknown field 'wires'"), std::string::npos);
   EXPECT_EQ(refused("links.latency_ns", "fast"), "Links.latency_ns: want a number, got \"fast\"");
   EXPECT_EQ(refused("latency_ns", "3"), "machine: 'latency_ns' is no key: want PART.NAME, as links.latency_ns");
+}
+
+TEST(Machines, WhatIsSetSaysSoAndNothingIsLeftOut) {
+  Machine machine = load_machine("h200x4");
+  set_value(machine, "links.topology", "torus2d");
+  set_value(machine, "links.dims", "[2,2]");
+  validate(machine);
+  EXPECT_EQ(num_devices(machine), 4);
+  EXPECT_EQ(machine.sources.at("links.dims"), "set by the user");
+  const nlohmann::json all = load_machine("t3_ring");
+  EXPECT_EQ(all["overheads"]["launch_ns"], 0);
+  EXPECT_EQ(all["links"]["forwarding"], "cut_through");
 }
 
 TEST(Machines, AFileIsReadAsStrictly) {
@@ -80,6 +97,7 @@ TEST(Machines, AFileIsReadAsStrictly) {
     std::ofstream(path) << text;
     return message_of([&] { static_cast<void>(load_machine(path)); });
   };
+  EXPECT_NE(loaded("").find("malformed JSON"), std::string::npos);
   EXPECT_NE(loaded("{").find("malformed JSON"), std::string::npos);
   EXPECT_NE(loaded(R"({"link": {}})").find("unknown field 'link'"), std::string::npos);
   EXPECT_NE(loaded(R"({"links": {"dims": [2]}})").find("compute.units = 0: want 1 to"), std::string::npos);
@@ -120,6 +138,15 @@ TEST(Machines, RoutesAreTheShortest) {
   EXPECT_EQ(way("torus2d:2x2", 0, 3), (Way{1, 3}));
   EXPECT_EQ(way("two_level:2x3", 0, 2), (Way{2}));
   EXPECT_EQ(way("two_level:2x3", 0, 4), (Way{6, 4}));
+}
+
+TEST(Machines, AnExchangeTakesItsBusiestLink) {
+  EXPECT_DOUBLE_EQ(exchange_ns(bare_network("switch:4"), 4, 3000).value(), 30) << "all of it leaves by one link";
+  EXPECT_DOUBLE_EQ(exchange_ns(bare_network("fully_connected:4"), 4, 3000).value(), 10) << "a third of it on each";
+  EXPECT_DOUBLE_EQ(exchange_ns(bare_network("two_level:2x2"), 4, 3000).value(), 20)
+      << "two thirds go to the other node";
+  EXPECT_FALSE(exchange_ns(bare_network("ring:4"), 4, 3000).has_value());
+  EXPECT_FALSE(exchange_ns(bare_network("switch:4"), 1, 0).has_value());
 }
 
 TEST(Machines, ATeamHasTheMachinesLinks) {

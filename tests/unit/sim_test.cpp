@@ -169,6 +169,50 @@ TEST(Sim, APlanThatIsLargerThanTheMachineIsRefused) {
   EXPECT_THROW(static_cast<void>(simulate(check_plans::scatter_plan(3), round_numbers(2))), Error);
 }
 
+/// One copy of 100 bytes by rank 1's engine, and a sync of rank 0 that waits for it.
+Plan one_copy(int from, int to) {
+  Plan plan{.team = {.num_ranks = 2}};
+  plan.buffers = {{.name = "x", .dtype = DType::bf16, .rows = 1, .cols = 50, .scope = Scope::symmetric},
+                  {.name = "y", .dtype = DType::bf16, .rows = 1, .cols = 50, .scope = Scope::symmetric}};
+  plan.signals = {{"done", 0, 1}};
+  Task copy{.kind = TaskKind::copy, .posts = {{{0, 0}}}};
+  copy.reads = {{.rank = from, .buffer = 0, .rows = 1, .cols = 50}};
+  copy.writes = {{{.rank = to, .buffer = 1, .rows = 1, .cols = 50}}};
+  plan.lanes = {{.rank = 1, .engine = Engine::copy, .name = "copy", .tasks = {copy}},
+                {.rank = 0, .engine = Engine::tiles, .name = "wait", .tasks = {{.waits = {{{0, 0}}}}}}};
+  return plan;
+}
+
+TEST(Sim, WhatIsPulledIsAskedForAndThenTold) {
+  EXPECT_EQ(ns(one_copy(1, 0), round_numbers(2)), 100 + 10) << "the post comes with the data";
+  EXPECT_EQ(ns(one_copy(0, 1), round_numbers(2)), 10 + 100 + 10 + 10) << "asked for, sent, here; then it is told";
+  Machine hops = round_numbers(2);
+  hops.links.forwarding = Forwarding::store_and_forward;
+  EXPECT_EQ(ns(one_copy(0, 1), hops), 10 + 100 + 10 + 10);
+}
+
+TEST(Sim, ALibrarysCollectivesTakeWhatWasMeasured) {
+  const auto us = [](int64_t m, int64_t n) {
+    const Problem problem{.op = "all_reduce", .m = m, .n = n, .reduction = Reduction::any};
+    const Config config{.schedule = "sequential", .collective = Provider::library};
+    return simulate(make_plan(problem, {.num_ranks = 4}, config), load_machine("h200x4")).total_ns * 1e-3;
+  };
+  EXPECT_NEAR(us(1, 8192), 11.4, 1) << "16 KiB: NCCL takes 11.4 us";
+  const double GBps = 1.5 * 65536 * 8192 * 2 / us(65536, 8192) * 1e-3;
+  EXPECT_GT(GBps, 263);
+  EXPECT_LT(GBps, 282);
+}
+
+TEST(Sim, TypesHaveTheirSpeeds) {
+  const auto total = [](DType dtype, bool tf32) {
+    const Problem problem{
+        .op = "gemm_reduce_scatter", .m = 4096, .n = 4096, .k = 4096, .dtype = dtype, .allow_tf32 = tf32};
+    return simulate(make_plan(problem, {.num_ranks = 1}, {}), load_machine("h200x4")).total_ns;
+  };
+  EXPECT_NEAR(total(DType::fp32, true) / total(DType::bf16, false), 2, 0.1);
+  EXPECT_GT(total(DType::fp32, false), 5 * total(DType::fp32, true));
+}
+
 /// Columns of a line.
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields;
@@ -267,6 +311,23 @@ TEST(SimCollectives, WhatCannotBeDoneIsRefused) {
   refused(Collective::all_gather, CollectiveAlgorithm::ring, 13);
   refused(Collective::all_gather, CollectiveAlgorithm::ring, 0);
   refused(Collective::none, CollectiveAlgorithm::ring, 12);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kManyRanks = 16;  // sanitizers take ten times as long
+#else
+constexpr int kManyRanks = 128;
+#endif
+
+TEST(Sim, AThousandTasksOnEachOf128RanksTakeSeconds) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 4096, .k = 8192};
+  const Machine machine = load_machine("dlrm_torus128");
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan = make_plan(problem, team_of(machine, kManyRanks), {});
+  ASSERT_GT(num_tasks(plan), kManyRanks * 1000);
+  EXPECT_GT(simulate(plan, machine).total_ns, 0);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(taken.count(), 120) << "five seconds where it is optimised and alone";
 }
 
 TEST(SimCollectives, A128RankExchangeIsSimulatedInSeconds) {

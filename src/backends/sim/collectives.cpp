@@ -14,6 +14,7 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kElementBytes = 2;
+constexpr int64_t kMostTasks = int64_t{1} << 21;  // a GiB and a half
 using Ranks = std::vector<int>;
 
 class Traffic {
@@ -67,6 +68,7 @@ class Traffic {
     if (told.empty()) told.push_back({.signal = {.rank = posts_to, .index = num_signals_[posts_to]++}, .at_least = 0});
     ++told.front().at_least;
     task.posts = {{.signal = told.front().signal}};
+    require(++num_tasks_ <= kMostTasks, "the collective has more than {} messages and sums", kMostTasks);
     plan_.lanes[lane].tasks.push_back(std::move(task));
   }
   int lane_of(int rank, int lane) {
@@ -79,6 +81,7 @@ class Traffic {
 
   Plan plan_;
   std::vector<int> num_signals_;  ///< by rank
+  int64_t num_tasks_ = 0;
   int64_t most_ = 0;
   std::vector<std::vector<int>> lanes_;  ///< by rank: lanes that send
   std::vector<int> sums_;                ///< by rank: the lane that adds

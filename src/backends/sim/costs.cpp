@@ -21,8 +21,7 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       machine_(machine),
       network_(machine.links),
       num_devices_(num_devices(machine)),
-      paths_(static_cast<size_t>(num_devices_) * num_devices_),
-      known_(paths_.size()),
+      paths_(num_devices_),
       caches_(num_devices_, Cache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
       link_bytes_(network_.edges().size()),
       memory_(num_devices_) {
@@ -41,12 +40,14 @@ std::vector<double> Costs::when_meeting() const {
 }
 
 const Costs::Path& Costs::path(int from, int to) const {
-  const size_t index = static_cast<size_t>(from) * num_devices_ + to;
-  if (!std::exchange(known_[index], 1)) {
-    paths_[index].edges = network_.route(from, to);
-    paths_[index].latency_ns = network_.latency_ns(paths_[index].edges);
+  std::vector<std::optional<Path>>& paths = paths_[from];
+  if (paths.empty()) paths.resize(num_devices_);
+  if (!paths[to]) {
+    std::vector<int> edges = network_.route(from, to);
+    const double latency_ns = network_.latency_ns(edges);
+    paths[to] = Path{std::move(edges), latency_ns};
   }
-  return paths_[index];
+  return *paths[to];
 }
 
 int64_t Costs::bytes_of_region(const Region& region) const {
@@ -55,16 +56,17 @@ int64_t Costs::bytes_of_region(const Region& region) const {
 
 double Costs::flops_per_ns() const {
   const ComputeUnits& compute = machine_.compute;
-  const double speed = plan_.problem.dtype == DType::fp32 && !plan_.problem.allow_tf32 ? compute.fp32_speed : 1;
+  const bool fp32 = plan_.problem.dtype == DType::fp32;
+  const double speed = !fp32 ? 1 : plan_.problem.allow_tf32 ? compute.tf32_speed : compute.fp32_speed;
   return compute.clock_GHz * compute.flops_per_clock_per_unit * compute.efficiency * speed;
 }
 
-void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency) {
+void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency, int sender) {
   const Path& path = this->path(from, to);
   load.delay_until_there(path.latency_ns);
   for (const int index : path.edges) {
     load.use(link_resource(index), static_cast<double>(bytes) / (network_.edges()[index].bandwidth_GBps * efficiency),
-             from);
+             sender);
     link_bytes_[index] += bytes;
   }
 }
@@ -74,7 +76,10 @@ void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool
   if (bytes == 0) return;
   memory_[region.rank].read_bytes += bytes;
   load.use(memory_resource(region.rank), static_cast<double>(bytes) / machine_.memory.bandwidth_GBps);
-  if (region.rank != rank) send(load, region.rank, rank, bytes, by_units ? machine_.links.store_efficiency : 1);
+  if (region.rank != rank) {
+    send(load, region.rank, rank, bytes, by_units ? machine_.links.store_efficiency : 1, region.rank);
+    load.request(path(rank, region.rank).latency_ns);
+  }
   if (by_units) load.add_unit_bytes(bytes, region.rank != rank);
 }
 
@@ -87,7 +92,7 @@ void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
   load.use(memory_resource(write.to.rank), static_cast<double>(bytes + read) / machine_.memory.bandwidth_GBps);
   const double adds = write.mode == WriteMode::accumulate ? machine_.links.add_efficiency : 1;
   const double efficiency = by_units ? machine_.links.store_efficiency * adds : 1;
-  if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, efficiency);
+  if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, efficiency, rank);
   if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
 }
 
@@ -116,7 +121,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
   Load stores(machine_);
   for (const Write& each : task.writes) write(stores, each, lane.rank, true);
   Cost cost{.stores_last = true, .latency_ns = stores.latency_ns()};
-  cost.phases.push_back(loop.phase(loop.latency_ns()));
+  cost.phases.push_back(loop.phase(loop.request_ns() + loop.latency_ns()));
   cost.phases.push_back(stores.phase(0));
   return cost;
 }
@@ -137,8 +142,8 @@ Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
   const Write& there = task.writes.front();
   const int64_t bytes = bytes_of_region(task.reads[0]);
   const std::vector<int>& edges = path(task.reads[0].rank, there.to.rank).edges;
-  Cost cost;
-  double delay_ns = issue_ns(task);
+  Cost cost{.pulls = task.reads[0].rank != lane.rank};
+  double delay_ns = issue_ns(task) + (cost.pulls ? latency_ns(lane.rank, task.reads[0].rank) : 0);
   for (size_t i = 0; i < edges.size(); ++i) {
     const Edge& edge = network_.edges()[edges[i]];
     Load load(machine_);
@@ -149,7 +154,7 @@ Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
     cost.phases.push_back(load.phase(delay_ns));
     delay_ns = edge.latency_ns;
   }
-  cost.latency_ns = delay_ns + (task.reads[0].rank == lane.rank ? 0 : machine_.links.latency_ns);
+  cost.latency_ns = delay_ns;
   return cost;
 }
 
@@ -160,7 +165,9 @@ Cost Costs::copy(const Task& task, const Lane& lane) {
   Load load(machine_);
   read(load, task.reads[0], lane.rank, bytes_of_region(task.reads[0]), false);
   for (const Write& each : task.writes) write(load, each, lane.rank, false);
-  return {.phases = {load.phase(issue_ns(task))}, .latency_ns = load.latency_ns()};
+  return {.phases = {load.phase(issue_ns(task) + load.request_ns())},
+          .pulls = load.request_ns() > 0,
+          .latency_ns = load.latency_ns()};
 }
 
 // A sum, a fill, or a copy that has no engine: one worker reads and writes.
@@ -168,7 +175,7 @@ Cost Costs::moved_by_units(const Task& task, const Lane& lane) {
   Load load(machine_);
   for (const Region& region : task.reads) read(load, region, lane.rank, bytes_of_region(region), true);
   for (const Write& each : task.writes) write(load, each, lane.rank, true);
-  return {.phases = {load.phase(0)}, .latency_ns = load.latency_ns()};
+  return {.phases = {load.phase(load.request_ns())}, .pulls = load.request_ns() > 0, .latency_ns = load.latency_ns()};
 }
 
 Cost Costs::of(const Task& task, const Lane& lane) {

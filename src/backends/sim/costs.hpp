@@ -2,6 +2,7 @@
 // Used by the engine.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backends/sim/cache.hpp"
@@ -22,6 +23,7 @@ struct Phase {
 struct Cost {
   std::vector<Phase> phases{};
   bool stores_last = false;  ///< the last phase goes on while the worker takes its next task
+  bool pulls = false;        ///< data come to the rank from others
   double latency_ns = 0;     ///< from the end of the last phase until everything is where it belongs
 };
 
@@ -65,15 +67,14 @@ class Costs {
   Cost library_collective(const Task& task, const Lane& lane);
   void read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units);
   void write(Load& load, const Write& write, int rank, bool by_units);
-  void send(Load& load, int from, int to, int64_t bytes, double efficiency);
+  void send(Load& load, int from, int to, int64_t bytes, double efficiency, int sender);
 
   const Plan& plan_;
   const Machine& machine_;
   Network network_;
   int num_devices_;
   double tile_efficiency_ = 1;
-  mutable std::vector<Path> paths_;  ///< by [from * devices + to]; found when first asked for
-  mutable std::vector<char> known_;
+  mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; found when first asked for
   std::vector<Cache> caches_;
   std::vector<int64_t> link_bytes_;
   std::vector<MemoryLoad> memory_;

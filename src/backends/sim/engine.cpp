@@ -61,7 +61,7 @@ bool Engine::run() {
     for (const int flow : ended) flow_ended(flow);
     if (!ended.empty() || !to_take_.empty()) continue;
     flows_.settle(now_);
-    const Time next = std::min(events_.empty() ? kNever : events_.top().time, flows_.next_end());
+    const Time next = std::min(events_.empty() ? kNever : events_.top().time, flows_.next_stop());
     if (next == kNever) break;
     now_ = std::max(now_, next);
     ++num_stops_;
@@ -107,10 +107,20 @@ void Engine::take(int lane) {
     run.worker = state.idle.back();
     run.task = state.next++;
     run.taken = now_;
+    run.row = row_of(state);
     run.next_wait = tasks_.wait_begin[run.task];
     state.idle.pop_back();
     wait_or_begin(index);
   }
+}
+
+// The lowest row of a lane's trace on which nothing is drawn now: a worker's result is still on its way when it has
+// taken its next task.
+int Engine::row_of(LaneState& lane) {
+  if (lane.free_rows.empty()) return lane.num_rows++;
+  const int row = lane.free_rows.top();
+  lane.free_rows.pop();
+  return row;
 }
 
 void Engine::wait_or_begin(int index) {
@@ -202,7 +212,10 @@ void Engine::finish(int index) {
   for (int i = tasks_.post_begin[run.task]; i < tasks_.post_begin[run.task + 1]; ++i) {
     const int to = tasks_.signals[tasks_.posts[i].signal].rank;
     const bool with_data = std::ranges::any_of(task_of(run).writes, [&](const Write& w) { return w.to.rank == to; });
-    const double way_ns = with_data ? latency_ns : std::max(latency_ns, costs_.latency_ns(rank, to));
+    const double own_way_ns = costs_.latency_ns(rank, to);
+    const double way_ns = run.cost.pulls ? latency_ns + own_way_ns
+                          : with_data    ? latency_ns
+                                         : std::max(latency_ns, own_way_ns);
     at(later(now_, way_ns + signal_ns_), What::posted, i);
   }
   at(later(now_, latency_ns), What::ended, index);
@@ -213,13 +226,14 @@ void Engine::end(int index) {
   const int lane = lane_of(run);
   const int rank = plan_lane(run).rank;
   trace_.push_back({.lane = lane,
-                    .worker = run.worker,
+                    .worker = run.row,
                     .task = run.task - tasks_.lane_begin[lane],
                     .taken_ns = run.taken,
                     .start_ns = run.start,
                     .end_ns = now_});
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
+  lanes_[lane].free_rows.push(run.row);
   if (task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy) release_engine(rank);
   if (!run.cost.stores_last) release_worker(lane, run.worker);
   free_runs_.push_back(index);
@@ -264,7 +278,9 @@ Simulation Engine::result() && {
   result.memory = costs_.memory();
   for (int i = 0; i < std::ssize(result.memory); ++i) result.memory[i].busy = busy(costs_.memory_resource(i));
   const auto ns = [](int64_t& time) { time = (time + 500) / 1000; };
-  for (TraceEvent& event : trace_) ns(event.taken_ns), ns(event.start_ns), ns(event.end_ns);
+  for (TraceEvent& event : trace_) {
+    for (int64_t* time : {&event.taken_ns, &event.start_ns, &event.end_ns}) ns(*time);
+  }
   std::ranges::sort(trace_, {}, [](const TraceEvent& e) { return std::tuple(e.lane, e.taken_ns, e.task); });
   result.trace.events = std::move(trace_);
   return result;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <queue>
 #include <vector>
 
@@ -29,6 +30,7 @@ class Engine {
   struct Run {
     int task = 0;
     int worker = 0;
+    int row = 0;  ///< of the trace
     Time taken = 0;
     Time start = 0;
     Cost cost{};
@@ -40,6 +42,8 @@ class Engine {
     std::vector<int> idle;     ///< workers, the next one last
     std::vector<int> storing;  ///< by worker: whether a tile's result is on its way
     std::vector<int> held_up;  ///< by worker: the run whose results wait for that; -1 = none
+    std::priority_queue<int, std::vector<int>, std::greater<>> free_rows;
+    int num_rows = 0;
   };
   struct DeviceState {
     int free_engines = 0;
@@ -65,6 +69,7 @@ class Engine {
   void at(Time time, What what, int index) { events_.push({time, order_++, what, index}); }
   void handle(const Event& event);
   void take(int lane);
+  static int row_of(LaneState& lane);
   void wait_or_begin(int index);
   void begin(int index);
   void begin_phase(int index);

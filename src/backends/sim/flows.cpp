@@ -3,12 +3,17 @@
 #include "backends/sim/flows.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace tilewire::sim {
 namespace {
 
 constexpr double kSlack = 1e-9;  // of sums of shares that ought to make exactly 1
+// So many kinds of flows share anew at every event; more of them only every so many picoseconds for each kind, since
+// the cost of sharing grows with their number, and so does the number of events.
+constexpr size_t kFewKinds = 64;
+constexpr Time kHoldPerKind = 600;
 
 }  // namespace
 
@@ -16,18 +21,27 @@ Flows::Flows(std::vector<double> when_meeting) : resources_(when_meeting.size())
   for (size_t i = 0; i < resources_.size(); ++i) resources_[i].when_meeting = when_meeting[i];
 }
 
+double Flows::wanted(const Member& member) const {
+  const Kind& kind = kinds_[member.kind];
+  return kind.demands[member.demand].share * kind.count();
+}
+
 // Two senders that take turns meet seldom; two that send as much as each other all the time.
 double Flows::capacity(const Resource& resource) const {
-  if (resource.when_meeting == 1 || resource.members.size() < 2 || resource.load <= 0) return 1;
+  if (resource.when_meeting == 1 || resource.members.size() < 2) return 1;
   std::vector<std::pair<int, double>> by_sender;
+  double sum = 0;
   for (const Member& member : resource.members) {
-    const Demand& demand = flows_[member.flow].held[member.held].demand;
-    const auto found = std::ranges::find(by_sender, demand.sender, &std::pair<int, double>::first);
-    found == by_sender.end() ? void(by_sender.emplace_back(demand.sender, demand.share))
-                             : void(found->second += demand.share);
+    const int sender = kinds_[member.kind].demands[member.demand].sender;
+    if (sender < 0) continue;
+    auto found = std::ranges::find(by_sender, sender, &std::pair<int, double>::first);
+    if (found == by_sender.end()) found = by_sender.insert(found, {sender, 0.0});
+    found->second += wanted(member);
+    sum += wanted(member);
   }
+  if (by_sender.size() < 2 || sum <= 0) return 1;
   const double most = std::ranges::max_element(by_sender, {}, &std::pair<int, double>::second)->second;
-  const double mixed = std::min(1.0, 2 * (1 - most / resource.load));
+  const double mixed = std::min(1.0, 2 * (1 - most / sum));
   return 1 - mixed * (1 - resource.when_meeting);
 }
 
@@ -35,79 +49,108 @@ bool Flows::constrains(const Resource& resource) const {
   return resource.tight || resource.load > capacity(resource) * (1 + kSlack);
 }
 
-void Flows::mark(int resource) {
-  if (std::exchange(resources_[resource].dirty, true)) return;
-  dirty_.push_back(resource);
-}
-
-int Flows::start(double work_ns, const std::vector<Demand>& demands, Time now) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<int>(flows_.size()));
-    flows_.emplace_back();
-    new_speed_.push_back(0);
+int Flows::kind_of(const std::vector<Demand>& demands, Time now) {
+  const auto [found, is_new] = kind_by_demands_.try_emplace(demands, -1);
+  if (!is_new) return found->second;
+  if (free_kinds_.empty()) {
+    free_kinds_.push_back(static_cast<int>(kinds_.size()));
+    kinds_.emplace_back();
   }
-  const int index = free_.back();
-  free_.pop_back();
-  Flow& flow = flows_[index];
-  flow.left_ns = flow.work_ns = work_ns;
-  flow.speed = 0;
-  flow.since = now;
-  flow.held.clear();
-  for (const Demand& demand : demands) {
-    Resource& resource = resources_[demand.resource];
-    flow.held.push_back({demand, static_cast<int>(resource.members.size())});
-    resource.members.push_back({index, static_cast<int>(flow.held.size()) - 1});
-    resource.load += demand.share;
-    mark(demand.resource);
+  const int index = found->second = free_kinds_.back();
+  free_kinds_.pop_back();
+  Kind& kind = kinds_[index];
+  kind.demands = demands;
+  kind.progress_ns = kind.speed = 0;
+  kind.since = now;
+  kind.places.clear();
+  for (int i = 0; i < std::ssize(demands); ++i) {
+    std::vector<Member>& members = resources_[demands[i].resource].members;
+    kind.places.push_back(static_cast<int>(members.size()));
+    members.push_back({index, i});
   }
-  fresh_.push_back(index);
   return index;
 }
 
-void Flows::remove(int index) {
-  Flow& flow = flows_[index];
-  for (const Held& held : flow.held) {
-    Resource& resource = resources_[held.demand.resource];
-    const Member last = resource.members.back();
-    resource.members[held.place] = last;
-    flows_[last.flow].held[last.held].place = held.place;
-    resource.members.pop_back();
+// None of its flows runs any more.
+void Flows::drop(int index) {
+  Kind& kind = kinds_[index];
+  for (int i = 0; i < std::ssize(kind.demands); ++i) {
+    std::vector<Member>& members = resources_[kind.demands[i].resource].members;
+    const Member last = members.back();
+    members[kind.places[i]] = last;
+    kinds_[last.kind].places[last.demand] = kind.places[i];
+    members.pop_back();
     // NOTE: what was added and taken away again leaves rounding errors behind.
-    resource.load = resource.members.empty() ? 0 : resource.load - held.demand.share;
-    used_ns_[held.demand.resource] += held.demand.share * flow.work_ns;
-    mark(held.demand.resource);
+    if (members.empty()) resources_[kind.demands[i].resource].load = 0;
   }
-  flow.held.clear();
-  ++flow.version;
-  free_.push_back(index);
+  kind_by_demands_.erase(kind.demands);
+  kind.demands.clear();
+  kind.changed = false;
+  ++kind.version;
+  free_kinds_.push_back(index);
 }
 
-// The flow, and all that share with it something that is too small for all.
-void Flows::gather_around(int index) {
-  if (std::exchange(flows_[index].gathered, true)) return;
-  part_.push_back(index);
-  for (size_t next = part_.size() - 1; next < part_.size(); ++next) {
-    for (const Held& held : flows_[part_[next]].held) {
-      Resource& resource = resources_[held.demand.resource];
-      if (!constrains(resource)) continue;
-      if (resource.open_share > 0) continue;  // is in part_resources_
+void Flows::advance(Kind& kind, Time now) const {
+  kind.progress_ns += kind.speed * static_cast<double>(now - kind.since) / kPsPerNs;
+  kind.since = now;
+}
+
+void Flows::change(int index) {
+  kinds_[index].changed = true;
+  changed_.push_back(index);
+  for (const Demand& demand : kinds_[index].demands) {
+    if (!std::exchange(resources_[demand.resource].dirty, true)) dirty_.push_back(demand.resource);
+  }
+}
+
+int Flows::start(double work_ns, const std::vector<Demand>& demands, Time now) {
+  if (free_flows_.empty()) free_flows_.push_back(num_flows_++);
+  const int flow = free_flows_.back();
+  free_flows_.pop_back();
+  const int index = kind_of(demands, now);
+  Kind& kind = kinds_[index];
+  advance(kind, now);
+  kind.goals.push({kind.progress_ns + work_ns, order_++, flow, work_ns});
+  for (const Demand& demand : demands) resources_[demand.resource].load += demand.share;
+  change(index);
+  return flow;
+}
+
+void Flows::push_end(int index, Time now) {
+  Kind& kind = kinds_[index];
+  ++kind.version;
+  if (kind.goals.empty() || kind.speed <= 0) return;
+  const double left_ns = std::max(0.0, kind.goals.top().progress_ns - kind.progress_ns);
+  ends_.push({later(now, left_ns / kind.speed), order_++, index, kind.version});
+}
+
+void Flows::gather(int kind) {
+  if (!std::exchange(kinds_[kind].gathered, true)) part_.push_back(kind);
+}
+
+// All that share something that is too small with what is in part_, and so on.
+void Flows::gather_part() {
+  for (size_t next = 0; next < part_.size(); ++next) {
+    for (const Demand& demand : kinds_[part_[next]].demands) {
+      Resource& resource = resources_[demand.resource];
+      if (resource.gathered || !constrains(resource)) continue;
+      resource.gathered = true;
       resource.open_share = resource.load;
       resource.fixed_use = 0;
-      part_resources_.push_back(held.demand.resource);
-      for (const Member& member : resource.members) {
-        if (!std::exchange(flows_[member.flow].gathered, true)) part_.push_back(member.flow);
-      }
+      part_resources_.push_back(demand.resource);
+      for (const Member& member : resource.members) gather(member.kind);
     }
   }
 }
 
 void Flows::fix(int index, double speed) {
-  flows_[index].fixed = true;
-  new_speed_[index] = speed;
-  for (const Held& held : flows_[index].held) {
-    Resource& resource = resources_[held.demand.resource];
-    resource.fixed_use += held.demand.share * speed;
-    resource.open_share -= held.demand.share;
+  Kind& kind = kinds_[index];
+  kind.fixed = true;
+  kind.new_speed = speed;
+  for (const Demand& demand : kind.demands) {
+    Resource& resource = resources_[demand.resource];
+    resource.fixed_use += demand.share * kind.count() * speed;
+    resource.open_share -= demand.share * kind.count();
   }
 }
 
@@ -129,54 +172,80 @@ void Flows::find_speeds() {
       continue;
     }
     for (const Member& member : resources_[index].members) {
-      if (!flows_[member.flow].fixed) fix(member.flow, std::max(now, kSlack));
+      if (!kinds_[member.kind].fixed) fix(member.kind, std::max(now, kSlack));
     }
   }
   for (const int index : part_) {
-    if (!flows_[index].fixed) fix(index, 1);
+    if (!kinds_[index].fixed) fix(index, 1);
   }
 }
 
 void Flows::settle(Time now) {
-  for (const int index : fresh_) gather_around(index);
-  for (const int index : std::exchange(dirty_, {})) {
-    resources_[index].dirty = false;
-    most_used_ = std::max(most_used_, std::min(1.0, resources_[index].load));
-    if (!constrains(resources_[index])) continue;
-    for (const Member& member : resources_[index].members) gather_around(member.flow);
+  if (now < hold_until_) return;
+  for (const int index : changed_) {
+    if (!kinds_[index].goals.empty()) gather(index);
   }
+  for (const int index : std::exchange(dirty_, {})) {
+    Resource& resource = resources_[index];
+    resource.dirty = false;
+    if (!constrains(resource)) {
+      most_used_ = std::max(most_used_, resource.load);
+      continue;
+    }
+    for (const Member& member : resource.members) gather(member.kind);
+  }
+  gather_part();
   find_speeds();
   for (const int index : part_resources_) {
     Resource& resource = resources_[index];
-    resource.tight = resource.load > capacity(resource) * (1 + kSlack);
-    most_used_ = std::max(most_used_, resource.fixed_use / capacity(resource));
+    const double most = capacity(resource);
+    resource.tight = resource.load > most * (1 + kSlack);
+    most_used_ = std::max(most_used_, resource.fixed_use / most);
     resource.open_share = resource.fixed_use = 0;
+    resource.gathered = false;
   }
   for (const int index : part_) {
-    Flow& flow = flows_[index];
-    flow.gathered = flow.fixed = false;
-    if (flow.speed == new_speed_[index]) continue;
-    flow.left_ns -= flow.speed * static_cast<double>(now - flow.since) / kPsPerNs;
-    flow.since = now;
-    flow.speed = new_speed_[index];
-    ends_.push({later(now, std::max(0.0, flow.left_ns) / flow.speed), order_++, index, ++flow.version});
+    Kind& kind = kinds_[index];
+    kind.gathered = kind.fixed = false;
+    if (!std::exchange(kind.changed, false) && kind.speed == kind.new_speed) continue;
+    advance(kind, now);
+    kind.speed = kind.new_speed;
+    push_end(index, now);
   }
+  if (part_.size() > kFewKinds) hold_until_ = now + kHoldPerKind * std::ssize(part_);
+  changed_.clear();
   part_.clear();
   part_resources_.clear();
-  fresh_.clear();
 }
 
 Time Flows::next_end() {
-  while (!ends_.empty() && ends_.top().version != flows_[ends_.top().flow].version) ends_.pop();
+  while (!ends_.empty() && ends_.top().version != kinds_[ends_.top().kind].version) ends_.pop();
   return ends_.empty() ? kNever : ends_.top().time;
 }
 
+Time Flows::next_stop() {
+  const bool holds = !changed_.empty() || !dirty_.empty();
+  return holds ? std::min(hold_until_, next_end()) : next_end();
+}
+
 void Flows::take_ended(Time now, std::vector<int>& ended) {
+  constexpr double kRounding = 1e-6;  // ns
   while (next_end() <= now) {
-    const int index = ends_.top().flow;
-    ends_.pop();
-    remove(index);
-    ended.push_back(index);
+    const int index = ends_.top().kind;
+    Kind& kind = kinds_[index];
+    advance(kind, now);
+    change(index);
+    while (!kind.goals.empty() && kind.goals.top().progress_ns <= kind.progress_ns + kRounding) {
+      const Goal goal = kind.goals.top();
+      kind.goals.pop();
+      ended.push_back(goal.flow);
+      free_flows_.push_back(goal.flow);
+      for (const Demand& demand : kind.demands) {
+        used_ns_[demand.resource] += demand.share * goal.work_ns;
+        resources_[demand.resource].load -= demand.share;
+      }
+    }
+    kind.goals.empty() ? drop(index) : push_end(index, now);
   }
 }
 

@@ -2,7 +2,9 @@
 // Used by the engine.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <queue>
 #include <vector>
 
@@ -14,12 +16,14 @@ namespace tilewire::sim {
 struct Demand {
   int resource = 0;
   double share = 0;
-  int sender = -1;  ///< of a link into a device: who sends; -1 where it does not matter
+  int sender = -1;  ///< of a link into a device: who sends; -1 = who never meets others there
+
+  auto operator<=>(const Demand&) const = default;
 };
 
 /// Flows take `work` when they are alone. A flow's speed is 1 unless a resource's demands add up to more than it has:
 /// then the speeds of its flows are lowered alike until they fit (max-min fairness), and what they leave elsewhere is
-/// for others.
+/// for others. Flows with the same demands have the same speed, so they are kept, and found, together.
 class Flows {
  public:
   /// By resource: what is left of it when flows of two senders, or more, that want as much as each other meet there;
@@ -28,11 +32,12 @@ class Flows {
 
   /// Begin a flow that takes `work_ns` alone; `settle` gives it its speed. Returns its number, which is reused later.
   int start(double work_ns, const std::vector<Demand>& demands, Time now);
-  /// Share anew wherever flows have begun or ended since.
+  /// Share anew wherever flows have begun or ended since. Where many kinds of flows depend on each other, a little
+  /// later: not before `next_stop`.
   void settle(Time now);
-  /// When the next flow ends at the present speeds; kNever where none runs.
-  [[nodiscard]] Time next_end();
-  /// End the flows whose time has come, in the order in which they began to share so.
+  /// When the next flow ends at the present speeds, or `settle` has something to do; kNever where nothing will happen.
+  [[nodiscard]] Time next_stop();
+  /// End the flows whose time has come.
   void take_ended(Time now, std::vector<int>& ended);
   /// Nanoseconds of full use so far, by resource, of flows that have ended.
   [[nodiscard]] const std::vector<double>& used_ns() const { return used_ns_; }
@@ -40,23 +45,35 @@ class Flows {
   [[nodiscard]] double most_used() const { return most_used_; }
 
  private:
-  struct Held {
-    Demand demand;
-    int place = 0;  ///< in the resource's list
+  /// A flow ends when its kind has come so far.
+  struct Goal {
+    double progress_ns;
+    uint64_t order;
+    int flow;
+    double work_ns;
+    bool operator<(const Goal& other) const {
+      return progress_ns != other.progress_ns ? progress_ns > other.progress_ns : order > other.order;
+    }
   };
-  struct Flow {
-    std::vector<Held> held;
-    double left_ns = 0;  ///< at full speed
+  /// All running flows with the same demands.
+  struct Kind {
+    std::vector<Demand> demands;
+    std::vector<int> places;  ///< in the resources' lists of members
+    std::priority_queue<Goal> goals;
+    double progress_ns = 0;  ///< that a flow has made which began with the kind
     double speed = 0;
-    Time since = 0;  ///< when left_ns was true
+    Time since = 0;  ///< when progress_ns was true
     uint32_t version = 0;
+    bool changed = false;  ///< flows have begun or ended since the last sharing
     bool gathered = false;
     bool fixed = false;
-    double work_ns = 0;
+    double new_speed = 0;
+
+    [[nodiscard]] double count() const { return static_cast<double>(goals.size()); }
   };
   struct Member {
-    int flow;
-    int held;
+    int kind;
+    int demand;
   };
   struct Resource {
     std::vector<Member> members;
@@ -64,33 +81,43 @@ class Flows {
     double when_meeting = 1;
     bool tight = false;  ///< at the last sharing
     bool dirty = false;
+    bool gathered = false;
     double fixed_use = 0;   ///< while speeds are found
     double open_share = 0;  ///< while speeds are found
   };
   struct End {
     Time time;
     uint64_t order;
-    int flow;
+    int kind;
     uint32_t version;
     bool operator<(const End& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
 
+  [[nodiscard]] double wanted(const Member& member) const;
   [[nodiscard]] double capacity(const Resource& resource) const;
   [[nodiscard]] bool constrains(const Resource& resource) const;
-  void mark(int resource);
-  void gather_around(int flow);
+  int kind_of(const std::vector<Demand>& demands, Time now);
+  [[nodiscard]] Time next_end();
+  void advance(Kind& kind, Time now) const;
+  void change(int kind);
+  void drop(int kind);
+  void push_end(int kind, Time now);
+  void gather(int kind);
+  void gather_part();
   void find_speeds();
-  void fix(int flow, double speed);
-  void remove(int flow);
+  void fix(int kind, double speed);
 
   std::vector<Resource> resources_;
-  std::vector<Flow> flows_;
-  std::vector<int> free_;
-  std::vector<int> fresh_;  ///< begun, without a speed
-  std::vector<int> dirty_;
-  std::vector<int> part_;            ///< flows that are shared anew
+  std::vector<Kind> kinds_;
+  std::map<std::vector<Demand>, int> kind_by_demands_;
+  std::vector<int> free_kinds_;
+  std::vector<int> free_flows_;
+  int num_flows_ = 0;
+  std::vector<int> changed_;         ///< kinds of which flows have begun or ended
+  std::vector<int> dirty_;           ///< resources of such kinds
+  std::vector<int> part_;            ///< kinds that are shared anew
   std::vector<int> part_resources_;  ///< and what limits them
-  std::vector<double> new_speed_;
+  Time hold_until_ = 0;              ///< no sharing before
   std::priority_queue<End> ends_;
   uint64_t order_ = 0;
   std::vector<double> used_ns_;

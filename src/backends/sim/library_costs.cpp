@@ -60,7 +60,8 @@ Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   return {.phases = {load.phase(machine_.overheads.library_ns)}, .latency_ns = load.latency_ns()};
 }
 
-// NOTE: on rings and tori to the next rank, step after step; elsewhere to all peers at once.
+// NOTE: on rings and tori to the next rank, step after step; elsewhere to all peers at once, which the efficiency of a
+// library includes, so that its messages do not meet.
 Cost Costs::library_collective(const Task& task, const Lane& lane) {
   const int ranks = plan_.team.num_ranks;
   const int64_t read_bytes = bytes_of_region(task.reads[0]);
@@ -72,7 +73,7 @@ Cost Costs::library_collective(const Task& task, const Lane& lane) {
   const bool around = machine_.links.topology == Topology::ring || machine_.links.topology == Topology::torus2d;
   const double efficiency = machine_.overheads.collective_efficiency;
   for (int step = 1; step < ranks; ++step) {
-    send(load, lane.rank, (lane.rank + (around ? 1 : step)) % ranks, rounds * shard, efficiency);
+    send(load, lane.rank, (lane.rank + (around ? 1 : step)) % ranks, rounds * shard, efficiency, -1);
   }
   const double latency_ns = load.latency_ns() * static_cast<double>(around ? rounds * (ranks - 1) : rounds);
   return {.phases = {load.phase(machine_.overheads.library_ns + machine_.overheads.collective_ns)},

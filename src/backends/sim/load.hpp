@@ -15,7 +15,7 @@ class Costs::Load {
   /// All of `resource` for `full_ns`. Everything is used side by side; the longest use is the time.
   void use(int resource, double full_ns, int sender = -1) {
     for (Demand& demand : demands_) {
-      if (demand.resource != resource) continue;
+      if (demand.resource != resource || demand.sender != sender) continue;
       demand.share += full_ns;
       return;
     }
@@ -23,21 +23,25 @@ class Costs::Load {
   }
   void take_at_least(double ns) { least_ns_ = std::max(least_ns_, ns); }
   void delay_until_there(double latency_ns) { latency_ns_ = std::max(latency_ns_, latency_ns); }
+  /// What is read elsewhere must be asked for.
+  void request(double latency_ns) { request_ns_ = std::max(request_ns_, latency_ns); }
 
   /// Bytes that one compute unit moves, from or to a peer or its own memory.
   void add_unit_bytes(int64_t bytes, bool to_peer) {
     const double own = machine_.memory.unit_bandwidth_GBps;
     const double peer = machine_.links.unit_bandwidth_GBps;
     const double rate = to_peer && peer > 0 ? peer : own;
-    if (rate > 0) unit_ns_ += static_cast<double>(bytes) / rate;
-    take_at_least(unit_ns_);
+    double& ns = to_peer ? peer_ns_ : own_ns_;
+    if (rate > 0) ns += static_cast<double>(bytes) / rate;
+    take_at_least(ns);
   }
 
   [[nodiscard]] double latency_ns() const { return latency_ns_; }
+  [[nodiscard]] double request_ns() const { return request_ns_; }
   /// How long it takes alone.
   [[nodiscard]] double least_ns() const {
     double ns = least_ns_;
-    for (const Demand& demand : demands_) ns = std::max(ns, demand.share);
+    for (const Demand& demand : demands_) ns = std::max(ns, full_ns(demand.resource));
     return ns;
   }
   [[nodiscard]] Phase phase(double delay_ns) const {
@@ -51,11 +55,20 @@ class Costs::Load {
   }
 
  private:
+  /// Of all senders.
+  [[nodiscard]] double full_ns(int resource) const {
+    double sum = 0;
+    for (const Demand& demand : demands_) sum += demand.resource == resource ? demand.share : 0;
+    return sum;
+  }
+
   const Machine& machine_;
   std::vector<Demand> demands_;  ///< share: nanoseconds of full use
   double least_ns_ = 0;
   double latency_ns_ = 0;
-  double unit_ns_ = 0;
+  double request_ns_ = 0;
+  double own_ns_ = 0;   ///< of one unit, to and from its own memory
+  double peer_ns_ = 0;  ///< and to and from peers, beside that
 };
 
 }  // namespace tilewire::sim

@@ -15,8 +15,9 @@
 namespace tilewire {
 namespace {
 
-constexpr int kMostDevices = 4096;
-constexpr double kNoLimit = 1e9;  // GB/s
+constexpr int kMostDevices = 1024;
+constexpr double kNoLimit = 1e9;    // GB/s
+constexpr double kMostCache = 1e9;  // MiB
 
 void want_above_zero(const Machine& machine, const char* key, double value) {
   require(std::isfinite(value) && value > 0, "machine {}: {} = {}: want more than 0", machine.name, key, value);
@@ -76,6 +77,7 @@ void validate(const Machine& machine) {
   want_above_zero(machine, "compute.clock_GHz", compute.clock_GHz);
   want_above_zero(machine, "compute.flops_per_clock_per_unit", compute.flops_per_clock_per_unit);
   want_above_zero(machine, "compute.fp32_speed", compute.fp32_speed);
+  want_above_zero(machine, "compute.tf32_speed", compute.tf32_speed);
   want_share(machine, "compute.efficiency", compute.efficiency);
   want_no_less_than_zero(machine, "compute.tile_ns", compute.tile_ns);
   for (const auto& [shape, efficiency] : compute.tile_efficiency) {
@@ -87,6 +89,8 @@ void validate(const Machine& machine) {
   want_above_zero(machine, "memory.bandwidth_GBps", machine.memory.bandwidth_GBps);
   want_no_less_than_zero(machine, "memory.unit_bandwidth_GBps", machine.memory.unit_bandwidth_GBps);
   want_no_less_than_zero(machine, "memory.cache_MiB", machine.memory.cache_MiB);
+  require(machine.memory.cache_MiB <= kMostCache, "machine {}: memory.cache_MiB = {}: want at most {}", machine.name,
+          machine.memory.cache_MiB, kMostCache);
   require(machine.copy.engines >= 1, "machine {}: copy.engines = {}: want at least 1", machine.name,
           machine.copy.engines);
   want_no_less_than_zero(machine, "copy.issue_ns", machine.copy.issue_ns);
@@ -113,7 +117,8 @@ Machine load_machine(const std::string& name_or_path) {
   }
   std::ifstream file(name_or_path);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  if (file) text << file.rdbuf();
+  if (!file || file.bad()) {
     fail(ErrorKind::invalid_input, "machine {}: no file of that name that can be read, and the known machines are {}",
          name_or_path, fmt::join(machine_names(), ", "));
   }
@@ -147,11 +152,14 @@ Machine bare_network(const std::string& text) {
 void set_value(Machine& machine, const std::string& key, const std::string& value) {
   const size_t dot = key.find('.');
   require(dot != std::string::npos, "machine: '{}' is no key: want PART.NAME, as links.latency_ns", key);
+  const std::string part = key.substr(0, dot);
   const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
   nlohmann::json json = machine;
-  json[key.substr(0, dot)][key.substr(dot + 1)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+  require(!json.contains(part) || (json[part].is_object() && part != "sources"), "machine: {} has no values to set",
+          part);
+  json[part][key.substr(dot + 1)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
   machine = json.get<Machine>();
-  validate(machine);
+  machine.sources[key] = "set by the user";
 }
 
 }  // namespace tilewire

@@ -2,6 +2,7 @@
 // Called by costs.cpp and the engine.
 #include "backends/sim/network.hpp"
 
+#include <functional>
 #include <numeric>
 
 #include "core/text.hpp"

@@ -50,4 +50,18 @@ Team team_of(const Machine& machine, int num_ranks) {
   return team;
 }
 
+std::optional<double> exchange_ns(const Machine& machine, int num_ranks, int64_t bytes) {
+  const Topology topology = machine.links.topology;
+  if (num_ranks < 2 || topology == Topology::ring || topology == Topology::torus2d) return std::nullopt;
+  const sim::Network network(machine.links);
+  const double each = static_cast<double>(bytes) / (num_ranks - 1);
+  std::vector<double> busy_ns(network.edges().size());
+  for (int from = 0; from < num_ranks; ++from) {
+    for (int to = 0; to < num_ranks; ++to) {
+      for (const int edge : network.route(from, to)) busy_ns[edge] += each / network.edges()[edge].bandwidth_GBps;
+    }
+  }
+  return *std::ranges::max_element(busy_ns);
+}
+
 }  // namespace tilewire
