@@ -291,7 +291,8 @@ void add_sim(CLI::App& app) {
   verb->add_option("--ranks", options.ranks, "Number of ranks (default: the machine's devices)")
       ->type_name("N")
       ->group("Machine");
-  add_json_flag(*verb, options, "Write {machine, rows} to a file, or - for standard output (then without the table)");
+  add_json_flag(*verb, options,
+                "Write {machine, rows, refused} to a file, or - for standard output (then without the table)");
   verb->add_option("--trace", options.trace, "Write a Chrome trace of all rows, side by side")->type_name("FILE");
   verb->callback([sim, verb] {
     sim->ranks_given = verb->count("--ranks") > 0;
