@@ -35,10 +35,9 @@ std::string names_of(const Table& table) {
 }
 
 void set_one(Config& config, const std::string& set) {
-  const size_t equals = set.find('=');
-  require(equals != std::string::npos && equals > 0, "--set {}: want KNOB=VALUE", set);
-  require(set.substr(0, equals) != "schedule", "--set {}: use --schedule", set);
-  set_knob(config, set.substr(0, equals), set.substr(equals + 1));
+  const auto [knob, value] = key_and_value("--set", set, "KNOB=VALUE");
+  require(knob != "schedule", "--set {}: use --schedule", set);
+  set_knob(config, knob, value);
 }
 
 // What a schedule runs with where nothing is set.
@@ -277,6 +276,13 @@ std::pair<Config, std::vector<std::string>> config_taken(const Options& options,
     }
   }
   return {config, left_out};
+}
+
+std::pair<std::string, std::string> key_and_value(const std::string& flag, const std::string& text,
+                                                  const std::string& wanted) {
+  const size_t equals = text.find('=');
+  require(equals != std::string::npos && equals > 0, "{} {}: want {}", flag, text, wanted);
+  return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
 std::string read_file(const std::string& path) {

@@ -85,6 +85,10 @@ void check_names(const Options& options);
                                                                        const std::string& schedule,
                                                                        const Problem& problem, const Team& team);
 
+/// "KEY=VALUE" of a flag, apart. Throws Error(invalid_input) that says what the flag wants.
+[[nodiscard]] std::pair<std::string, std::string> key_and_value(const std::string& flag, const std::string& text,
+                                                                const std::string& wanted);
+
 /// Text of a file. Reads no standard input: "-" is a file of that name. Throws Error(invalid_input).
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Write a file, or standard output for "-". Throws Error(invalid_input).

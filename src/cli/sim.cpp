@@ -17,7 +17,6 @@
 #include "core/machine.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -51,9 +50,8 @@ Machine machine_of(const Sim& sim, const std::vector<std::string>& values) {
           fmt::join(machine_names(), ", "));
   Machine machine = sim.machine.empty() ? bare_network(sim.topology) : load_machine(sim.machine);
   for (const std::string& value : values) {
-    const size_t equals = value.find('=');
-    require(equals != std::string::npos, "--set {}: want KEY=VALUE", value);
-    set_value(machine, value.substr(0, equals), value.substr(equals + 1));
+    const auto [key, number] = key_and_value("--set", value, "KEY=VALUE");
+    set_value(machine, key, number);
   }
   validate(machine);
   return machine;
@@ -67,17 +65,11 @@ std::string list_of_machines() {
   return text;
 }
 
-// A row is one of these on one machine.
+// A collective, or a problem with all its rows, on one machine.
 struct Job {
   const SweepPoint* point = nullptr;
   std::optional<CollectiveRequest> collective{};
   Problem problem{};
-  Entry entry{};
-};
-
-struct Done {
-  std::optional<Simulated> made{};
-  std::string refused{};
 };
 
 // With as many ranks as the machine has devices where nothing else is said.
@@ -101,37 +93,31 @@ std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point) {
   }
   const Options options = options_on(sim, point.machine);
   check_names(options);
-  for (const Problem& problem : problems_of(options)) {
-    for (const Entry& entry : entries_of(options))
-      jobs.push_back({.point = &point, .problem = problem, .entry = entry});
-  }
+  for (const Problem& problem : problems_of(options)) jobs.push_back({.point = &point, .problem = problem});
   return jobs;
 }
 
-Done do_job(const Sim& sim, const Job& job) {
-  Done done;
-  try {
-    if (job.collective) {
-      done.made = simulate_collective(*job.collective, job.point->machine);
-    } else {
-      const Machine& machine = job.point->machine;
-      done.made = simulate_operator(options_on(sim, machine), job.problem, job.entry, machine);
-    }
-    if (!job.point->settings.empty()) done.made->row["settings"] = job.point->settings;
-    if (sim.options.trace.empty()) {
-      done.made->simulation = {};
-      done.made->plan = {};
-    }
-  } catch (const Error& error) {
-    if (!job.entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
-    done.refused = error.what();
+std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
+  const Machine& machine = job.point->machine;
+  std::vector<Simulated> rows;
+  if (job.collective) {
+    rows.push_back(simulate_collective(*job.collective, machine));
+  } else {
+    const Options options = options_on(sim, machine);
+    rows = simulate_operator(options, job.problem, entries_of(options), machine);
   }
-  return done;
+  for (Simulated& made : rows) {
+    if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
+    if (!sim.options.trace.empty()) continue;
+    made.simulation = {};
+    made.plan = {};
+  }
+  return rows;
 }
 
-// On all cores; rows keep their order. An error ends everything: of several that one counts whose row is first.
-std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
-  std::vector<Done> done(jobs.size());
+// On all cores; rows keep their order. An error ends everything: of several that one counts which is first.
+std::vector<std::vector<Simulated>> do_all(const Sim& sim, const std::vector<Job>& jobs) {
+  std::vector<std::vector<Simulated>> done(jobs.size());
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr error;
@@ -142,7 +128,7 @@ std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
       try {
         done[i] = do_job(sim, jobs[i]);
         const std::lock_guard lock(mutex);
-        progress.show(fmt::format("{} of {} rows begun", std::min(jobs.size(), next.load()), jobs.size()));
+        progress.show(fmt::format("{} of {} problems begun", std::min(jobs.size(), next.load()), jobs.size()));
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (i < first_error) {
@@ -163,20 +149,24 @@ std::vector<Done> do_all(const Sim& sim, const std::vector<Job>& jobs) {
   return done;
 }
 
-std::string text_of(const Sim& sim, const std::vector<Job>& jobs, const std::vector<Done>& done) {
+std::string text_of(const Sim& sim, const std::vector<Job>& jobs, const std::vector<std::vector<Simulated>>& done) {
+  size_t width = 11;
+  for (const Entry& entry : sim.bytes ? std::vector<Entry>() : entries_of(sim.options)) {
+    width = std::max(width, entry.name.size());
+  }
+  const std::string head = sim.bytes ? collective_head() : table_head(true, width, false);
   std::string text;
   const SweepPoint* point = nullptr;
-  size_t width = 11;
-  for (const Job& job : jobs) width = std::max(width, job.entry.name.size());
-  const std::string head = sim.bytes ? collective_head() : table_head(true, width, false);
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (std::exchange(point, jobs[i].point) != jobs[i].point) {
       text += fmt::format("{}{}{}\n{}", i > 0 ? "\n" : "", point->machine.name, point->text(), head);
     }
-    if (!done[i].made) {
-      text += "  " + done[i].refused + "\n";
-    } else {
-      text += sim.bytes ? collective_line(done[i].made->row) : table_line(done[i].made->row, width);
+    for (const Simulated& made : done[i]) {
+      if (!made.refused.empty()) {
+        text += "  " + made.refused + "\n";
+      } else {
+        text += sim.bytes ? collective_line(made.row) : table_line(made.row, width);
+      }
     }
   }
   return text;
@@ -188,20 +178,16 @@ void simulate_all(const Sim& sim, const Machine& machine) {
   for (const SweepPoint& point : points) {
     for (Job& job : jobs_of(sim, point)) jobs.push_back(std::move(job));
   }
-  const std::vector<Done> done = do_all(sim, jobs);
+  const std::vector<std::vector<Simulated>> done = do_all(sim, jobs);
   nlohmann::json result = {
       {"machine", machine}, {"rows", nlohmann::json::array()}, {"refused", nlohmann::json::array()}};
   TraceFile traces;
-  for (size_t i = 0; i < done.size(); ++i) {
-    const Done& each = done[i];
-    if (!each.made) {
-      nlohmann::json& refused = result["refused"].emplace_back(sizes_json(jobs[i].problem));
-      refused["name"] = jobs[i].entry.name;
-      refused["reason"] = each.refused;
-      continue;
+  for (const std::vector<Simulated>& rows : done) {
+    for (const Simulated& made : rows) {
+      result[made.refused.empty() ? "rows" : "refused"].push_back(made.row);
+      if (sim.options.trace.empty() || !made.refused.empty()) continue;
+      traces.add(made.title, made.plan, made.simulation.trace);
     }
-    result["rows"].push_back(each.made->row);
-    if (!sim.options.trace.empty()) traces.add(each.made->title, each.made->plan, each.made->simulation.trace);
   }
   if (sim.options.json != "-") print(text_of(sim, jobs, done));
   if (!sim.options.json.empty()) write_file(sim.options.json, result.dump(1) + "\n");
@@ -209,7 +195,7 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     traces.write(sim.options.trace);
     if (sim.options.json != "-") print(traces.summary());
   }
-  require(!result["rows"].empty(), "every schedule refuses: {}", done.front().refused);
+  require(!result["rows"].empty(), "every schedule refuses: {}", done.front().front().refused);
 }
 
 // Flags that would mean nothing.

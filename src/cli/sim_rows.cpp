@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "cli/bench_table.hpp"
@@ -21,7 +22,7 @@ namespace {
 constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                   Collective::all_to_all};
 
-// Of a problem. Every row finds them anew: that takes milliseconds.
+// What all rows of a problem are compared with.
 struct Yardsticks {
   double gemm_ns = std::numeric_limits<double>::infinity();
   double comm_ns = std::numeric_limits<double>::infinity();
@@ -98,16 +99,13 @@ void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machin
   add_time(row, "total", simulation.total_ns);
 }
 
-}  // namespace
-
-Simulated simulate_operator(const Options& options, const Problem& problem, const Entry& entry,
-                            const Machine& machine) {
-  const Team team = tilewire::team_of(machine, options.ranks);
+// One row of a problem.
+Simulated simulate_entry(const Options& options, const Problem& problem, const Entry& entry, const Team& team,
+                         const Machine& machine, const Yardsticks& least) {
   Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
   made.plan = entry.schedule == "auto" ? fastest_plan(problem, team, machine)
                                        : make_plan(problem, team, config_of(options, entry, problem, team));
   made.simulation = simulate(made.plan, machine);
-  const Yardsticks least = yardsticks_of(problem, team, machine);
   const double overlap = overlap_efficiency(made.simulation.total_ns, least.gemm_ns, least.sequential_ns);
   const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
   const std::optional<double> link_ns = exchange_ns(machine, team.num_ranks, bytes);
@@ -128,6 +126,25 @@ Simulated simulate_operator(const Options& options, const Problem& problem, cons
   if (!options.configs.empty()) made.row["name"] = entry.name;
   add_outcome(made.row, made.simulation, machine);
   return made;
+}
+
+}  // namespace
+
+std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
+                                         const std::vector<Entry>& entries, const Machine& machine) {
+  const Team team = tilewire::team_of(machine, options.ranks);
+  const Yardsticks least = yardsticks_of(problem, team, machine);
+  std::vector<Simulated> rows;
+  for (const Entry& entry : entries) {
+    try {
+      rows.push_back(simulate_entry(options, problem, entry, team, machine, least));
+    } catch (const Error& error) {
+      if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
+      rows.push_back({.row = sizes_json(problem), .refused = error.what()});
+      rows.back().row.update({{"name", entry.name}, {"reason", error.what()}});
+    }
+  }
+  return rows;
 }
 
 bool is_collective(const std::string& name) {

@@ -2,7 +2,6 @@
 // Used by sim.cpp and sim_compare.cpp.
 #pragma once
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,16 +14,18 @@ namespace tilewire::cli {
 
 /// What is simulated, in one row.
 struct Simulated {
-  nlohmann::json row{};  ///< as bench's, and with times in ns, links and memory (docs/simulator.md)
+  nlohmann::json row{};   ///< as bench's, and with times in ns, links and memory (docs/simulator.md)
+  std::string refused{};  ///< why there is no result; the row then says what was asked, and why not
   std::string title{};
   Plan plan{};
   Simulation simulation{};
 };
 
-/// A schedule, beside what bench measures of a problem: its GEMM and its communication alone, sequential, free. "auto":
-/// the fastest of all schedules' candidates. Throws Error(unsupported) where the schedule refuses.
-[[nodiscard]] Simulated simulate_operator(const Options& options, const Problem& problem, const Entry& entry,
-                                          const Machine& machine);
+/// A row for each entry, beside what bench measures of a problem: its GEMM and its communication alone, sequential,
+/// free. "auto": the fastest of all schedules' candidates. Throws Error(unsupported) where an entry is refused that may
+/// not be.
+[[nodiscard]] std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
+                                                       const std::vector<Entry>& entries, const Machine& machine);
 
 /// A collective alone: names are as on the command line.
 struct CollectiveRequest {

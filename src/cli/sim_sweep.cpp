@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "cli/options.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cli {
@@ -50,10 +51,7 @@ std::string SweepPoint::text() const {
 std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<std::string>& sweeps) {
   std::vector<SweepPoint> points{{machine, {}}};
   for (const std::string& sweep : sweeps) {
-    const size_t equals = sweep.find('=');
-    require(equals != std::string::npos, "--sweep {}: want KEY=from:to:step or KEY=a,b,c", sweep);
-    const std::string key = sweep.substr(0, equals);
-    const std::string text = sweep.substr(equals + 1);
+    const auto [key, text] = key_and_value("--sweep", sweep, "KEY=from:to:step or KEY=a,b,c");
     const std::vector<double> values =
         text.find(':') == std::string::npos ? numbers(sweep, text, ',') : range(sweep, text);
     require(!values.empty(), "--sweep {}: no values", sweep);

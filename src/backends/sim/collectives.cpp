@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <numeric>
 
+#include "backends/sim/network.hpp"
 #include "core/text.hpp"
-#include "tilewire/json.hpp"
+#include "tilewire/print.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire {
@@ -150,22 +150,6 @@ void halve_or_double(Traffic& traffic, const Ranks& group, int64_t elements, boo
   }
 }
 
-// Groups of ranks that do a collective together, by dimension.
-std::vector<std::vector<Ranks>> groups_of(const Machine& machine) {
-  const std::vector<int>& dims = machine.links.dims;
-  Ranks all(num_devices(machine));
-  std::iota(all.begin(), all.end(), 0);
-  if (machine.links.topology != Topology::torus2d) return {{all}};
-  std::vector<std::vector<Ranks>> groups(2);
-  for (int row = 0; row < dims[0]; ++row)
-    groups[0].emplace_back(all.begin() + row * dims[1], all.begin() + (row + 1) * dims[1]);
-  for (int col = 0; col < dims[1]; ++col) {
-    Ranks& column = groups[1].emplace_back();
-    for (int row = 0; row < dims[0]; ++row) column.push_back(row * dims[1] + col);
-  }
-  return groups;
-}
-
 int64_t part_of(int64_t elements, const Ranks& group) {
   const auto size = std::ssize(group);
   require(elements % size == 0, "{} bytes do not divide into {} chunks of {}-byte elements", elements * kElementBytes,
@@ -203,7 +187,7 @@ Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64
   validate(machine);
   require(collective != Collective::none, "collective_plan: no collective is named");
   require(bytes > 0 && bytes % kElementBytes == 0, "{} bytes: want a positive multiple of {}", bytes, kElementBytes);
-  const std::vector<std::vector<Ranks>> dims = groups_of(machine);
+  const std::vector<std::vector<Ranks>> dims = sim::groups_of(machine.links);
   for (const std::vector<Ranks>& groups : dims) check_algorithm(collective, algorithm, groups.front());
   int64_t elements = bytes / kElementBytes;
   Traffic traffic(collective, machine, elements);

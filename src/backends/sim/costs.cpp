@@ -3,7 +3,6 @@
 #include "backends/sim/costs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "backends/sim/load.hpp"
@@ -61,14 +60,20 @@ double Costs::flops_per_ns() const {
   return compute.clock_GHz * compute.flops_per_clock_per_unit * compute.efficiency * speed;
 }
 
+int64_t Costs::depth_of(const Task& task) const {
+  return plan_.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
+}
+
+void Costs::cross(Load& load, int edge, int64_t bytes, double efficiency, int sender) {
+  const double bandwidth = network_.edges()[edge].bandwidth_GBps * efficiency;
+  load.use(link_resource(edge), static_cast<double>(bytes) / bandwidth, sender);
+  link_bytes_[edge] += bytes;
+}
+
 void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency, int sender) {
   const Path& path = this->path(from, to);
   load.delay_until_there(path.latency_ns);
-  for (const int index : path.edges) {
-    load.use(link_resource(index), static_cast<double>(bytes) / (network_.edges()[index].bandwidth_GBps * efficiency),
-             sender);
-    link_bytes_[index] += bytes;
-  }
+  for (const int edge : path.edges) cross(load, edge, bytes, efficiency, sender);
 }
 
 // `bytes` of the region come to `rank`.
@@ -105,10 +110,10 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     rows.rows = task.reads[1].rows * task.reads[1].cols;
     read(loop, rows, lane.rank, bytes_of_region(rows), true);
   } else {
-    const int64_t depth = plan_.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
     const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
-    const double flops = shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth);
+    const double flops =
+        shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(task));
     const double alone_ns = flops / (flops_per_ns() * tile_efficiency_) + machine_.compute.tile_ns;
     loop.take_at_least(alone_ns);
     loop.use(lane.rank, alone_ns / machine_.compute.units);
@@ -145,14 +150,12 @@ Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
   Cost cost{.pulls = task.reads[0].rank != lane.rank};
   double delay_ns = issue_ns(task) + (cost.pulls ? latency_ns(lane.rank, task.reads[0].rank) : 0);
   for (size_t i = 0; i < edges.size(); ++i) {
-    const Edge& edge = network_.edges()[edges[i]];
     Load load(machine_);
-    load.use(link_resource(edges[i]), static_cast<double>(bytes) / edge.bandwidth_GBps, task.reads[0].rank);
-    link_bytes_[edges[i]] += bytes;
+    cross(load, edges[i], bytes, 1, task.reads[0].rank);
     if (i == 0) read(load, task.reads[0], task.reads[0].rank, bytes, false);
     if (i + 1 == edges.size()) write(load, there, there.to.rank, false);
     cost.phases.push_back(load.phase(delay_ns));
-    delay_ns = edge.latency_ns;
+    delay_ns = network_.edges()[edges[i]].latency_ns;
   }
   cost.latency_ns = delay_ns;
   return cost;

@@ -59,6 +59,8 @@ class Costs {
   [[nodiscard]] const Path& path(int from, int to) const;
   [[nodiscard]] double flops_per_ns() const;
   [[nodiscard]] double issue_ns(const Task& task) const;
+  /// Length of the dot products of a GEMM task.
+  [[nodiscard]] int64_t depth_of(const Task& task) const;
   Cost tile(const Task& task, const Lane& lane);
   Cost copy(const Task& task, const Lane& lane);
   Cost hop_by_hop(const Task& task, const Lane& lane);
@@ -67,6 +69,7 @@ class Costs {
   Cost library_collective(const Task& task, const Lane& lane);
   void read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units);
   void write(Load& load, const Write& write, int rank, bool by_units);
+  void cross(Load& load, int edge, int64_t bytes, double efficiency, int sender);
   void send(Load& load, int from, int to, int64_t bytes, double efficiency, int sender);
 
   const Plan& plan_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 namespace tilewire::sim {
+
 Engine::Engine(const Plan& plan, const Machine& machine)
     : plan_(plan),
       tasks_(plan),
@@ -143,13 +144,12 @@ void Engine::wait_or_begin(int index) {
 
 void Engine::begin(int index) {
   Run& run = runs_[index];
-  const bool by_engine = task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy;
   DeviceState& device = devices_[plan_lane(run).rank];
-  if (by_engine && device.free_engines == 0) {
+  if (by_engine(run) && device.free_engines == 0) {
     device.waiting.push_back(index);
     return;
   }
-  if (by_engine) --device.free_engines;
+  if (by_engine(run)) --device.free_engines;
   run.start = now_;
   run.cost = costs_.of(task_of(run), plan_lane(run));
   begin_phase(index);
@@ -160,7 +160,7 @@ void Engine::begin_phase(int index) {
   if (run.phase == std::ssize(run.cost.phases)) {
     finish(index);
   } else {
-    at(later(now_, run.cost.phases[run.phase].delay_ns), What::flow, index);
+    after(run.cost.phases[run.phase].delay_ns, What::flow, index);
   }
 }
 
@@ -216,9 +216,9 @@ void Engine::finish(int index) {
     const double way_ns = run.cost.pulls ? latency_ns + own_way_ns
                           : with_data    ? latency_ns
                                          : std::max(latency_ns, own_way_ns);
-    at(later(now_, way_ns + signal_ns_), What::posted, i);
+    after(way_ns + signal_ns_, What::posted, i);
   }
-  at(later(now_, latency_ns), What::ended, index);
+  after(latency_ns, What::ended, index);
 }
 
 void Engine::end(int index) {
@@ -234,7 +234,7 @@ void Engine::end(int index) {
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
   lanes_[lane].free_rows.push(run.row);
-  if (task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy) release_engine(rank);
+  if (by_engine(run)) release_engine(rank);
   if (!run.cost.stores_last) release_worker(lane, run.worker);
   free_runs_.push_back(index);
 }
@@ -277,9 +277,8 @@ Simulation Engine::result() && {
   }
   result.memory = costs_.memory();
   for (int i = 0; i < std::ssize(result.memory); ++i) result.memory[i].busy = busy(costs_.memory_resource(i));
-  const auto ns = [](int64_t& time) { time = (time + 500) / 1000; };
   for (TraceEvent& event : trace_) {
-    for (int64_t* time : {&event.taken_ns, &event.start_ns, &event.end_ns}) ns(*time);
+    for (int64_t* time : {&event.taken_ns, &event.start_ns, &event.end_ns}) *time = (*time + 500) / 1000;
   }
   std::ranges::sort(trace_, {}, [](const TraceEvent& e) { return std::tuple(e.lane, e.taken_ns, e.task); });
   result.trace.events = std::move(trace_);

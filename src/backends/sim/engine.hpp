@@ -66,7 +66,11 @@ class Engine {
   [[nodiscard]] int lane_of(const Run& run) const { return tasks_.lane[run.task]; }
   [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
   void set_workers(const ComputeUnits& compute);
-  void at(Time time, What what, int index) { events_.push({time, order_++, what, index}); }
+  /// Whether it needs a copy engine of its device.
+  [[nodiscard]] bool by_engine(const Run& run) const {
+    return task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy;
+  }
+  void after(double ns, What what, int index) { events_.push({later(now_, ns), order_++, what, index}); }
   void handle(const Event& event);
   void take(int lane);
   static int row_of(LaneState& lane);

@@ -36,7 +36,7 @@ double input_bytes(Shape result, int64_t depth, TileShape tile, int64_t at_once,
 
 Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   const Shape shape = result_shape(plan_, task);
-  const int64_t depth = plan_.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
+  const int64_t depth = depth_of(task);
   const double rate = flops_per_ns() * machine_.overheads.library_efficiency;
   double best_ns = std::numeric_limits<double>::infinity();
   TileShape best{};
@@ -70,7 +70,7 @@ Cost Costs::library_collective(const Task& task, const Lane& lane) {
   Load load(machine_);
   read(load, task.reads[0], lane.rank, read_bytes, false);
   write(load, task.writes[0], lane.rank, false);
-  const bool around = machine_.links.topology == Topology::ring || machine_.links.topology == Topology::torus2d;
+  const bool around = passes_on(machine_.links.topology);
   const double efficiency = machine_.overheads.collective_efficiency;
   for (int step = 1; step < ranks; ++step) {
     send(load, lane.rank, (lane.rank + (around ? 1 : step)) % ranks, rounds * shard, efficiency, -1);

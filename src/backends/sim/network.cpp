@@ -1,5 +1,5 @@
 // Links and routes of every topology.
-// Called by costs.cpp and the engine.
+// Called by costs.cpp, simulate.cpp and collectives.cpp.
 #include "backends/sim/network.hpp"
 
 #include <functional>
@@ -9,14 +9,42 @@
 
 namespace tilewire::sim {
 
-Network::Network(const Links& links) : links_(links) {
-  num_devices_ = std::accumulate(links.dims.begin(), links.dims.end(), 1, std::multiplies<>());
-  out_.resize(num_devices_ + 1);
-  std::vector<int> all(num_devices_);
+namespace {
+
+std::vector<int> all_devices(const Links& links) {
+  std::vector<int> all(std::accumulate(links.dims.begin(), links.dims.end(), 1, std::multiplies<>()));
   std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::vector<int>>> groups_of(const Links& links) {
+  const std::vector<int> all = all_devices(links);
+  if (links.topology != Topology::torus2d) return {{all}};
+  const int rows = links.dims[0];
+  const int columns = links.dims[1];
+  std::vector<std::vector<std::vector<int>>> groups(2);
+  for (int row = 0; row < rows; ++row) {
+    groups[0].emplace_back(all.begin() + row * columns, all.begin() + (row + 1) * columns);
+  }
+  for (int column = 0; column < columns; ++column) {
+    std::vector<int>& group = groups[1].emplace_back();
+    for (int row = 0; row < rows; ++row) group.push_back(row * columns + column);
+  }
+  return groups;
+}
+
+Network::Network(const Links& links) : links_(links) {
+  const std::vector<int> all = all_devices(links);
+  num_devices_ = static_cast<int>(all.size());
+  out_.resize(num_devices_ + 1);
   switch (links.topology) {
     case Topology::ring:
-      add_ring(all);
+    case Topology::torus2d:
+      for (const std::vector<std::vector<int>>& dimension : groups_of(links)) {
+        for (const std::vector<int>& devices : dimension) add_ring(devices);
+      }
       break;
     case Topology::fully_connected:
       add_pairs(all);
@@ -25,16 +53,6 @@ Network::Network(const Links& links) : links_(links) {
       for (const int device : all) {
         add(device, num_devices_, links.bandwidth_GBps, links.latency_ns);
         add(num_devices_, device, links.bandwidth_GBps, links.latency_ns);
-      }
-      break;
-    case Topology::torus2d:
-      for (int row = 0; row < links.dims[0]; ++row) {
-        add_ring({all.begin() + row * links.dims[1], all.begin() + (row + 1) * links.dims[1]});
-      }
-      for (int col = 0; col < links.dims[1]; ++col) {
-        std::vector<int> column;
-        for (int row = 0; row < links.dims[0]; ++row) column.push_back(row * links.dims[1] + col);
-        add_ring(column);
       }
       break;
     case Topology::two_level:

@@ -1,5 +1,5 @@
 // The links of a machine and the way from one device to another.
-// Used by costs.cpp and the engine.
+// Used by costs.cpp, simulate.cpp and collectives.cpp.
 #pragma once
 
 #include <vector>
@@ -15,6 +15,14 @@ struct Edge {
   double bandwidth_GBps = 0;
   double latency_ns = 0;
 };
+
+/// Whether devices pass on what is for others.
+[[nodiscard]] constexpr bool passes_on(Topology topology) {
+  return topology == Topology::ring || topology == Topology::torus2d;
+}
+
+/// Devices by dimension: of a torus its rows, then its columns, otherwise all of them as one group of one dimension.
+[[nodiscard]] std::vector<std::vector<std::vector<int>>> groups_of(const Links& links);
 
 class Network {
  public:

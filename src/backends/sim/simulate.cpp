@@ -51,8 +51,7 @@ Team team_of(const Machine& machine, int num_ranks) {
 }
 
 std::optional<double> exchange_ns(const Machine& machine, int num_ranks, int64_t bytes) {
-  const Topology topology = machine.links.topology;
-  if (num_ranks < 2 || topology == Topology::ring || topology == Topology::torus2d) return std::nullopt;
+  if (num_ranks < 2 || sim::passes_on(machine.links.topology)) return std::nullopt;
   const sim::Network network(machine.links);
   const double each = static_cast<double>(bytes) / (num_ranks - 1);
   std::vector<double> busy_ns(network.edges().size());
