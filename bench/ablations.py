@@ -50,9 +50,15 @@ def tile_shapes(knobs, small):
     return {"128x256, pairs": knobs, "128x256": knobs | {"cluster_m": 1}} | others
 
 
-def gather_groups(shard, small):
+def owners_together(knobs, ranks):
+    """Whose tiles are walked together, so that what they share of B is read once."""
+    return {str(owners): knobs | {"group_owners": owners} for owners in range(1, ranks + 1)}
+
+
+def gather_groups(ranks, shard, k, small):
     """AllGather + GEMM: copies by engines in lockstep, and by threads that store."""
     engines = {"transport": "copy_engine", "pacing": "lockstep"}
+    unpaced = engines | {"pacing": "unpaced"}
     store = {"transport": "store", "pacing": "unpaced", "chunk_rows": max(1, shard // 32)}
     least = max(1, shard // 4) if small else 128
     both = {"engines": engines, "store": store}
@@ -64,13 +70,17 @@ def gather_groups(shard, small):
         "rows of a copy, engines": {str(rows): engines | {"chunk_rows": rows} for rows in halves(shard, least)},
         "rows of a copy, store": {str(rows): store | {"chunk_rows": rows} for rows in halves(shard, least)},
         "pacing": {pacing: engines | {"pacing": pacing} for pacing in ("unpaced", "lockstep")},
+        "owners together": owners_together(engines, ranks),
+        "rounds": {str(rounds): engines | {"rounds": rounds} for rounds in (1, 2, 4)},
+        "columns of a copy, unpaced": {str(cols): unpaced | ({"chunk_cols": cols} if cols < k else {})
+                                       for cols in (k, k // 2, k // 4)},
         "way": {"engines": engines, "store": store, "ring": engines | {"algorithm": "ring", "pacing": "unpaced"},
                 "sequential": ("sequential", {})},
         "tiles": tile_shapes(engines, small),
     }
 
 
-def reduction_groups(operator, shard, tile_transport, small):
+def reduction_groups(operator, ranks, shard, tile_transport, small):
     """GEMM + ReduceScatter and GEMM + AllReduce: tiles that leave when they are finished, summed as they arrive."""
     tiles, store = {"transport": tile_transport}, {"transport": "store"}
     scatters = operator == "gemm_reduce_scatter"
@@ -83,6 +93,7 @@ def reduction_groups(operator, shard, tile_transport, small):
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
                       "accumulate": store | {"reduction": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},
+        "owners together": owners_together(tiles, ranks),
         "algorithm": {name: knobs | {"algorithm": name} for name, knobs in
                       (("direct", tiles), ("two_phase", tiles), ("one_shot", tiles), ("ring", store))},
         "sums": {when: tiles | {"reduce_when": when} for when in ("beside", "after")},
@@ -102,16 +113,17 @@ def shapes(ranks, small, tile_transport):
     if small:
         sizes = [("ag", 64, 64, 32), ("rs", 64, 64, 32), ("ar", 32, 64, 32)]
     else:
-        sizes = [("ag", 8192, 10240, 8192), ("ag", 8192, 49152, 12288), ("rs", 8192, 8192, 8192),
-                 ("rs", 8192, 8192, 28672), ("ar", 1024, 8192, 8192)]
+        sizes = [("ag", 8192, 10240, 8192), ("ag", 8192, 49152, 12288), ("ag", 1024, 49152, 12288),
+                 ("rs", 8192, 8192, 8192), ("rs", 8192, 8192, 28672), ("rs", 1024, 12288, 49152),
+                 ("ar", 1024, 8192, 8192)]
     operators = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_all_reduce"}
     flags = {"ag": [], "rs": ["--reduction", "any"], "ar": ["--reduction", "any", "--arena", "c"]}
     for kind, m, n, k in sizes:
         operator, shard = operators[kind], m // ranks
         if kind == "ag":
-            groups = gather_groups(shard, small)
+            groups = gather_groups(ranks, shard, k, small)
         else:
-            groups = reduction_groups(operator, shard, tile_transport, small)
+            groups = reduction_groups(operator, ranks, shard, tile_transport, small)
         yield kind, Shape(operator, m, n, k, flags[kind], groups)
 
 

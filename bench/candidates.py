@@ -34,28 +34,37 @@ def quarters(tile, m, ranks):
                     "group_m": max(1, min(tile["group_m"], quarter // tile["tile_m"]))}]
 
 
-def columns(tiles, m, k, ranks):
-    """Few rows a rank: all owners' tiles together, which start with the columns of A that are here."""
-    if -(-m // ranks) > 512:
+def turns(m, ranks):
+    """Other tiles and turns: own tiles for all SMs, then a few columns of every peer; two owners; the largest tile."""
+    shard = -(-m // ranks)
+    if ranks == 1 or m <= 128:
         return []
-    knobs = {"copy_lanes": ranks - 1, "chunk_cols": -(-k // 256) * 64}
-    if m <= 64:
-        return [tiles[0] | knobs]
-    two = {"tile_m": 128, "tile_n": 192, "cluster_m": 2, "group_m": GROUP_ROWS // 128}
+    pair = {"tile_m": 128, "tile_n": 192, "cluster_m": 2, "group_m": GROUP_ROWS // 128}
     large = {"tile_m": 256, "tile_n": 192, "cluster_m": 1, "cluster_n": 2, "group_m": GROUP_ROWS // 256}
-    knobs |= {"schedule": "fused", "transport": "copy_engine"}
-    return [(two if m < 512 else large) | knobs | {"group_owners": ranks}] + (
-        [two | knobs | {"group_owners": 2}] if ranks > 2 else [])
+    config = {"schedule": "fused"} | (pair if m < 1024 or shard <= 256 else large) | by_engines(ranks)
+    if m < 1024:
+        config["group_owners"] = 2
+    elif shard <= 512:
+        config |= {"rounds": 3 if shard <= 256 else 4, "group_m": max(1, shard // config["tile_m"])}
+    return [config]
+
+
+def by_workers(tile, m, k, ranks):
+    """Copies by workers; few rows: a dozen pieces for all peers at once, and half of the columns first."""
+    shard = -(-m // ranks)
+    if m > 64:
+        return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
+    pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // 12))}
+    return [pieces, pieces | {"chunk_cols": -(-k // 128) * 64}]
 
 
 def gather(m, k, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
-    configs += columns(tiles, m, k, ranks)
+    configs += turns(m, ranks)
     configs += quarters(tiles[0], m, ranks) or [
         tiles[0] | engines | {"rounds": 4, "group_m": max(1, shard // tiles[0]["tile_m"])}]
-    rows = max(1, shard // 4 if shard <= 16 else -(-shard // 32))
-    configs.append(tiles[0] | {"transport": "store", "chunk_rows": rows})
+    configs += by_workers(tiles[0], m, k, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -76,6 +85,11 @@ def reduction(kind, m, n, ranks):
     configs.append(tiles[0] | {"transport": "tma"} | few)
     if 64 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
+        if m < 1024:
+            configs.append(configs[-1] | {"tile_m": 128, "tile_n": 192, "cluster_m": 1, "cluster_n": 2})
+    if kind == "ar" and m > 64:
+        small = {"tile_m": 128, "tile_n": 128, "cluster_m": 2, "group_m": max(1, GROUP_ROWS // 128)}
+        configs.append({"schedule": "fused", "transport": "tma", "rounds": 2} | small)
     return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
 
 

@@ -12,9 +12,13 @@ namespace {
 /// Rows and columns of one owner's shard that travel together. Rows are global.
 struct Chunk {
   int owner;
+  int part;  // number of the cut of columns
   Range rows;
   Range cols;
 };
+
+/// A shard begins and ends with a tile that others share, at most.
+constexpr int kMostPieces = 2;
 
 bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
 
@@ -43,12 +47,13 @@ class GatherPlanner {
   [[nodiscard]] Range depth() const { return {0, problem().k}; }
 
   void cut_chunks() {
-    std::vector<Range> columns = cuts(depth(), config().chunk_cols);
-    if (columns.empty()) columns.push_back(depth());
-    for (const Range cols : columns) {
+    columns_ = cuts(depth(), config().chunk_cols);
+    if (columns_.empty()) columns_.push_back(depth());
+    for (int part = 0; part < num_parts(); ++part) {
       for (int owner = 0; owner < n_; ++owner) {
         first_chunk_.push_back(static_cast<int>(chunks_.size()));
-        for (const Range rows : cuts(shard(owner), config().chunk_rows)) chunks_.push_back({owner, rows, cols});
+        for (const Range rows : cuts(shard(owner), config().chunk_rows))
+          chunks_.push_back({owner, part, rows, columns_[part]});
       }
     }
     first_chunk_.push_back(static_cast<int>(chunks_.size()));
@@ -62,12 +67,33 @@ class GatherPlanner {
     return pieces;
   }
 
+  /// Whether every tile needs all rows, so that all that arrives of some columns counts in one signal. A ring hands on
+  /// what arrives.
+  [[nodiscard]] bool meet_all_rows() const {
+    return n_ > 1 && problem().m <= tile_rows() && config().algorithm != Algorithm::ring &&
+           (!by_library() || one_call());
+  }
+  [[nodiscard]] Signal arrived(int rank, int chunk) const {
+    return {rank, arrived_ + (meet_all_rows() ? chunks_[chunk].part : chunk)};
+  }
+  /// Until a chunk is at `rank`, unless that is waited for already.
+  void add_arrival(std::vector<Wait>& waits, int rank, int chunk) const {
+    const Wait wait{arrived(rank, chunk), meet_all_rows() ? kAllPosts : 1};
+    if (std::ranges::find(waits, wait) == waits.end()) waits.push_back(wait);
+  }
+
+  /// My own rows that others' tiles share, number `piece`.
+  [[nodiscard]] Signal own(int rank, int piece, int part) const { return {rank, own_ + part * kMostPieces + piece}; }
+  void add_own(std::vector<Wait>& waits, int rank, int piece) const {
+    for (int part = 0; part < num_parts(); ++part) waits.push_back({own(rank, piece, part)});
+  }
+
   /// Chunks of one owner: of all columns, or of the columns that are cut `part`-th.
   [[nodiscard]] Range chunks_of(int owner, int part) const {
     const int index = part * n_ + owner;
     return {first_chunk_[index], first_chunk_[index + 1]};
   }
-  [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(first_chunk_) - 1) / n_; }
+  [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(columns_)); }
 
   void add_buffers() {
     const int num_chunks = static_cast<int>(chunks_.size());
@@ -79,8 +105,8 @@ class GatherPlanner {
     stages_ = pulls() && n_ > 1 && !in_arena(problem(), "a");
     source_ =
         stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;
-    arrived_ = build_.add_signals("arrived", num_chunks);
-    own_ = build_.add_signals("own", 2);
+    arrived_ = build_.add_signals("arrived", meet_all_rows() ? num_parts() : num_chunks);
+    own_ = build_.add_signals("own", kMostPieces * num_parts());
     if (stages_) staged_ = build_.add_signals("staged", num_chunks);
     if (pulls()) taken_ = build_.add_signals("taken", 1);
     if (config().release == Release::all) gate_ = build_.add_signals("all_arrived", 1);
@@ -165,12 +191,14 @@ class GatherPlanner {
   void add_own_copies(int rank) {
     // Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
     const bool at_once = !pieces_.empty() && problem().m <= tile_rows();
-    const int own = at_once ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
-    for (int i = 0; i < std::ssize(pieces_); ++i) {
-      build_.add(own, {.kind = TaskKind::copy,
-                       .reads = {shard_region(rank, a_, pieces_[i], depth())},
-                       .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], depth())}},
-                       .posts = {{{rank, own_ + i}}}});
+    const int lane_of_own = at_once ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
+    for (int part = 0; part < num_parts(); ++part) {
+      for (int i = 0; i < std::ssize(pieces_); ++i) {
+        build_.add(lane_of_own, {.kind = TaskKind::copy,
+                                 .reads = {shard_region(rank, a_, pieces_[i], columns_[part])},
+                                 .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], columns_[part])}},
+                                 .posts = {{own(rank, i, part)}}});
+      }
     }
     if (!stages_) return;
     const int lane = comm_lanes_[rank][0];
@@ -209,7 +237,7 @@ class GatherPlanner {
             .reads = {from},
             .writes = {{gathered_region(peer, chunks_[chunk])}},
             .waits = {build_.ready(rank, peer)},
-            .posts = {{{peer, arrived_ + chunk}}}};
+            .posts = {{arrived(peer, chunk)}}};
   }
 
   [[nodiscard]] Task pull_task(int rank, int chunk) {
@@ -219,7 +247,7 @@ class GatherPlanner {
             .reads = {shard_region(owner, source_, chunks_[chunk])},
             .writes = {{gathered_region(rank, chunks_[chunk])}},
             .waits = {there},
-            .posts = {{{rank, arrived_ + chunk}}, {{owner, taken_}}}};
+            .posts = {{arrived(rank, chunk)}, {{owner, taken_}}}};
   }
 
   /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 what I have left.
@@ -239,7 +267,7 @@ class GatherPlanner {
         const Chunk& what = chunks_[chunk];
         Task task =
             push_task(rank, next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
-        if (step > 1) task.waits.push_back({{rank, arrived_ + chunk}});
+        if (step > 1) add_arrival(task.waits, rank, chunk);
         build_.add(comm_lanes_[rank][(step - 1) % config().copy_lanes], std::move(task));
       }
     }
@@ -269,7 +297,9 @@ class GatherPlanner {
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
       if (chunks_[chunk].owner == rank) continue;
       const Chunk& what = chunks_[chunk];
-      add_copy(gathered_region(rank, what), what.rows, what.cols, {{{rank, arrived_ + chunk}}});
+      std::vector<Wait> waits;
+      add_arrival(waits, rank, chunk);
+      add_copy(gathered_region(rank, what), what.rows, what.cols, std::move(waits));
     }
   }
 
@@ -277,9 +307,9 @@ class GatherPlanner {
   void add_gate(int rank) {
     Task gate{.kind = TaskKind::sync};
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner != rank) gate.waits.push_back({{rank, arrived_ + chunk}});
+      if (chunks_[chunk].owner != rank) add_arrival(gate.waits, rank, chunk);
     }
-    for (int i = 0; i < std::ssize(pieces_); ++i) gate.waits.push_back({{rank, own_ + i}});
+    for (int i = 0; i < std::ssize(pieces_); ++i) add_own(gate.waits, rank, i);
     if (config().release == Release::all) gate.posts.push_back({{rank, gate_}});
     if (!gate.waits.empty() || !gate.posts.empty()) build_.add(comm_lanes_[rank][0], std::move(gate));
   }
@@ -323,10 +353,10 @@ class GatherPlanner {
     const Range mine = shard(rank);
     if (n_ == 1 || (rows.begin >= mine.begin && rows.end <= mine.end)) return waits;
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner != rank && meet(chunks_[chunk].rows, rows)) waits.push_back({{rank, arrived_ + chunk}});
+      if (chunks_[chunk].owner != rank && meet(chunks_[chunk].rows, rows)) add_arrival(waits, rank, chunk);
     }
     for (int i = 0; i < std::ssize(pieces_); ++i) {
-      if (meet(pieces_[i], rows)) waits.push_back({{rank, own_ + i}});
+      if (meet(pieces_[i], rows)) add_own(waits, rank, i);
     }
     return waits;
   }
@@ -338,6 +368,7 @@ class GatherPlanner {
 
   PlanBuilder build_;
   int n_;
+  std::vector<Range> columns_;  ///< cuts of A
   std::vector<Chunk> chunks_;
   std::vector<int> first_chunk_;
   std::vector<Range> pieces_;  // of the rank that is being added

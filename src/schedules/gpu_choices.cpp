@@ -12,6 +12,8 @@ namespace {
 
 /// Chunks of a shard that workers copy: each takes one at a time.
 constexpr int64_t kParts = 32;
+/// Columns of A that are cut at once: a step of the kernel.
+constexpr int64_t kCutBy = 64;
 
 struct TileChoice {
   int64_t m = 128;
@@ -82,26 +84,38 @@ std::vector<Config> quarter_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// Few rows a rank: tiles of all owners together, so that B is read once, which start with the columns of A that are
-/// here; every peer has a copy lane.
-std::vector<Config> column_choices(const Problem& problem, const Team& team) {
-  constexpr int64_t kMostRows = 512;  // of a shard
-  constexpr int64_t kCuts = 4;
-  constexpr int64_t kCutBy = 64;  // columns, a step of the kernel
-  if (team.num_ranks == 1 || shard_of(problem.m, team.num_ranks, 0).size() > kMostRows) return {};
-  Config config{.schedule = "fused"};
-  config.copy_lanes = std::min(team.num_ranks - 1, 64);
-  config.chunk_cols = (problem.k + kCuts * kCutBy - 1) / (kCuts * kCutBy) * kCutBy;
-  if (problem.m <= kFew) return with_tiles(config, problem, 1);
-  config.transport = Transport::copy_engine;
-  const TileChoice rows_of_two{.m = 128, .n = 192, .cluster_m = 2};
-  if (problem.m <= rows_of_two.m) return {with_tile(config, problem, {.m = rows_of_two.m, .n = rows_of_two.n})};
-  config.group_owners = team.num_ranks;
+/// Other tiles and other turns for a gather by engines. Few rows a rank: own tiles that keep all SMs busy until the
+/// first shard is here, then a few columns of every peer, so that B is read less often; with fewer rows still, two
+/// owners together. Many rows: the tile that moves the fewest bytes.
+std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
+  constexpr int64_t kFewOfShard = 256;
+  constexpr int64_t kSomeOfShard = 512;
+  const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};
   const TileChoice large{.m = 256, .n = 192, .cluster_n = 2};
-  std::vector<Config> list{with_tile(config, problem, problem.m < 2 * large.m ? rows_of_two : large)};
-  if (team.num_ranks <= 2) return list;
-  config.group_owners = 2;
-  list.push_back(with_tile(config, problem, rows_of_two));
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  if (team.num_ranks == 1 || problem.m <= pair.m) return {};
+  const TileChoice& tile = problem.m < kMany || shard <= kFewOfShard ? pair : large;
+  Config config = with_tile(paced("fused", team), problem, tile);
+  if (problem.m < kMany) {
+    config.group_owners = 2;
+  } else if (shard <= kSomeOfShard) {
+    config.rounds = shard <= kFewOfShard ? 3 : 4;
+    config.group_m = std::max<int64_t>(1, shard / tile.m);
+  }
+  return {config};
+}
+
+/// Copies by workers. Few rows: a dozen pieces for all peers at once, and the first half of the columns first.
+std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
+  constexpr int64_t kPieces = 12;
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  Config config{.schedule = "fused"};
+  config.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
+  if (problem.m > kFew) return with_tiles(config, problem, 1);
+  config.chunk_rows = std::max<int64_t>(1, (shard * (team.num_ranks - 1) + kPieces - 1) / kPieces);
+  std::vector<Config> list = with_tiles(config, problem, 1);
+  config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
+  append(list, with_tiles(config, problem, 1));
   return list;
 }
 
@@ -111,7 +125,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   Config library = engines;
   library.compute = Provider::library;
   std::vector<Config> list = with_tiles(engines, problem, 1);
-  append(list, column_choices(problem, team));
+  append(list, turn_choices(problem, team));
   if (quarter_of_shard(problem, team) >= kLeastQuarter) {
     append(list, quarter_choices(problem, team));
   } else if (team.num_ranks > 1) {
@@ -121,10 +135,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
     list.push_back(rounds);
   }
   list.push_back(library);
-  Config stores{.schedule = "fused"};
-  stores.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
-  if (shard <= 16) stores.chunk_rows = std::max<int64_t>(1, shard / 4);
-  append(list, with_tiles(stores, problem, 1));
+  append(list, worker_choices(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -154,7 +165,15 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     append(list, with_tiles(turns, problem, 1));
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
-    if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) append(list, with_tiles(turns, problem, 1));
+    if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {
+      append(list, with_tiles(turns, problem, 1));
+      if (problem.m < kMany) list.push_back(with_tile(turns, problem, {.m = 128, .n = 192, .cluster_n = 2}));
+    }
+  }
+  if (problem.op == "gemm_all_reduce" && problem.m > kFew && team.num_ranks > 1) {
+    // Small tiles, whose sums are on their way while others are made.
+    list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
+    list.back().rounds = 2;
   }
   if (scatters) {
     append(list, quarter_choices(problem, team));

@@ -63,9 +63,16 @@ TEST(ColumnWaits, OfTilesOfTwoOwnersAndOddCuts) {
 TEST(ColumnWaits, NoneWhereAllColumnsComeAtOnce) {
   EXPECT_TRUE(column_waits(gather(1024, {}), 0).empty());
   EXPECT_TRUE(column_waits(gather(1024, {.chunk_rows = 32}), 0).empty());
-  const Plan sums = make_plan({.op = "gemm_reduce_scatter", .m = 1024, .n = 512, .k = 512, .dtype = DType::bf16},
+}
+
+TEST(ColumnWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {
+  // Tiles that leave wait until their owner has begun; rank 1 sends three quarters of them.
+  const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 1024, .n = 512, .k = 512, .dtype = DType::bf16},
                               {.num_ranks = 4}, {});
-  EXPECT_TRUE(column_waits(sums, 0).empty());
+  const auto waits = column_waits(plan, 1);
+  EXPECT_EQ(std::ssize(waits), remote_tiles(plan, 1));
+  EXPECT_EQ(std::ssize(waits), 3 * 2 * 2);
+  for (const ColumnWaits& late : waits) EXPECT_EQ(late.columns, std::vector<int64_t>{512 / 4 - 1});
 }
 
 TEST(ColumnWaits, NoneWhereAWriterIsNotAwaited) {

@@ -29,9 +29,13 @@ class ColumnFinder {
   [[nodiscard]] std::optional<std::vector<int64_t>> columns_of(const Task& tile) {
     const Region& a = tile.reads[0];
     const bool b_stands = plan_.buffers[tile.reads[1].buffer].scope == Scope::input && tile.reads[1].rank == rank_;
-    if (tile.waits.size() < 2 || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
+    if (tile.waits.empty() || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
       return std::nullopt;
     }
+    // Nobody writes what it reads: only its results wait.
+    if (plan_.buffers[a.buffer].scope == Scope::input)
+      return std::vector<int64_t>(tile.waits.size(), std::max<int64_t>(0, a.cols - 1));
+    if (tile.waits.size() < 2) return std::nullopt;
     Known& known = known_[{a.buffer, a.row, a.rows, a.col, a.cols}];
     if (known.tile == nullptr || known.tile->waits != tile.waits) known = {&tile, work_out(tile)};
     return known.columns;
