@@ -11,10 +11,14 @@ inline constexpr int kStepsPerChunk = 2;  // fewest steps of K between chunks of
 inline constexpr int kMostPerChunk = 10;  // and most: in so many steps links take a chunk from every SM
 inline constexpr int kSlots = 3;          // records in shared memory
 
+/// Posts of a task that are in shared memory with it, at most.
+inline constexpr uint32_t kSlotPosts = 4;
+
 /// A task in shared memory.
 struct Slot {
   TileRecord tile;
   WriteRecord writes[kMaxWrites];
+  PostRecord posts[kSlotPosts];
   uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
   uint32_t late;       // the other parts of its sum come during the next tile of the CTA
   // Of a traced call, low words of the device's time, when the loading warp:

@@ -106,7 +106,7 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
   __syncwarp();
   if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
   if (cta.launch.walk.watch.abort != nullptr && is_aborted(cta.launch.walk.watch)) return;
-  post_signals(cta.launch.table.posts + tile.first_post, tile.num_posts);
+  post_signals(tile.num_posts <= kSlotPosts ? task.posts : cta.launch.table.posts + tile.first_post, tile.num_posts);
 }
 
 /// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.

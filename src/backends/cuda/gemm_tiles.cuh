@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_co
   if (blockIdx.x < launch.ctas) {
     compute_role<Body>(launch, shared);
   } else if (walker < walking_ctas(launch.walk.table, kThreads)) {
-    walk_roles<false>(launch.walk, walker, reinterpret_cast<bool*>(shared));
+    walk_roles<false>(launch.walk, walker, *reinterpret_cast<WalkShared*>(shared));
   }
   leave_call(launch.walk.counters);
 }

@@ -11,9 +11,9 @@ namespace {
 
 __global__ void __launch_bounds__(kStepThreads, 1)
     walk_kernel(const __grid_constant__ WalkLaunch launch, bool ends_call) {
-  __shared__ bool go[kMostSquads];
+  __shared__ WalkShared shared;
   static_assert(kStepThreads <= kMostSquads * kSquadThreads);
-  walk_roles<true>(launch, blockIdx.x, go);
+  walk_roles<true>(launch, blockIdx.x, shared);
   if (ends_call) leave_call(launch.counters);
 }
 

@@ -20,6 +20,22 @@ struct Squad {
   __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + index), "r"(threads()) : "memory"); }
 };
 
+/// Records of a step, of each kind at most, that are in shared memory before it may begin. NOTE: what was read from
+/// memory before a wait is often gone from the caches after it, and each look costs a microsecond then.
+inline constexpr uint32_t kRecordsAtHand = 8;
+
+struct StepRecords {
+  SourceRecord sources[kRecordsAtHand];
+  TargetRecord targets[kRecordsAtHand];
+  PostRecord posts[kRecordsAtHand];
+};
+
+/// Shared memory of a walking CTA.
+struct WalkShared {
+  bool go[kMostSquads];
+  StepRecords records[kMostSquads][2];  // of a step, while the one before is posted
+};
+
 /// One squad's place in a lane.
 struct Walker {
   LaneRecord lane{};
@@ -47,9 +63,23 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
-__device__ inline void post_step(const WalkLaunch& launch, const StepRecord& step) {
-  post_signals(launch.table.posts + step.first_post, step.num_posts);
+__device__ inline void post_step(const WalkLaunch& launch, const PostRecord* posts, const StepRecord& step) {
+  post_signals(posts + step.first_post, step.num_posts);
   note_end(span_of(launch, step.task));
+}
+
+/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0.
+template <typename Record>
+__device__ inline void bring_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
+                                     const Squad& squad) {
+  if (count > kRecordsAtHand) return;
+  constexpr uint32_t kWords = sizeof(Record) / sizeof(uint64_t);
+  static_assert(sizeof(Record) % sizeof(uint64_t) == 0);
+  const auto* words = reinterpret_cast<const uint64_t*>(from + first);
+  for (uint32_t i = squad.thread(); i < count * kWords; i += squad.threads())
+    reinterpret_cast<uint64_t*>(to)[i] = words[i];
+  from = to;
+  first = 0;
 }
 
 /// The first thread, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs
@@ -66,7 +96,8 @@ __device__ inline bool await_step(const WalkLaunch& launch, const Walker& me, ui
 
 /// The first thread, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
 /// The last to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
-__device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const StepRecord& step) {
+__device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, uint32_t index, const PostRecord* posts,
+                                   const StepRecord& step) {
   if (me.shares()) {
     const uint64_t wanted = uint64_t{index + 1} * me.lane.ctas;
     __threadfence();
@@ -74,7 +105,7 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
     if (before + 1 != wanted) return;
     __threadfence();
   }
-  post_step(launch, step);
+  post_step(launch, posts, step);
   if (!me.shares()) return;
   if (index + 1 < me.lane.num_steps) return post_signal({me.lane.progress + 1, 1, false});
   me.lane.progress[0] = 0;
@@ -119,7 +150,7 @@ __device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord
       open_gate(steps[opened++].gate);
     }
     if (gate_is_passed(steps[index].gate)) {
-      post_step(launch, steps[index++]);
+      post_step(launch, launch.table.posts, steps[index++]);
       begin = ptx::global_time_ns();
       if (index < opened) note_begin(launch, steps[index]);
     }
@@ -156,36 +187,42 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
       i = pass_gates(launch, lane, i, epoch);
       if (i > lane.num_steps) return open_gates(launch, lane);
     } else {
-      post_step(launch, step);
+      post_step(launch, launch.table.posts, step);
       ++i;
     }
   }
 }
 
 /// All threads of the CTA. Leaves early where a wait failed: then the team is broken and nothing is posted any more.
-/// `go`: kMostSquads words of shared memory.
 template <bool kMultiplies>
-__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, volatile bool* go) {
+__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkShared& shared) {
   const Walker me = place_walker(launch, cta);
   const Squad& squad = me.squad;
   Slice slice{0, 1, squad.thread(), squad.threads()};
   if (me.lane.serial) slice.index = me.worker, slice.count = me.workers;
   const uint32_t stride = me.lane.serial ? 1 : me.workers;
+  volatile bool* go = shared.go;
+  uint32_t turn = 0;
   for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
-    const StepRecord step = launch.table.steps[me.lane.first_step + index];
+    StepRecord step = launch.table.steps[me.lane.first_step + index];
+    WalkTable table = launch.table;
+    StepRecords& records = shared.records[squad.index][turn++ % 2];
+    bring_records(table.sources, step.first_source, step.num_sources, records.sources, squad);
+    bring_records(table.targets, step.first_target, step.num_targets, records.targets, squad);
+    bring_records(table.posts, step.first_post, step.num_posts, records.posts, squad);
     if (slice.thread == 0) go[squad.index] = await_step(launch, me, index, step);
     squad.meet();
     if (!go[squad.index]) return;
-    run_step<kMultiplies>(launch.table, step, slice);
+    run_step<kMultiplies>(table, step, slice);
     squad.meet();
-    if (slice.thread == 0) finish_step(launch, me, index, step);
+    if (slice.thread == 0) finish_step(launch, me, index, table.posts, step);
   }
 }
 
-/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each. `go`: shared memory.
+/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each.
 template <bool kMultiplies>
-__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, volatile bool* go) {
-  if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, go);
+__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkShared& shared) {
+  if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, shared);
   const uint32_t light = (cta - launch.table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
   if (threadIdx.x % 32 != 0 || light >= launch.table.light_lanes) return;
   walk_light_lane(launch, launch.table.num_lanes - launch.table.light_lanes + light);
