@@ -3,8 +3,8 @@
 
   bench/ablations.py --ranks 4 --json bench/results/ablations_x4.json
 
-Called by hand on GPUs, some three minutes on four; tests/bench calls it with --small on the host. `tilewire bench` is
-started once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
+Called by hand on GPUs, some minute on four; tests/bench calls it with --small on the host. `tilewire bench` is started
+once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ TILES = {"tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
 SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
 # What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
 DEFAULTS = {"order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduction": "staged",
-            "reduce_when": "beside"}
+            "reduce_when": "beside", "group_owners": 1}
 OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 128, 1), (64, 256, 1)]
 
 
@@ -50,8 +50,10 @@ def tile_shapes(knobs, small):
     return {"128x256, pairs": knobs, "128x256": knobs | {"cluster_m": 1}} | others
 
 
-def owners_together(knobs, ranks):
-    """Whose tiles are walked together, so that what they share of B is read once."""
+def owners_together(knobs, ranks, shard, tiles):
+    """Whose tiles are walked together, so that what they share of B is read once. Large shards have no use for it."""
+    if shard >= tiles["tile_m"] * tiles["group_m"]:
+        return {"1": knobs}
     return {str(owners): knobs | {"group_owners": owners} for owners in range(1, ranks + 1)}
 
 
@@ -70,7 +72,7 @@ def gather_groups(ranks, shard, k, small):
         "rows of a copy, engines": {str(rows): engines | {"chunk_rows": rows} for rows in halves(shard, least)},
         "rows of a copy, store": {str(rows): store | {"chunk_rows": rows} for rows in halves(shard, least)},
         "pacing": {pacing: engines | {"pacing": pacing} for pacing in ("unpaced", "lockstep")},
-        "owners together": owners_together(engines, ranks),
+        "owners together": owners_together(engines, ranks, shard, SMALL_TILES if small else TILES),
         "rounds": {str(rounds): engines | {"rounds": rounds} for rounds in (1, 2, 4)},
         "columns of a copy, unpaced": {str(cols): unpaced | ({"chunk_cols": cols} if cols < k else {})
                                        for cols in (k, k // 2, k // 4)},
@@ -93,7 +95,7 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
                       "accumulate": store | {"reduction": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},
-        "owners together": owners_together(tiles, ranks),
+        "owners together": owners_together(tiles, ranks, shard, SMALL_TILES if small else TILES),
         "algorithm": {name: knobs | {"algorithm": name} for name, knobs in
                       (("direct", tiles), ("two_phase", tiles), ("one_shot", tiles), ("ring", store))},
         "sums": {when: tiles | {"reduce_when": when} for when in ("beside", "after")},

@@ -34,10 +34,17 @@ def quarters(tile, m, ranks):
                     "group_m": max(1, min(tile["group_m"], quarter // tile["tile_m"]))}]
 
 
+def shards_together(config, shard):
+    """Walks the row tiles of a shard together. Pairs that share B need two of them."""
+    group = max(1, shard // config["tile_m"])
+    pairs = {"cluster_m": 1, "cluster_n": 2} if group == 1 and config["cluster_m"] == 2 else {}
+    return config | {"group_m": group} | pairs
+
+
 def turns(m, ranks):
     """Other tiles and turns: own tiles for all SMs, then a few columns of every peer; two owners; the largest tile."""
     shard = -(-m // ranks)
-    if ranks == 1 or m <= 128:
+    if ranks == 1 or m <= 128 or (ranks == 2 and m < 1024):
         return []
     pair = {"tile_m": 128, "tile_n": 192, "cluster_m": 2, "group_m": GROUP_ROWS // 128}
     large = {"tile_m": 256, "tile_n": 192, "cluster_m": 1, "cluster_n": 2, "group_m": GROUP_ROWS // 256}
@@ -45,7 +52,7 @@ def turns(m, ranks):
     if m < 1024:
         config["group_owners"] = 2
     elif shard <= 512:
-        config |= {"rounds": 3 if shard <= 256 else 4, "group_m": max(1, shard // config["tile_m"])}
+        config = shards_together(config | {"rounds": 3 if shard <= 256 else 4}, shard)
     return [config]
 
 
@@ -55,15 +62,16 @@ def by_workers(tile, m, k, ranks):
     if m > 64:
         return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
     pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // 12))}
-    return [pieces, pieces | {"chunk_cols": -(-k // 128) * 64}]
+    halves = {"chunk_cols": -(-k // 128) * 64}
+    return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
 def gather(m, k, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
-    configs += quarters(tiles[0], m, ranks) or [
-        tiles[0] | engines | {"rounds": 4, "group_m": max(1, shard // tiles[0]["tile_m"])}]
+    configs += quarters(tiles[0], m, ranks) or (
+        [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 else [])
     configs += by_workers(tiles[0], m, k, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
@@ -87,9 +95,8 @@ def reduction(kind, m, n, ranks):
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:
             configs.append(configs[-1] | {"tile_m": 128, "tile_n": 192, "cluster_m": 1, "cluster_n": 2})
-    if kind == "ar" and m > 64:
-        small = {"tile_m": 128, "tile_n": 128, "cluster_m": 2, "group_m": max(1, GROUP_ROWS // 128)}
-        configs.append({"schedule": "fused", "transport": "tma", "rounds": 2} | small)
+    if kind == "ar" and m > 64 and ranks > 1:
+        configs.append(knobs_of((128, 128, 2), m) | {"transport": "tma", "rounds": 2})
     return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
 
 

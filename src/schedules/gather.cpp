@@ -79,7 +79,7 @@ class GatherPlanner {
   /// Until a chunk is at `rank`, unless that is waited for already.
   void add_arrival(std::vector<Wait>& waits, int rank, int chunk) const {
     const Wait wait{arrived(rank, chunk), meet_all_rows() ? kAllPosts : 1};
-    if (std::ranges::find(waits, wait) == waits.end()) waits.push_back(wait);
+    if (!meet_all_rows() || std::ranges::find(waits, wait) == waits.end()) waits.push_back(wait);
   }
 
   /// My own rows that others' tiles share, number `piece`.

@@ -84,6 +84,12 @@ std::vector<Config> quarter_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// Walk the row tiles of a shard together. Pairs that share B need two of them.
+void walk_shards(Config& config, int64_t shard) {
+  config.group_m = std::max<int64_t>(1, shard / config.tile_m);
+  if (config.group_m == 1 && config.cluster_m == 2) std::swap(config.cluster_m, config.cluster_n);
+}
+
 /// Other tiles and other turns for a gather by engines. Few rows a rank: own tiles that keep all SMs busy until the
 /// first shard is here, then a few columns of every peer, so that B is read less often; with fewer rows still, two
 /// owners together. Many rows: the tile that moves the fewest bytes.
@@ -94,13 +100,14 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   const TileChoice large{.m = 256, .n = 192, .cluster_n = 2};
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   if (team.num_ranks == 1 || problem.m <= pair.m) return {};
+  if (problem.m < kMany && team.num_ranks == 2) return {};  // two owners are all
   const TileChoice& tile = problem.m < kMany || shard <= kFewOfShard ? pair : large;
   Config config = with_tile(paced("fused", team), problem, tile);
   if (problem.m < kMany) {
     config.group_owners = 2;
   } else if (shard <= kSomeOfShard) {
     config.rounds = shard <= kFewOfShard ? 3 : 4;
-    config.group_m = std::max<int64_t>(1, shard / tile.m);
+    walk_shards(config, shard);
   }
   return {config};
 }
@@ -115,7 +122,7 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   config.chunk_rows = std::max<int64_t>(1, (shard * (team.num_ranks - 1) + kPieces - 1) / kPieces);
   std::vector<Config> list = with_tiles(config, problem, 1);
   config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
-  append(list, with_tiles(config, problem, 1));
+  if (team.num_ranks > 1 && config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
   return list;
 }
 
@@ -131,7 +138,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   } else if (team.num_ranks > 1) {
     Config rounds = list.front();
     rounds.rounds = 4;
-    rounds.group_m = std::max<int64_t>(1, shard / rounds.tile_m);
+    walk_shards(rounds, shard);
     list.push_back(rounds);
   }
   list.push_back(library);

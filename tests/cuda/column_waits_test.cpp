@@ -63,6 +63,7 @@ TEST(ColumnWaits, OfTilesOfTwoOwnersAndOddCuts) {
 TEST(ColumnWaits, NoneWhereAllColumnsComeAtOnce) {
   EXPECT_TRUE(column_waits(gather(1024, {}), 0).empty());
   EXPECT_TRUE(column_waits(gather(1024, {.chunk_rows = 32}), 0).empty());
+  EXPECT_TRUE(column_waits(gather(1024, {.schedule = "sequential"}), 0).empty());
 }
 
 TEST(ColumnWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {

@@ -32,8 +32,9 @@ class ColumnFinder {
     if (tile.waits.empty() || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
       return std::nullopt;
     }
-    // Nobody writes what it reads: only its results wait.
-    if (plan_.buffers[a.buffer].scope == Scope::input)
+    // Nobody writes what it reads, and it waits for owners who must have begun: only its results wait.
+    const bool for_owners = std::ranges::all_of(tile.waits, [](const Wait& w) { return w.purpose == Purpose::ready; });
+    if (for_owners && plan_.buffers[a.buffer].scope == Scope::input)
       return std::vector<int64_t>(tile.waits.size(), std::max<int64_t>(0, a.cols - 1));
     if (tile.waits.size() < 2) return std::nullopt;
     Known& known = known_[{a.buffer, a.row, a.rows, a.col, a.cols}];

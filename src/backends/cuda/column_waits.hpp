@@ -17,8 +17,10 @@ struct ColumnWaits {
   std::vector<int64_t> columns{};  ///< for each of the task's waits: the first column that needs it, from 0
 };
 
-/// Such tiles of one rank. Everything that writes a part of such a tile's A during a call posts a signal that the tile
-/// waits for in full, and B is an input: so columns that come before all that a signal's posters write need it not.
+/// Such tiles of one rank. Where nobody writes A, what waits for owners to be ready are the results: that comes with
+/// the last column. Elsewhere everything that writes a part of such a tile's A during a call posts a signal that the
+/// tile waits for in full, and B is an input: so columns that come before all that a signal's posters write need it
+/// not.
 [[nodiscard]] std::vector<ColumnWaits> column_waits(const Plan& whole, int rank);
 
 }  // namespace tilewire::cuda
