@@ -174,16 +174,6 @@ TEST(Chunks, FromAShardDownToATile) {
   }
 }
 
-TEST(Chunks, CountTogetherWhereEveryTileNeedsAllRows) {
-  const Plan plan = make_plan({.op = "all_gather_gemm", .m = 64, .n = 256, .k = 64}, {.num_ranks = 4},
-                              {.tile_m = 64, .chunk_rows = 4, .chunk_cols = 32});
-  for (const Task& task : lane_named(plan, 1, "tiles").tasks) {
-    if (task.kind != TaskKind::compute) continue;
-    ASSERT_EQ(task.waits.size(), 4u);  // a signal for each half of the columns, and for my own rows of it
-    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(task.waits[i].at_least, i < 2 ? 3 * 4 : 1);
-  }
-}
-
 TEST(Pacing, LockstepWaitsForTheNextRank) {
   const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
   Config config{.transport = Transport::copy_engine};

@@ -1,0 +1,76 @@
+// What tiles of an AllGather + GEMM of few rows wait for: all that arrives of a cut of columns counts in one signal.
+// Built as part of the target `unit_core`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tilewire/check.hpp"
+#include "tilewire/tilewire.hpp"
+
+namespace tilewire {
+namespace {
+
+constexpr int kRanks = 4;
+
+Plan plan_of(int64_t m, const Config& config, bool gathered = false) {
+  Problem problem{.op = "all_gather_gemm", .m = m, .n = 256, .k = 64};
+  problem.gathered_output = gathered;
+  return make_plan(problem, {.num_ranks = kRanks}, config);
+}
+
+/// What each tile of a rank waits for.
+std::vector<std::vector<Wait>> waits_of_tiles(const Plan& plan, int rank) {
+  std::vector<std::vector<Wait>> waits;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (lane.rank == rank && task.kind == TaskKind::compute) waits.push_back(task.waits);
+    }
+  }
+  return waits;
+}
+
+/// How many chunks of rows of others' shards arrive at a rank, of a cut of columns.
+int64_t arriving(int64_t m, int64_t chunk_rows, int rank) {
+  int64_t chunks = 0;
+  for (int owner = 0; owner < kRanks; ++owner) {
+    const int64_t rows = shard_of(m, kRanks, owner).size();
+    if (owner != rank) chunks += (rows + chunk_rows - 1) / chunk_rows;
+  }
+  return chunks;
+}
+
+TEST(FewRows, ArriveInOneSignalOfEachCutOfColumns) {
+  // 3 rows: rank 3 has none. 61: shards of 16, 16, 16, 13.
+  for (const int64_t m : {3, 61, 64}) {
+    for (const Direction direction : {Direction::push, Direction::pull}) {
+      for (const bool gathered : {false, true}) {
+        const Plan plan =
+            plan_of(m, {.tile_m = 64, .chunk_rows = 4, .chunk_cols = 32, .direction = direction}, gathered);
+        EXPECT_TRUE(check(plan).ok());
+        for (int rank = 0; rank < kRanks; ++rank) {
+          const bool own = shard_of(m, kRanks, rank).size() > 0;
+          for (const auto& waits : waits_of_tiles(plan, rank)) {
+            ASSERT_EQ(waits.size(), own ? 4u : 2u) << m << " rows, rank " << rank;  // both halves, of others and mine
+            for (size_t i = 0; i < waits.size(); ++i)
+              EXPECT_EQ(waits[i].at_least, i < 2 ? arriving(m, 4, rank) : 1) << m << " rows, rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FewRows, OfARingAndOfSmallTilesArriveOneByOne) {
+  for (const Config& config :
+       {Config{.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring}, Config{.tile_m = 32, .chunk_rows = 4}}) {
+    const Plan plan = plan_of(64, config);
+    EXPECT_TRUE(check(plan).ok());
+    for (const auto& waits : waits_of_tiles(plan, 1)) {
+      EXPECT_GE(waits.size(), 4u);
+      EXPECT_TRUE(std::ranges::all_of(waits, [](const Wait& wait) { return wait.at_least == 1; }));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire
