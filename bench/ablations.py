@@ -3,7 +3,7 @@
 
   bench/ablations.py --ranks 4 --json bench/results/ablations_x4.json
 
-Called by hand on GPUs, some minute on four; tests/bench calls it with --small on the host. `tilewire bench` is started
+Called by hand on GPUs, a minute on four; tests/bench calls it with --small on the host. `tilewire bench` is started
 once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
@@ -50,8 +50,13 @@ def tile_shapes(knobs, small):
     return {"128x256, pairs": knobs, "128x256": knobs | {"cluster_m": 1}} | others
 
 
-def owners_together(knobs, ranks, shard, tiles):
+def tiles_of(small):
+    return SMALL_TILES if small else TILES
+
+
+def owners_together(knobs, ranks, shard, small):
     """Whose tiles are walked together, so that what they share of B is read once. Large shards have no use for it."""
+    tiles = tiles_of(small)
     if shard >= tiles["tile_m"] * tiles["group_m"]:
         return {"1": knobs}
     return {str(owners): knobs | {"group_owners": owners} for owners in range(1, ranks + 1)}
@@ -72,7 +77,7 @@ def gather_groups(ranks, shard, k, small):
         "rows of a copy, engines": {str(rows): engines | {"chunk_rows": rows} for rows in halves(shard, least)},
         "rows of a copy, store": {str(rows): store | {"chunk_rows": rows} for rows in halves(shard, least)},
         "pacing": {pacing: engines | {"pacing": pacing} for pacing in ("unpaced", "lockstep")},
-        "owners together": owners_together(engines, ranks, shard, SMALL_TILES if small else TILES),
+        "owners together": owners_together(engines, ranks, shard, small),
         "rounds": {str(rounds): engines | {"rounds": rounds} for rounds in (1, 2, 4)},
         "columns of a copy, unpaced": {str(cols): unpaced | ({"chunk_cols": cols} if cols < k else {})
                                        for cols in (k, k // 2, k // 4)},
@@ -95,7 +100,7 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
                       "accumulate": store | {"reduction": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},
-        "owners together": owners_together(tiles, ranks, shard, SMALL_TILES if small else TILES),
+        "owners together": owners_together(tiles, ranks, shard, small),
         "algorithm": {name: knobs | {"algorithm": name} for name, knobs in
                       (("direct", tiles), ("two_phase", tiles), ("one_shot", tiles), ("ring", store))},
         "sums": {when: tiles | {"reduce_when": when} for when in ("beside", "after")},
@@ -211,7 +216,7 @@ def parse(arguments):
 
 def main():
     options = parse(sys.argv[1:])
-    tiles = SMALL_TILES if options.small else TILES
+    tiles = tiles_of(options.small)
     result = {"machine": None, "backend": options.backend, "ranks": options.ranks, "shapes": [], "rows": [],
               "refused": [], "errors": []}
     tile_transport = "tma" if options.backend == "cuda" else "store"

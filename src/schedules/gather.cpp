@@ -67,18 +67,23 @@ class GatherPlanner {
     return pieces;
   }
 
+  /// Whether a tile is as high as the output.
+  [[nodiscard]] bool one_row_of_tiles() const { return problem().m <= tile_rows(); }
   /// Whether every tile needs all rows, so that all that arrives of some columns counts in one signal. A ring hands on
   /// what arrives.
   [[nodiscard]] bool meet_all_rows() const {
-    return n_ > 1 && problem().m <= tile_rows() && config().algorithm != Algorithm::ring &&
-           (!by_library() || one_call());
+    return n_ > 1 && one_row_of_tiles() && config().algorithm != Algorithm::ring && (!by_library() || one_call());
   }
   [[nodiscard]] Signal arrived(int rank, int chunk) const {
     return {rank, arrived_ + (meet_all_rows() ? chunks_[chunk].part : chunk)};
   }
-  /// Until a chunk is at `rank`, unless that is waited for already.
+  /// Until a chunk is at `rank`.
+  [[nodiscard]] Wait arrival(int rank, int chunk) const {
+    return {arrived(rank, chunk), meet_all_rows() ? kAllPosts : 1};
+  }
+  /// The same as one of many, unless it is waited for already.
   void add_arrival(std::vector<Wait>& waits, int rank, int chunk) const {
-    const Wait wait{arrived(rank, chunk), meet_all_rows() ? kAllPosts : 1};
+    const Wait wait = arrival(rank, chunk);
     if (!meet_all_rows() || std::ranges::find(waits, wait) == waits.end()) waits.push_back(wait);
   }
 
@@ -190,7 +195,7 @@ class GatherPlanner {
 
   void add_own_copies(int rank) {
     // Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
-    const bool at_once = !pieces_.empty() && problem().m <= tile_rows();
+    const bool at_once = !pieces_.empty() && one_row_of_tiles();
     const int lane_of_own = at_once ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
     for (int part = 0; part < num_parts(); ++part) {
       for (int i = 0; i < std::ssize(pieces_); ++i) {
@@ -267,7 +272,7 @@ class GatherPlanner {
         const Chunk& what = chunks_[chunk];
         Task task =
             push_task(rank, next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
-        if (step > 1) add_arrival(task.waits, rank, chunk);
+        if (step > 1) task.waits.push_back(arrival(rank, chunk));
         build_.add(comm_lanes_[rank][(step - 1) % config().copy_lanes], std::move(task));
       }
     }
@@ -297,9 +302,7 @@ class GatherPlanner {
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
       if (chunks_[chunk].owner == rank) continue;
       const Chunk& what = chunks_[chunk];
-      std::vector<Wait> waits;
-      add_arrival(waits, rank, chunk);
-      add_copy(gathered_region(rank, what), what.rows, what.cols, std::move(waits));
+      add_copy(gathered_region(rank, what), what.rows, what.cols, {arrival(rank, chunk)});
     }
   }
 

@@ -116,13 +116,14 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   constexpr int64_t kPieces = 12;
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  const bool few = problem.m <= kFew;
+  const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
+  const int64_t pieces = few ? kPieces : kParts;
   Config config{.schedule = "fused"};
-  config.chunk_rows = std::max<int64_t>(1, (shard + kParts - 1) / kParts);
-  if (problem.m > kFew) return with_tiles(config, problem, 1);
-  config.chunk_rows = std::max<int64_t>(1, (shard * (team.num_ranks - 1) + kPieces - 1) / kPieces);
+  config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
   std::vector<Config> list = with_tiles(config, problem, 1);
   config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
-  if (team.num_ranks > 1 && config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
+  if (few && team.num_ranks > 1 && config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
   return list;
 }
 
