@@ -3,6 +3,7 @@
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
+PIECES = 12  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
@@ -57,12 +58,12 @@ def turns(m, ranks):
 
 
 def by_workers(tile, m, k, ranks):
-    """Copies by workers; few rows: a dozen pieces for all peers at once, and half of the columns first."""
+    """Copies by workers; few rows: PIECES for all peers at once, and half of the columns first."""
     shard = -(-m // ranks)
     if m > 64:
         return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
-    pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // 12))}
-    halves = {"chunk_cols": -(-k // 128) * 64}
+    pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // PIECES))}
+    halves = {"chunk_cols": -(-k // 128) * 64, "copy_workers": PIECES}
     return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
@@ -80,17 +81,16 @@ def gather(m, k, ranks):
 
 def summers(n, tile_n):
     """Few rows: a CTA for sums on every SM that tiles leave free, but for some that only wait and post."""
-    sms, others = 132, 4
+    sms, others = 132, 2
     return {"reduce_workers": min(64, max(16, sms - -(-n // tile_n) - others))}
 
 
 def reduction(kind, m, n, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
-    few = {"rounds": 2}
-    if m <= 64:
-        few = summers(n, tiles[0]["tile_n"]) | ({"algorithm": "one_shot"} if kind == "ar" else {})
-    configs.append(tiles[0] | {"transport": "tma"} | few)
+    configs.append(configs[0] | (summers(n, tiles[0]["tile_n"]) if m <= 64 else {"rounds": 2}))
+    if kind == "ar" and m <= 64:
+        configs.append(configs[-1] | {"algorithm": "one_shot"})
     if 64 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:

@@ -43,6 +43,7 @@ struct Config {
   int split_k = 1;         ///< parts that K is cut into, each a task of its own
   int tile_workers = 0;    ///< workers of a tile lane; 0 = the backend's choice
   int reduce_workers = 0;  ///< workers of a reduce lane; 0 = the backend's choice
+  int launches = 1;        ///< kernels for tiles and for what sums beside them: one, or 2 on two streams of a GPU
   int copy_workers = 0;    ///< workers that move bytes without a copy engine; 0 = the backend's choice
   int64_t chunk_rows = 0;  ///< rows that are communicated at once; 0 = a whole shard
   int64_t chunk_cols = 0;  ///< columns of A that a gather moves at once; 0 = all

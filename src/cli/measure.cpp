@@ -36,11 +36,6 @@ double sample(Group& group, Contender& contender, const RankTensors& tensors) {
 
 }  // namespace
 
-bool wants_graphs(int64_t rows, double us) {
-  constexpr double kShortUs = 150;
-  return rows <= kMostGraphRows || us < kShortUs;
-}
-
 bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, size_t rows,
                    int64_t m) {
   if (!on_gpus(group.team())) return false;
@@ -53,7 +48,7 @@ bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contend
     by_device = by_device && contenders[i].calls > 0;
     if (i < rows) fastest_us = std::min(fastest_us, us);
   }
-  const bool graphs = by_device && wants_graphs(m, fastest_us);
+  const bool graphs = by_device && tuner::wants_graphs(m, fastest_us);
   for (Contender& contender : contenders) contender.graph = graphs;
   return graphs;
 }

@@ -42,12 +42,6 @@ struct Turns {
   int measured = 5;
 };
 
-/// Most rows of a problem whose calls are always replayed from graphs, as in bench/peers.py.
-constexpr int64_t kMostGraphRows = 512;
-/// Whether calls of a problem with so many rows are so short that the host's enqueuing would be measured; `us` is what
-/// the fastest took when it was enqueued.
-[[nodiscard]] bool wants_graphs(int64_t rows, double us);
-
 /// On devices with a clock of their own: measure each contender once, and replay all or none of them from graphs from
 /// then on, and say which. The first `rows` contenders are whole calls, of a problem of `m` rows. Collective.
 [[nodiscard]] bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders,

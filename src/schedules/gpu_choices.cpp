@@ -114,7 +114,7 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
 
 /// Copies by workers. Few rows: a dozen pieces for all peers at once, and the first half of the columns first.
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
-  constexpr int64_t kPieces = 12;
+  constexpr int kPieces = 12;
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const bool few = problem.m <= kFew;
   const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
@@ -123,6 +123,7 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
   std::vector<Config> list = with_tiles(config, problem, 1);
   config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
+  config.copy_workers = kPieces;
   if (few && team.num_ranks > 1 && config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
   return list;
 }
@@ -149,10 +150,10 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// `config` with a CTA for sums on every SM that few rows leave free, so that those of the last tiles come at once.
-/// Some are left for CTAs that only wait and post.
+/// `config` with a CTA for sums, and for copies of what landed, on every SM that few rows leave free, so that those of
+/// the last tiles come at once. Some are left for CTAs that only wait and post.
 Config with_summers(Config config, const Problem& problem, const Team& team) {
-  constexpr int64_t kOthers = 4;
+  constexpr int64_t kOthers = 2;
   const int64_t tiles = (problem.n + config.tile_n - 1) / config.tile_n;
   config.reduce_workers = static_cast<int>(std::clamp<int64_t>(team.devices[0].sms - tiles - kOthers, 16, 64));
   return config;
@@ -164,9 +165,9 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   Config stores{.schedule = "fused"};
   if (problem.op != "all_reduce") stores.transport = Transport::tma;
   std::vector<Config> list = with_tiles(stores, problem, 1);
-  if (scatters && problem.m <= kFew) {
-    // Every tile has parts of several owners, which tiles do not sum: all is summed at the end.
-    for (const Config& with : with_tiles(stores, problem, 1)) list.push_back(with_summers(with, problem, team));
+  if (problem.op != "all_reduce" && problem.m <= kFew) {
+    // What comes after the last tiles is done at once: a scatter's sums, an all-reduce's copies out of the arena.
+    list.push_back(with_summers(list.front(), problem, team));
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config turns = stores;
     turns.rounds = 2;

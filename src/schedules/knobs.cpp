@@ -65,6 +65,7 @@ void validate(const Config& config) {
   at_least("group_m", config.group_m, 1);
   at_least("split_k", config.split_k, 1);
   at_least("tile_workers", config.tile_workers, 0);
+  at_least("launches", config.launches, 1);
   at_least("reduce_workers", config.reduce_workers, 0);
   at_least("copy_workers", config.copy_workers, 0);
   at_least("chunk_rows", config.chunk_rows, 0);
@@ -73,6 +74,7 @@ void validate(const Config& config) {
   at_least("group_owners", config.group_owners, 1);
   at_least("rounds", config.rounds, 1);
   require(config.split_k <= 64, "knob split_k = {}: want at most 64", config.split_k);
+  require(config.launches <= 2, "knob launches = {}: want at most 2", config.launches);
   require(config.copy_lanes <= 64, "knob copy_lanes = {}: want at most 64", config.copy_lanes);
   require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
 }

@@ -45,9 +45,15 @@ int calls_in_burst(double call_us) {
 
 void pause_before_burst() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
 
-double time_call(Group& group, Program& program, const RankTensors& tensors) {
+bool wants_graphs(int64_t rows, double us) {
+  constexpr double kShortUs = 150;
+  return rows <= kMostGraphRows || us < kShortUs;
+}
+
+double time_call(Group& group, Program& program, const RankTensors& tensors, bool graph) {
   constexpr int kCalls = 3;
-  return time_calls(group, program, tensors, {.calls = kCalls}).us;
+  constexpr int kReplays = 20;
+  return time_calls(group, program, tensors, {.calls = graph ? kReplays : kCalls, .graph = graph}).us;
 }
 
 double median(std::vector<double> values) {

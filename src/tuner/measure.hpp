@@ -29,8 +29,13 @@ struct CallTime {
 [[nodiscard]] int calls_in_burst(double call_us);
 /// Let devices rest before a burst.
 void pause_before_burst();
-/// The same for the tuner: a few calls in a row. Collective.
-[[nodiscard]] double time_call(Group& group, Program& program, const RankTensors& tensors);
+/// Most rows of a problem whose calls are always replayed from graphs, as in bench/peers.py.
+inline constexpr int64_t kMostGraphRows = 512;
+/// Whether calls of a problem with so many rows are so short that the host's enqueuing would be measured; `us` is what
+/// the fastest took when it was enqueued.
+[[nodiscard]] bool wants_graphs(int64_t rows, double us);
+/// The same for the tuner: a few calls in a row, or replays of one. Collective.
+[[nodiscard]] double time_call(Group& group, Program& program, const RankTensors& tensors, bool graph);
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace tilewire::tuner

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/text.hpp"
+#include "schedules/gpu_choices.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 #include "tuner/measure.hpp"
@@ -95,10 +97,17 @@ std::string load(Group& group, const Problem& problem, Candidate& candidate) {
   return reason;
 }
 
+/// Whether candidates are measured as replays: those of small problems are used so, and eager calls of them would take
+/// as long as the host takes to enqueue them. `us`: the fastest so far.
+bool as_graphs(const Group& group, const Problem& problem, double us) {
+  return on_gpus(group.team()) && wants_graphs(problem.m, us);
+}
+
 /// One look at every candidate, each alone in memory, as long as the budget lasts.
 void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget,
             std::vector<Candidate>& candidates) {
   bool any = false;
+  const bool graphs = as_graphs(group, problem, std::numeric_limits<double>::infinity());
   for (Candidate& candidate : candidates) {
     if (any && budget.spent()) {
       candidate.excluded = "the time for measuring was used up";
@@ -109,9 +118,10 @@ void screen(Group& group, const Problem& problem, const RankTensors& tensors, Bu
     // A library of collectives takes seconds to begin, once for a team.
     if (candidate.config.collective == Provider::library) budget.leave_out(begin);
     if (!candidate.excluded.empty()) continue;
-    candidate.us = {time_call(group, *candidate.program, tensors)};
+    candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
     // A first call pays for page faults, so a short one does not count.
-    if (candidate.us[0] < kLongCall * budget.us()) candidate.us = {time_call(group, *candidate.program, tensors)};
+    if (candidate.us[0] < kLongCall * budget.us())
+      candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
     candidate.program.reset();
     any = true;
   }
@@ -139,8 +149,12 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
     const std::string reason = load(group, problem, *finalist);
     if (!reason.empty()) return;
   }
-  for (int round = 0; round < kMaxRounds && !budget.spent(); ++round) {
-    for (Candidate* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors));
+  const bool graphs = as_graphs(group, problem, finalists[0]->us[0]);
+  if (graphs) {  // Calls that were enqueued one by one are no measure for replays.
+    for (Candidate* finalist : finalists) finalist->us.clear();
+  }
+  for (int round = 0; round < kMaxRounds && (round == 0 || !budget.spent()); ++round) {
+    for (Candidate* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors, graphs));
   }
 }
 

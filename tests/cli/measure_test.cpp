@@ -19,10 +19,10 @@ TEST(Bursts, AreSomeMillisecondsOfWorkAndNotTooManyCalls) {
 }
 
 TEST(Graphs, AreForFewRowsAndForShortCalls) {
-  EXPECT_TRUE(wants_graphs(64, 1e4));
-  EXPECT_TRUE(wants_graphs(kMostGraphRows, 1e4));
-  EXPECT_TRUE(wants_graphs(8192, 60));
-  EXPECT_FALSE(wants_graphs(8192, 500));
+  EXPECT_TRUE(tuner::wants_graphs(64, 1e4));
+  EXPECT_TRUE(tuner::wants_graphs(tuner::kMostGraphRows, 1e4));
+  EXPECT_TRUE(tuner::wants_graphs(8192, 60));
+  EXPECT_FALSE(tuner::wants_graphs(8192, 500));
 }
 
 Team linked(int ranks, double bandwidth) {

@@ -99,7 +99,7 @@ void expect_own_gates(const RankTables& tables) {
 TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
   const Problem problem{.op = "all_gather_gemm", .m = 4096, .n = 8192, .k = 4096};
   const RankTables tables = tables_of(plan_of(problem, 4, {.schedule = "sequential", .pacing = Pacing::lockstep}));
-  EXPECT_TRUE(tables.light_alone);
+  EXPECT_TRUE(tables.lanes_apart);
   EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
   EXPECT_EQ(count_of<StreamCopy>(tables), 4) << "one of them for my own rows";
   EXPECT_EQ(count_of<StreamWalk>(tables), 0);
@@ -183,7 +183,7 @@ TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
     const Plan plan = collective_plan(op);
     EXPECT_TRUE(calls_collective(plan));
     const RankTables tables = tables_of(plan);
-    EXPECT_TRUE(tables.light_alone);
+    EXPECT_TRUE(tables.lanes_apart);
     EXPECT_EQ(tables.gemm_ctas, 0U);
     EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
     EXPECT_EQ(count_of<LibraryGemm>(tables), op == std::string("all_reduce") ? 0 : 1);
@@ -357,10 +357,10 @@ TEST(TracedTables, EveryTaskHasOneRecordAndEveryCopyAGate) {
 
 TEST(LibraryLanes, WithoutStreamsOrDepthWalkersDoIt) {
   Problem problem{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
-  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"}), false).light_alone);
-  EXPECT_TRUE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).light_alone);
+  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"}), false).lanes_apart);
+  EXPECT_TRUE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).lanes_apart);
   problem.k = 0;
-  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).light_alone);
+  EXPECT_FALSE(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).lanes_apart);
 }
 
 }  // namespace

@@ -110,6 +110,32 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
   }
 }
 
+/// Few rows, many ranks: a tile has more posts, and a sum more parts, than lie in shared memory before they are needed.
+TEST(Cuda, MoreRecordsThanAreAtHand) {
+  if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+  constexpr int kRanks = 9;
+  uint64_t seed = 500;
+  for (const char* op : kOperators) {
+    const Problem problem{.op = op, .m = 64, .n = 264, .k = 64 * kRanks, .dtype = DType::bf16};
+    for (const Config& base : {Config{.tile_m = 64, .tile_n = 128}, Config{.tile_m = 64, .tile_n = 64}}) {
+      const auto configs = few(all_variants(problem, {.num_ranks = kRanks}, base), 8, ++seed);
+      expect_right(problem, kRanks, configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 20, .seed = seed});
+    }
+  }
+}
+
+/// The sums of `two_stream` in a kernel of their own, with plain tensors and in the arena.
+TEST_P(OnGpus, TwoLaunches) {
+  if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "two_stream has tiles for gemm_all_reduce only";
+  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  for (const Release release : {Release::tile, Release::all}) {
+    Problem problem{.op = op(), .m = 264, .n = 520, .k = 128 * ranks(), .dtype = DType::bf16};
+    if (release == Release::all) problem.arena = {"c"};
+    const Config config{.schedule = "two_stream", .tile_n = 128, .launches = 2, .release = release};
+    expect_right(problem, ranks(), {config}, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 600});
+  }
+}
+
 // NOTE: ranks that share a GPU do not call the library: more ranks than one need as many GPUs.
 TEST_P(OnGpus, OneCallOfTheLibrary) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";

@@ -242,6 +242,10 @@ TEST(Rules, NoKnobIsIgnored) {
   EXPECT_FALSE(refused("reduction", "pull"));
   EXPECT_FALSE(refused("tile_m", "64"));
   EXPECT_FALSE(refused("stages", "4"));
+  EXPECT_TRUE(refused("launches", "2"));
+  EXPECT_FALSE(find_schedule("two_stream")
+                   .refuses({.op = "gemm_all_reduce", .m = 64, .n = 64, .k = 64}, {.num_ranks = 2},
+                            {.schedule = "two_stream", .launches = 2}));
 }
 
 /// What a plan does, apart from the config that it came from.

@@ -108,6 +108,24 @@ struct Control {
   Slot slots[kSlots];
 };
 
+/// Where the next loads go. With few rows, a CTA loads `depth` steps ahead only: the next stage is filled when `room`,
+/// which was filled so many steps before, is given back.
+template <class Body>
+struct Fill {
+  static constexpr bool kLags = Body::kSplitN && !Body::kSums;
+  Ring<Body::kStages> stage;
+  Ring<Body::kStages> room;
+
+  __device__ explicit Fill(uint32_t depth) { room = {Body::kStages - static_cast<int>(depth), 1}; }
+  __device__ void next() {
+    stage.next();
+    if constexpr (kLags) room.next();
+  }
+  /// The barrier of a stage that must be free, and the parity to wait for.
+  __device__ int index() const { return kLags ? room.index : stage.index; }
+  __device__ uint32_t phase() const { return kLags ? room.phase : stage.phase ^ 1; }
+};
+
 /// What all warps of a CTA share.
 template <class Body>
 struct Cta {

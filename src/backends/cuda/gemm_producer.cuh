@@ -27,13 +27,15 @@ struct Operands {
   const CUtensorMap* b_map;
   int a_row;
   int b_col;
-  int k;  // of step 0
+  int k;            // of step 0
+  uint64_t policy;  // of B, where tiles have all rows, so that each reads other columns
 };
 
 template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
   const CUtensorMap* maps = cta.launch.table.maps;
-  return {&maps[tile.a_map], &maps[tile.b_map], tile.a_row, tile.b_col, tile.k_begin};
+  const uint64_t policy = Body::kSplitN ? ptx::read_once() : 0;
+  return {&maps[tile.a_map], &maps[tile.b_map], tile.a_row, tile.b_col, tile.k_begin, policy};
 }
 
 /// Load a step of K of A.
@@ -59,16 +61,20 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
   for (int i = 0; i < Body::kBoxesB; ++i) {
     void* box = to + i * (Body::kBytesB / Body::kBoxesB);
     const int col = from.b_col + i * (Body::kTileN / Body::kBoxesB);
-    load_box(box, from.b_map, &cta.control.full[stage], Body::kNMajor ? col : k, Body::kNMajor ? k : col, cta.b_ctas,
-             i % 2 == turn);
+    const int x = Body::kNMajor ? col : k;
+    const int y = Body::kNMajor ? k : col;
+    if (Body::kSplitN && __popc(cta.b_ctas) == 1) {
+      ptx::tensor_load(box, from.b_map, &cta.control.full[stage], x, y, from.policy);
+    } else {
+      load_box(box, from.b_map, &cta.control.full[stage], x, y, cta.b_ctas, i % 2 == turn);
+    }
   }
 }
 
 /// While a task's signals are missing: load those of its operands that nobody writes during a call into stages that are
 /// free. Returns in how many.
 template <class Body>
-__device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages> stage,
-                                 uint64_t epoch) {
+__device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, Fill<Body> fill, uint64_t epoch) {
   if ((tile.flags & (kAStands | kBStands)) == 0) return 0;
   const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
   uint32_t due = 0;
@@ -77,11 +83,11 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
   const int most = min(tile.k_steps, Body::kStages);
   int count = 0;
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
-    if (!ptx::barrier_test(&cta.control.empty[stage.index], stage.phase ^ 1)) break;
-    ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
-    if (tile.flags & kAStands) load_a(cta, from, count, stage.index);
-    if (tile.flags & kBStands) load_b(cta, from, count, stage.index);
-    stage.next();
+    if (!ptx::barrier_test(&cta.control.empty[fill.index()], fill.phase())) break;
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
+    if (tile.flags & kAStands) load_a(cta, from, count, fill.stage.index);
+    if (tile.flags & kBStands) load_b(cta, from, count, fill.stage.index);
+    fill.next();
   }
   return count;
 }
@@ -89,22 +95,22 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, R
 /// Load steps of K until `end`; of the first `early` ones what load_early has left.
 template <class Body>
 __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, int& step, int end, int early,
-                                  Ring<Body::kStages>& stage) {
+                                  Fill<Body>& fill) {
   const Operands from = operands_of(cta, tile);
 #pragma unroll 1
   for (; step < min(end, early); ++step) {
     // NOTE: consumers may have given back a stage that was loaded early.
-    if (!(tile.flags & kAStands)) load_a(cta, from, step, stage.index);
-    if (!(tile.flags & kBStands)) load_b(cta, from, step, stage.index);
-    stage.next();
+    if (!(tile.flags & kAStands)) load_a(cta, from, step, fill.stage.index);
+    if (!(tile.flags & kBStands)) load_b(cta, from, step, fill.stage.index);
+    fill.next();
   }
 #pragma unroll 1
   for (; step < end; ++step) {
-    ptx::barrier_wait(&cta.control.empty[stage.index], stage.phase ^ 1);
-    ptx::barrier_arrive_expect(&cta.control.full[stage.index], Body::kStageBytes);
-    load_a(cta, from, step, stage.index);
-    load_b(cta, from, step, stage.index);
-    stage.next();
+    ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
+    load_a(cta, from, step, fill.stage.index);
+    load_b(cta, from, step, fill.stage.index);
+    fill.next();
   }
 }
 
@@ -150,11 +156,11 @@ __device__ inline void wait_for_parts(const GemmLaunch& launch, Slot& task, bool
 
 /// Load the chunk of a sum whose turn it is among a tile's `steps`; after the last one, let the sum's record go.
 template <class Body>
-__device__ inline void load_late_parts(const Cta<Body>& cta, LateSum& sum, int steps, Ring<Body::kStages>& stage,
-                                       uint64_t epoch, bool& abandoned) {
+__device__ inline void load_late_parts(const Cta<Body>& cta, LateSum& sum, int steps, Fill<Body>& fill, uint64_t epoch,
+                                       bool& abandoned) {
   Slot& task = cta.control.slots[sum.slot];
   if (sum.chunk == 0) wait_for_parts(cta.launch, task, sum.there, epoch, abandoned);
-  load_parts(cta, task.tile, sum.chunk, stage);
+  load_parts(cta, task.tile, sum.chunk, fill);
   sum.step = min(steps, sum.step + steps_per_chunk<Body>(task, steps));
   if (++sum.chunk < Body::kChunks) return;
   ptx::barrier_arrive(&cta.control.record_empty[sum.slot]);
@@ -180,8 +186,8 @@ __device__ inline void announce(const Cta<Body>& cta, int slot) {
 /// How far the loading warp has come.
 template <class Body>
 struct Loading {
+  Fill<Body> fill;
   uint64_t epoch = 0;
-  Ring<Body::kStages> stage;
   Ring<kSlots> slot;
   // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
   bool abandoned = false;
@@ -202,7 +208,7 @@ __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, L
   my.wait_step = INT_MAX;
   my.waited = 0;
   if (!my.goes && tile.num_waits > 0) [[unlikely]] {
-    my.early = load_early(cta, tile, my.stage, my.epoch);
+    my.early = load_early(cta, tile, my.fill, my.epoch);
     my.wait_step = pass_waits(cta, tile, max(0, my.early - 1), my.epoch, my.waited, my.abandoned);
   }
   task.abandoned = my.abandoned ? 1 : 0;
@@ -232,9 +238,9 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
     }
     const int look = min(tile.k_steps, step / kStepsPerLook * kStepsPerLook + kStepsPerLook);
     load_steps(cta, tile, step, min(min(look, my.wait_step), Body::kSums && sum.slot >= 0 ? sum.step : look), my.early,
-               my.stage);
+               my.fill);
     if (Body::kSums && sum.slot >= 0 && step == sum.step) [[unlikely]] {
-      load_late_parts(cta, sum, tile.k_steps, my.stage, my.epoch, my.abandoned);
+      load_late_parts(cta, sum, tile.k_steps, my.fill, my.epoch, my.abandoned);
     }
     if (step < look) continue;
     if (!next_goes) next_goes = can_go(cta, next, my.epoch);
@@ -250,8 +256,8 @@ template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
-  Loading<Body> my;
-  my.epoch = launch.walk.counters != nullptr ? launch.walk.counters->epoch : 0;
+  Loading<Body> my{.fill = Fill<Body>(launch.depth)};
+  if (launch.walk.counters != nullptr) my.epoch = launch.walk.counters->epoch;
   for (;;) {
     ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
     Slot& task = control.slots[my.slot.index];
@@ -273,12 +279,13 @@ __device__ void load_tiles(const Cta<Body>& cta) {
       my.sum = {here, 0, 0, my.parts};
       continue;
     }
-    for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.stage);
+    for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.fill);
     ptx::barrier_arrive(&control.record_empty[here]);
   }
   // NOTE: a partner gives stages back here, too, so that this CTA must not end before it has.
-  for (int i = 0; cta.size > 1 && i < Body::kStages; ++i, my.stage.next()) {
-    ptx::barrier_wait(&control.empty[my.stage.index], my.stage.phase ^ 1);
+  Ring<Body::kStages> stage = my.fill.stage;
+  for (int i = 0; cta.size > 1 && i < Body::kStages; ++i, stage.next()) {
+    ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);
   }
 }
 

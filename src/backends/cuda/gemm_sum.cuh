@@ -45,13 +45,13 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
 
 /// Load a chunk of the other parts of a tile, as many parts in a stage as fit. They must have arrived.
 template <class Body>
-__device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, int chunk, Ring<Body::kStages>& stage) {
+__device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, int chunk, Fill<Body>& fill) {
   const PartRecord* parts = cta.launch.table.parts + tile.first_part;
   for (int first = 0; first < tile.num_parts; first += Body::kPartsPerStage) {
     const int count = min(Body::kPartsPerStage, tile.num_parts - first);
-    uint64_t* full = &cta.control.full[stage.index];
-    uint8_t* to = cta.stages + stage.index * Body::kStageBytes;
-    ptx::barrier_wait(&cta.control.empty[stage.index], stage.phase ^ 1);
+    uint64_t* full = &cta.control.full[fill.stage.index];
+    uint8_t* to = cta.stages + fill.stage.index * Body::kStageBytes;
+    ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
     ptx::barrier_arrive_expect(full, count * 2 * kChunkBytes);
     for (int i = 0; i < 2 * count; ++i) {
       const PartRecord part = parts[first + i / 2];
@@ -59,7 +59,7 @@ __device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, 
       ptx::tensor_load(to + i * kChunkBytes, &cta.launch.table.maps[part.map], full, part.col + place.col,
                        part.row + place.row);
     }
-    stage.next();
+    fill.next();
   }
 }
 

@@ -36,8 +36,9 @@ CUtensorMapDataType map_type(DType dtype) {
   return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
 }
 
-/// Boxes of 128 bytes x box_rows, swizzled by 128 bytes.
-CUtensorMap make_map(const MatrixView& m, int box_rows) {
+/// Boxes of 128 bytes x box_rows, swizzled by 128 bytes. `promotion`: what the L2 cache fetches at once.
+CUtensorMap make_map(const MatrixView& m, int box_rows,
+                     CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   CUtensorMap map{};
   const auto size = static_cast<cuuint64_t>(bytes_of(m.dtype));
   const cuuint64_t dims[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
@@ -45,12 +46,17 @@ CUtensorMap make_map(const MatrixView& m, int box_rows) {
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / size), static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[2] = {1, 1};
   static const auto encode = load_driver().tensor_map_encode_tiled;
-  const CUresult result = encode(&map, map_type(m.dtype), 2, const_cast<void*>(m.data), dims, strides, box, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, map_type(m.dtype), 2, const_cast<void*>(m.data), dims, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require(result == CUDA_SUCCESS, "no tensor map for a matrix of {} x {} with ld {}: 16-byte alignment is needed",
           m.rows, m.cols, m.ld);
   return map;
+}
+
+/// Few rows read B once, at the speed of memory: to fetch half of the next step with each then costs 3 to 7 %.
+CUtensorMapL2promotion promotion_for(TileShape shape) {
+  return shape.m == 64 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 }
 
 /// What CUDA wants to know about a launch; not to be copied, as `config` points into it.
@@ -74,10 +80,12 @@ struct LaunchConfig {
 
 }  // namespace
 
-CUtensorMap make_a_map(const MatrixView& a, TileShape shape) { return make_map(a, shape.m == 64 ? 64 : shape.m / 2); }
+CUtensorMap make_a_map(const MatrixView& a, TileShape shape) {
+  return make_map(a, shape.m == 64 ? 64 : shape.m / 2, promotion_for(shape));
+}
 
 CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn) {
-  return make_map(b, b_is_kn ? kTileK : shape.n / 2);
+  return make_map(b, b_is_kn ? kTileK : shape.n / 2, promotion_for(shape));
 }
 
 CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
@@ -95,6 +103,15 @@ uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles
   const uint32_t turns = (num_tiles + most - 1) / most;
   const uint32_t ctas = (num_tiles + turns - 1) / turns;
   return (ctas + cluster - 1) / cluster * cluster;
+}
+
+uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
+  constexpr int64_t kOnTheWay = 16 << 20;
+  constexpr int64_t kLeast = 4;
+  const int64_t most = num_stages(kind.shape);
+  if (kind.shape.m > 64) return static_cast<uint32_t>(most);
+  const int64_t depth = kOnTheWay / (int64_t{std::max(1u, ctas)} * stage_bytes(kind.shape));
+  return static_cast<uint32_t>(std::clamp(depth, kLeast, most));
 }
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
@@ -117,6 +134,8 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
       (cluster > 1 && full.share != Share::b && kind.shape.m == 64)) {
     fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups, a fixed order, and boxes to share");
   }
+  const auto stages = static_cast<uint32_t>(num_stages(kind.shape));
+  full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
   const GemmBodyEntry& body = find_body(kind);
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
   const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads);

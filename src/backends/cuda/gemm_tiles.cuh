@@ -30,17 +30,23 @@ __device__ inline void multiply_step(float (&sums)[Body::kBlocksM][Body::kGroupN
   ptx::matrix_commit();
 }
 
-/// One step of K; the stage of the step before goes back when this one's work is on its way.
+/// One step of K; the stage of the step before goes back when this one's work is on its way. With few rows, whose steps
+/// memory is late with, its own stage goes back as soon as it is used: the next step may be long in coming.
 template <class Body>
 __device__ inline void take_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
                                  uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
   ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
   multiply_step<Body>(sums, a, b, stage.index, step > 0);
-  if (step > 0) {
-    ptx::matrix_wait<1>();
-    release_stage(cta, previous);
+  if constexpr (Body::kSplitN) {
+    ptx::matrix_wait<0>();
+    release_stage(cta, stage.index);
+  } else {
+    if (step > 0) {
+      ptx::matrix_wait<1>();
+      release_stage(cta, previous);
+    }
+    previous = stage.index;
   }
-  previous = stage.index;
   stage.next();
 }
 
@@ -131,7 +137,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     ptx::matrix_wait<0>();
 #pragma unroll
     for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
-    release_stage(cta, last);
+    if (!Body::kSplitN) release_stage(cta, last);
     if (!sum) add_bias<In>(tile, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
@@ -190,7 +196,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_co
   if (blockIdx.x < launch.ctas) {
     compute_role<Body>(launch, shared);
   } else if (walker < walking_ctas(launch.walk.table, kThreads)) {
-    walk_roles<false>(launch.walk, walker, *reinterpret_cast<WalkShared*>(shared));
+    constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
+    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
+    walk_roles<false>(launch.walk, walker, *reinterpret_cast<WalkShared*>(shared), shared + kPieces);
   }
   leave_call(launch.walk.counters);
 }

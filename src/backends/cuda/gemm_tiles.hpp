@@ -75,6 +75,9 @@ struct GemmLaunch {
   /// c + ctas, ... Not with clusters.
   uint32_t* counter = nullptr;
   uint32_t ctas = 0;  ///< compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch
+  /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
+  /// stages.
+  uint32_t depth = 0;
   Share share = Share::none;
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
@@ -115,6 +118,10 @@ void load_gemm_tiles(const GemmBodyKind& kind);
 /// The fewest CTAs that take as many turns as all SMs of the current device would: an SM less is power for the others,
 /// or room for other roles.
 [[nodiscard]] uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles);
+
+/// How far ahead each of so many CTAs loads. With few rows all of them read B at the speed of memory: more bytes on
+/// their way than that needs (docs/cuda_gemm_notes.md) wait for each other, and some CTAs end later than others.
+[[nodiscard]] uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas);
 
 /// Enqueue the kernel. Throws Error where the kind is not compiled or CUDA refuses.
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream);

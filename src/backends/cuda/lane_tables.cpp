@@ -32,9 +32,10 @@ class TableMaker {
 
   RankTables make(const TileFacts& facts) {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
-    out_.light_alone = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
-                         return lane.rank == view_.rank && by_library(lane);
-                       });
+    out_.beside_library = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+                            return lane.rank == view_.rank && by_library(lane);
+                          });
+    out_.lanes_apart = out_.beside_library || (room_.streams && fast && plan_.config.launches > 1);
     out_.kind = kind_of(plan_);
     for (const ColumnWaits& waits : facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : facts.sums) {
@@ -54,11 +55,11 @@ class TableMaker {
       }
     }
     tiles_.pair_up();
-    if (out_.light_alone) start_walkers_late(out_, view_.addresses.gates);
+    if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
-    share_out_sms(out_, out_.light_alone ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
+    share_out_sms(out_, out_.beside_library ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
     for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
-    if (out_.light_alone) tell_library_its_sms(out_, plan_, room_.sms);
+    if (out_.beside_library) tell_library_its_sms(out_, plan_, room_.sms);
     drop_repeated_waits(out_);
     return std::move(out_);
   }
@@ -159,10 +160,22 @@ class TableMaker {
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(all)));
     // NOTE: a serial lane's products are whole steps of one CTA.
-    if (serial && has_tiles(lane)) ctas = 1;
+    if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_step(lane));
     add_steps(index, all, ctas, false, serial);
     out_.walk.lanes.back().squads =
         !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
+  }
+
+  /// CTAs of which each has a part of the largest step that is worth its while: SMs are dear beside few tiles.
+  [[nodiscard]] int ctas_for_step(const Lane& lane) const {
+    constexpr int64_t kLeastBytes = 32 << 10;
+    int64_t most = 0;
+    for (const Task& task : lane.tasks) {
+      if (task.kind == TaskKind::sync) continue;
+      const Shape shape = result_shape(plan_, task);
+      most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
+    }
+    return static_cast<int>(std::clamp<int64_t>((most + kLeastBytes - 1) / kLeastBytes, 1, kMovers));
   }
 
   /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
@@ -177,7 +190,7 @@ class TableMaker {
     if (has_tiles(lane)) return plan_.config.tile_workers > 0 ? plan_.config.tile_workers : room_.sms;
     if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
     // What begins when everything else has ended has the device to itself.
-    const bool alone = out_.light_alone || !std::ranges::any_of(plan_.lanes, has_tiles);
+    const bool alone = out_.beside_library || !std::ranges::any_of(plan_.lanes, has_tiles);
     if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, room_.sms - 2 * kMovers);
     return kMovers;
   }

@@ -295,8 +295,9 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cu
   if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{.table = bound.gemm.table, .ctas = bound.tables.gemm_ctas, .share = bound.tables.share};
     gemm.walk = walk;
+    if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
-  } else if (bound.tables.light_alone) {
+  } else if (bound.tables.lanes_apart) {
     launch_light_lanes(walk, stream);
   } else {
     launch_walk(walk, stream);

@@ -145,6 +145,20 @@ __device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* b
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
+/// What the L2 cache is told of lines that nobody will read again: they are the first to go.
+__device__ inline uint64_t read_once() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// As tensor_load, with a policy for the L2 cache.
+__device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "l"(policy)
+      : "memory");
+}
 /// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
 __device__ inline void tensor_load_shared(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint16_t ctas) {
@@ -163,6 +177,18 @@ __device__ inline void tensor_store(const CUtensorMap* map, const void* from, in
 __device__ inline void tensor_add(const CUtensorMap* map, const void* from, int x, int y) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(x), "r"(y)
+               : "memory");
+}
+/// Bytes side by side, a multiple of 16 from and to addresses that are.
+__device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(bar))
+               : "memory");
+}
+__device__ inline void bulk_store(void* to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
                : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -30,6 +30,7 @@ std::optional<std::string> no_collective(const Plan& plan, bool shares_device, c
 Plan as_on_host(Plan plan) {
   // The kernels have clusters of 1 and 2.
   if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
+  plan.config.launches = 1;
   if (plan.config.transport == Transport::tma) plan.config.transport = Transport::store;
   plan.config.collective = Provider::tiles;
   for (Lane& lane : plan.lanes) std::erase_if(lane.tasks, [](const Task& task) { return calls_collective(task); });
@@ -43,6 +44,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
+  if (plan.config.launches > 1 && shares_device_)
+    missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");
   return missing;
 }
 

@@ -2,6 +2,7 @@
 // Used by walk.cuh.
 #pragma once
 
+#include "backends/cuda/bulk_copy.cuh"
 #include "backends/cuda/multiply.cuh"
 
 namespace tilewire::cuda {
@@ -181,11 +182,26 @@ __device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& 
   return vectors;
 }
 
-__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+/// copy_vectors by one thread of each slice.
+__device__ inline void copy_pieces(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes,
+                                   const Slice& slice, BulkRoom& room) {
+  if (slice.thread != 0) return;
+  const int64_t from_pitch = from.ld * element_bytes(from.dtype);
+  const int64_t to_pitch = to.ld * element_bytes(to.dtype);
+  const bool dense = from_pitch == row_bytes && to_pitch == row_bytes;
+  const int64_t bytes = dense ? row_bytes * to.rows : row_bytes;
+  const uint64_t pieces = uint64_t{bulk_pieces(bytes)} * (dense ? 1 : to.rows);
+  bulk_copy(room, from.data + to.first_row * from_pitch, from_pitch, to.data, to_pitch, bytes,
+            static_cast<uint32_t>(slice.begin(pieces)), static_cast<uint32_t>(slice.end(pieces)));
+}
+
+__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
   for (uint32_t i = 0; i < step.num_targets; ++i) {
-    copy_vectors(from, table.targets[step.first_target + i], row_bytes, slice);
+    const TargetRecord& to = table.targets[step.first_target + i];
+    bulk_is_worth_it(room, row_bytes, to.rows) ? copy_pieces(from, to, row_bytes, slice, room)
+                                               : copy_vectors(from, to, row_bytes, slice);
   }
 }
 
@@ -198,10 +214,10 @@ __device__ inline void fill_step(const WalkTable& table, const StepRecord& step,
 
 /// `multiply` needs kStepThreads threads, and takes the whole step whatever the slice.
 template <bool kMultiplies>
-__device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+__device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
   switch (step.act) {
     case Act::copy:
-      if (copies_vectors(table, step)) return copy_step(table, step, slice);
+      if (copies_vectors(table, step)) return copy_step(table, step, slice, room);
       [[fallthrough]];  // a sum of one
     case Act::reduce:
       return reduce_step(table, step, slice);

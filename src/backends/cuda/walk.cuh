@@ -34,6 +34,7 @@ struct StepRecords {
 struct WalkShared {
   bool go[kMostSquads];
   StepRecords records[kMostSquads][2];  // of a step, while the one before is posted
+  uint64_t here[kBulkPieces];           // BulkRoom::here
 };
 
 /// One squad's place in a lane.
@@ -195,8 +196,11 @@ __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index)
 
 /// All threads of the CTA. Leaves early where a wait failed: then the team is broken and nothing is posted any more.
 template <bool kMultiplies>
-__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkShared& shared) {
+__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkShared& shared, uint8_t* pieces) {
   const Walker me = place_walker(launch, cta);
+  // NOTE: its barriers are made and used by one thread, so that nobody waits for them.
+  BulkRoom room{me.lane.squads ? nullptr : pieces, shared.here};
+  if (room.pieces != nullptr && threadIdx.x == 0) init_bulk(room);
   const Squad& squad = me.squad;
   Slice slice{0, 1, squad.thread(), squad.threads()};
   if (me.lane.serial) slice.index = me.worker, slice.count = me.workers;
@@ -213,16 +217,18 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkSha
     if (slice.thread == 0) go[squad.index] = await_step(launch, me, index, step);
     squad.meet();
     if (!go[squad.index]) return;
-    run_step<kMultiplies>(table, step, slice);
+    run_step<kMultiplies>(table, step, slice, room);
     squad.meet();
     if (slice.thread == 0) finish_step(launch, me, index, table.posts, step);
   }
 }
 
-/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each.
+/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each. `pieces`: kBulkBytes of
+/// shared memory, or none.
 template <bool kMultiplies>
-__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkShared& shared) {
-  if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, shared);
+__device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkShared& shared,
+                                  uint8_t* pieces = nullptr) {
+  if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, shared, pieces);
   const uint32_t light = (cta - launch.table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
   if (threadIdx.x % 32 != 0 || light >= launch.table.light_lanes) return;
   walk_light_lane(launch, launch.table.num_lanes - launch.table.light_lanes + light);
