@@ -3,6 +3,7 @@
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
+TILE_K = 64  # columns of A that a step of the kernel takes
 PIECES = 12  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
@@ -58,13 +59,13 @@ def turns(m, ranks):
 
 
 def by_workers(tile, m, k, ranks):
-    """Copies by workers; few rows: PIECES for all peers at once, and half of the columns first."""
+    """Copies by workers; few rows: PIECES for all peers at once, of some columns first."""
     shard = -(-m // ranks)
     if m > 64:
         return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
     pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // PIECES))}
-    halves = {"chunk_cols": -(-k // 128) * 64, "copy_workers": PIECES}
-    return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
+    cuts = dict.fromkeys(-(-k // (parts * TILE_K)) * TILE_K for parts in (2, 4))
+    return [pieces] + [pieces | {"chunk_cols": cut, "copy_workers": PIECES} for cut in cuts if ranks > 1 and cut < k]
 
 
 def gather(m, k, ranks):

@@ -54,8 +54,8 @@ measure() {
   local name=$1
   shift
   "$build/bin/tilewire" bench "$@" --backend cuda --ranks "$gpus" --dtype bf16 --iters 21 --warmup 3 \
-    --json "$results/$name.json" 2>"$results/$name.err" | grep -E '^(all|gemm)_'
-  [[ -s $results/$name.json ]] || say "FAILED  $name: $(tail -1 "$results/$name.err")"
+    --json "$results/$name.json" >"$results/$name.log" 2>"$results/$name.err" || say "FAILED  $name: $(tail -1 "$results/$name.err")"
+  grep -E '^(all|gemm)_' "$results/$name.log"
 }
 
 # All operators with ranks that share one GPU, a part of the tests on each of the GPUs named.
@@ -97,10 +97,12 @@ run_tests() {
     half_of_kernels
     half_of_failures
   fi
+  check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls"
   [[ $gpus -eq 1 ]] && return
-  # A GPU for each rank: tensor cores, and the vendor's libraries, which ranks that share a GPU do not call.
-  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${gpus}_ranks:*Library*_${gpus}_ranks:*TwoLaunches*"
-  check calls env TILEWIRE_REPLAYS=200 "$tests/cuda_calls"
+  # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
+  local ranks=2
+  [[ $gpus -ge 4 ]] && ranks=4
+  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*"
 }
 
 run_benchmarks() {

@@ -119,9 +119,10 @@ void screen(Group& group, const Problem& problem, const RankTensors& tensors, Bu
     if (candidate.config.collective == Provider::library) budget.leave_out(begin);
     if (!candidate.excluded.empty()) continue;
     candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
-    // A first call pays for page faults, so a short one does not count.
-    if (candidate.us[0] < kLongCall * budget.us())
-      candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
+    // A first call pays for page faults, so a short one does not count; nor does what the host took to enqueue it.
+    if (candidate.us[0] < kLongCall * budget.us()) {
+      candidate.us = {time_call(group, *candidate.program, tensors, as_graphs(group, problem, candidate.us[0]))};
+    }
     candidate.program.reset();
     any = true;
   }
@@ -150,10 +151,7 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
     if (!reason.empty()) return;
   }
   const bool graphs = as_graphs(group, problem, finalists[0]->us[0]);
-  if (graphs) {  // Calls that were enqueued one by one are no measure for replays.
-    for (Candidate* finalist : finalists) finalist->us.clear();
-  }
-  for (int round = 0; round < kMaxRounds && (round == 0 || !budget.spent()); ++round) {
+  for (int round = 0; round < kMaxRounds && !budget.spent(); ++round) {
     for (Candidate* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors, graphs));
   }
 }

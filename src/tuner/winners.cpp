@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
 /// The file's winners. Throws Error(invalid_input) where it is not a file of ours.

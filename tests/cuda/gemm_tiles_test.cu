@@ -117,16 +117,20 @@ struct Signals {
 };
 
 /// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
-void waits_are_satisfied(Share share, StoreVia via) {
-  Case c{.m = 384, .n = 512, .k = 128, .shape = {128, 256}, .share = share, .via = via};
+void waits_are_satisfied(Share share, StoreVia via, TileShape shape = {128, 256}) {
+  // With few rows and much to load, fewer steps are on their way than were loaded while the tile waited.
+  const bool few = shape.m == 64;
+  Case c{.m = 384, .n = 512, .k = few ? 2048 : 128, .shape = shape, .share = share, .via = via};
   const Setup s(c);
   const Signals signals;
   HostTable host = plain_table(s.product());
   signals.attach(host, 5, 5);
+  if (few) std::ranges::for_each(host.tiles, [](TileRecord& tile) { tile.flags |= kBStands; });
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.walk.counters = reinterpret_cast<CallCounters*>(signals.at(2));  // the kernel counts its calls
   launch.walk.watch = signals.watch(5'000'000'000ull);
+  if (few) launch.depth = 5;
   const Memory good(2ul * c.m * c.k);
   CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
   const Streams streams;
@@ -343,16 +347,10 @@ std::vector<Case> all_cases(bool small) {
         if (small) continue;
         for (const StoreVia via : {StoreVia::tensor_map, StoreVia::pointer}) {
           for (const DType out : {DType::bf16, DType::fp32}) {
-            Case c{.m = 777,
-                   .n = 1336,
-                   .k = 200,
-                   .dtype = dtype,
-                   .out = out,
-                   .b_is_kn = kn,
-                   .bias = true,
-                   .shape = shape,
-                   .share = share,
-                   .via = via};
+            Case c{.m = 777, .n = 1336, .k = 200, .dtype = dtype, .out = out, .b_is_kn = kn, .shape = shape};
+            c.bias = true;
+            c.share = share;
+            c.via = via;
             cases.push_back(c);
             c.share = Share::none;
             c.counter = true;
@@ -384,6 +382,8 @@ int main(int argc, char** argv) {
     several_destinations(StoreVia::pointer);
     waits_are_satisfied(Share::none, StoreVia::tensor_map);
     waits_are_satisfied(Share::b, StoreVia::pointer);
+    waits_are_satisfied(Share::none, StoreVia::tensor_map, {64, 128});
+    waits_are_satisfied(Share::b, StoreVia::tensor_map, {64, 128});
     for (const Share share : {Share::none, Share::a, Share::b}) waits_come_by_columns(share);
     all_sums(small);
     tiles_in_a_chain(Share::none);

@@ -124,6 +124,19 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
   }
 }
 
+/// Rows of two pieces each, which one thread of a CTA copies; by one worker, whose ring of pieces comes around.
+TEST_P(OnGpus, LongRows) {
+  if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers copy rows of A";
+  const Problem problem{.op = op(), .m = 50, .n = 40, .k = 8456, .dtype = DType::bf16};
+  for (const int64_t chunk_cols : {0, 4232, 2824}) {
+    Config config{.tile_m = 64, .tile_n = 128, .copy_workers = 1, .chunk_rows = 9, .chunk_cols = chunk_cols};
+    std::vector<Config> configs{config};
+    config.direction = Direction::pull;
+    if (chunk_cols == 0) configs.push_back(config);
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 700});
+  }
+}
+
 /// The sums of `two_stream` in a kernel of their own, with plain tensors and in the arena.
 TEST_P(OnGpus, TwoLaunches) {
   if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "two_stream has tiles for gemm_all_reduce only";

@@ -25,9 +25,9 @@ __device__ inline void init_bulk(BulkRoom& room) {
   ptx::barrier_init_fence();
 }
 
-/// Whether pieces of rows are long, and enough of them to be worth the way through shared memory.
+/// Whether pieces, of rows or of a dense whole, are long, and enough of them to be worth the way through shared memory.
 __device__ inline bool bulk_is_worth_it(const BulkRoom& room, int64_t row_bytes, int64_t rows) {
-  constexpr int64_t kLeastRow = 1024;
+  constexpr int64_t kLeastRow = 4096;
   constexpr int64_t kLeast = 16384;
   return room.pieces != nullptr && row_bytes >= kLeastRow && row_bytes * rows >= kLeast;
 }

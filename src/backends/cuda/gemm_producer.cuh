@@ -28,13 +28,13 @@ struct Operands {
   int a_row;
   int b_col;
   int k;            // of step 0
-  uint64_t policy;  // of B, where tiles have all rows, so that each reads other columns
+  uint64_t policy;  // of B, in tiles of few rows
 };
 
 template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
   const CUtensorMap* maps = cta.launch.table.maps;
-  const uint64_t policy = Body::kSplitN ? ptx::read_once() : 0;
+  const uint64_t policy = Body::kSplitN ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
   return {&maps[tile.a_map], &maps[tile.b_map], tile.a_row, tile.b_col, tile.k_begin, policy};
 }
 
@@ -83,7 +83,7 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, F
   const int most = min(tile.k_steps, Body::kStages);
   int count = 0;
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
-    if (!ptx::barrier_test(&cta.control.empty[fill.index()], fill.phase())) break;
+    if (!ptx::barrier_test(&cta.control.empty[fill.stage.index], fill.stage.phase ^ 1)) break;
     ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
     if (tile.flags & kAStands) load_a(cta, from, count, fill.stage.index);
     if (tile.flags & kBStands) load_b(cta, from, count, fill.stage.index);

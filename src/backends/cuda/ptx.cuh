@@ -145,10 +145,14 @@ __device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* b
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// What the L2 cache is told of lines that nobody will read again: they are the first to go.
-__device__ inline uint64_t read_once() {
+/// What the L2 cache is told of lines that it brings: those that nobody will read again are the first to go.
+__device__ inline uint64_t cache_policy(bool once) {
   uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  if (once) {
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  } else {
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  }
   return policy;
 }
 /// As tensor_load, with a policy for the L2 cache.

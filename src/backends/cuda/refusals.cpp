@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/group.hpp"
+#include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/host/rules.hpp"
 
@@ -46,6 +47,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
     missing.push_back("collective = library: " + *reason);
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");
+  if (const auto slow = slow_tiles(plan); plan.config.launches > 1 && slow)
+    missing.push_back("launches = 2: tiles run without tensor cores: " + *slow);
   return missing;
 }
 

@@ -182,17 +182,18 @@ __device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& 
   return vectors;
 }
 
-/// copy_vectors by one thread of each slice.
-__device__ inline void copy_pieces(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes,
-                                   const Slice& slice, BulkRoom& room) {
-  if (slice.thread != 0) return;
-  const int64_t from_pitch = from.ld * element_bytes(from.dtype);
-  const int64_t to_pitch = to.ld * element_bytes(to.dtype);
-  const bool dense = from_pitch == row_bytes && to_pitch == row_bytes;
-  const int64_t bytes = dense ? row_bytes * to.rows : row_bytes;
-  const uint64_t pieces = uint64_t{bulk_pieces(bytes)} * (dense ? 1 : to.rows);
-  bulk_copy(room, from.data + to.first_row * from_pitch, from_pitch, to.data, to_pitch, bytes,
-            static_cast<uint32_t>(slice.begin(pieces)), static_cast<uint32_t>(slice.end(pieces)));
+/// Bytes of a row: of all rows, where both sides are dense.
+struct RowsToCopy {
+  int64_t from_pitch;
+  int64_t to_pitch;
+  int64_t bytes;
+  int64_t count;
+};
+
+__device__ inline RowsToCopy rows_to_copy(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes) {
+  RowsToCopy rows{from.ld * element_bytes(from.dtype), to.ld * element_bytes(to.dtype), row_bytes, to.rows};
+  if (rows.from_pitch != row_bytes || rows.to_pitch != row_bytes) return rows;
+  return {rows.from_pitch, rows.to_pitch, row_bytes * to.rows, to.rows > 0 ? 1 : 0};
 }
 
 __device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
@@ -200,8 +201,14 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
-    bulk_is_worth_it(room, row_bytes, to.rows) ? copy_pieces(from, to, row_bytes, slice, room)
-                                               : copy_vectors(from, to, row_bytes, slice);
+    const RowsToCopy rows = rows_to_copy(from, to, row_bytes);
+    if (!bulk_is_worth_it(room, rows.bytes, rows.count)) {
+      copy_vectors(from, to, row_bytes, slice);
+    } else if (slice.thread == 0) {
+      const uint64_t pieces = uint64_t{bulk_pieces(rows.bytes)} * static_cast<uint64_t>(rows.count);
+      bulk_copy(room, from.data + to.first_row * rows.from_pitch, rows.from_pitch, to.data, rows.to_pitch, rows.bytes,
+                static_cast<uint32_t>(slice.begin(pieces)), static_cast<uint32_t>(slice.end(pieces)));
+    }
   }
 }
 

@@ -105,6 +105,7 @@ void TileRecords::add(int lane, int64_t index) {
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
+  if (view_.plan.problem.m <= view_.plan.config.tile_m) tile.flags |= kBOnce;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());

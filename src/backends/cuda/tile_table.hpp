@@ -13,6 +13,7 @@ enum TileFlags : uint16_t {
   kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
   kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
   kBStands = 16,    ///< nor B
+  kBOnce = 32,      ///< no other tile of the launch reads these columns of B
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
