@@ -59,13 +59,13 @@ def turns(m, ranks):
 
 
 def by_workers(tile, m, k, ranks):
-    """Copies by workers; few rows: PIECES for all peers at once, of some columns first."""
+    """Copies by workers; few rows: PIECES for all peers at once, half of the columns first."""
     shard = -(-m // ranks)
     if m > 64:
         return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
     pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // PIECES))}
-    cuts = dict.fromkeys(-(-k // (parts * TILE_K)) * TILE_K for parts in (2, 4))
-    return [pieces] + [pieces | {"chunk_cols": cut, "copy_workers": PIECES} for cut in cuts if ranks > 1 and cut < k]
+    halves = {"chunk_cols": -(-k // (2 * TILE_K)) * TILE_K, "copy_workers": PIECES}
+    return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
 def gather(m, k, ranks):

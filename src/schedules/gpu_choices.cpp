@@ -112,7 +112,7 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   return {config};
 }
 
-/// Copies by workers. Few rows: a dozen pieces for all peers at once, some columns first.
+/// Copies by workers. Few rows: a dozen pieces for all peers at once, half of the columns first.
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   constexpr int kPieces = 12;
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
@@ -124,10 +124,8 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list = with_tiles(config, problem, 1);
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
-  for (const int parts : {2, 4}) {
-    config.chunk_cols = (problem.k + parts * kCutBy - 1) / (parts * kCutBy) * kCutBy;
-    if (config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
-  }
+  config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
+  if (config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
   return list;
 }
 

@@ -108,8 +108,8 @@ TEST_F(TunerFile, ACorruptFileIsIgnoredWithAReasonAndThenReplaced) {
   const auto key = winner_of(64, "").key;
   const std::string entry = json{{"key", key}, {"config", {{"schedule", 7}}}, {"timings", json::array()}}.dump();
   for (const std::string& text :
-       {std::string("{\"format\": 1, \"winn"), std::string(""), std::string("[]"), std::string("{\"format\": 1}"),
-        std::string("{\"format\": 1, \"winners\": [3]}"), "{\"format\": 1, \"winners\": [" + entry + "]}"}) {
+       {std::string("{\"format\": 2, \"winn"), std::string(""), std::string("[]"), std::string("{\"format\": 2}"),
+        std::string("{\"format\": 2, \"winners\": [3]}"), "{\"format\": 2, \"winners\": [" + entry + "]}"}) {
     write(text);
     const Recalled recalled = recall(file_, key);
     EXPECT_FALSE(recalled.winner.has_value()) << text;
@@ -120,11 +120,11 @@ TEST_F(TunerFile, ACorruptFileIsIgnoredWithAReasonAndThenReplaced) {
 }
 
 TEST_F(TunerFile, AFileOfANewerFormatIsKept) {
-  write("{\"format\": 2, \"winners\": []}");
+  write("{\"format\": 3, \"winners\": []}");
   EXPECT_NE(recall(file_, winner_of(64, "").key).note.find(" was ignored: "), std::string::npos);
   const auto failure = remember(file_, winner_of(64, "fused"));
   ASSERT_TRUE(failure.has_value());
-  EXPECT_NE(failure->find("newer than 1"), std::string::npos) << *failure;
+  EXPECT_NE(failure->find("newer than 2"), std::string::npos) << *failure;
 }
 
 TEST_F(TunerFile, APlaceThatCannotBeWrittenIsAReasonNotAnError) {
