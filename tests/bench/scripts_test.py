@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU. Run by ctest: scripts_test.py TILEWIRE."""
+"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU. Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES."""
 import importlib.util
 import json
 import math
@@ -16,7 +16,10 @@ import ablations
 import bars
 import candidates
 
-TILEWIRE = None  # the executable
+TILEWIRE = None  # the executables
+GPU_CHOICES = None
+DEFAULTS = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 1, "cluster_n": 1, "group_m": 1,
+            "transport": "store", "pacing": "unpaced", "chunk_rows": 0}
 
 
 def row(operator, m, total, gemm=100.0, free=None, sequential=200.0, peer=150.0):
@@ -90,6 +93,18 @@ class Candidates(unittest.TestCase):
                     self.assertTrue(3 <= len(configs) <= 7, (kind, m, ranks))
 
 
+    def test_auto_would_measure_them_too(self):
+        kinds = {"all_gather_gemm": "ag", "gemm_reduce_scatter": "rs", "gemm_all_reduce": "ar"}
+        changed = lambda config: {knob: value for knob, value in config.items() if DEFAULTS.get(knob) != value}
+        for case in json.loads(subprocess.run([GPU_CHOICES], check=True, capture_output=True, text=True).stdout):
+            shape = [case[name] for name in ("m", "n", "k", "ranks")]
+            theirs = [changed(config) for config in case["configs"]]
+            m, n, k, ranks = shape
+            for config in candidates.candidates(kinds[case["op"]], m, n, k, ranks):
+                with self.subTest(op=case["op"], shape=shape, config=config):
+                    self.assertIn(changed(config), theirs)
+
+
 class Ablations(unittest.TestCase):
     def test_same_configs_are_measured_once(self):
         for small in (False, True):
@@ -150,5 +165,5 @@ class Figures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TILEWIRE = sys.argv.pop(1)
+    TILEWIRE, GPU_CHOICES = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()
