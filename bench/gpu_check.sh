@@ -44,7 +44,7 @@ check() {
 
 # The same with some of the GPUs: their numbers, as "0 1".
 check_on() {
-  local some=()
+  local some=() number
   for number in $1; do some+=("${visible[$number]}"); done
   CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${some[*]}") check "${@:2}"
 }

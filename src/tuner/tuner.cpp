@@ -98,7 +98,7 @@ std::string load(Group& group, const Problem& problem, Candidate& candidate) {
 }
 
 /// Whether candidates are measured as replays: those of small problems are used so, and eager calls of them would take
-/// as long as the host takes to enqueue them. `us`: the fastest so far.
+/// as long as the host takes to enqueue them. `us`: what a call took.
 bool as_graphs(const Group& group, const Problem& problem, double us) {
   return on_gpus(group.team()) && wants_graphs(problem.m, us);
 }

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU. Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES."""
+"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU.
+
+Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES.
+"""
 import importlib.util
 import json
 import math
@@ -92,15 +95,13 @@ class Candidates(unittest.TestCase):
                     self.assertEqual(len(names), len(configs), (kind, m, ranks))
                     self.assertTrue(3 <= len(configs) <= 7, (kind, m, ranks))
 
-
     def test_auto_would_measure_them_too(self):
         kinds = {"all_gather_gemm": "ag", "gemm_reduce_scatter": "rs", "gemm_all_reduce": "ar"}
         changed = lambda config: {knob: value for knob, value in config.items() if DEFAULTS.get(knob) != value}
         for case in json.loads(subprocess.run([GPU_CHOICES], check=True, capture_output=True, text=True).stdout):
             shape = [case[name] for name in ("m", "n", "k", "ranks")]
             theirs = [changed(config) for config in case["configs"]]
-            m, n, k, ranks = shape
-            for config in candidates.candidates(kinds[case["op"]], m, n, k, ranks):
+            for config in candidates.candidates(kinds[case["op"]], *shape):
                 with self.subTest(op=case["op"], shape=shape, config=config):
                     self.assertIn(changed(config), theirs)
 

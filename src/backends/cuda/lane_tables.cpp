@@ -32,10 +32,10 @@ class TableMaker {
 
   RankTables make(const TileFacts& facts) {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
-    out_.beside_library = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
-                            return lane.rank == view_.rank && by_library(lane);
-                          });
-    out_.lanes_apart = out_.beside_library || (room_.streams && fast && plan_.config.launches > 1);
+    beside_library_ = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+                        return lane.rank == view_.rank && by_library(lane);
+                      });
+    out_.lanes_apart = beside_library_ || (room_.streams && fast && plan_.config.launches > 1);
     out_.kind = kind_of(plan_);
     for (const ColumnWaits& waits : facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : facts.sums) {
@@ -57,9 +57,9 @@ class TableMaker {
     tiles_.pair_up();
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
-    share_out_sms(out_, out_.beside_library ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
+    share_out_sms(out_, beside_library_ ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
     for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
-    if (out_.beside_library) tell_library_its_sms(out_, plan_, room_.sms);
+    if (beside_library_) tell_library_its_sms(out_, plan_, room_.sms);
     drop_repeated_waits(out_);
     return std::move(out_);
   }
@@ -190,7 +190,7 @@ class TableMaker {
     if (has_tiles(lane)) return plan_.config.tile_workers > 0 ? plan_.config.tile_workers : room_.sms;
     if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
     // What begins when everything else has ended has the device to itself.
-    const bool alone = out_.beside_library || !std::ranges::any_of(plan_.lanes, has_tiles);
+    const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
     if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, room_.sms - 2 * kMovers);
     return kMovers;
   }
@@ -276,6 +276,7 @@ class TableMaker {
   ByTile<FusedSum> completes_;
   ByTile<ColumnWaits> columns_;
   std::set<std::pair<int, int64_t>> completed_;  ///< lanes and sums
+  bool beside_library_ = false;                  ///< calls of the library make the products
   TileRecords tiles_;
 };
 

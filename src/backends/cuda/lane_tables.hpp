@@ -62,7 +62,6 @@ struct RankTables {
   HostWalk walk{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<bool> urgent{};       ///< one for each stream: it comes before others
-  bool beside_library = false;      ///< calls of the library make the products
   bool lanes_apart = false;         ///< heavy lanes are works: the kernel of the call has tiles and light lanes only
   std::vector<TaskName> names{};    ///< by TileRecord::task and StepRecord::task
 };
