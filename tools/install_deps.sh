@@ -5,7 +5,8 @@ set -euo pipefail
 
 usage="usage: tools/install_deps.sh build|test"
 what=${1:?$usage}
-required=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libdnnl-dev)
+required=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libdnnl-dev
+  libprotobuf-dev protobuf-compiler)
 optional=()
 case $what in
   build) ;;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,19 @@ enum class Topology {
 enum class Forwarding {
   cut_through,        ///< at once: a message holds all links of its route together
   store_and_forward,  ///< when the hop before has ended
+};
+
+/// Whose requests a memory controller passes on to its DRAM queue first: a kernel's, or communication's.
+enum class Arbitration {
+  round_robin,          ///< in turn; the other one's where one has none
+  compute_first,        ///< communication's only where the kernel has none
+  communication_aware,  ///< and only while the DRAM queue holds fewer than a threshold (T3-MCA)
+};
+
+/// Who adds what is stored with WriteMode::accumulate.
+enum class NearMemory {
+  op_and_store,  ///< units beside the banks: one command, after which the bank group is busy for longer
+  atomics,       ///< the memory side of the caches: a read and a write
 };
 
 /// Compute units of one device (SMs, CUs).
@@ -50,6 +64,40 @@ struct DeviceMemory {
   double cache_MiB = 0;            ///< last-level cache that GEMM inputs stay in
 
   bool operator==(const DeviceMemory&) const = default;
+};
+
+/// The controllers of one device's memory, request by request. One channel is simulated: addresses are interleaved
+/// evenly. Defaults are those of T3's Table 1 and of the HBM2 that it refers to.
+struct MemoryController {
+  int channels = 32;
+  double clock_GHz = 1;
+  int request_bytes = 128;
+  int column_bytes = 32;  ///< that one column command moves
+  int bank_groups = 4;
+  int column_clocks = 2;  ///< between column commands to one bank group (CCDL)
+  int update_clocks = 4;  ///< the same, after an op-and-store (CCDWL)
+  int queue = 64;         ///< requests that wait in the DRAM queue of a channel
+  double latency_ns = 0;  ///< of a read, beside its time in the queue
+  Arbitration arbitration = Arbitration::round_robin;
+  std::vector<int> thresholds{5, 10, 30};  ///< of requests in the DRAM queue; the more a kernel reads, the lower
+  int starvation_clocks = 25;              ///< after so many without one, a request of communication is passed on
+  NearMemory near_memory = NearMemory::op_and_store;
+  bool caches_outputs = false;  ///< stored results take room in the last-level cache; accumulated ones never do
+  int64_t step_k = 32;          ///< K step of a GEMM whose plan does not say; the next one's data is read meanwhile
+
+  bool operator==(const MemoryController&) const = default;
+};
+
+/// T3's Tracker: counts updates of what each wavefront makes.
+struct Tracker {
+  int entries = 256;
+  int ways = 8;  ///< wavefronts in each entry
+  int address_bits = 48;
+  int counter_bits = 20;
+  int workgroup_bits = 5;  ///< of a workgroup's number, those that do not select the entry
+  int wavefront_bits = 3;
+
+  bool operator==(const Tracker&) const = default;
 };
 
 /// Engines of one device that copy without compute units.
@@ -95,6 +143,8 @@ struct Machine {
   std::string summary{};
   ComputeUnits compute{};
   DeviceMemory memory{};
+  std::optional<MemoryController> controller{};  ///< nothing: memory is shared as a fluid is
+  std::optional<Tracker> tracker{};
   CopyEngines copy{};
   Links links{};
   Overheads overheads{};
@@ -106,6 +156,8 @@ struct Machine {
 
 /// Number of devices: the product of links.dims.
 [[nodiscard]] int num_devices(const Machine& machine);
+/// Bytes of memory in a tracker.
+[[nodiscard]] double bytes_of(const Tracker& tracker);
 /// Throw Error(invalid_input) that names the key, the value and the rule broken.
 void validate(const Machine& machine);
 

@@ -26,6 +26,8 @@ struct LinkLoad {
 struct MemoryLoad {
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
+  int64_t communication_read_bytes = 0;  ///< of these, by copies, sums, fills and others' stores
+  int64_t communication_written_bytes = 0;
   double busy = 0;  ///< share of the total time, 0 to 1
 
   bool operator==(const MemoryLoad&) const = default;
@@ -38,6 +40,8 @@ struct Simulation {
   std::vector<LinkLoad> links{};     ///< those that carried anything
   std::vector<MemoryLoad> memory{};  ///< by device
   int64_t events = 0;                ///< that the clock stopped for
+  int64_t most_tracked = 0;          ///< wavefronts that one device's tracker held at once, where it has one
+  int64_t not_tracked = 0;           ///< wavefronts for which a tracker had no room; they were counted all the same
   Trace trace{};                     ///< whole nanoseconds
 
   bool operator==(const Simulation&) const = default;

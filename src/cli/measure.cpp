@@ -1,4 +1,4 @@
-// Parts of plans, and turns.
+// Turns of whole plans and of their parts.
 // Called by bench.
 #include "cli/measure.hpp"
 
@@ -11,13 +11,6 @@
 
 namespace tilewire::cli {
 namespace {
-
-// The same place on `rank`, where it has one.
-Region on_rank(const Plan& plan, Region region, int rank) {
-  const Shape shape = shape_on(plan.buffers[region.buffer], rank);
-  if (region.row + region.rows <= shape.rows && region.col + region.cols <= shape.cols) region.rank = rank;
-  return region;
-}
 
 tuner::CallTime time_burst(Group& group, const Contender& contender, const RankTensors& tensors, bool graph) {
   const RankTensors& used = contender.tensors ? *contender.tensors : tensors;
@@ -57,36 +50,6 @@ std::optional<double> eager_enqueue_us(Group& group, const Contender& contender,
   if (!contender.program) return std::nullopt;
   const tuner::CallTime taken = time_burst(group, contender, tensors, false);
   return taken.by_device ? std::optional(taken.enqueue_us) : std::nullopt;
-}
-
-bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
-
-Plan gemm_only(const Plan& plan) {
-  Plan part = plan;
-  part.lanes.clear();
-  for (const Lane& lane : plan.lanes) {
-    Lane kept = lane;
-    kept.tasks.clear();
-    for (const Task& task : lane.tasks) {
-      if (!is_gemm(task)) continue;
-      Task& alone = kept.tasks.emplace_back(task);
-      alone.waits.clear();
-      alone.posts.clear();
-      for (Write& write : alone.writes) write.to = on_rank(plan, write.to, lane.rank);
-    }
-    if (!kept.tasks.empty()) part.lanes.push_back(std::move(kept));
-  }
-  return part;
-}
-
-Plan communication_only(const Plan& plan) {
-  Plan part = plan;
-  for (Lane& lane : part.lanes) {
-    for (Task& task : lane.tasks) {
-      if (is_gemm(task)) task = {.kind = TaskKind::sync, .waits = task.waits, .posts = task.posts};
-    }
-  }
-  return part;
 }
 
 Contender contender(Group& group, const std::string& name, const Plan& plan) {

@@ -2,19 +2,17 @@
 // Called by main.
 #include <fmt/format.h>
 
-#include <atomic>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "cli/all_cores.hpp"
 #include "cli/bench_table.hpp"
-#include "cli/ranks.hpp"
+#include "cli/chakra_files.hpp"
 #include "cli/sim_compare.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_sweep.hpp"
+#include "cli/sim_t3.hpp"
 #include "cli/traces.hpp"
 #include "cli/verbs.hpp"
-#include "core/machine.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -29,6 +27,7 @@ struct Sim {
   std::optional<int64_t> bytes;
   std::string algorithm = "ring";
   std::string compare;
+  std::string chakra;
   bool list = false;
   bool show = false;
   bool ranks_given = false;
@@ -108,44 +107,16 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   }
   for (Simulated& made : rows) {
     if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
-    if (!sim.options.trace.empty()) continue;
-    made.simulation = {};
-    made.plan = {};
+    if (sim.options.trace.empty()) made.simulation = {};
+    if (sim.options.trace.empty() && sim.chakra.empty()) made.plan = {};
   }
   return rows;
 }
 
-// On all cores; rows keep their order. An error ends everything: of several that one counts which is first.
+// On all cores; rows keep their order.
 std::vector<std::vector<Simulated>> do_all(const Sim& sim, const std::vector<Job>& jobs) {
   std::vector<std::vector<Simulated>> done(jobs.size());
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;
-  size_t first_error = jobs.size();
-  Progress progress(0);
-  const auto work = [&] {
-    for (size_t i = next++; i < jobs.size(); i = next++) {
-      try {
-        done[i] = do_job(sim, jobs[i]);
-        const std::lock_guard lock(mutex);
-        progress.show(fmt::format("{} of {} problems begun", std::min(jobs.size(), next.load()), jobs.size()));
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < first_error) {
-          first_error = i;
-          error = std::current_exception();
-        }
-        next = jobs.size();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const size_t count = std::min(jobs.size(), static_cast<size_t>(usable_cores()));
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
-    work();
-  }
-  if (error) std::rethrow_exception(error);
+  on_all_cores(jobs.size(), "problems", [&](size_t i) { done[i] = do_job(sim, jobs[i]); });
   return done;
 }
 
@@ -178,6 +149,9 @@ void simulate_all(const Sim& sim, const Machine& machine) {
   for (const SweepPoint& point : points) {
     for (Job& job : jobs_of(sim, point)) jobs.push_back(std::move(job));
   }
+  const size_t num_rows = jobs.size() * (sim.bytes ? 1 : entries_of(sim.options).size());
+  require(sim.chakra.empty() || num_rows == 1, "--chakra: the flags name {} plans; name one schedule and one shape",
+          num_rows);
   const std::vector<std::vector<Simulated>> done = do_all(sim, jobs);
   nlohmann::json result = {
       {"machine", machine}, {"rows", nlohmann::json::array()}, {"refused", nlohmann::json::array()}};
@@ -195,6 +169,10 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     traces.write(sim.options.trace);
     if (sim.options.json != "-") print(traces.summary());
   }
+  if (!sim.chakra.empty() && !result["rows"].empty()) {
+    const std::string said = write_chakra(sim.chakra, done.front().front().plan, jobs.front().point->machine);
+    if (sim.options.json != "-") print(said);
+  }
   require(!result["rows"].empty(), "every schedule refuses: {}", done.front().front().refused);
 }
 
@@ -211,7 +189,7 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
     refuse({"--algorithm"}, "goes with --bytes");
   }
   if (!sim.compare.empty()) {
-    refuse({"operator", "--bytes", "--sweep", "--trace", "--schedule", "--configs", "--ranks"},
+    refuse({"operator", "--bytes", "--sweep", "--trace", "--chakra", "--schedule", "--configs", "--ranks"},
            "--compare takes everything from its file");
   }
 }
@@ -224,6 +202,7 @@ void sim_verb(Sim sim) {
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);
   check_writable(sim.options.trace);
+  make_chakra_folder(sim.chakra);
   if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
   require(!sim.options.operators.empty(), "name an operator or a collective, or give --compare, --list or --show");
   simulate_all(sim, machine);
@@ -231,7 +210,8 @@ void sim_verb(Sim sim) {
 
 constexpr const char* kFooter =
     R"(With --bytes the names are collectives alone: all_reduce, reduce_scatter, all_gather, all_to_all; S is what each
-device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled.
+device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled,
+docs/chakra.md what --chakra writes.
 
 Examples:
   tilewire sim --list
@@ -239,7 +219,9 @@ Examples:
   tilewire sim gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --machine mi300x_mesh8 --schedule auto --trace t.json
   tilewire sim all_reduce --bytes 1048576 --topology ring:8 --set links.bandwidth_GBps=64 --algorithm ring
   tilewire sim gemm_all_reduce -m 1024 -n 8192 -k 8192 --machine h200x4 --sweep links.bandwidth_GBps=100:400:100
-  tilewire sim --machine h200x4 --compare bench/results/peers_x4.json)";
+  tilewire sim gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --machine h200x4 --schedule fused --chakra traces
+  tilewire sim --machine h200x4 --compare bench/results/peers_x4.json
+  tilewire sim t3 --json t3.json)";
 
 }  // namespace
 
@@ -280,7 +262,12 @@ void add_sim(CLI::App& app) {
   add_json_flag(*verb, options,
                 "Write {machine, rows, refused} to a file, or - for standard output (then without the table)");
   verb->add_option("--trace", options.trace, "Write a Chrome trace of all rows, side by side")->type_name("FILE");
+  verb->add_option("--chakra", sim->chakra, "Write the plan as execution traces, and the machine, for ASTRA-sim")
+      ->type_name("DIR");
+  add_sim_t3(*verb);
+  add_sim_claims(*verb);
   verb->callback([sim, verb] {
+    if (!verb->get_subcommands().empty()) return;  // it has done everything
     sim->ranks_given = verb->count("--ranks") > 0;
     check_flags(*sim, *verb);
     require(sim->options.configs.empty() || verb->count("--schedule") == 0, "--schedule: --configs names schedules");

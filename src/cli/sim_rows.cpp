@@ -78,8 +78,11 @@ nlohmann::json links_json(const Simulation& simulation) {
 nlohmann::json memory_json(const Simulation& simulation) {
   nlohmann::json devices = nlohmann::json::array();
   for (const MemoryLoad& memory : simulation.memory) {
-    devices.push_back(
-        {{"read_bytes", memory.read_bytes}, {"written_bytes", memory.written_bytes}, {"busy", memory.busy}});
+    devices.push_back({{"read_bytes", memory.read_bytes},
+                       {"written_bytes", memory.written_bytes},
+                       {"communication_read_bytes", memory.communication_read_bytes},
+                       {"communication_written_bytes", memory.communication_written_bytes},
+                       {"busy", memory.busy}});
   }
   return devices;
 }
@@ -96,6 +99,7 @@ void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machin
               {"rank_ns", simulation.rank_ns},
               {"links", links_json(simulation)},
               {"memory", memory_json(simulation)}});
+  if (machine.tracker) row["tracker"] = {{"most", simulation.most_tracked}, {"without_room", simulation.not_tracked}};
   add_time(row, "total", simulation.total_ns);
 }
 

@@ -78,6 +78,9 @@ TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},
                {two_level, "two_level"})
+TILEWIRE_NAMES(Arbitration, {round_robin, "round_robin"}, {compute_first, "compute_first"},
+               {communication_aware, "communication_aware"})
+TILEWIRE_NAMES(NearMemory, {op_and_store, "op_and_store"}, {atomics, "atomics"})
 TILEWIRE_NAMES(Forwarding, {cut_through, "cut_through"}, {store_and_forward, "store_and_forward"})
 TILEWIRE_NAMES(CollectiveAlgorithm, {ring, "ring"}, {direct, "direct"}, {halving_doubling, "halving_doubling"})
 
@@ -115,12 +118,16 @@ TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
 TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(tf32_speed), F(efficiency), F(tile_ns),
                 F(tile_efficiency), F(side_units))
 TILEWIRE_FIELDS(DeviceMemory, F(bandwidth_GBps), F(unit_bandwidth_GBps), F(cache_MiB))
+TILEWIRE_FIELDS(MemoryController, F(channels), F(clock_GHz), F(request_bytes), F(column_bytes), F(bank_groups),
+                F(column_clocks), F(update_clocks), F(queue), F(latency_ns), F(arbitration), F(thresholds),
+                F(starvation_clocks), F(near_memory), F(caches_outputs), F(step_k))
+TILEWIRE_FIELDS(Tracker, F(entries), F(ways), F(address_bits), F(counter_bits), F(workgroup_bits), F(wavefront_bits))
 TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns), F(gate_ns))
 TILEWIRE_FIELDS(Links, F(topology), F(dims), F(bandwidth_GBps), F(latency_ns), F(forwarding), F(store_efficiency),
                 F(unit_bandwidth_GBps), F(add_efficiency), F(meeting_efficiency), F(between_bandwidth_GBps), F(between_latency_ns))
 TILEWIRE_FIELDS(Overheads, F(launch_ns), F(signal_ns), F(library_ns), F(collective_ns), F(collective_efficiency),
                 F(library_efficiency))
-TILEWIRE_FIELDS(Machine, F(name), F(summary), F(compute), F(memory), F(copy), F(links), F(overheads), F(sources))
+TILEWIRE_FIELDS(Machine, F(name), F(summary), F(compute), F(memory), F(controller), F(tracker), F(copy), F(links), F(overheads), F(sources))
 // clang-format on
 
 #undef F

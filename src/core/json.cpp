@@ -50,13 +50,18 @@ void write_value(Json& json, const T& value) {
 template <class T>
 constexpr bool kWritesDefaults =
     std::is_same_v<T, Machine> || std::is_same_v<T, ComputeUnits> || std::is_same_v<T, DeviceMemory> ||
-    std::is_same_v<T, CopyEngines> || std::is_same_v<T, Links> || std::is_same_v<T, Overheads>;
+    std::is_same_v<T, MemoryController> || std::is_same_v<T, Tracker> || std::is_same_v<T, CopyEngines> ||
+    std::is_same_v<T, Links> || std::is_same_v<T, Overheads>;
 
 template <class T>
 void write_struct(Json& json, const T& value) {
   [[maybe_unused]] const T defaults{};
   json = Json::object();
   for_each_field<T>([&](const auto& f) {
+    using Member = std::remove_cvref_t<decltype(value.*f.member)>;
+    if constexpr (kIsOptional<Member>) {
+      if (!(value.*f.member).has_value()) return;
+    }
     if (kWritesDefaults<T> || !(value.*f.member == defaults.*f.member)) write_value(json[f.name], value.*f.member);
   });
 }

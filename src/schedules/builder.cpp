@@ -96,13 +96,15 @@ void PlanBuilder::expect_products(int64_t most) {
   parts_made_ = add_signals("parts_made", static_cast<int>(most));
 }
 
+void PlanBuilder::add_part(int lane, Region a, Range cols, Task task) {
+  task.reads = {a, b_region(plan_.lanes[lane].rank, cols, {a.col, a.col + a.cols})};
+  add(lane, std::move(task));
+}
+
 void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task task) {
   const int rank = plan_.lanes[lane].rank;
   const int split = plan_.config.split_k;
-  if (split == 1) {
-    task.reads = {a, b_region(rank, cols, {0, a.cols})};
-    return add(lane, std::move(task));
-  }
+  if (split == 1) return add_part(lane, a, cols, std::move(task));
   // Each part waits for the data; their sum waits for the parts and for whatever it overwrites.
   const int index = num_parts_[rank]++;
   const Signal made{rank, parts_made_ + index};
@@ -120,11 +122,7 @@ void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task
     slice.col += depth.begin;
     slice.cols = depth.size();
     task.reads.push_back(to);
-    add(lane, {.kind = TaskKind::compute,
-               .reads = {slice, b_region(rank, cols, depth)},
-               .writes = {{to}},
-               .waits = data_waits,
-               .posts = {{made}}});
+    add_part(lane, slice, cols, {.kind = TaskKind::compute, .writes = {{to}}, .waits = data_waits, .posts = {{made}}});
   }
   add(sum_lane, std::move(task));
 }

@@ -50,6 +50,9 @@ class PlanBuilder {
   /// waits, posts and epilogue of `task`. With split-K: parts in `lane`, their sum in `sum_lane`.
   void add_product(int lane, int sum_lane, Region a, Range cols, Task task);
 
+  /// Add one GEMM tile, or with fewer columns of A a part of one, as `task` says; `a` need not have all of K.
+  void add_part(int lane, Region a, Range cols, Task task);
+
   /// The finished plan, with every kAllPosts replaced by the signal's total.
   [[nodiscard]] Plan take();
 

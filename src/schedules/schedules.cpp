@@ -6,6 +6,7 @@
 #include "schedules/fused.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/sequential.hpp"
+#include "schedules/track_trigger.hpp"
 #include "schedules/two_stream.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
@@ -29,7 +30,7 @@ void validate_tile_count(const Problem& problem, const Config& config) {
 }  // namespace
 
 std::span<const Schedule> schedules() {
-  static const std::array kTable{sequential(), fused(), two_stream()};
+  static const std::array kTable{sequential(), fused(), two_stream(), track_trigger()};
   return kTable;
 }
 

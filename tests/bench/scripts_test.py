@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, candidates.py, ablations.py and plots.py without a GPU.
+"""Tests of bars.py, candidates.py, ablations.py, plots.py and plot_t3.py without a GPU.
 
 Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES.
 """
@@ -119,7 +119,7 @@ class Ablations(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    """ablations.py on the host, then figures of what it wrote."""
+    """Figures of what ablations.py and the simulator wrote on the host."""
 
     def test_from_measurement_to_figures(self):
         with tempfile.TemporaryDirectory() as name:
@@ -149,17 +149,27 @@ class Figures(unittest.TestCase):
             self.assertEqual(rows | refused, bars_of_shape)
             self.assertGreater(len(rows), 10, refused)
 
+    def test_t3(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            subprocess.run([TILEWIRE, "sim", "t3", "--models", "gpt-3", "--json", str(folder / "t3.json")], check=True,
+                           capture_output=True)
+            self.check_figures(folder, ["plot_t3.py", str(folder / "t3.json")], 4)
+
     def draw(self, folder):
+        self.check_figures(folder, ["plots.py", "--peers", str(folder / "peers.json"), "--ablations",
+                                    str(folder / "ablations.json")], 8)
+
+    def check_figures(self, folder, command, count):
         if importlib.util.find_spec("matplotlib") is None:
             self.skipTest("no matplotlib")
         for form, magic in (("svg", b"<?xml"), ("png", b"\x89PNG")):
             drawn = subprocess.run(
-                [sys.executable, str(BENCH / "plots.py"), "--peers", str(folder / "peers.json"), "--ablations",
-                 str(folder / "ablations.json"), "--out", str(folder / form), "--format", form],
+                [sys.executable, str(BENCH / command[0]), *command[1:], "--out", str(folder / form), "--format", form],
                 capture_output=True, text=True, check=False)
             self.assertEqual(drawn.returncode, 0, drawn.stdout + drawn.stderr)
             figures = sorted((folder / form).iterdir())
-            self.assertEqual(len(figures), 8, figures)
+            self.assertEqual(len(figures), count, figures)
             for figure in figures:
                 self.assertTrue(figure.read_bytes().startswith(magic), figure)
                 self.assertLess(figure.stat().st_size, 400_000, figure)

@@ -18,6 +18,12 @@ std::string normalized(std::string text) {
   return usage == std::string::npos ? text : text.erase(usage, 6);
 }
 
+// "sim t3": sim_t3
+std::string file_name(std::string verb) {
+  std::ranges::replace(verb, ' ', '_');
+  return verb;
+}
+
 class Help : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Help, IsGolden) {
@@ -25,13 +31,15 @@ TEST_P(Help, IsGolden) {
   const Outcome outcome = run_tilewire(verb == "tilewire" ? "--help" : verb + " --help");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err, "");
-  const std::string golden = read_text(std::string(TILEWIRE_GOLDEN) + "/" + verb + ".txt");
+  const std::string golden = read_text(std::string(TILEWIRE_GOLDEN) + "/" + file_name(verb) + ".txt");
   ASSERT_FALSE(golden.empty());
   EXPECT_EQ(normalized(outcome.out), normalized(golden)) << outcome.out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Verbs, Help, ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "sim"),
-                         [](const auto& verb) { return std::string(verb.param); });
+INSTANTIATE_TEST_SUITE_P(Verbs, Help,
+                         ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "sim", "sim t3",
+                                           "sim claims"),
+                         [](const auto& verb) { return file_name(verb.param); });
 
 }  // namespace
 }  // namespace tilewire::testing

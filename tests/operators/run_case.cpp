@@ -53,18 +53,24 @@ size_t num_inputs(const Problem& problem, int num_ranks) {
   return static_cast<size_t>(std::ranges::count(buffers, Scope::input, &Buffer::scope));
 }
 
-/// Sums in place, on rings and of libraries are rounded once for each rank, in an order that chance decides; others
-/// once.
+/// Whether what is written is added to what is there, in an order that chance decides.
+bool adds_in_place(const Config& config) {
+  return config.reduction == ReduceMode::accumulate || config.schedule == "track_trigger";
+}
+
+/// Sums in place, on rings and of libraries are rounded once for each rank (and, where each part of K is added by
+/// itself, part); others once.
 double num_roundings(const Config& config, int num_ranks) {
-  const bool sums = config.reduction == ReduceMode::accumulate || config.algorithm == Algorithm::ring ||
-                    config.collective == Provider::library;
+  if (config.schedule == "track_trigger") return static_cast<double>(num_ranks) * config.split_k;
+  const bool sums =
+      adds_in_place(config) || config.algorithm == Algorithm::ring || config.collective == Provider::library;
   return sums ? num_ranks : 1;
 }
 
 /// What must be the same for two configs to give the same bits.
 std::string bits_key(const Problem& problem, const Config& config, size_t call) {
-  const bool fixed = problem.reduction == Reduction::repeatable ||
-                     (config.reduction != ReduceMode::accumulate && config.algorithm != Algorithm::ring);
+  const bool fixed =
+      problem.reduction == Reduction::repeatable || (!adds_in_place(config) && config.algorithm != Algorithm::ring);
   if (!fixed || config.compute == Provider::library || config.collective == Provider::library) return {};
   return fmt::format("{} x {} / {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
                      to_string(config.wire.value_or(out_dtype_of(problem))), call);

@@ -192,7 +192,7 @@ TEST(Rules, UnknownNamesListTheKnownOnes) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
-    EXPECT_STREQ(error.what(), "unknown schedule 'fuse'; known: sequential, fused, two_stream");
+    EXPECT_STREQ(error.what(), "unknown schedule 'fuse'; known: sequential, fused, two_stream, track_trigger");
   }
   EXPECT_THROW(static_cast<void>(find_operator("gemm")), Error);
 }

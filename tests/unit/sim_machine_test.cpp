@@ -76,6 +76,7 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   EXPECT_NE(refused("links.speed", "3").find("unknown field 'speed'; known: topology, dims"), std::string::npos);
   EXPECT_NE(refused("wires.speed", "3").find("unknown field 'wires'"), std::string::npos);
   EXPECT_EQ(refused("links.latency_ns", "fast"), "Links.latency_ns: want a number, got \"fast\"");
+  EXPECT_NE(refused("controllers.queue", "8").find("unknown field 'controllers'"), std::string::npos);
   EXPECT_EQ(refused("latency_ns", "3"), "machine: 'latency_ns' is no key: want PART.NAME, as links.latency_ns");
 }
 
@@ -147,6 +148,37 @@ TEST(Machines, AnExchangeTakesItsBusiestLink) {
       << "two thirds go to the other node";
   EXPECT_FALSE(exchange_ns(bare_network("ring:4"), 4, 3000).has_value());
   EXPECT_FALSE(exchange_ns(bare_network("switch:4"), 1, 0).has_value());
+}
+
+TEST(Machines, SettingAValueOfAControllerGivesAMachineOne) {
+  Machine machine = sim_machines::round_numbers(2);
+  EXPECT_FALSE(machine.controller);
+  set_value(machine, "controller.queue", "8");
+  ASSERT_TRUE(machine.controller);
+  EXPECT_EQ(machine.controller->queue, 8);
+  EXPECT_EQ(machine.controller->bank_groups, 4);
+}
+
+TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
+  const auto refused = [](const std::string& key, const std::string& value) {
+    Machine machine = load_machine("t3_ring");
+    return message_of([&] {
+      set_value(machine, key, value);
+      validate(machine);
+    });
+  };
+  EXPECT_EQ(refused("controller.channels", "0"), "machine t3_ring: controller.channels = 0: want at least 1");
+  EXPECT_EQ(refused("controller.queue", "-1"), "machine t3_ring: controller.queue = -1: want at least 1");
+  EXPECT_EQ(refused("controller.request_bytes", "16"),
+            "machine t3_ring: controller.request_bytes = 16: want at least 32");
+  EXPECT_EQ(refused("controller.update_clocks", "1"), "machine t3_ring: controller.update_clocks = 1: want at least 2");
+  EXPECT_EQ(refused("controller.thresholds", "[0]"), "machine t3_ring: controller.thresholds = 0: want at least 1");
+  EXPECT_EQ(refused("controller.clock_GHz", "0"), "machine t3_ring: controller.clock_GHz = 0: want more than 0");
+  EXPECT_EQ(refused("controller.arbitration", "fair"),
+            "unknown Arbitration 'fair'; known: round_robin, compute_first, communication_aware");
+  EXPECT_EQ(refused("tracker.entries", "0"), "machine t3_ring: tracker.entries = 0: want 1 to 1048576");
+  EXPECT_EQ(refused("links.forwarding", "store_and_forward"),
+            "machine t3_ring: links.forwarding = store_and_forward: a memory controller wants cut_through");
 }
 
 TEST(Machines, ATeamHasTheMachinesLinks) {

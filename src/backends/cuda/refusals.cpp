@@ -27,6 +27,15 @@ std::optional<std::string> no_collective(const Plan& plan, bool shares_device, c
   return missing_nccl();
 }
 
+/// Whether a copy lane is to add.
+bool engines_add(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return lane.engine == Engine::copy && std::ranges::any_of(lane.tasks, [](const Task& task) {
+             return std::ranges::any_of(task.writes, [](const Write& w) { return w.mode == WriteMode::accumulate; });
+           });
+  });
+}
+
 /// What the host knows to refuse is left.
 Plan as_on_host(Plan plan) {
   // The kernels have clusters of 1 and 2.
@@ -45,6 +54,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
+  if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");
   if (const auto slow = slow_tiles(plan); plan.config.launches > 1 && slow)

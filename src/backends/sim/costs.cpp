@@ -7,6 +7,7 @@
 
 #include "backends/sim/load.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 
 namespace tilewire::sim {
 namespace {
@@ -22,6 +23,7 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       num_devices_(num_devices(machine)),
       paths_(num_devices_),
       caches_(num_devices_, Cache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
+      block_caches_(num_devices_, BlockCache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
       link_bytes_(network_.edges().size()),
       memory_(num_devices_) {
   const auto& known = machine.compute.tile_efficiency;
@@ -79,8 +81,14 @@ void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency,
 // `bytes` of the region come to `rank`.
 void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units) {
   if (bytes == 0) return;
+  const Stream stream = region.rank == rank ? stream_ : Stream::communication;
   memory_[region.rank].read_bytes += bytes;
-  load.use(memory_resource(region.rank), static_cast<double>(bytes) / machine_.memory.bandwidth_GBps);
+  if (stream == Stream::communication) memory_[region.rank].communication_read_bytes += bytes;
+  if (machine_.controller) {
+    load.access({region.rank, stream, AccessKind::read, static_cast<double>(bytes)});
+  } else {
+    load.use(memory_resource(region.rank), static_cast<double>(bytes) / machine_.memory.bandwidth_GBps);
+  }
   if (region.rank != rank) {
     send(load, region.rank, rank, bytes, by_units ? machine_.links.store_efficiency : 1, region.rank);
     load.request(path(rank, region.rank).latency_ns);
@@ -91,14 +99,85 @@ void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool
 void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
   const int64_t bytes = bytes_of_region(write.to);
   if (bytes == 0) return;
-  const int64_t read = write.mode == WriteMode::accumulate ? bytes : 0;
-  memory_[write.to.rank].written_bytes += bytes;
-  memory_[write.to.rank].read_bytes += read;
-  load.use(memory_resource(write.to.rank), static_cast<double>(bytes + read) / machine_.memory.bandwidth_GBps);
-  const double adds = write.mode == WriteMode::accumulate ? machine_.links.add_efficiency : 1;
+  const bool adds_there = write.mode == WriteMode::accumulate;
+  const bool in_one = machine_.controller && machine_.controller->near_memory == NearMemory::op_and_store;
+  const int64_t read = adds_there && !in_one ? bytes : 0;
+  const Stream stream = write.to.rank == rank ? stream_ : Stream::communication;
+  MemoryLoad& memory = memory_[write.to.rank];
+  memory.written_bytes += bytes;
+  memory.read_bytes += read;
+  if (stream == Stream::communication) memory.communication_written_bytes += bytes;
+  if (stream == Stream::communication) memory.communication_read_bytes += read;
+  if (machine_.controller) {
+    const AccessKind kind = adds_there ? AccessKind::update : AccessKind::write;
+    load.access_there({write.to.rank, stream, kind, static_cast<double>(bytes)});
+  } else {
+    load.use(memory_resource(write.to.rank), static_cast<double>(bytes + read) / machine_.memory.bandwidth_GBps);
+  }
+  const double adds = adds_there ? machine_.links.add_efficiency : 1;
   const double efficiency = by_units ? machine_.links.store_efficiency * adds : 1;
   if (write.to.rank != rank) send(load, rank, write.to.rank, bytes, efficiency, rank);
   if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
+}
+
+void Costs::add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps) {
+  const Phase whole = load.phase(delay_ns);
+  if (whole.accesses.empty() && load.landing().empty()) {
+    cost.phases.push_back(whole);
+    return;
+  }
+  const auto part = [&](std::vector<Access> accesses) {
+    for (Access& access : accesses) access.bytes /= static_cast<double>(steps);
+    return accesses;
+  };
+  Phase step{.work_ns = whole.work_ns / static_cast<double>(steps), .demands = whole.demands};
+  cost.phases.push_back({.delay_ns = delay_ns, .accesses = part(whole.accesses)});
+  cost.landing = part(load.landing());
+  if (steps > 1) {
+    Phase loop = step;
+    loop.times = steps - 1;
+    loop.accesses = part(whole.accesses);
+    loop.accesses.insert(loop.accesses.end(), cost.landing.begin(), cost.landing.end());
+    cost.phases.push_back(std::move(loop));
+  }
+  cost.phases.push_back(std::move(step));
+}
+
+// The first step's inputs, then each step's work beside the reads of the next one.
+void Costs::add_inner_loop(Cost& cost, const Load& load, const Task& task, int rank) {
+  cost.steps = steps_of(task);
+  for (const Region& region : task.reads) {
+    if (region.rank != rank) continue;
+    cost.inputs.push_back({block_caches_[rank].blocks_of(region, cost.steps), bytes_of_region(region)});
+  }
+  Phase first = load.phase(load.request_ns() + load.latency_ns());
+  const double step_ns = first.work_ns / static_cast<double>(cost.steps);
+  first.work_ns = 0;
+  first.first_step = 0;
+  cost.phases.push_back(std::move(first));
+  if (cost.steps > 1) cost.phases.push_back({.work_ns = step_ns, .times = cost.steps - 1, .first_step = 1});
+  cost.phases.push_back({.work_ns = step_ns});
+}
+
+Access Costs::inputs_of_step(const Cost& cost, int rank, int64_t step) {
+  int64_t missing = 0;
+  for (const StepInput& input : cost.inputs) {
+    const int64_t bytes = input.bytes * (step + 1) / cost.steps - input.bytes * step / cost.steps;
+    missing += block_caches_[rank].touch(input.first_block + static_cast<int>(step), bytes);
+  }
+  memory_[rank].read_bytes += missing;
+  return {rank, Stream::compute, AccessKind::read, static_cast<double>(missing)};
+}
+
+// Of a GEMM's inner loop along K; of what is copied, blocks of a size that hides what each costs.
+int64_t Costs::steps_of(const Task& task) const {
+  if (!machine_.controller) return 1;
+  constexpr int64_t kBlockBytes = 32 << 10;
+  const bool along_k = task.kind == TaskKind::compute && task.body != Body::pool;
+  const int64_t step = plan_.config.tile_k > 0 ? plan_.config.tile_k : machine_.controller->step_k;
+  const Region& copied = task.reads.empty() ? task.writes[0].to : task.reads[0];
+  const int64_t size = along_k ? depth_of(task) : bytes_of_region(copied);
+  return std::max<int64_t>(1, (size + (along_k ? step : kBlockBytes) - 1) / (along_k ? step : kBlockBytes));
 }
 
 // An inner loop, which reads, then stores beside the next tile's. NOTE: the loop takes as long for a ragged tile.
@@ -116,8 +195,10 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
         shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(task));
     const double alone_ns = flops / (flops_per_ns() * tile_efficiency_) + machine_.compute.tile_ns;
     loop.take_at_least(alone_ns);
-    loop.use(lane.rank, alone_ns / machine_.compute.units);
+    // NOTE: with a memory controller each worker is a unit, so there is nothing to share.
+    if (!machine_.controller) loop.use(lane.rank, alone_ns / machine_.compute.units);
     for (const Region& region : task.reads) {
+      if (machine_.controller && region.rank == lane.rank) continue;
       const int64_t bytes = bytes_of_region(region);
       read(loop, region, lane.rank, region.rank == lane.rank ? caches_[lane.rank].acquire(region, bytes) : bytes,
            false);
@@ -126,13 +207,31 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
   Load stores(machine_);
   for (const Write& each : task.writes) write(stores, each, lane.rank, true);
   Cost cost{.stores_last = true, .latency_ns = stores.latency_ns()};
-  cost.phases.push_back(loop.phase(loop.request_ns() + loop.latency_ns()));
+  if (machine_.controller && task.body != Body::pool) {
+    add_inner_loop(cost, loop, task, lane.rank);
+  } else {
+    add_steps(cost, loop, loop.request_ns() + loop.latency_ns(), steps_of(task));
+  }
   cost.phases.push_back(stores.phase(0));
+  // A worker waits until its own memory has its result, not for that of others.
+  for (const Access& access : stores.landing()) {
+    (access.device == lane.rank ? cost.phases.back().accesses : cost.landing).push_back(access);
+  }
+  if (machine_.controller && machine_.controller->caches_outputs) cache_results(task, lane.rank);
   return cost;
 }
 
+// Stored results push inputs out of the cache; sums are done in memory and pass it by.
+void Costs::cache_results(const Task& task, int rank) {
+  for (const Write& write : task.writes) {
+    if (write.to.rank != rank || write.mode == WriteMode::accumulate) continue;
+    BlockCache& cache = block_caches_[rank];
+    cache.touch(cache.blocks_of(write.to, 1), bytes_of_region(write.to));
+  }
+}
+
 void Costs::release_inputs(const Task& task, const Lane& lane) {
-  if (task.body == Body::pool) return;
+  if (task.body == Body::pool || machine_.controller) return;
   for (const Region& region : task.reads) {
     if (region.rank == lane.rank) caches_[lane.rank].release(region);
   }
@@ -164,13 +263,14 @@ Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
 Cost Costs::copy(const Task& task, const Lane& lane) {
   const int from = task.reads[0].rank;
   const bool alone = task.writes.size() == 1 && task.writes.front().to.rank != from;
-  if (machine_.links.forwarding == Forwarding::store_and_forward && alone) return hop_by_hop(task, lane);
+  if (machine_.links.forwarding == Forwarding::store_and_forward && alone && !machine_.controller)
+    return hop_by_hop(task, lane);
   Load load(machine_);
   read(load, task.reads[0], lane.rank, bytes_of_region(task.reads[0]), false);
   for (const Write& each : task.writes) write(load, each, lane.rank, false);
-  return {.phases = {load.phase(issue_ns(task) + load.request_ns())},
-          .pulls = load.request_ns() > 0,
-          .latency_ns = load.latency_ns()};
+  Cost cost{.pulls = load.request_ns() > 0, .latency_ns = load.latency_ns()};
+  add_steps(cost, load, issue_ns(task) + load.request_ns(), steps_of(task));
+  return cost;
 }
 
 // A sum, a fill, or a copy that has no engine: one worker reads and writes.
@@ -178,10 +278,13 @@ Cost Costs::moved_by_units(const Task& task, const Lane& lane) {
   Load load(machine_);
   for (const Region& region : task.reads) read(load, region, lane.rank, bytes_of_region(region), true);
   for (const Write& each : task.writes) write(load, each, lane.rank, true);
-  return {.phases = {load.phase(load.request_ns())}, .pulls = load.request_ns() > 0, .latency_ns = load.latency_ns()};
+  Cost cost{.pulls = load.request_ns() > 0, .latency_ns = load.latency_ns()};
+  add_steps(cost, load, load.request_ns(), steps_of(task));
+  return cost;
 }
 
 Cost Costs::of(const Task& task, const Lane& lane) {
+  stream_ = is_gemm(task) ? Stream::compute : Stream::communication;
   switch (task.kind) {
     case TaskKind::compute:
       return tile(task, lane);

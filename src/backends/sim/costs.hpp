@@ -5,26 +5,42 @@
 #include <optional>
 #include <vector>
 
+#include "backends/sim/block_cache.hpp"
 #include "backends/sim/cache.hpp"
 #include "backends/sim/flows.hpp"
+#include "backends/sim/memory_controller.hpp"
 #include "backends/sim/network.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire::sim {
 
-/// First a delay, then a flow.
+/// First a delay, then a flow and accesses of memory, side by side; these `times` times.
 struct Phase {
   double delay_ns = 0;
   double work_ns = 0;
   std::vector<Demand> demands{};
+  std::vector<Access> accesses{};
+  int64_t times = 1;
+  int64_t first_step = kNoInputs;  ///< each time reads Cost::inputs of the next step, from this one on
+
+  static constexpr int64_t kNoInputs = -1;
+};
+
+/// What the inner loop of a tile reads from one matrix, in steps.
+struct StepInput {
+  int first_block = 0;  ///< in the cache, one for each step
+  int64_t bytes = 0;    ///< of all steps
 };
 
 struct Cost {
   std::vector<Phase> phases{};
-  bool stores_last = false;  ///< the last phase goes on while the worker takes its next task
-  bool pulls = false;        ///< data come to the rank from others
-  double latency_ns = 0;     ///< from the end of the last phase until everything is where it belongs
+  std::vector<StepInput> inputs{};  ///< with a memory controller
+  int64_t steps = 1;
+  bool stores_last = false;       ///< the last phase goes on while the worker takes its next task
+  bool pulls = false;             ///< data come to the rank from others
+  double latency_ns = 0;          ///< from the end of the last phase until everything is where it belongs
+  std::vector<Access> landing{};  ///< what is done there, before anybody is told
 };
 
 /// Resources are numbered: each device's compute units, each device's memory, each link.
@@ -34,6 +50,8 @@ class Costs {
 
   /// Called when the task begins, in order of time: it moves the caches, and counts bytes.
   [[nodiscard]] Cost of(const Task& task, const Lane& lane);
+  /// What a tile's inner loop reads of the rank's own memory in one of its steps, since it is not in the cache.
+  [[nodiscard]] Access inputs_of_step(const Cost& cost, int rank, int64_t step);
   /// A tile's inner loop has ended.
   void release_inputs(const Task& task, const Lane& lane);
 
@@ -61,6 +79,12 @@ class Costs {
   [[nodiscard]] double issue_ns(const Task& task) const;
   /// Length of the dot products of a GEMM task.
   [[nodiscard]] int64_t depth_of(const Task& task) const;
+  /// Phases of something that is read, and worked on or sent, in so many steps: each step's data are read during the
+  /// step before. With a memory controller; else one phase.
+  static void add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps);
+  void add_inner_loop(Cost& cost, const Load& load, const Task& task, int rank);
+  [[nodiscard]] int64_t steps_of(const Task& task) const;
+  void cache_results(const Task& task, int rank);
   Cost tile(const Task& task, const Lane& lane);
   Cost copy(const Task& task, const Lane& lane);
   Cost hop_by_hop(const Task& task, const Lane& lane);
@@ -77,8 +101,10 @@ class Costs {
   Network network_;
   int num_devices_;
   double tile_efficiency_ = 1;
+  Stream stream_ = Stream::compute;                              ///< of the task at hand
   mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; found when first asked for
   std::vector<Cache> caches_;
+  std::vector<BlockCache> block_caches_;  ///< with a memory controller, instead
   std::vector<int64_t> link_bytes_;
   std::vector<MemoryLoad> memory_;
 };

@@ -6,8 +6,9 @@
 #include <tuple>
 #include <utility>
 
-namespace tilewire::sim {
+#include "schedules/parts.hpp"
 
+namespace tilewire::sim {
 Engine::Engine(const Plan& plan, const Machine& machine)
     : plan_(plan),
       tasks_(plan),
@@ -22,6 +23,7 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       rank_end_(plan.team.num_ranks) {
   for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
   set_workers(machine.compute);
+  set_memory(machine);
   now_ = later(0, machine.overheads.launch_ns);
 }
 
@@ -46,6 +48,21 @@ void Engine::set_workers(const ComputeUnits& compute) {
   }
 }
 
+void Engine::set_memory(const Machine& machine) {
+  if (machine.controller) {
+    read_latency_ns_ = machine.controller->latency_ns;
+    controllers_.assign(devices_.size(), ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
+    next_request_.assign(devices_.size(), kNever);
+    tiles_left_.resize(devices_.size());
+    for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += is_gemm(*tasks_.task[task]);
+  }
+  const auto updated = std::ranges::find(plan_.signals, kUpdatedSignals, &SignalBlock::name);
+  if (!machine.tracker || updated == plan_.signals.end()) return;
+  tracked_ = *updated;
+  trackers_.assign(devices_.size(), TrackerTable(*machine.tracker));
+  totals_ = signal_totals(plan_);
+}
+
 bool Engine::run() {
   std::vector<int> ended;
   for (int lane = 0; lane < std::ssize(lanes_); ++lane) to_take_.push_back(lane);
@@ -59,10 +76,12 @@ bool Engine::run() {
     }
     ended.clear();
     flows_.take_ended(now_, ended);
-    for (const int flow : ended) flow_ended(flow);
+    // NOTE: what begins now may get the number of a flow that has just ended.
+    for (int& flow : ended) flow = run_of_flow_[flow];
+    for (const int run : ended) part_ended(run);
     if (!ended.empty() || !to_take_.empty()) continue;
     flows_.settle(now_);
-    const Time next = std::min(events_.empty() ? kNever : events_.top().time, flows_.next_stop());
+    const Time next = serve_memory(std::min(events_.empty() ? kNever : events_.top().time, flows_.next_stop()));
     if (next == kNever) break;
     now_ = std::max(now_, next);
     ++num_stops_;
@@ -70,16 +89,33 @@ bool Engine::run() {
   return num_ended_ == tasks_.size();
 }
 
+// Requests are served in order of time until something else is to happen, be it that an access is complete.
+Time Engine::serve_memory(Time next) {
+  while (!controllers_.empty()) {
+    const auto first = std::ranges::min_element(next_request_);
+    if (*first >= next) break;
+    ChannelController& controller = controllers_[first - next_request_.begin()];
+    const ChannelController::Done done = controller.step();
+    *first = controller.next();
+    if (done.owner < 0) continue;
+    const Time time = done.kind == AccessKind::read ? later(done.time, read_latency_ns_) : done.time;
+    events_.push({time, order_++, What::part, done.owner});
+    next = std::min(next, time);
+  }
+  return next;
+}
+
 void Engine::handle(const Event& event) {
   switch (event.what) {
-    case What::flow: {
-      Run& run = runs_[event.index];
-      const Phase& phase = run.cost.phases[run.phase];
-      const int flow = flows_.start(phase.work_ns, phase.demands, now_);
-      run_of_flow_.resize(std::max<size_t>(run_of_flow_.size(), flow + 1));
-      run_of_flow_[flow] = event.index;
+    case What::begin:
+      begin_parts(event.index);
       break;
-    }
+    case What::part:
+      part_ended(event.index);
+      break;
+    case What::land:
+      land(event.index);
+      break;
     case What::posted:
       post(tasks_.posts[event.index]);
       break;
@@ -160,12 +196,48 @@ void Engine::begin_phase(int index) {
   if (run.phase == std::ssize(run.cost.phases)) {
     finish(index);
   } else {
-    after(run.cost.phases[run.phase].delay_ns, What::flow, index);
+    run.round = 0;
+    after(run.cost.phases[run.phase].delay_ns, What::begin, index);
   }
 }
 
-void Engine::flow_ended(int flow) {
-  const int index = run_of_flow_[flow];
+// NOTE: a flow that demands nothing needs no sharing.
+void Engine::begin_parts(int index) {
+  const Phase& phase = runs_[index].cost.phases[runs_[index].phase];
+  runs_[index].open = 1;
+  if (phase.demands.empty()) {
+    after(phase.work_ns, What::part, index);
+  } else {
+    const int flow = flows_.start(phase.work_ns, phase.demands, now_);
+    run_of_flow_.resize(std::max<size_t>(run_of_flow_.size(), flow + 1));
+    run_of_flow_[flow] = index;
+  }
+  for (const Access& access : phase.accesses) ask(index, access);
+  if (phase.first_step == Phase::kNoInputs) return;
+  const Run& run = runs_[index];
+  ask(index, costs_.inputs_of_step(run.cost, plan_lane(run).rank, phase.first_step + run.round));
+}
+
+void Engine::ask(int index, const Access& access) {
+  if (access.bytes <= 0) return;
+  ChannelController& controller = controllers_[access.device];
+  runs_[index].open += controller.ask(access, index, now_) ? 1 : 0;
+  next_request_[access.device] = controller.next();
+}
+
+void Engine::part_ended(int index) {
+  Run& run = runs_[index];
+  if (--run.open > 0) return;
+  if (run.landing) {
+    tell(index, 0);
+  } else if (++run.round < run.cost.phases[run.phase].times) {
+    begin_parts(index);
+  } else {
+    phase_ended(index);
+  }
+}
+
+void Engine::phase_ended(int index) {
   Run& run = runs_[index];
   ++run.phase;
   const auto phases = std::ssize(run.cost.phases);
@@ -204,11 +276,28 @@ void Engine::store(int index) {
   release_worker(lane, worker);
 }
 
-// Everything is on its way: posts follow it, and are seen when it is there.
+// Everything is on its way.
 void Engine::finish(int index) {
+  const Cost& cost = runs_[index].cost;
+  if (cost.landing.empty()) {
+    tell(index, cost.latency_ns);
+  } else {
+    after(cost.latency_ns, What::land, index);
+  }
+}
+
+// It has come, and goes to memory.
+void Engine::land(int index) {
+  runs_[index].landing = true;
+  runs_[index].open = 1;
+  for (const Access& access : runs_[index].cost.landing) ask(index, access);
+  part_ended(index);
+}
+
+// Posts follow what was written, and are seen when it is there, `latency_ns` from now.
+void Engine::tell(int index, double latency_ns) {
   const Run& run = runs_[index];
   const int rank = plan_lane(run).rank;
-  const double latency_ns = run.cost.latency_ns;
   for (int i = tasks_.post_begin[run.task]; i < tasks_.post_begin[run.task + 1]; ++i) {
     const int to = tasks_.signals[tasks_.posts[i].signal].rank;
     const bool with_data = std::ranges::any_of(task_of(run).writes, [&](const Write& w) { return w.to.rank == to; });
@@ -234,6 +323,7 @@ void Engine::end(int index) {
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
   lanes_[lane].free_rows.push(run.row);
+  if (!controllers_.empty() && is_gemm(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
   if (by_engine(run)) release_engine(rank);
   if (!run.cost.stores_last) release_worker(lane, run.worker);
   free_runs_.push_back(index);
@@ -254,6 +344,12 @@ void Engine::release_engine(int device) {
 
 void Engine::post(const checking::Use& post) {
   values_[post.signal] += post.amount;
+  const Signal signal = tasks_.signals[post.signal];
+  const int block = signal.index - tracked_.first;
+  if (block >= 0 && block < tracked_.count) {
+    const int64_t wanted = totals_[static_cast<size_t>(signal.rank) * num_signals(plan_) + signal.index];
+    trackers_[signal.rank].update_workgroup(block, post.amount, wanted);
+  }
   std::vector<int> awake;
   std::erase_if(sleepers_[post.signal], [&](const Sleeper& sleeper) {
     if (sleeper.wanted > values_[post.signal]) return false;
@@ -277,6 +373,13 @@ Simulation Engine::result() && {
   }
   result.memory = costs_.memory();
   for (int i = 0; i < std::ssize(result.memory); ++i) result.memory[i].busy = busy(costs_.memory_resource(i));
+  for (const TrackerTable& tracker : trackers_) {
+    result.most_tracked = std::max(result.most_tracked, tracker.most());
+    result.not_tracked += tracker.without_room();
+  }
+  for (int i = 0; i < std::ssize(controllers_) && last > 0; ++i) {
+    result.memory[i].busy = controllers_[i].busy_ns() * kPsPerNs / static_cast<double>(last);
+  }
   for (TraceEvent& event : trace_) {
     for (int64_t* time : {&event.taken_ns, &event.start_ns, &event.end_ns}) *time = (*time + 500) / 1000;
   }

@@ -10,6 +10,8 @@
 
 #include "backends/sim/costs.hpp"
 #include "backends/sim/flows.hpp"
+#include "backends/sim/memory_controller.hpp"
+#include "backends/sim/tracker.hpp"
 #include "check/tasks.hpp"
 #include "tilewire/sim.hpp"
 
@@ -35,7 +37,10 @@ class Engine {
     Time start = 0;
     Cost cost{};
     int phase = 0;
-    int next_wait = 0;  ///< in Tasks::waits: those before are satisfied
+    int64_t round = 0;     ///< of the phase
+    int open = 0;          ///< flows and accesses that go on
+    bool landing = false;  ///< all phases have ended, and everything has come
+    int next_wait = 0;     ///< in Tasks::waits: those before are satisfied
   };
   struct LaneState {
     int next = 0;              ///< task
@@ -49,7 +54,7 @@ class Engine {
     int free_engines = 0;
     std::deque<int> waiting;  ///< runs that want a copy engine
   };
-  enum class What { flow, posted, ended };
+  enum class What { begin, part, land, posted, ended };
   struct Event {
     Time time;
     uint64_t order;
@@ -66,6 +71,7 @@ class Engine {
   [[nodiscard]] int lane_of(const Run& run) const { return tasks_.lane[run.task]; }
   [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
   void set_workers(const ComputeUnits& compute);
+  void set_memory(const Machine& machine);
   /// Whether it needs a copy engine of its device.
   [[nodiscard]] bool by_engine(const Run& run) const {
     return task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy;
@@ -77,7 +83,13 @@ class Engine {
   void wait_or_begin(int index);
   void begin(int index);
   void begin_phase(int index);
-  void flow_ended(int flow);
+  void begin_parts(int index);
+  void ask(int index, const Access& access);
+  void part_ended(int index);
+  void phase_ended(int index);
+  void land(int index);
+  void tell(int index, double latency_ns);
+  Time serve_memory(Time next);
   void leave_inner_loop(int index);
   void store(int index);
   void finish(int index);
@@ -91,6 +103,11 @@ class Engine {
   Tasks tasks_;
   Costs costs_;
   Flows flows_;
+  std::vector<ChannelController> controllers_;  ///< by device, where the machine has them
+  std::vector<Time> next_request_;              ///< by device: when its controller serves the next one
+  std::vector<TrackerTable> trackers_;          ///< by device, as well
+  SignalBlock tracked_{};                       ///< signals that trackers count
+  std::vector<int64_t> totals_;                 ///< by signal, where they do
   std::vector<LaneState> lanes_;
   std::vector<DeviceState> devices_;
   std::vector<int64_t> values_;                 ///< by signal
@@ -104,6 +121,8 @@ class Engine {
   uint64_t order_ = 0;
   Time now_ = 0;
   double signal_ns_;
+  double read_latency_ns_ = 0;       ///< of memory with a controller
+  std::vector<int64_t> tiles_left_;  ///< by device: GEMM tasks that have not ended
   int num_ended_ = 0;
   std::vector<Time> rank_end_;
   std::vector<TraceEvent> trace_;

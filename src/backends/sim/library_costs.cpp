@@ -57,7 +57,9 @@ Cost Costs::library_gemm(const Task& task, const Lane& lane) {
     read(load, task.reads[1], task.reads[1].rank, bytes, false);
   }
   for (const Write& each : task.writes) write(load, each, lane.rank, false);
-  return {.phases = {load.phase(machine_.overheads.library_ns)}, .latency_ns = load.latency_ns()};
+  return {.phases = {load.phase(machine_.overheads.library_ns)},
+          .latency_ns = load.latency_ns(),
+          .landing = load.landing()};
 }
 
 // NOTE: on rings and tori to the next rank, step after step; elsewhere to all peers at once, which the efficiency of a
@@ -77,7 +79,8 @@ Cost Costs::library_collective(const Task& task, const Lane& lane) {
   }
   const double latency_ns = load.latency_ns() * static_cast<double>(around ? rounds * (ranks - 1) : rounds);
   return {.phases = {load.phase(machine_.overheads.library_ns + machine_.overheads.collective_ns)},
-          .latency_ns = latency_ns};
+          .latency_ns = latency_ns,
+          .landing = load.landing()};
 }
 
 }  // namespace tilewire::sim

@@ -36,6 +36,12 @@ class Costs::Load {
     take_at_least(ns);
   }
 
+  /// With a memory controller: what is asked for at once, and what is done when all that is sent has come.
+  void access(const Access& access) { merge(accesses_, access); }
+  void access_there(const Access& access) { merge(landing_, access); }
+  [[nodiscard]] const std::vector<Access>& accesses() const { return accesses_; }
+  [[nodiscard]] const std::vector<Access>& landing() const { return landing_; }
+
   [[nodiscard]] double latency_ns() const { return latency_ns_; }
   [[nodiscard]] double request_ns() const { return request_ns_; }
   /// How long it takes alone.
@@ -45,7 +51,7 @@ class Costs::Load {
     return ns;
   }
   [[nodiscard]] Phase phase(double delay_ns) const {
-    Phase phase{.delay_ns = delay_ns, .work_ns = least_ns()};
+    Phase phase{.delay_ns = delay_ns, .work_ns = least_ns(), .accesses = accesses_};
     for (Demand demand : demands_) {
       if (demand.share == 0) continue;
       demand.share /= phase.work_ns;
@@ -55,6 +61,14 @@ class Costs::Load {
   }
 
  private:
+  static void merge(std::vector<Access>& list, const Access& access) {
+    for (Access& each : list) {
+      if (each.device != access.device || each.stream != access.stream || each.kind != access.kind) continue;
+      each.bytes += access.bytes;
+      return;
+    }
+    list.push_back(access);
+  }
   /// Of all senders.
   [[nodiscard]] double full_ns(int resource) const {
     double sum = 0;
@@ -64,6 +78,8 @@ class Costs::Load {
 
   const Machine& machine_;
   std::vector<Demand> demands_;  ///< share: nanoseconds of full use
+  std::vector<Access> accesses_;
+  std::vector<Access> landing_;
   double least_ns_ = 0;
   double latency_ns_ = 0;
   double request_ns_ = 0;

@@ -54,6 +54,38 @@ void validate_links(const Machine& machine) {
   }
 }
 
+void validate_controller(const Machine& machine, const MemoryController& controller) {
+  const auto at_least = [&](const char* key, int64_t value, int64_t least) {
+    require(value >= least, "machine {}: controller.{} = {}: want at least {}", machine.name, key, value, least);
+  };
+  at_least("channels", controller.channels, 1);
+  at_least("column_bytes", controller.column_bytes, 1);
+  at_least("request_bytes", controller.request_bytes, controller.column_bytes);
+  at_least("bank_groups", controller.bank_groups, 1);
+  at_least("column_clocks", controller.column_clocks, 1);
+  at_least("update_clocks", controller.update_clocks, controller.column_clocks);
+  at_least("queue", controller.queue, 1);
+  at_least("starvation_clocks", controller.starvation_clocks, 0);
+  at_least("step_k", controller.step_k, 1);
+  want_above_zero(machine, "controller.clock_GHz", controller.clock_GHz);
+  want_no_less_than_zero(machine, "controller.latency_ns", controller.latency_ns);
+  for (const int threshold : controller.thresholds) at_least("thresholds", threshold, 1);
+  require(machine.links.forwarding == Forwarding::cut_through,
+          "machine {}: links.forwarding = store_and_forward: a memory controller wants cut_through", machine.name);
+}
+
+void validate_tracker(const Machine& machine, const Tracker& tracker) {
+  const std::pair<const char*, int> values[] = {{"entries", tracker.entries},
+                                                {"ways", tracker.ways},
+                                                {"address_bits", tracker.address_bits},
+                                                {"counter_bits", tracker.counter_bits},
+                                                {"workgroup_bits", tracker.workgroup_bits},
+                                                {"wavefront_bits", tracker.wavefront_bits}};
+  for (const auto& [key, value] : values)
+    require(value >= 1 && value <= 1 << 20, "machine {}: tracker.{} = {}: want 1 to {}", machine.name, key, value,
+            1 << 20);
+}
+
 Machine parse_machine(const std::string& text, const std::string& where) {
   try {
     Machine machine = from_json_text<Machine>(text);
@@ -96,6 +128,8 @@ void validate(const Machine& machine) {
   want_no_less_than_zero(machine, "copy.issue_ns", machine.copy.issue_ns);
   want_no_less_than_zero(machine, "copy.gate_ns", machine.copy.gate_ns);
   validate_links(machine);
+  if (machine.controller) validate_controller(machine, *machine.controller);
+  if (machine.tracker) validate_tracker(machine, *machine.tracker);
   const Overheads& overheads = machine.overheads;
   want_no_less_than_zero(machine, "overheads.launch_ns", overheads.launch_ns);
   want_no_less_than_zero(machine, "overheads.signal_ns", overheads.signal_ns);

@@ -1,0 +1,134 @@
+// Requests of two streams, one DRAM queue, bank groups that are busy for longer after an op-and-store.
+// Called by the engine.
+#include "backends/sim/memory_controller.hpp"
+
+#include <algorithm>
+
+namespace tilewire::sim {
+namespace {
+
+constexpr int kBlockBytes = 256;  // that lie in one bank group
+
+int index_of(Stream stream) { return static_cast<int>(stream); }
+int index_of(AccessKind kind) { return static_cast<int>(kind); }
+
+Time ps(double ns) { return static_cast<Time>(ns * kPsPerNs + 0.5); }
+
+}  // namespace
+
+ChannelController::ChannelController(const MemoryController& controller, double bandwidth_GBps)
+    : config_(controller),
+      bus_time_(ps(controller.request_bytes * controller.channels / bandwidth_GBps)),
+      request_share_(static_cast<double>(controller.request_bytes) * controller.channels),
+      group_free_(controller.bank_groups) {
+  const double columns = static_cast<double>(controller.request_bytes) / controller.column_bytes;
+  const Time plain = ps(columns * controller.column_clocks / controller.clock_GHz);
+  group_time_ = {plain, plain, ps(columns * controller.update_clocks / controller.clock_GHz)};
+  queue_.reserve(controller.queue);
+}
+
+bool ChannelController::ask(const Access& access, int owner, Time now) {
+  const bool twice = access.kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
+  const AccessKind kind = twice ? AccessKind::write : access.kind;
+  double& rest = left_over_[index_of(access.stream)][index_of(access.kind)];
+  rest += access.bytes * (twice ? 2 : 1) / request_share_;
+  constexpr double kRounding = 1e-9;
+  const auto count = static_cast<int64_t>(rest + kRounding);
+  if (count == 0) return false;
+  rest -= static_cast<double>(count);
+  now_ = std::max(now_, now);
+  if (free_.empty()) {
+    free_.push_back(static_cast<int>(accesses_.size()));
+    accesses_.emplace_back();
+  }
+  accesses_[free_.back()] = {owner, kind, count, count, blocks_};
+  asked_[index_of(access.stream)].push_back(free_.back());
+  free_.pop_back();
+  blocks_ += static_cast<uint32_t>(count * config_.request_bytes / kBlockBytes + 1);
+  if (next_ == kNever) plan_next();
+  return true;
+}
+
+// How full a kernel alone kept the queue says how much it needs memory: the fuller, the lower the threshold; none where
+// the lowest was never reached.
+bool ChannelController::measure_intensity() {
+  const double mean = num_measured_ > 0 ? occupancy_ / static_cast<double>(num_measured_) : 0;
+  std::vector<int> rising = config_.thresholds;
+  std::ranges::sort(rising);
+  for (size_t i = 0; i < rising.size(); ++i) {
+    if (mean >= rising[i]) threshold_ = rising[rising.size() - 1 - i];
+  }
+  return true;
+}
+
+std::optional<Stream> ChannelController::next_stream() const {
+  const bool compute = !asked_[index_of(Stream::compute)].empty();
+  const bool communication = !asked_[index_of(Stream::communication)].empty();
+  if (!communication) return compute ? std::optional(Stream::compute) : std::nullopt;
+  if (config_.arbitration == Arbitration::round_robin) return compute ? turn_ : Stream::communication;
+  const bool aware = config_.arbitration == Arbitration::communication_aware;
+  const Time starved = ps(config_.starvation_clocks / config_.clock_GHz);
+  if (aware && now_ - last_communication_ > starved) return Stream::communication;
+  if (compute) return Stream::compute;
+  if (aware && !draining_ && threshold_ && std::ssize(queue_) >= *threshold_) return std::nullopt;
+  return Stream::communication;
+}
+
+void ChannelController::pass_on_from(Stream stream) {
+  std::deque<int>& asked = asked_[index_of(stream)];
+  Asked& first = accesses_[asked.front()];
+  // Spread blocks evenly without a pattern that streams could share.
+  const uint32_t block =
+      first.first_block + static_cast<uint32_t>(first.to_pass_on * config_.request_bytes / kBlockBytes);
+  const uint32_t mixed = (block * 2654435761U) >> 16;
+  queue_.push_back({asked.front(), static_cast<int>(mixed % static_cast<uint32_t>(config_.bank_groups))});
+  ++passed_on_[index_of(stream)];
+  if (stream == Stream::communication) last_communication_ = now_;
+  turn_ = stream == Stream::compute ? Stream::communication : Stream::compute;
+  if (--first.to_pass_on == 0) asked.pop_front();
+}
+
+void ChannelController::pass_on() {
+  const bool alone = asked_[index_of(Stream::communication)].empty();
+  if (!alone) measured_ = measured_ || measure_intensity();
+  while (std::ssize(queue_) < config_.queue) {
+    const std::optional<Stream> stream = next_stream();
+    if (!stream) break;
+    pass_on_from(*stream);
+  }
+  if (!alone || measured_) return;
+  occupancy_ += static_cast<double>(queue_.size());
+  ++num_measured_;
+}
+
+// The oldest request whose bank group is free; where none is, the group that is free first.
+void ChannelController::plan_next() {
+  pass_on();
+  next_ = kNever;
+  if (queue_.empty()) return;
+  const Time ready = std::max(now_, bus_free_);
+  for (const Request& request : queue_) {
+    next_ = std::min(next_, std::max(ready, group_free_[request.group]));
+    if (next_ == ready) return;
+  }
+}
+
+ChannelController::Done ChannelController::step() {
+  now_ = next_;
+  const auto found =
+      std::ranges::find_if(queue_, [&](const Request& request) { return group_free_[request.group] <= now_; });
+  const Request request = *found;
+  queue_.erase(found);
+  Asked& access = accesses_[request.access];
+  const Time group_time = group_time_[index_of(access.kind)];
+  bus_free_ = now_ + bus_time_;
+  group_free_[request.group] = now_ + group_time;
+  busy_ns_ += static_cast<double>(bus_time_) / kPsPerNs;
+  const bool complete = --access.open == 0;
+  const Done done{complete ? access.owner : -1, now_ + std::max(bus_time_, group_time), access.kind};
+  if (complete) free_.push_back(request.access);
+  plan_next();
+  return done;
+}
+
+}  // namespace tilewire::sim

@@ -1,0 +1,101 @@
+// One channel of a device's memory, request by request: two streams, arbitration, a DRAM queue, bank groups.
+// Used by the engine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "backends/sim/time.hpp"
+#include "tilewire/machine.hpp"
+
+namespace tilewire::sim {
+
+/// Who asks a memory controller: a kernel's tiles, or what moves and sums between devices.
+enum class Stream : uint8_t { compute, communication };
+enum class AccessKind : uint8_t { read, write, update };
+
+/// Bytes of one device's memory that a task reads or writes at once.
+struct Access {
+  int device = 0;
+  Stream stream = Stream::compute;
+  AccessKind kind = AccessKind::read;
+  double bytes = 0;
+
+  auto operator<=>(const Access&) const = default;
+};
+
+/// Requests go from the streams' queues, which are as long as they need to be, to the DRAM queue as arbitration says,
+/// and from there the oldest whose bank group is free goes to the bus. Blocks of 256 bytes are spread over bank groups
+/// by a fixed pseudo-random sequence.
+class ChannelController {
+ public:
+  ChannelController(const MemoryController& controller, double bandwidth_GBps);
+
+  /// An access that asks for its requests now. Where its bytes are less than a request, with what was left over before,
+  /// there is nothing to wait for: returns false.
+  bool ask(const Access& access, int owner, Time now);
+  /// When the next request goes to the bus; kNever where none waits.
+  [[nodiscard]] Time next() const { return next_; }
+  struct Done {
+    int owner = -1;  ///< of the access that is complete now; -1: none is
+    Time time = 0;   ///< when the request's data have moved
+    AccessKind kind = AccessKind::read;
+  };
+  /// Send one request to the bus.
+  Done step();
+  /// The kernel has ended: communication is no longer held back (T3, section 4.5).
+  void drain() { draining_ = true; }
+
+  /// The threshold that arbitration uses, found while only the kernel asked; nothing = none.
+  [[nodiscard]] std::optional<int> threshold() const { return threshold_; }
+  [[nodiscard]] double busy_ns() const { return busy_ns_; }
+  [[nodiscard]] const std::array<int64_t, 2>& requests() const { return passed_on_; }
+
+ private:
+  struct Asked {
+    int owner = -1;
+    AccessKind kind = AccessKind::read;
+    int64_t to_pass_on = 0;  ///< requests
+    int64_t open = 0;        ///< requests that have not been served
+    uint32_t first_block = 0;
+  };
+  struct Request {
+    int access;  ///< index in accesses_
+    int group;
+  };
+
+  void pass_on();
+  void pass_on_from(Stream stream);
+  [[nodiscard]] std::optional<Stream> next_stream() const;
+  bool measure_intensity();
+  void plan_next();
+
+  MemoryController config_;
+  Time bus_time_;                   ///< of a request
+  std::array<Time, 3> group_time_;  ///< by kind
+  double request_share_;            ///< bytes of all channels that a request here stands for
+  std::vector<Asked> accesses_;
+  std::vector<int> free_;
+  std::array<std::deque<int>, 2> asked_;  ///< accesses with requests to pass on, by stream
+  std::vector<Request> queue_;            ///< DRAM queue, oldest first
+  std::vector<Time> group_free_;
+  std::array<std::array<double, 3>, 2> left_over_{};
+  Time now_ = 0;
+  Time bus_free_ = 0;
+  Time next_ = kNever;
+  Stream turn_ = Stream::compute;
+  Time last_communication_ = 0;
+  uint32_t blocks_ = 0;
+  std::optional<int> threshold_;
+  bool measured_ = false;
+  double occupancy_ = 0;  ///< sum over requests, while only the kernel asks
+  int64_t num_measured_ = 0;
+  bool draining_ = false;
+  double busy_ns_ = 0;
+  std::array<int64_t, 2> passed_on_{};
+};
+
+}  // namespace tilewire::sim

@@ -1,0 +1,96 @@
+// One sub-layer of T3's study: isolated kernels, and the GEMM fused with its reduce-scatter by track and trigger.
+// Called by `tilewire sim t3`, `tilewire sim claims` and tests.
+#include "tilewire/t3.hpp"
+
+#include "core/text.hpp"
+#include "schedules/output_map.hpp"
+#include "schedules/parts.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire {
+namespace {
+
+// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands that are under way at once.
+constexpr int64_t kTile = 128;
+constexpr int kCopyLanes = 64;
+
+Problem problem_of(const SubLayer& layer) {
+  return {.op = "gemm_reduce_scatter",
+          .m = layer.m,
+          .n = layer.n,
+          .k = layer.k * layer.tp,
+          .dtype = DType::fp16,
+          .reduction = Reduction::any,
+          .arena = {"c"}};
+}
+
+Config config_of(const char* schedule, int copy_lanes) {
+  Config config{.schedule = schedule, .tile_m = kTile, .tile_n = kTile};
+  config.algorithm = Algorithm::ring;
+  config.copy_lanes = copy_lanes;
+  return config;
+}
+
+// T3 does not say who clears the memory that is updated: it is clear when the call begins (assumed).
+Plan cleared(Plan plan) {
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (task.kind == TaskKind::fill) task = {.kind = TaskKind::sync, .waits = task.waits, .posts = task.posts};
+    }
+  }
+  return plan;
+}
+
+// As ring_reduce_scatter, where the first chunk lies in memory and is sent by an engine, too.
+OutputMap all_by_dma(int num_ranks) {
+  OutputMap map = ring_reduce_scatter(num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int next = (rank + 1) % num_ranks;
+    map.dma_map(rank, (rank - 1 + num_ranks) % num_ranks, next, 1);
+  }
+  return map;
+}
+
+}  // namespace
+
+SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) {
+  require(machine.links.topology == Topology::ring && machine.controller,
+          "machine {}: T3's study needs a ring with a memory controller", machine.name);
+  Machine ring = machine;
+  ring.links.dims = {layer.tp};
+  const Team team = team_of(ring, layer.tp);
+  const Problem problem = problem_of(layer);
+  const Plan sequential = make_plan(problem, team, config_of("fused", 1));
+  const Config mapped = config_of("track_trigger", kCopyLanes);
+  const Plan near_memory = communication_only(cleared(make_mapped_plan(problem, team, mapped, all_by_dma(layer.tp))));
+  const Plan fused = cleared(make_plan(problem, team, mapped));
+  const int64_t shard_bytes = layer.m * layer.n / layer.tp * bytes_of(DType::fp16);
+
+  const Simulation gemm = simulate(gemm_only(sequential), ring);
+  const Simulation rs = simulate(communication_only(sequential), ring);
+  const Simulation ag =
+      simulate(collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, shard_bytes, ring), ring);
+  SubLayerTimes times{.gemm_ns = gemm.total_ns, .rs_ns = rs.total_ns, .ag_ns = ag.total_ns};
+  times.rs_near_ns = simulate(near_memory, ring).total_ns;
+  ring.controller->arbitration = Arbitration::round_robin;
+  times.fused_ns = simulate(fused, ring).total_ns;
+  ring.controller->arbitration = Arbitration::communication_aware;
+  const Simulation mca = simulate(fused, ring);
+  times.fused_mca_ns = mca.total_ns;
+  const MemoryLoad& together = mca.memory.front();
+  times.sequential = {.gemm_reads = gemm.memory.front().read_bytes,
+                      .gemm_writes = gemm.memory.front().written_bytes,
+                      .rs_reads = rs.memory.front().read_bytes,
+                      .rs_writes = rs.memory.front().written_bytes,
+                      .ag_reads = ag.memory.front().read_bytes,
+                      .ag_writes = ag.memory.front().written_bytes};
+  times.t3 = times.sequential;
+  times.t3.gemm_reads = together.read_bytes - together.communication_read_bytes;
+  times.t3.gemm_writes = together.written_bytes - together.communication_written_bytes;
+  times.t3.rs_reads = together.communication_read_bytes;
+  times.t3.rs_writes = together.communication_written_bytes;
+  return times;
+}
+
+}  // namespace tilewire

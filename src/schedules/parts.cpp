@@ -1,0 +1,47 @@
+// The GEMM of a plan without its communication, and the reverse.
+// Called by bench and the simulator.
+#include "schedules/parts.hpp"
+
+namespace tilewire {
+namespace {
+
+// The same place on `rank`, where it has one.
+Region on_rank(const Plan& plan, Region region, int rank) {
+  const Shape shape = shape_on(plan.buffers[region.buffer], rank);
+  if (region.row + region.rows <= shape.rows && region.col + region.cols <= shape.cols) region.rank = rank;
+  return region;
+}
+
+}  // namespace
+
+bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
+
+Plan gemm_only(const Plan& plan) {
+  Plan part = plan;
+  part.lanes.clear();
+  for (const Lane& lane : plan.lanes) {
+    Lane kept = lane;
+    kept.tasks.clear();
+    for (const Task& task : lane.tasks) {
+      if (!is_gemm(task)) continue;
+      Task& alone = kept.tasks.emplace_back(task);
+      alone.waits.clear();
+      alone.posts.clear();
+      for (Write& write : alone.writes) write.to = on_rank(plan, write.to, lane.rank);
+    }
+    if (!kept.tasks.empty()) part.lanes.push_back(std::move(kept));
+  }
+  return part;
+}
+
+Plan communication_only(const Plan& plan) {
+  Plan part = plan;
+  for (Lane& lane : part.lanes) {
+    for (Task& task : lane.tasks) {
+      if (is_gemm(task)) task = {.kind = TaskKind::sync, .waits = task.waits, .posts = task.posts};
+    }
+  }
+  return part;
+}
+
+}  // namespace tilewire

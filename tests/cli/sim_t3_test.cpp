@@ -1,0 +1,129 @@
+// tilewire sim t3 and tilewire sim claims from outside: tables, JSON, and what is refused.
+// Built as part of the target `cli_test`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+// Sanitizers make minutes of it; the code is that of the smaller tests.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSlow = true;
+#else
+constexpr bool kSlow = false;
+#endif
+
+TEST(SimT3, RowsSayTimesSpeedupsAndTraffic) {
+  const std::string path = fresh_folder() + "/t3.json";
+  const Outcome outcome = run_tilewire("sim t3 --models t-nlg --set compute.units=81 --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"t3_ring", "T-NLG", "FC-2", "geometric mean", "end to end", "assumed", "42.5 %"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  const json result = json::parse(read_text(path));
+  EXPECT_EQ(result["machine"]["compute"]["units"], 81);
+  ASSERT_EQ(result["rows"].size(), 8) << "four sub-layers at 8 and at 16";
+  std::set<std::string> layers;
+  for (const json& row : result["rows"]) {
+    layers.insert(row["layer"]);
+    const double sequential = row["gemm_ns"].get<double>() + row["rs_ns"].get<double>() + row["ag_ns"].get<double>();
+    EXPECT_DOUBLE_EQ(row["sequential_ns"], sequential);
+    EXPECT_DOUBLE_EQ(row["speedups"]["t3"], sequential / (row["fused_ns"].get<double>() + row["ag_ns"].get<double>()));
+    const double before = row["traffic"]["sequential"]["total"];
+    const double after = row["traffic"]["t3_mca"]["total"];
+    EXPECT_NEAR(row["traffic_reduction"], 1 - after / before, 1e-12);
+    EXPECT_GT(row["fused_mca_ns"], 0);
+    EXPECT_GT(row["rs_near_ns"], 0);
+  }
+  EXPECT_EQ(layers, (std::set<std::string>{"OP", "FC-2", "FC-1", "IP"}));
+  ASSERT_EQ(result["summaries"].size(), 1);
+  EXPECT_EQ(result["summaries"][0]["title"], "TP 8 and 16");
+  ASSERT_EQ(result["end_to_end"].size(), 2);
+  EXPECT_GT(result["end_to_end"][0]["prompt"]["speedups"]["t3_mca"], 1);
+  EXPECT_EQ(result["assumed"].size(), 4);
+}
+
+TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
+  if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
+  const Outcome outcome = run_tilewire("sim t3 --models GPT-3,gpt-3 --attention-share 0 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["rows"].size(), 4);
+  ASSERT_EQ(result["summaries"].size(), 1);
+  EXPECT_EQ(result["summaries"][0]["title"], "TP 32");
+  EXPECT_EQ(result["end_to_end"][0]["training"]["other_ns"], 0);
+}
+
+TEST(SimClaims, HasPaperAndOurs) {
+  if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
+  const std::string path = fresh_folder() + "/claims.json";
+  const Outcome outcome = run_tilewire("sim claims --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"QT05", "QT17", "QT29", "not covered", "QT11", "assumed"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  const json result = json::parse(read_text(path));
+  std::set<std::string> ids;
+  for (const json& claim : result["claims"]) {
+    ids.insert(claim["id"]);
+    EXPECT_TRUE(claim["ours"].is_number()) << claim;
+    EXPECT_EQ(claim["holds"].is_null(), claim["relation"] == "about") << claim;
+  }
+  // What the study reaches (docs/simulator.md): the paper's figure, and how far ours may be from it.
+  const auto expect_near = [&](const std::string& id, const std::string& text, double most) {
+    for (const json& claim : result["claims"]) {
+      if (claim["id"] != id || claim["text"].get<std::string>().find(text) == std::string::npos) continue;
+      EXPECT_NEAR(claim["ours"].get<double>(), claim["paper"].get<double>(), most) << claim;
+      return;
+    }
+    ADD_FAILURE() << "no claim " << id << " with " << text;
+  };
+  expect_near("QT12", "geomean", 5);
+  expect_near("QT12", "most", 8);
+  expect_near("QT17", "geomean", 5);
+  expect_near("QT17", "most", 8);
+  expect_near("QT20", "mean", 6);
+  expect_near("QT21", "geomean", 0.4);
+  expect_near("QT24", "T3-MCA, geomean", 4);
+  expect_near("QT25", "T3-MCA, geomean", 4);
+  expect_near("QT27", "geomean", 6);
+  EXPECT_EQ(ids.size(), 23) << "QT02, 03, 05 to 07, 12 to 25, 27 to 30";
+  EXPECT_FALSE(result["not_covered"].empty());
+}
+
+struct Refusal {
+  const char* args;
+  const char* part;
+};
+
+class SimT3Refuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(SimT3Refuses, InWords) {
+  const Outcome outcome = run_tilewire(std::string("sim ") + GetParam().args);
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_NE(outcome.err.find(GetParam().part), std::string::npos) << outcome.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SimT3, SimT3Refuses,
+    ::testing::Values(Refusal{"t3 --models bert",
+                              "unknown model 'bert'; known: Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG"},
+                      Refusal{"t3 --models t-nlg --large", "--large: --models names them"},
+                      Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
+                      Refusal{"t3 --machine nowhere", "the known machines are"},
+                      Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
+                      Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "ring"},
+                      Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
+                      Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},
+                      Refusal{"all_reduce claims", "operator: goes with `sim` alone"},
+                      Refusal{"t3 all_reduce", "all_reduce"}));
+
+}  // namespace
+}  // namespace tilewire::testing
