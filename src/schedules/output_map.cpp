@@ -99,7 +99,7 @@ class MappedPlanner {
   Plan make() {
     check_updates();
     add_buffers();
-    updated_ = build_.add_signals("updated", static_cast<int>(cut_.chunks.size()));
+    updated_ = build_.add_signals(kUpdatedSignals, static_cast<int>(cut_.chunks.size()));
     for (int rank = 0; rank < n_; ++rank) add_rank(rank);
     return build_.take();
   }

@@ -8,6 +8,9 @@
 
 namespace tilewire {
 
+/// The signals that count updates, one for each block of the output: what T3's Tracker counts.
+inline constexpr const char* kUpdatedSignals = "updated";
+
 /// What one rank does with one chunk of the output. Chunk c is the rows that rank c owns in the end.
 struct MappedChunk {
   enum class Via {

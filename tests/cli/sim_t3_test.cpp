@@ -119,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
                       Refusal{"t3 --machine nowhere", "the known machines are"},
                       Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
+                      Refusal{"t3 --set controller.arbitration=round_robin", "the columns T3 and T3-MCA set"},
                       Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "ring"},
                       Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
                       Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},

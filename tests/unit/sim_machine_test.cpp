@@ -176,6 +176,11 @@ TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
   EXPECT_EQ(refused("controller.clock_GHz", "0"), "machine t3_ring: controller.clock_GHz = 0: want more than 0");
   EXPECT_EQ(refused("controller.arbitration", "fair"),
             "unknown Arbitration 'fair'; known: round_robin, compute_first, communication_aware");
+  EXPECT_EQ(refused("controller.channels", "2000000000"),
+            "machine t3_ring: controller.channels = 2000000000: want at most 1048576");
+  EXPECT_EQ(refused("memory.bandwidth_GBps", "4000"),
+            "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s");
+  EXPECT_NE(refused("memory.bandwidth_GBps", "1e-300").find("of a channel's bus: want at most"), std::string::npos);
   EXPECT_EQ(refused("tracker.entries", "0"), "machine t3_ring: tracker.entries = 0: want 1 to 1048576");
   EXPECT_EQ(refused("links.forwarding", "store_and_forward"),
             "machine t3_ring: links.forwarding = store_and_forward: a memory controller wants cut_through");

@@ -5,7 +5,7 @@
 namespace tilewire::sim {
 
 int BlockCache::blocks_of(const Region& region, int64_t count) {
-  const std::tuple key{region.buffer, region.row, region.rows, region.col, region.cols};
+  const std::tuple key{region.buffer, region.row, region.rows, region.col, region.cols, count};
   const auto [found, is_new] = first_.try_emplace(key, static_cast<int>(blocks_.size()));
   if (is_new) blocks_.resize(blocks_.size() + static_cast<size_t>(count));
   return found->second;

@@ -16,7 +16,7 @@ class BlockCache {
  public:
   explicit BlockCache(int64_t capacity_bytes) : capacity_(capacity_bytes) {}
 
-  /// The first of the `count` blocks that a region is cut into; the same whenever it is asked for.
+  /// The first of the `count` blocks that a region is cut into; the same whenever as many are asked for.
   int blocks_of(const Region& region, int64_t count);
   /// Read or write a block of that size. Returns what must come from memory: all or nothing.
   int64_t touch(int block, int64_t bytes);
@@ -34,7 +34,7 @@ class BlockCache {
   int64_t held_ = 0;
   int oldest_ = -1;
   int newest_ = -1;
-  std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, int> first_;
+  std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t, int64_t>, int> first_;
   std::vector<Block> blocks_;
 };
 

@@ -85,7 +85,7 @@ void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool
   memory_[region.rank].read_bytes += bytes;
   if (stream == Stream::communication) memory_[region.rank].communication_read_bytes += bytes;
   if (machine_.controller) {
-    load.access({region.rank, stream, AccessKind::read, static_cast<double>(bytes)});
+    load.access({region.rank, stream, AccessKind::read, static_cast<double>(bytes), machine_.controller->latency_ns});
   } else {
     load.use(memory_resource(region.rank), static_cast<double>(bytes) / machine_.memory.bandwidth_GBps);
   }
@@ -120,6 +120,8 @@ void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
   if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
 }
 
+// Of a copy, or a sum, in blocks: one is read while the one before is sent and the one before that is written. Reads
+// after the first one are asked for early enough.
 void Costs::add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps) {
   const Phase whole = load.phase(delay_ns);
   if (whole.accesses.empty() && load.landing().empty()) {
@@ -130,17 +132,21 @@ void Costs::add_steps(Cost& cost, const Load& load, double delay_ns, int64_t ste
     for (Access& access : accesses) access.bytes /= static_cast<double>(steps);
     return accesses;
   };
-  Phase step{.work_ns = whole.work_ns / static_cast<double>(steps), .demands = whole.demands};
-  cost.phases.push_back({.delay_ns = delay_ns, .accesses = part(whole.accesses)});
+  const std::vector<Access> first = part(whole.accesses);
+  std::vector<Access> next = first;
+  for (Access& access : next) access.latency_ns = 0;
   cost.landing = part(load.landing());
-  if (steps > 1) {
-    Phase loop = step;
-    loop.times = steps - 1;
-    loop.accesses = part(whole.accesses);
-    loop.accesses.insert(loop.accesses.end(), cost.landing.begin(), cost.landing.end());
-    cost.phases.push_back(std::move(loop));
-  }
-  cost.phases.push_back(std::move(step));
+  const auto add_step = [&](bool reads, bool writes, int64_t times) {
+    if (times == 0) return;
+    Phase step{.work_ns = whole.work_ns / static_cast<double>(steps), .demands = whole.demands, .times = times};
+    if (reads) step.accesses = next;
+    if (writes) step.accesses.insert(step.accesses.end(), cost.landing.begin(), cost.landing.end());
+    cost.phases.push_back(std::move(step));
+  };
+  cost.phases.push_back({.delay_ns = delay_ns, .accesses = first});
+  add_step(true, false, steps > 1 ? 1 : 0);
+  add_step(true, true, std::max<int64_t>(0, steps - 2));
+  add_step(false, steps > 1, 1);
 }
 
 // The first step's inputs, then each step's work beside the reads of the next one.
@@ -152,11 +158,13 @@ void Costs::add_inner_loop(Cost& cost, const Load& load, const Task& task, int r
   }
   Phase first = load.phase(load.request_ns() + load.latency_ns());
   const double step_ns = first.work_ns / static_cast<double>(cost.steps);
+  const std::vector<Demand> demands = std::exchange(first.demands, {});
   first.work_ns = 0;
   first.first_step = 0;
   cost.phases.push_back(std::move(first));
-  if (cost.steps > 1) cost.phases.push_back({.work_ns = step_ns, .times = cost.steps - 1, .first_step = 1});
-  cost.phases.push_back({.work_ns = step_ns});
+  if (cost.steps > 1)
+    cost.phases.push_back({.work_ns = step_ns, .demands = demands, .times = cost.steps - 1, .first_step = 1});
+  cost.phases.push_back({.work_ns = step_ns, .demands = demands});
 }
 
 Access Costs::inputs_of_step(const Cost& cost, int rank, int64_t step) {
@@ -166,14 +174,14 @@ Access Costs::inputs_of_step(const Cost& cost, int rank, int64_t step) {
     missing += block_caches_[rank].touch(input.first_block + static_cast<int>(step), bytes);
   }
   memory_[rank].read_bytes += missing;
-  return {rank, Stream::compute, AccessKind::read, static_cast<double>(missing)};
+  return {rank, Stream::compute, AccessKind::read, static_cast<double>(missing), machine_.controller->latency_ns};
 }
 
 // Of a GEMM's inner loop along K; of what is copied, blocks of a size that hides what each costs.
 int64_t Costs::steps_of(const Task& task) const {
-  if (!machine_.controller) return 1;
+  if (!machine_.controller || (task.kind == TaskKind::compute && task.body == Body::pool)) return 1;
   constexpr int64_t kBlockBytes = 32 << 10;
-  const bool along_k = task.kind == TaskKind::compute && task.body != Body::pool;
+  const bool along_k = task.kind == TaskKind::compute;
   const int64_t step = plan_.config.tile_k > 0 ? plan_.config.tile_k : machine_.controller->step_k;
   const Region& copied = task.reads.empty() ? task.writes[0].to : task.reads[0];
   const int64_t size = along_k ? depth_of(task) : bytes_of_region(copied);

@@ -89,6 +89,7 @@ class Costs {
   Cost copy(const Task& task, const Lane& lane);
   Cost hop_by_hop(const Task& task, const Lane& lane);
   Cost moved_by_units(const Task& task, const Lane& lane);
+  static Phase all_along(const Load& load, double delay_ns);
   Cost library_gemm(const Task& task, const Lane& lane);
   Cost library_collective(const Task& task, const Lane& lane);
   void read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units);

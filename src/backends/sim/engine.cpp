@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/text.hpp"
+#include "schedules/output_map.hpp"
 #include "schedules/parts.hpp"
 
 namespace tilewire::sim {
@@ -22,20 +24,21 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       signal_ns_(machine.overheads.signal_ns),
       rank_end_(plan.team.num_ranks) {
   for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
-  set_workers(machine.compute);
+  set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
   now_ = later(0, machine.overheads.launch_ns);
 }
 
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
 // theirs; other pools that do not say run beside the tiles.
-void Engine::set_workers(const ComputeUnits& compute) {
+void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
   std::vector<int> left(plan_.team.num_ranks, compute.units);
   for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : lane.workers;
   const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
-    if (lane.workers > 0) return lane.workers;
+    // NOTE: with a memory controller nothing else sees to it that units do one thing at a time.
+    if (lane.workers > 0) return by_requests ? std::min(lane.workers, compute.units) : lane.workers;
     return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : beside;
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
@@ -50,7 +53,6 @@ void Engine::set_workers(const ComputeUnits& compute) {
 
 void Engine::set_memory(const Machine& machine) {
   if (machine.controller) {
-    read_latency_ns_ = machine.controller->latency_ns;
     controllers_.assign(devices_.size(), ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
     next_request_.assign(devices_.size(), kNever);
     tiles_left_.resize(devices_.size());
@@ -98,9 +100,8 @@ Time Engine::serve_memory(Time next) {
     const ChannelController::Done done = controller.step();
     *first = controller.next();
     if (done.owner < 0) continue;
-    const Time time = done.kind == AccessKind::read ? later(done.time, read_latency_ns_) : done.time;
-    events_.push({time, order_++, What::part, done.owner});
-    next = std::min(next, time);
+    events_.push({done.time, order_++, What::part, done.owner});
+    next = std::min(next, done.time);
   }
   return next;
 }
@@ -348,7 +349,9 @@ void Engine::post(const checking::Use& post) {
   const int block = signal.index - tracked_.first;
   if (block >= 0 && block < tracked_.count) {
     const int64_t wanted = totals_[static_cast<size_t>(signal.rank) * num_signals(plan_) + signal.index];
-    trackers_[signal.rank].update_workgroup(block, post.amount, wanted);
+    const bool triggers = trackers_[signal.rank].update_workgroup(block, post.amount, wanted);
+    ensure(triggers == (values_[post.signal] >= wanted),
+           "tracker of device {}: block {} is not in step with its signal", signal.rank, block);
   }
   std::vector<int> awake;
   std::erase_if(sleepers_[post.signal], [&](const Sleeper& sleeper) {

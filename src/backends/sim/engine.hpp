@@ -70,7 +70,7 @@ class Engine {
   [[nodiscard]] const Task& task_of(const Run& run) const { return *tasks_.task[run.task]; }
   [[nodiscard]] int lane_of(const Run& run) const { return tasks_.lane[run.task]; }
   [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
-  void set_workers(const ComputeUnits& compute);
+  void set_workers(const ComputeUnits& compute, bool by_requests);
   void set_memory(const Machine& machine);
   /// Whether it needs a copy engine of its device.
   [[nodiscard]] bool by_engine(const Run& run) const {
@@ -121,7 +121,6 @@ class Engine {
   uint64_t order_ = 0;
   Time now_ = 0;
   double signal_ns_;
-  double read_latency_ns_ = 0;       ///< of memory with a controller
   std::vector<int64_t> tiles_left_;  ///< by device: GEMM tasks that have not ended
   int num_ended_ = 0;
   std::vector<Time> rank_end_;

@@ -34,6 +34,13 @@ double input_bytes(Shape result, int64_t depth, TileShape tile, int64_t at_once,
 
 }  // namespace
 
+// What is written is written all the time, not at the end.
+Phase Costs::all_along(const Load& load, double delay_ns) {
+  Phase phase = load.phase(delay_ns);
+  phase.accesses.insert(phase.accesses.end(), load.landing().begin(), load.landing().end());
+  return phase;
+}
+
 Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   const Shape shape = result_shape(plan_, task);
   const int64_t depth = depth_of(task);
@@ -57,9 +64,7 @@ Cost Costs::library_gemm(const Task& task, const Lane& lane) {
     read(load, task.reads[1], task.reads[1].rank, bytes, false);
   }
   for (const Write& each : task.writes) write(load, each, lane.rank, false);
-  return {.phases = {load.phase(machine_.overheads.library_ns)},
-          .latency_ns = load.latency_ns(),
-          .landing = load.landing()};
+  return {.phases = {all_along(load, machine_.overheads.library_ns)}, .latency_ns = load.latency_ns()};
 }
 
 // NOTE: on rings and tori to the next rank, step after step; elsewhere to all peers at once, which the efficiency of a
@@ -78,9 +83,8 @@ Cost Costs::library_collective(const Task& task, const Lane& lane) {
     send(load, lane.rank, (lane.rank + (around ? 1 : step)) % ranks, rounds * shard, efficiency, -1);
   }
   const double latency_ns = load.latency_ns() * static_cast<double>(around ? rounds * (ranks - 1) : rounds);
-  return {.phases = {load.phase(machine_.overheads.library_ns + machine_.overheads.collective_ns)},
-          .latency_ns = latency_ns,
-          .landing = load.landing()};
+  return {.phases = {all_along(load, machine_.overheads.library_ns + machine_.overheads.collective_ns)},
+          .latency_ns = latency_ns};
 }
 
 }  // namespace tilewire::sim

@@ -18,6 +18,8 @@ namespace {
 constexpr int kMostDevices = 1024;
 constexpr double kNoLimit = 1e9;    // GB/s
 constexpr double kMostCache = 1e9;  // MiB
+constexpr int64_t kMostCount = 1 << 20;
+constexpr double kLongestRequest = 1e6;  // ns
 
 void want_above_zero(const Machine& machine, const char* key, double value) {
   require(std::isfinite(value) && value > 0, "machine {}: {} = {}: want more than 0", machine.name, key, value);
@@ -57,6 +59,8 @@ void validate_links(const Machine& machine) {
 void validate_controller(const Machine& machine, const MemoryController& controller) {
   const auto at_least = [&](const char* key, int64_t value, int64_t least) {
     require(value >= least, "machine {}: controller.{} = {}: want at least {}", machine.name, key, value, least);
+    require(value <= kMostCount, "machine {}: controller.{} = {}: want at most {}", machine.name, key, value,
+            kMostCount);
   };
   at_least("channels", controller.channels, 1);
   at_least("column_bytes", controller.column_bytes, 1);
@@ -68,6 +72,16 @@ void validate_controller(const Machine& machine, const MemoryController& control
   at_least("starvation_clocks", controller.starvation_clocks, 0);
   at_least("step_k", controller.step_k, 1);
   want_above_zero(machine, "controller.clock_GHz", controller.clock_GHz);
+  const double columns_ns = controller.column_clocks / controller.clock_GHz;
+  const double reach =
+      static_cast<double>(controller.channels) * controller.bank_groups * controller.column_bytes / columns_ns;
+  require(reach >= machine.memory.bandwidth_GBps,
+          "machine {}: memory.bandwidth_GBps = {}: the bank groups of controller reach {} GB/s", machine.name,
+          machine.memory.bandwidth_GBps, reach);
+  const double request_ns =
+      static_cast<double>(controller.request_bytes) * controller.channels / machine.memory.bandwidth_GBps;
+  require(request_ns <= kLongestRequest, "machine {}: a request takes {} ns of a channel's bus: want at most {}",
+          machine.name, request_ns, kLongestRequest);
   want_no_less_than_zero(machine, "controller.latency_ns", controller.latency_ns);
   for (const int threshold : controller.thresholds) at_least("thresholds", threshold, 1);
   require(machine.links.forwarding == Forwarding::cut_through,
@@ -82,8 +96,8 @@ void validate_tracker(const Machine& machine, const Tracker& tracker) {
                                                 {"workgroup_bits", tracker.workgroup_bits},
                                                 {"wavefront_bits", tracker.wavefront_bits}};
   for (const auto& [key, value] : values)
-    require(value >= 1 && value <= 1 << 20, "machine {}: tracker.{} = {}: want 1 to {}", machine.name, key, value,
-            1 << 20);
+    require(value >= 1 && value <= kMostCount, "machine {}: tracker.{} = {}: want 1 to {}", machine.name, key, value,
+            kMostCount);
 }
 
 Machine parse_machine(const std::string& text, const std::string& where) {

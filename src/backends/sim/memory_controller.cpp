@@ -18,7 +18,7 @@ Time ps(double ns) { return static_cast<Time>(ns * kPsPerNs + 0.5); }
 
 ChannelController::ChannelController(const MemoryController& controller, double bandwidth_GBps)
     : config_(controller),
-      bus_time_(ps(controller.request_bytes * controller.channels / bandwidth_GBps)),
+      bus_time_(ps(static_cast<double>(controller.request_bytes) * controller.channels / bandwidth_GBps)),
       request_share_(static_cast<double>(controller.request_bytes) * controller.channels),
       group_free_(controller.bank_groups) {
   const double columns = static_cast<double>(controller.request_bytes) / controller.column_bytes;
@@ -41,24 +41,25 @@ bool ChannelController::ask(const Access& access, int owner, Time now) {
     free_.push_back(static_cast<int>(accesses_.size()));
     accesses_.emplace_back();
   }
-  accesses_[free_.back()] = {owner, kind, count, count, blocks_};
+  accesses_[free_.back()] = {owner, kind, access.latency_ns, count, count, blocks_};
   asked_[index_of(access.stream)].push_back(free_.back());
   free_.pop_back();
   blocks_ += static_cast<uint32_t>(count * config_.request_bytes / kBlockBytes + 1);
-  if (next_ == kNever) plan_next();
+  if (std::ssize(queue_) < config_.queue) plan_next();
   return true;
 }
 
 // How full a kernel alone kept the queue says how much it needs memory: the fuller, the lower the threshold; none where
 // the lowest was never reached.
-bool ChannelController::measure_intensity() {
-  const double mean = num_measured_ > 0 ? occupancy_ / static_cast<double>(num_measured_) : 0;
+void ChannelController::measure_intensity() {
+  if (measured_ || num_measured_ == 0) return;
+  measured_ = true;
+  const double mean = occupancy_ / static_cast<double>(num_measured_);
   std::vector<int> rising = config_.thresholds;
   std::ranges::sort(rising);
   for (size_t i = 0; i < rising.size(); ++i) {
     if (mean >= rising[i]) threshold_ = rising[rising.size() - 1 - i];
   }
-  return true;
 }
 
 std::optional<Stream> ChannelController::next_stream() const {
@@ -82,7 +83,6 @@ void ChannelController::pass_on_from(Stream stream) {
       first.first_block + static_cast<uint32_t>(first.to_pass_on * config_.request_bytes / kBlockBytes);
   const uint32_t mixed = (block * 2654435761U) >> 16;
   queue_.push_back({asked.front(), static_cast<int>(mixed % static_cast<uint32_t>(config_.bank_groups))});
-  ++passed_on_[index_of(stream)];
   if (stream == Stream::communication) last_communication_ = now_;
   turn_ = stream == Stream::compute ? Stream::communication : Stream::compute;
   if (--first.to_pass_on == 0) asked.pop_front();
@@ -90,13 +90,14 @@ void ChannelController::pass_on_from(Stream stream) {
 
 void ChannelController::pass_on() {
   const bool alone = asked_[index_of(Stream::communication)].empty();
-  if (!alone) measured_ = measured_ || measure_intensity();
+  const bool asks = !asked_[index_of(Stream::compute)].empty();
+  if (!alone) measure_intensity();
   while (std::ssize(queue_) < config_.queue) {
     const std::optional<Stream> stream = next_stream();
     if (!stream) break;
     pass_on_from(*stream);
   }
-  if (!alone || measured_) return;
+  if (!alone || !asks || measured_) return;
   occupancy_ += static_cast<double>(queue_.size());
   ++num_measured_;
 }
@@ -125,7 +126,8 @@ ChannelController::Done ChannelController::step() {
   group_free_[request.group] = now_ + group_time;
   busy_ns_ += static_cast<double>(bus_time_) / kPsPerNs;
   const bool complete = --access.open == 0;
-  const Done done{complete ? access.owner : -1, now_ + std::max(bus_time_, group_time), access.kind};
+  const Time moved = now_ + std::max(bus_time_, group_time);
+  const Done done{complete ? access.owner : -1, later(moved, complete ? access.latency_ns : 0)};
   if (complete) free_.push_back(request.access);
   plan_next();
   return done;

@@ -23,6 +23,7 @@ struct Access {
   Stream stream = Stream::compute;
   AccessKind kind = AccessKind::read;
   double bytes = 0;
+  double latency_ns = 0;  ///< from the last request's end until whoever asked goes on
 
   auto operator<=>(const Access&) const = default;
 };
@@ -41,8 +42,7 @@ class ChannelController {
   [[nodiscard]] Time next() const { return next_; }
   struct Done {
     int owner = -1;  ///< of the access that is complete now; -1: none is
-    Time time = 0;   ///< when the request's data have moved
-    AccessKind kind = AccessKind::read;
+    Time time = 0;   ///< when that has come, or else when the request's data have moved
   };
   /// Send one request to the bus.
   Done step();
@@ -52,12 +52,12 @@ class ChannelController {
   /// The threshold that arbitration uses, found while only the kernel asked; nothing = none.
   [[nodiscard]] std::optional<int> threshold() const { return threshold_; }
   [[nodiscard]] double busy_ns() const { return busy_ns_; }
-  [[nodiscard]] const std::array<int64_t, 2>& requests() const { return passed_on_; }
 
  private:
   struct Asked {
     int owner = -1;
     AccessKind kind = AccessKind::read;
+    double latency_ns = 0;
     int64_t to_pass_on = 0;  ///< requests
     int64_t open = 0;        ///< requests that have not been served
     uint32_t first_block = 0;
@@ -70,7 +70,7 @@ class ChannelController {
   void pass_on();
   void pass_on_from(Stream stream);
   [[nodiscard]] std::optional<Stream> next_stream() const;
-  bool measure_intensity();
+  void measure_intensity();
   void plan_next();
 
   MemoryController config_;
@@ -95,7 +95,6 @@ class ChannelController {
   int64_t num_measured_ = 0;
   bool draining_ = false;
   double busy_ns_ = 0;
-  std::array<int64_t, 2> passed_on_{};
 };
 
 }  // namespace tilewire::sim

@@ -11,7 +11,8 @@
 namespace tilewire {
 namespace {
 
-// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands that are under way at once.
+// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands that start as soon as they are ready,
+// whichever comes first.
 constexpr int64_t kTile = 128;
 constexpr int kCopyLanes = 64;
 
@@ -61,22 +62,35 @@ SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) 
   ring.links.dims = {layer.tp};
   const Team team = team_of(ring, layer.tp);
   const Problem problem = problem_of(layer);
-  const Plan sequential = make_plan(problem, team, config_of("fused", 1));
-  const Config mapped = config_of("track_trigger", kCopyLanes);
-  const Plan near_memory = communication_only(cleared(make_mapped_plan(problem, team, mapped, all_by_dma(layer.tp))));
-  const Plan fused = cleared(make_plan(problem, team, mapped));
   const int64_t shard_bytes = layer.m * layer.n / layer.tp * bytes_of(DType::fp16);
-
-  const Simulation gemm = simulate(gemm_only(sequential), ring);
-  const Simulation rs = simulate(communication_only(sequential), ring);
+  Simulation gemm;
+  Simulation rs;
+  Simulation mca;
+  SubLayerTimes times;
+  // NOTE: one plan at a time: for 32 devices each takes 100 MB.
+  {
+    const Plan sequential = make_plan(problem, team, config_of("fused", 1));
+    gemm = simulate(gemm_only(sequential), ring);
+    gemm.trace = {};
+    rs = simulate(communication_only(sequential), ring);
+    rs.trace = {};
+  }
   const Simulation ag =
       simulate(collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, shard_bytes, ring), ring);
-  SubLayerTimes times{.gemm_ns = gemm.total_ns, .rs_ns = rs.total_ns, .ag_ns = ag.total_ns};
-  times.rs_near_ns = simulate(near_memory, ring).total_ns;
-  ring.controller->arbitration = Arbitration::round_robin;
-  times.fused_ns = simulate(fused, ring).total_ns;
-  ring.controller->arbitration = Arbitration::communication_aware;
-  const Simulation mca = simulate(fused, ring);
+  const Config mapped = config_of("track_trigger", kCopyLanes);
+  times.rs_near_ns =
+      simulate(communication_only(cleared(make_mapped_plan(problem, team, mapped, all_by_dma(layer.tp)))), ring)
+          .total_ns;
+  {
+    const Plan fused = cleared(make_plan(problem, team, mapped));
+    ring.controller->arbitration = Arbitration::round_robin;
+    times.fused_ns = simulate(fused, ring).total_ns;
+    ring.controller->arbitration = Arbitration::communication_aware;
+    mca = simulate(fused, ring);
+  }
+  times.gemm_ns = gemm.total_ns;
+  times.rs_ns = rs.total_ns;
+  times.ag_ns = ag.total_ns;
   times.fused_mca_ns = mca.total_ns;
   const MemoryLoad& together = mca.memory.front();
   times.sequential = {.gemm_reads = gemm.memory.front().read_bytes,

@@ -11,11 +11,9 @@
 
 namespace tilewire::sim {
 
-/// Signals that trackers count: one for each workgroup's block of the output (schedules/output_map.cpp).
-inline constexpr const char* kUpdatedSignals = "updated";
-
-/// A workgroup's number selects an entry by its lowest bits; the rest of it and the wavefront select the way. A way is
-/// taken with the first update and free again when all have come.
+/// Beside the signals of track_trigger, which say when a DMA starts: the same counts, in the room that the hardware
+/// has. A block of the output counts as one workgroup. A workgroup's number selects an entry by its lowest bits; the
+/// rest of it and the wavefront select the way. A way is taken with the first update and free again when all have come.
 class TrackerTable {
  public:
   explicit TrackerTable(const Tracker& tracker);
