@@ -9,6 +9,7 @@
 #include "cli/options.hpp"
 #include "cli/sim_t3.hpp"
 #include "cli/t3_claims.hpp"
+#include "core/text.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::cli {
@@ -134,6 +135,8 @@ nlohmann::json json_of(const ClaimResult& claim) {
 }
 
 void claims_verb(const Claims& flags) {
+  for (const std::string& set : flags.machine.set)
+    require(!set.starts_with("compute.units="), "--set {}: claims are about 80 and 160 units, and parts of 80", set);
   const Machine machine = machine_of(flags.machine);
   check_writable(flags.json);
   const std::vector<ClaimResult> claims = claims_of(study_of(machine));

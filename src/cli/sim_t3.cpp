@@ -285,7 +285,7 @@ Machine machine_of(const T3MachineFlags& flags) {
   for (const std::string& set : flags.set) {
     const auto [key, value] = key_and_value("--set", set, "KEY=VALUE");
     require(key != "controller.arbitration" && key != "links.dims",
-            "--set {}: the columns T3 and T3-MCA set the arbitration, each row's TP the number of devices", set);
+            "--set {}: the study sets the arbitration and the number of devices itself", set);
     set_value(machine, key, value);
   }
   validate(machine);

@@ -263,8 +263,9 @@ const std::vector<ClaimAssumption>& claim_assumptions() {
       {'S', "shapes of GEMMs: QKV 3 times and feed-forward 4 times as wide as hidden; no shapes are printed"},
       {'L', "links.bandwidth_GBps: '150 GB/s bi-directional' read as 75 in each direction"},
       {'U', "links.unit_bandwidth_GBps: chosen so that an all-reduce takes 41 % longer with 8 CUs, the claim itself"},
-      {'G', "speed of GEMMs: compute.flops_per_clock_per_unit, efficiency, tile_ns"},
-      {'M', "the memory controller: depth of queues, thresholds, timings of DRAM; what the cache keeps"},
+      {'G', "speed of GEMMs: compute.flops_per_clock_per_unit, efficiency, tile_ns; their tiles, 128 x 128"},
+      {'M',
+       "the memory controller: depth of queues, thresholds, timings of DRAM; what the cache keeps; who clears memory"},
       {'E', "what an iteration is made of (see `tilewire sim t3`)"},
   };
   return assumptions;

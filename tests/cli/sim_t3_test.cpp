@@ -47,7 +47,7 @@ TEST(SimT3, RowsSayTimesSpeedupsAndTraffic) {
   EXPECT_EQ(result["summaries"][0]["title"], "TP 8 and 16");
   ASSERT_EQ(result["end_to_end"].size(), 2);
   EXPECT_GT(result["end_to_end"][0]["prompt"]["speedups"]["t3_mca"], 1);
-  EXPECT_EQ(result["assumed"].size(), 4);
+  EXPECT_EQ(result["assumed"].size(), 5);
 }
 
 TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
@@ -119,12 +119,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
                       Refusal{"t3 --machine nowhere", "the known machines are"},
                       Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
-                      Refusal{"t3 --set controller.arbitration=round_robin", "the columns T3 and T3-MCA set"},
-                      Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "ring"},
+                      Refusal{"t3 --set controller.arbitration=round_robin", "the study sets the arbitration"},
+                      Refusal{"t3 --set links.dims=[4]", "the number of devices itself"},
+                      Refusal{"claims --set compute.units=160", "claims are about 80 and 160 units"},
+                      Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "T3's study needs a ring"},
                       Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
                       Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},
                       Refusal{"all_reduce claims", "operator: goes with `sim` alone"},
-                      Refusal{"t3 all_reduce", "all_reduce"}));
+                      Refusal{"t3 all_reduce", "not expected: all_reduce"}));
 
 }  // namespace
 }  // namespace tilewire::testing

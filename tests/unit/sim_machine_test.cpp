@@ -151,12 +151,16 @@ TEST(Machines, AnExchangeTakesItsBusiestLink) {
 }
 
 TEST(Machines, SettingAValueOfAControllerGivesAMachineOne) {
-  Machine machine = sim_machines::round_numbers(2);
+  Machine machine = load_machine("mi210x4");
   EXPECT_FALSE(machine.controller);
   set_value(machine, "controller.queue", "8");
   ASSERT_TRUE(machine.controller);
   EXPECT_EQ(machine.controller->queue, 8);
   EXPECT_EQ(machine.controller->bank_groups, 4);
+  validate(machine);
+  Machine faster = load_machine("h200x4");
+  set_value(faster, "controller.channels", "64");
+  validate(faster);
 }
 
 TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {

@@ -70,10 +70,9 @@ TEST(MemoryController, NoByteIsLostWhereAccessesAreSmallerThanARequest) {
   EXPECT_EQ(serve_all(controller).back().second, 64 * 8 * kNs);
 }
 
-std::vector<int> order_of(Arbitration arbitration, std::vector<int> thresholds = {}) {
+std::vector<int> order_of(Arbitration arbitration) {
   MemoryController config = one_channel();
   config.arbitration = arbitration;
-  config.thresholds = std::move(thresholds);
   ChannelController controller(config, 1);
   // A queue of four holds what came first; then both streams have more.
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(controller.ask(of(Stream::compute, AccessKind::read, 32), i, 0));
@@ -88,7 +87,8 @@ TEST(MemoryController, ArbitrationSaysWhoGoesFirst) {
   EXPECT_EQ(order_of(Arbitration::compute_first), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13}));
 }
 
-/// Who is served after a kernel has kept the queue full, communication has asked, and the kernel asks once more.
+/// Who is served after a kernel has kept some requests in the queue, communication has asked, and the kernel asks once
+/// more.
 std::vector<int> order_with(const std::vector<int>& thresholds, bool drained) {
   MemoryController config = one_channel();
   config.arbitration = Arbitration::communication_aware;
@@ -106,7 +106,7 @@ std::vector<int> order_with(const std::vector<int>& thresholds, bool drained) {
   return order;
 }
 
-TEST(MemoryController, CommunicationIsHeldBackWhileTheQueueIsFull) {
+TEST(MemoryController, CommunicationIsHeldBackWhileTheQueueHoldsEnough) {
   const std::vector<int> held{1, 2, 3, 4, 9};
   const std::vector<int> passed{1, 2, 3, 9, 4};
   EXPECT_EQ(order_with({1}, false), held);

@@ -273,6 +273,8 @@ TEST(Requests, MoreMemoryIsNeverSlowerForAGemmAlone) {
     EXPECT_LE(total, before);
     before = total;
   }
+  machine.memory.bandwidth_GBps = 50;
+  EXPECT_GT(simulate(plan, machine).total_ns, before);
 }
 
 TEST(T3, AMachineWithoutAControllerIsRefused) {

@@ -32,13 +32,16 @@ Engine::Engine(const Plan& plan, const Machine& machine)
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
 // theirs; other pools that do not say run beside the tiles.
 void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
+  // NOTE: with a memory controller nothing else keeps a lane from having more units than there are.
+  const auto asked = [&](const Lane& lane) {
+    return by_requests ? std::min(lane.workers, compute.units) : lane.workers;
+  };
   std::vector<int> left(plan_.team.num_ranks, compute.units);
-  for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : lane.workers;
+  for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : asked(lane);
   const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
-    // NOTE: with a memory controller nothing else sees to it that units do one thing at a time.
-    if (lane.workers > 0) return by_requests ? std::min(lane.workers, compute.units) : lane.workers;
+    if (lane.workers > 0) return asked(lane);
     return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : beside;
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {

@@ -39,7 +39,6 @@ class Costs::Load {
   /// With a memory controller: what is asked for at once, and what is done when all that is sent has come.
   void access(const Access& access) { merge(accesses_, access); }
   void access_there(const Access& access) { merge(landing_, access); }
-  [[nodiscard]] const std::vector<Access>& accesses() const { return accesses_; }
   [[nodiscard]] const std::vector<Access>& landing() const { return landing_; }
 
   [[nodiscard]] double latency_ns() const { return latency_ns_; }

@@ -91,7 +91,7 @@ class ChannelController {
   uint32_t blocks_ = 0;
   std::optional<int> threshold_;
   bool measured_ = false;
-  double occupancy_ = 0;  ///< sum over requests, while only the kernel asks
+  double occupancy_ = 0;  ///< sum over the times that only the kernel asked, after passing on
   int64_t num_measured_ = 0;
   bool draining_ = false;
   double busy_ns_ = 0;

@@ -11,8 +11,8 @@
 namespace tilewire {
 namespace {
 
-// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands that start as soon as they are ready,
-// whichever comes first.
+// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands of which the next 64 start as soon as
+// they are ready.
 constexpr int64_t kTile = 128;
 constexpr int kCopyLanes = 64;
 
