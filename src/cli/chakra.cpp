@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cli {
@@ -194,7 +195,7 @@ class Tracer {
 
   // NOTE: what GEMMs read counts for the first that reads it: after that it is in the cache.
   int64_t memory_bytes(const Step& step) {
-    const bool cached = step.task.kind == TaskKind::compute || step.task.kind == TaskKind::gemm_call;
+    const bool cached = is_gemm(step.task);
     int64_t bytes = 0;
     const auto read = [&](const Region& region) {
       if (region.rank != step.rank) return;

@@ -148,15 +148,15 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<Grou
       "", "training", "", "", "", "prompt", "", "", "", "model", "TP", "Sequential us", "RS+AG %", "T3", "T3-MCA",
       "Sequential us", "RS+AG %", "T3", "T3-MCA");
   std::string means;
+  std::string iteration_ends;
   for (const Group& group : groups) {
     for (const T3Row& row : group.rows) text += line(row);
     means += summary_lines(group);
     const std::vector<T3Iteration> each = iterations_of(group.rows, t3.assumptions);
     for (const T3Iteration& iteration : each) iterations += iteration_line(iteration);
+    iteration_ends += iteration_means(group.title, each);
   }
-  for (const Group& group : groups)
-    iterations += iteration_means(group.title, iterations_of(group.rows, t3.assumptions));
-  iterations += "assumed:\n";
+  iterations += iteration_ends + "assumed:\n";
   for (const std::string& assumed : texts_of(t3.assumptions)) iterations += "  " + assumed + "\n";
   return text + means + iterations;
 }

@@ -94,9 +94,8 @@ std::vector<std::string> texts_of(const T3Assumptions& assumptions) {
       fmt::format("backward: {:g} times the GEMMs of forward, with any layout as long; all-reduces after FC-1 and IP",
                   assumptions.backward_gemms),
       "no recomputation of activations, no weight update, no data parallelism",
-      "GEMMs of 128 x 128 tiles; the next 64 blocks of a tile start by DMA as soon as they are complete; memory that "
-      "is "
-      "added to is clear beforehand",
+      "GEMMs of 128 x 128 tiles; blocks of a tile, the next 64 of which start by DMA as soon as they are complete; "
+      "memory that is added to is clear beforehand",
   };
 }
 

@@ -37,15 +37,6 @@ std::string known_fields() {
   return list;
 }
 
-template <class T>
-void write_value(Json& json, const T& value) {
-  if constexpr (kIsOptional<T>) {
-    if (value) json = *value;
-  } else {
-    json = value;
-  }
-}
-
 /// Structs that people read and edit as a whole.
 template <class T>
 constexpr bool kWritesDefaults =
@@ -58,11 +49,12 @@ void write_struct(Json& json, const T& value) {
   [[maybe_unused]] const T defaults{};
   json = Json::object();
   for_each_field<T>([&](const auto& f) {
-    using Member = std::remove_cvref_t<decltype(value.*f.member)>;
-    if constexpr (kIsOptional<Member>) {
-      if (!(value.*f.member).has_value()) return;
+    const auto& member = value.*f.member;
+    if constexpr (kIsOptional<std::remove_cvref_t<decltype(member)>>) {
+      if (member) json[f.name] = *member;
+    } else if (kWritesDefaults<T> || !(member == defaults.*f.member)) {
+      json[f.name] = member;
     }
-    if (kWritesDefaults<T> || !(value.*f.member == defaults.*f.member)) write_value(json[f.name], value.*f.member);
   });
 }
 

@@ -19,6 +19,7 @@ Time ps(double ns) { return static_cast<Time>(ns * kPsPerNs + 0.5); }
 ChannelController::ChannelController(const MemoryController& controller, double bandwidth_GBps)
     : config_(controller),
       bus_time_(ps(static_cast<double>(controller.request_bytes) * controller.channels / bandwidth_GBps)),
+      patience_(ps(controller.starvation_clocks / controller.clock_GHz)),
       request_share_(static_cast<double>(controller.request_bytes) * controller.channels),
       group_free_(controller.bank_groups) {
   const double columns = static_cast<double>(controller.request_bytes) / controller.column_bytes;
@@ -68,8 +69,7 @@ std::optional<Stream> ChannelController::next_stream() const {
   if (!communication) return compute ? std::optional(Stream::compute) : std::nullopt;
   if (config_.arbitration == Arbitration::round_robin) return compute ? turn_ : Stream::communication;
   const bool aware = config_.arbitration == Arbitration::communication_aware;
-  const Time starved = ps(config_.starvation_clocks / config_.clock_GHz);
-  if (aware && now_ - last_communication_ > starved) return Stream::communication;
+  if (aware && now_ - last_communication_ > patience_) return Stream::communication;
   if (compute) return Stream::compute;
   if (aware && !draining_ && threshold_ && std::ssize(queue_) >= *threshold_) return std::nullopt;
   return Stream::communication;

@@ -24,8 +24,6 @@ struct Access {
   AccessKind kind = AccessKind::read;
   double bytes = 0;
   double latency_ns = 0;  ///< from the last request's end until whoever asked goes on
-
-  auto operator<=>(const Access&) const = default;
 };
 
 /// Requests go from the streams' queues, which are as long as they need to be, to the DRAM queue as arbitration says,
@@ -75,6 +73,7 @@ class ChannelController {
 
   MemoryController config_;
   Time bus_time_;                   ///< of a request
+  Time patience_;                   ///< after which communication is passed on
   std::array<Time, 3> group_time_;  ///< by kind
   double request_share_;            ///< bytes of all channels that a request here stands for
   std::vector<Asked> accesses_;
