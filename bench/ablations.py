@@ -96,7 +96,7 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
     groups = {
         "order": {order: tiles | {"order": order} for order in ("rank_shifted", "naive")},
         "transport": {"threads store": store, "tensor copies": {"transport": "tma"},
-                      "copy engines": engines},
+                      "copy engines": engines, "flags in the data": {"transport": "ll"}},
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
                       "accumulate": store | {"reduction": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},

@@ -89,7 +89,8 @@ def summers(n, tile_n):
 def reduction(kind, m, n, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
-    configs.append(configs[0] | (summers(n, tiles[0]["tile_n"]) if m <= 64 else {"rounds": 2}))
+    at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
+    configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"})
     if 64 < m <= 4096 and ranks > 2:

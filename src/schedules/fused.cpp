@@ -3,6 +3,9 @@
 // Listed in schedules.cpp.
 #include "schedules/fused.hpp"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "core/text.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
@@ -14,10 +17,18 @@
 namespace tilewire {
 namespace {
 
-std::optional<std::string> refuses_transport(const Config& config, bool has_tma) {
+/// `more`: what the operator has besides stores and copy engines.
+std::optional<std::string> refuses_transport(const Config& config, std::initializer_list<Transport> more) {
   if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
-  if (config.transport == Transport::tma && has_tma) return std::nullopt;
+  if (std::ranges::find(more, config.transport) != more.end()) return std::nullopt;
   return fmt::format("transport = {} is not built by this schedule", to_string(config.transport));
+}
+
+/// Flags that travel with the data: nobody can wait for anything else.
+std::optional<std::string> refuses_flags(const Config& config) {
+  if (config.transport != Transport::ll) return std::nullopt;
+  if (config.reduction == ReduceMode::staged && config.reduce_when == ReduceWhen::beside) return std::nullopt;
+  return "transport = ll: who sums looks at what was sent, so parts are staged, and no sum waits for all of them";
 }
 
 /// Knobs of tiles, where there are calls of the library.
@@ -65,7 +76,7 @@ std::optional<std::string> refuses_gather(const Config& config) {
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
-  return refuses_transport(config, false);
+  return refuses_transport(config, {});
 }
 
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
@@ -104,7 +115,10 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
     return fmt::format("{} sums in an order that is not the ranks': needs reduction = any",
                        ring ? "a ring" : "accumulate");
   }
-  return refuses_transport(config, problem.op != "all_reduce" && config.reduction != ReduceMode::pull);
+  if (auto flags = refuses_flags(config)) return flags;
+  if (problem.op == "all_reduce") return refuses_transport(config, {Transport::ll});
+  if (config.reduction == ReduceMode::pull) return refuses_transport(config, {});
+  return refuses_transport(config, {Transport::tma, Transport::ll});
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {

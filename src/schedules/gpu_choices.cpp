@@ -165,10 +165,13 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   constexpr int64_t kMost = 4096;  // rows, where owners have few
   Config stores{.schedule = "fused"};
   if (problem.op != "all_reduce") stores.transport = Transport::tma;
+  // Few rows: flags in the data, which are looked at 16 bytes at a time where elements are short.
+  const Transport at_once = bytes_of(out_dtype_of(problem)) == 2 ? Transport::ll : stores.transport;
   std::vector<Config> list = with_tiles(stores, problem, 1);
   if (problem.op != "all_reduce" && problem.m <= kFew) {
-    // What comes after the last tiles is done at once: a scatter's sums, an all-reduce's copies out of the arena.
+    // What comes after the last tiles is done at once, as soon as it is there.
     list.push_back(with_summers(list.front(), problem, team));
+    list.back().transport = at_once;
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config turns = stores;
     turns.rounds = 2;
@@ -197,7 +200,10 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;
   if (!scatters) append(list, with_tiles(one_shot, problem, 1));
-  if (problem.op == "gemm_all_reduce" && problem.m <= kFew) list.back() = with_summers(list.back(), problem, team);
+  if (!scatters && problem.m <= kFew) {
+    if (problem.op == "gemm_all_reduce") list.back() = with_summers(list.back(), problem, team);
+    list.back().transport = at_once;
+  }
   const std::vector<Config> others = with_tiles(stores, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;

@@ -46,6 +46,8 @@ class ReducePlanner {
   [[nodiscard]] bool waits_for_all() const {
     return config().reduce_when == ReduceWhen::after || config().release == Release::all;
   }
+  /// Readers look at the data, and clear it behind them: whoever writes there must know that they have.
+  [[nodiscard]] bool flags_travel() const { return config().transport == Transport::ll; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
 
   void add_buffers() {
@@ -66,7 +68,7 @@ class ReducePlanner {
                                    : build_.add_buffer("partial", wire_, problem().m, problem().n,
                                                        peers_read ? Scope::symmetric : Scope::local);
     }
-    lands_in_output_ = in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
+    lands_in_output_ = !flags_travel() && in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
     if (broadcasts())
       landing_ = lands_in_output_ ? output_ : symmetric("result", out_dtype_of(problem()), problem().m, problem().n);
     if (has_gemm_) build_.expect_products(std::ssize(tiles_));
@@ -85,10 +87,12 @@ class ReducePlanner {
   }
 
   /// Whether a rank must hear that its peers have begun. NOTE: an owner's broadcast tells its peers that it has
-  /// read what they sent, and it waits for a part of each; so where owners broadcast, nothing more is needed.
+  /// read what they sent, and it waits for a part of each; so where owners broadcast, nothing more is needed. Unless
+  /// flags travel: what is looked at orders nothing that came before it.
   [[nodiscard]] bool shakes_hands() const {
     const bool sends = route_ == Route::stage || route_ == Route::send;
-    return n_ > 1 && (sends ? !broadcasts() : route_ == Route::ring || input_is_partial_);
+    if (sends) return n_ > 1 && (!broadcasts() || flags_travel());
+    return n_ > 1 && (route_ == Route::ring || input_is_partial_);
   }
   /// Peers read my partials, and nothing else tells me that they have.
   [[nodiscard]] bool needs_taken() const { return route_ == Route::pull && n_ > 1 && !broadcasts(); }
@@ -333,9 +337,8 @@ class ReducePlanner {
     for (const int peer : peers_after(n_, rank)) {
       task.writes.push_back({in_landing(peer, piece)});
       task.posts.push_back({landed(peer, piece)});
-      if (route_ != Route::ring) continue;
-      task.waits.push_back(build_.ready(rank, peer));
-      break;
+      if (route_ == Route::ring || flags_travel()) task.waits.push_back(build_.ready(rank, peer));
+      if (route_ == Route::ring) break;
     }
   }
 

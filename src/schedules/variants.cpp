@@ -46,7 +46,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     };
     by(&Config::reduction, std::initializer_list{ReduceMode::staged, ReduceMode::pull, ReduceMode::accumulate});
     by(&Config::algorithm, std::initializer_list{Algorithm::direct, Algorithm::ring, Algorithm::one_shot});
-    by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine});
+    by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine, Transport::ll});
     by(&Config::direction, std::initializer_list{Direction::push, Direction::pull});
     by(&Config::order, std::initializer_list{Order::rank_shifted, Order::naive});
     by(&Config::release, std::initializer_list{Release::tile, Release::all});

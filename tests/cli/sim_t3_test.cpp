@@ -102,6 +102,7 @@ struct Refusal {
   const char* args;
   const char* part;
 };
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.args; }
 
 class SimT3Refuses : public ::testing::TestWithParam<Refusal> {};
 

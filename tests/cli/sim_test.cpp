@@ -149,6 +149,7 @@ struct Refusal {
   const char* args;
   const char* part;
 };
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.args; }
 
 class SimRefuses : public ::testing::TestWithParam<Refusal> {};
 

@@ -69,7 +69,7 @@ RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool t
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   EXPECT_LE(most_stream_work(plan), std::ssize(gates));
-  return make_tables(mine, rank, addresses, signal_totals(plan), tile_facts(plan, rank), {132, streams, traced});
+  return make_tables(mine, rank, addresses, facts_of(plan, rank), {132, streams, traced});
 }
 
 template <class T>
@@ -217,8 +217,8 @@ TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
   for (int owner = 0; owner < 4; ++owner) {
     for (const Buffer& buffer : plan.buffers) addresses.bases.push_back({nullptr, shape_on(buffer, owner).cols + 8});
   }
-  const std::vector<int64_t> totals = signal_totals(plan);
-  const RankView view{plan, 0, addresses, totals, out};
+  const PlanFacts facts = facts_of(plan, 0);
+  const RankView view{plan, 0, addresses, facts, out};
   try {
     static_cast<void>(library_collective(view, plan.lanes[0].tasks[0]));
     ADD_FAILURE() << "no error was thrown";

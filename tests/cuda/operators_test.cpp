@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <random>
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/nccl.hpp"
+#include "core/convert.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/schedule.hpp"
@@ -118,7 +120,8 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
   for (const char* op : kOperators) {
     const Problem problem{.op = op, .m = 64, .n = 264, .k = 64 * kRanks, .dtype = DType::bf16};
     for (const Config& base : {Config{.tile_m = 64, .tile_n = 128}, Config{.tile_m = 64, .tile_n = 64}}) {
-      const auto configs = few(all_variants(problem, {.num_ranks = kRanks}, base), 8, ++seed);
+      auto configs = few(all_variants(problem, {.num_ranks = kRanks}, base), 8, ++seed);
+      if (op != std::string("all_gather_gemm")) configs.push_back(base), configs.back().transport = Transport::ll;
       expect_right(problem, kRanks, configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 20, .seed = seed});
     }
   }
@@ -134,6 +137,57 @@ TEST_P(OnGpus, LongRows) {
     config.direction = Direction::pull;
     if (chunk_cols == 0) configs.push_back(config);
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 700});
+  }
+}
+
+/// Who sums looks at the data itself: on tensor cores and walkers, in 16 and 32 bits, whole and ragged.
+TEST_P(OnGpus, FlagsTravelWithTheData) {
+  if (op() == std::string("all_gather_gemm")) GTEST_SKIP() << "tiles cannot look at what they load";
+  const bool scatters = op() == std::string("gemm_reduce_scatter");
+  uint64_t seed = 800;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{16, 1024}, {65, 1032}, {300, 260}, {7, 17}, {0, 8}}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = 136, .dtype = dtype};
+      if (m == 16 && op() != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
+      if (m == 300) problem.out_dtype = DType::fp32;
+      if (m == 65) problem.arena = {op() == std::string("all_reduce") ? "y" : "c"};
+      const Config stores{.tile_m = 64, .tile_n = 128, .reduce_workers = 5};
+      std::vector<Config> configs{stores, stores};
+      configs[1].transport = Transport::ll;
+      if (m == 16) configs.push_back(configs[1]), configs.back().wire = DType::fp32;
+      if (op() != std::string("all_reduce") && m == 300) configs.push_back(configs[1]), configs.back().split_k = 3;
+      if (!scatters) configs.push_back(configs[1]), configs.back().algorithm = Algorithm::one_shot;
+      expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
+  }
+}
+
+/// Inputs whose bits are those of elements that have not come: they are NaN, and nobody waits for ever.
+TEST(Cuda, FlagsAreNoNumbers) {
+  if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    const Problem problem{.op = "all_reduce", .m = 24, .n = 136, .dtype = dtype};
+    const int64_t bytes = problem.m * problem.n * bytes_of(dtype);
+    launch(2, {.backend = "cuda", .threads = true, .timeout_s = 5}, [&](Group& group) {
+      const auto x = group.new_memory(bytes);
+      const auto y = group.new_memory(bytes);
+      const Tensor input = make_tensor(x.get(), dtype, problem.m, problem.n);
+      const Tensor output = make_tensor(y.get(), dtype, problem.m, problem.n);
+      const std::vector<uint8_t> ones(bytes, 0xFF);
+      group.copy(x.get(), ones.data(), bytes);
+      for (const Algorithm algorithm : {Algorithm::direct, Algorithm::one_shot}) {
+        Op op = make_op(group, problem, Config{.transport = Transport::ll, .algorithm = algorithm});
+        for (int call = 0; call < 2; ++call) {
+          std::vector<uint8_t> result(bytes, 0);
+          group.copy(y.get(), result.data(), bytes);
+          op.run(std::span(&input, 1), std::span(&output, 1));
+          group.copy(result.data(), y.get(), bytes);
+          for (int64_t at = 0; at < bytes; at += bytes_of(dtype)) {
+            if (!std::isnan(load_one(&result[at], dtype))) throw Error(ErrorKind::internal, "a sum of NaN is a number");
+          }
+        }
+      }
+    });
   }
 }
 

@@ -48,6 +48,7 @@ __device__ inline void bulk_copy(BulkRoom& room, const std::byte* from, int64_t 
   };
   const uint32_t before = room.brought - first;
   ptx::fence_async();
+#pragma unroll 1
   for (uint32_t piece = first; piece < end + kBulkAhead; ++piece) {
     if (piece < end) {
       if (piece - first >= kBulkPieces) ptx::bulk_wait_read<kBulkPieces - kBulkAhead - 1>();

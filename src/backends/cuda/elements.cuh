@@ -1,5 +1,5 @@
 // Elements of any dtype on the device: eight at a time where alignment allows it, one at a time elsewhere.
-// Used by walk.cuh.
+// Used by whatever computes on the device.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -62,16 +62,44 @@ __device__ inline void add_element(std::byte* to, DType dtype, float value) {
 
 constexpr int kEight = 8;
 
-/// Eight elements of 16 bits.
-__device__ __forceinline__ void widen_eight(const uint4& packed, DType dtype, float* values) {
+__device__ __forceinline__ float2 widen_pair(__nv_bfloat16, uint32_t pair) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
+}
+__device__ __forceinline__ float2 widen_pair(__half, uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+__device__ __forceinline__ uint32_t round_pair(__nv_bfloat16, float x, float y) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t round_pair(__half, float x, float y) {
+  const __half2 pair = __floats2half2_rn(x, y);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+/// Eight elements of type T to or from fp32.
+template <typename T>
+__device__ __forceinline__ void widen_eight(const uint4& packed, float* values) {
   const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 pair = dtype == DType::bf16 ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&words[i]))
-                                             : __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+    const float2 pair = widen_pair(T{}, words[i]);
     values[2 * i] = pair.x;
     values[2 * i + 1] = pair.y;
   }
+}
+template <typename T>
+__device__ __forceinline__ uint4 round_eight(const float* values) {
+  return make_uint4(round_pair(T{}, values[0], values[1]), round_pair(T{}, values[2], values[3]),
+                    round_pair(T{}, values[4], values[5]), round_pair(T{}, values[6], values[7]));
+}
+/// Add eight elements to sums; the first ones are taken as they are.
+template <typename T>
+__device__ __forceinline__ void add_eight(const uint4& packed, bool first, float* sums) {
+  float values[kEight];
+  widen_eight<T>(packed, values);
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) sums[i] = first ? values[i] : __fadd_rn(sums[i], values[i]);
 }
 
 /// Eight consecutive elements, aligned to 16 bytes.
@@ -84,29 +112,11 @@ __device__ inline void load_eight(const std::byte* from, DType dtype, float* val
     for (int i = 0; i < kEight; ++i) values[i] = __uint_as_float(words[i]);
     return;
   }
-  widen_eight(first, dtype, values);
+  dtype == DType::bf16 ? widen_eight<__nv_bfloat16>(first, values) : widen_eight<__half>(first, values);
 }
 
-__device__ __forceinline__ void store_eight(std::byte* to, DType dtype, const float* values) {
-  uint32_t words[kEight];
-  if (dtype == DType::fp32) {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) words[i] = __float_as_uint(values[i]);
-    *reinterpret_cast<uint4*>(to + 16) = make_uint4(words[4], words[5], words[6], words[7]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = make_float2(values[2 * i], values[2 * i + 1]);
-      if (dtype == DType::bf16) {
-        const __nv_bfloat162 rounded = __float22bfloat162_rn(pair);
-        words[i] = *reinterpret_cast<const uint32_t*>(&rounded);
-      } else {
-        const __half2 rounded = __float22half2_rn(pair);
-        words[i] = *reinterpret_cast<const uint32_t*>(&rounded);
-      }
-    }
-  }
-  *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+__device__ inline uint4 round_eight(DType dtype, const float* values) {
+  return dtype == DType::bf16 ? round_eight<__nv_bfloat16>(values) : round_eight<__half>(values);
 }
 
 }  // namespace tilewire::cuda

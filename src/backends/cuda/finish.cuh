@@ -2,13 +2,16 @@
 // Used by steps.cuh and multiply.cuh.
 #pragma once
 
-#include "backends/cuda/elements.cuh"
+#include <type_traits>
+
+#include "backends/cuda/flagged.cuh"
 #include "backends/cuda/walk_table.hpp"
 
 namespace tilewire::cuda {
 
 __device__ __forceinline__ void apply_epilogue(const WalkTable& table, const StepRecord& step, int row, int col,
                                                float& value) {
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_epilogue; ++i) {
     const EpilogueRecord& what = table.epilogue[step.first_epilogue + i];
     switch (what.kind) {
@@ -34,19 +37,38 @@ __device__ __forceinline__ void apply_epilogue(const WalkTable& table, const Ste
 /// Epilogue, one rounding, stores of one element of the result.
 __device__ inline void finish_element(const WalkTable& table, const StepRecord& step, int row, int col, float value) {
   apply_epilogue(table, step, row, col, value);
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
     if (row < to.first_row || row >= to.first_row + to.rows) continue;
     std::byte* at = to.data + ((row - to.first_row) * to.ld + col) * element_bytes(to.dtype);
-    to.mode == StoreMode::store ? store_element(at, to.dtype, value) : add_element(at, to.dtype, value);
+    if (to.mode == StoreMode::accumulate) {
+      add_element(at, to.dtype, value);
+    } else if (to.mode == StoreMode::publish) {
+      publish_element(at, to.dtype, value);
+    } else {
+      store_element(at, to.dtype, value);
+    }
   }
 }
 
-/// The same for eight elements of a row. NOTE: each comes to the front for the epilogue, so that there is one piece of
-/// code for all; eight would be most of what the kernels consist of.
+/// Eight elements of whatever type, 16 bytes at a time.
+__device__ __forceinline__ void store_others(std::byte* to, DType dtype, StoreMode mode, const float* values) {
+  const auto put = [mode](std::byte* at, const uint4& words) {
+    mode == StoreMode::publish ? publish(at, words) : static_cast<void>(*reinterpret_cast<uint4*>(at) = words);
+  };
+  if (element_bytes(dtype) == 2) return put(to, round_eight(dtype, values));
+  const auto bits = [&](int i) { return bits_to_publish(values[i]); };
+  put(to, make_uint4(bits(0), bits(1), bits(2), bits(3)));
+  put(to + 16, make_uint4(bits(4), bits(5), bits(6), bits(7)));
+}
+
+/// The same for eight elements of a row; destinations are mostly of type T. NOTE: for the epilogue each comes to the
+/// front, so that there is one piece of code for all; eight would be most of what the kernels consist of.
+template <typename T>
 __device__ __forceinline__ void finish_eight(const WalkTable& table, const StepRecord& step, int row, int col,
                                              float* values) {
-  if (step.num_epilogue > 0) {
+  if (step.num_epilogue > 0) [[unlikely]] {
 #pragma unroll 1
     for (int i = 0; i < kEight; ++i) {
       float first = values[0];
@@ -56,10 +78,20 @@ __device__ __forceinline__ void finish_eight(const WalkTable& table, const StepR
       values[kEight - 1] = first;
     }
   }
+  constexpr DType kMostly = std::is_same_v<T, __half> ? DType::fp16 : DType::bf16;
+  const uint4 words = round_eight<T>(values);
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
     if (row < to.first_row || row >= to.first_row + to.rows) continue;
-    store_eight(to.data + ((row - to.first_row) * to.ld + col) * element_bytes(to.dtype), to.dtype, values);
+    std::byte* at = to.data + ((row - to.first_row) * to.ld + col) * element_bytes(to.dtype);
+    if (to.dtype != kMostly) [[unlikely]] {
+      store_others(at, to.dtype, to.mode, values);
+    } else if (to.mode == StoreMode::publish) {
+      publish(at, words);
+    } else {
+      *reinterpret_cast<uint4*>(at) = words;
+    }
   }
 }
 

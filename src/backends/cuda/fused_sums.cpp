@@ -178,6 +178,7 @@ class SumFinder {
 
 std::vector<FusedSum> fused_sums(const Plan& whole, int rank) {
   if (slow_tiles(whole) || most_parts(kind_of(whole).shape) == 0) return {};
+  if (whole.config.transport == Transport::ll) return {};  // tensor loads cannot look whether data is there
   return SumFinder(whole, rank).find();
 }
 

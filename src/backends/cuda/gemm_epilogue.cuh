@@ -35,7 +35,7 @@ inline constexpr int kUnitCols = 16;
 template <typename In, int kCount>
 __device__ inline void pack_sums(uint32_t* packed, const float (&sums)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) packed[i] = pack(In{}, sums[2 * i], sums[2 * i + 1]);
+  for (int i = 0; i < kCount / 2; ++i) packed[i] = round_pair(In{}, sums[2 * i], sums[2 * i + 1]);
 }
 
 /// The bias of a column of the tile, in fp32.
@@ -150,7 +150,7 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
       const float* v = sums[i / Body::kChunksPerBlock] + i % Body::kChunksPerBlock * 32;
       uint32_t packed[16];
 #pragma unroll
-      for (int j = 0; j < 16; ++j) packed[j] = pack(In{}, v[2 * j], v[2 * j + 1]);
+      for (int j = 0; j < 16; ++j) packed[j] = round_pair(In{}, v[2 * j], v[2 * j + 1]);
       send_chunk<Body, In>(cta, tile, group, i, packed, buffer);
     }
   }

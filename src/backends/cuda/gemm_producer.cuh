@@ -82,6 +82,7 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, F
   const Operands from = operands_of(cta, tile);
   const int most = min(tile.k_steps, Body::kStages);
   int count = 0;
+#pragma unroll 1
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
     if (!ptx::barrier_test(&cta.control.empty[fill.stage.index], fill.stage.phase ^ 1)) break;
     ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
@@ -120,6 +121,7 @@ template <class Body>
 __device__ inline int pass_waits(const Cta<Body>& cta, const TileRecord& tile, int step, uint64_t epoch, int& waited,
                                  bool& abandoned) {
   const WaitRecord* waits = cta.launch.table.waits + tile.first_wait;
+#pragma unroll 1
   for (; waited < tile.num_waits; ++waited) {
     const int needed = static_cast<int>(waits[waited].step);
     if (needed > step) return needed;
@@ -180,6 +182,7 @@ __device__ inline bool can_go(const Cta<Body>& cta, const Ring<kSlots>& slot, ui
 template <class Body>
 __device__ inline void announce(const Cta<Body>& cta, int slot) {
   if (cta.size == 1) return ptx::barrier_arrive(&cta.control.going[slot]);
+#pragma unroll 1
   for (uint32_t other = 0; other < cta.size; ++other) ptx::barrier_arrive_at(&cta.control.going[slot], other);
 }
 
@@ -229,6 +232,7 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   bool told = my.goes || my.wait_step == INT_MAX;
   if (!my.goes && told) announce(cta, my.slot.index);
   bool next_goes = false;
+#pragma unroll 1
   for (int step = 0; step < tile.k_steps || (Body::kSums && sum.slot >= 0);) {
     if (step >= my.wait_step) [[unlikely]] {
       my.wait_step = pass_waits(cta, tile, step, my.epoch, my.waited, my.abandoned);
@@ -279,6 +283,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
       my.sum = {here, 0, 0, my.parts};
       continue;
     }
+#pragma unroll 1
     for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.fill);
     ptx::barrier_arrive(&control.record_empty[here]);
   }

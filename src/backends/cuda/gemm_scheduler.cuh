@@ -32,8 +32,10 @@ __device__ inline void fetch_writes(const GemmTable& table, Slot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
   const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
+#pragma unroll 1
   for (uint32_t i = threadIdx.x % 32; i < words; i += 32) to[i] = __ldg(from + i);
   const uint32_t posts = min(uint32_t{task.tile.num_posts}, kSlotPosts);
+#pragma unroll 1
   for (uint32_t i = threadIdx.x % 32; i < posts; i += 32) task.posts[i] = table.posts[task.tile.first_post + i];
 }
 

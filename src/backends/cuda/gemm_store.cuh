@@ -2,16 +2,37 @@
 // Used by gemm_tiles.cuh.
 #pragma once
 
+#include "backends/cuda/flagged.cuh"
 #include "backends/cuda/gemm_cta.cuh"
 #include "backends/cuda/signal_device.cuh"
 #include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
 
+/// store_unit where somebody looks.
+template <typename Out>
+__device__ inline void publish_unit(Out* to, const uint8_t* from, int count) {
+  constexpr int kPerUnit = 16 / sizeof(Out);
+  uint4 words = *reinterpret_cast<const uint4*>(from);
+  if constexpr (kPerUnit == 4) {
+    for (uint32_t* word : {&words.x, &words.y, &words.z, &words.w}) *word = bits_to_publish(__uint_as_float(*word));
+  }
+  if (count >= kPerUnit && reinterpret_cast<uintptr_t>(to) % 16 == 0) return publish(to, words);
+#pragma unroll 1
+  for (int i = 0; i < min(count, kPerUnit); ++i) {
+    if constexpr (kPerUnit == 4) {
+      publish(to + i, bits_to_publish(reinterpret_cast<const float*>(from)[i]));
+    } else {
+      publish(to + i, reinterpret_cast<const uint16_t*>(from)[i]);
+    }
+  }
+}
+
 /// One unit of 16 bytes of a row to one place; `count` of its elements are real.
 template <typename Out>
 __device__ inline void store_unit(Out* to, const uint8_t* from, int count, StoreMode mode) {
   constexpr int kPerUnit = 16 / sizeof(Out);
+  if (mode == StoreMode::publish) return publish_unit(to, from, count);
   if (count >= kPerUnit && mode == StoreMode::store && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
     *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(from);
     return;

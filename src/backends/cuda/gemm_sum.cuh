@@ -2,28 +2,10 @@
 // the next tile, and are added in their order. Used by the scheduler, the loading warp and the epilogue.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "backends/cuda/elements.cuh"
 #include "backends/cuda/gemm_cta.cuh"
 
 namespace tilewire::cuda {
-
-__device__ inline uint32_t pack(__nv_bfloat16, float x, float y) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline uint32_t pack(__half, float x, float y) {
-  const __half2 pair = __floats2half2_rn(x, y);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-__device__ inline float2 unpack(__nv_bfloat16, uint32_t pair) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
-}
-__device__ inline float2 unpack(__half, uint32_t pair) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-}
 
 /// Whether the parts of a sum come during the CTA's next tile: where that waits for nobody, nor do its partners' tiles,
 /// so that all of a cluster decide alike.
@@ -36,6 +18,7 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   if (tile.bias != nullptr || (tile.flags & kOutputFp32) != 0) return false;
   // All parts of a chunk are in stages at once, beside the last step and the next: one is given back for the other.
   if (tile.num_parts > (Body::kStages - 2) * Body::kPartsPerStage) return false;
+#pragma unroll 1
   for (uint32_t i = 0; i < cta.size; ++i) {
     if (launch.table.tiles[next - cta.rank + i].num_waits > 0) return false;
   }
@@ -47,12 +30,14 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
 template <class Body>
 __device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, int chunk, Fill<Body>& fill) {
   const PartRecord* parts = cta.launch.table.parts + tile.first_part;
+#pragma unroll 1
   for (int first = 0; first < tile.num_parts; first += Body::kPartsPerStage) {
     const int count = min(Body::kPartsPerStage, tile.num_parts - first);
     uint64_t* full = &cta.control.full[fill.stage.index];
     uint8_t* to = cta.stages + fill.stage.index * Body::kStageBytes;
     ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
     ptx::barrier_arrive_expect(full, count * 2 * kChunkBytes);
+#pragma unroll 1
     for (int i = 0; i < 2 * count; ++i) {
       const PartRecord part = parts[first + i / 2];
       const ChunkPlace<Body, typename Body::In> place(i % 2, chunk);
@@ -68,7 +53,7 @@ template <typename In>
 __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 values = unpack(In{}, pairs[i]);
+    const float2 values = widen_pair(In{}, pairs[i]);
     total[2 * i] = __fadd_rn(total[2 * i], values.x);
     total[2 * i + 1] = __fadd_rn(total[2 * i + 1], values.y);
   }
@@ -77,6 +62,7 @@ __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
 /// Wait for the stages with the other parts of a chunk.
 template <class Body>
 __device__ inline void await_parts(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages>& stage) {
+#pragma unroll 1
   for (int first = 0; first < tile.num_parts; first += Body::kPartsPerStage) {
     ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
     stage.next();

@@ -26,19 +26,18 @@ bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_til
 
 class TableMaker {
  public:
-  TableMaker(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
-             const Room& room)
-      : plan_(plan), view_{plan, rank, addresses, totals, out_}, room_(room), tiles_(view_, completes_, columns_) {}
+  TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
+      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_, completes_, columns_) {}
 
-  RankTables make(const TileFacts& facts) {
+  RankTables make() {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
     beside_library_ = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
                         return lane.rank == view_.rank && by_library(lane);
                       });
     out_.lanes_apart = beside_library_ || (room_.streams && fast && plan_.config.launches > 1);
     out_.kind = kind_of(plan_);
-    for (const ColumnWaits& waits : facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
-    for (const FusedSum& sum : facts.sums) {
+    for (const ColumnWaits& waits : view_.facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
+    for (const FusedSum& sum : view_.facts.sums) {
       if (!fast) break;
       completes_[{sum.tile_lane, sum.tile}] = &sum;
       completed_.insert({sum.sum_lane, sum.sum});
@@ -229,6 +228,7 @@ class TableMaker {
     StepRecord step{
         .act = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
     step.task = view_.name_task(lane, index);
+    step.looks = view_.looks_at_data(task);
     step.value = static_cast<float>(task.value);
     step.first_source = static_cast<uint32_t>(walk.sources.size());
     step.first_target = static_cast<uint32_t>(walk.targets.size());
@@ -247,7 +247,7 @@ class TableMaker {
     }
     for (const Write& write : task.writes) {
       walk.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld, static_cast<int32_t>(write.first_row),
-                              static_cast<int32_t>(write.to.rows), view_.dtype_of(write.to), mode_of(write)});
+                              static_cast<int32_t>(write.to.rows), view_.dtype_of(write.to), view_.mode_of(write)});
     }
     for (const EpilogueStep& what : task.epilogue) {
       EpilogueRecord record{.kind = what.kind, .value = static_cast<float>(what.value)};
@@ -263,8 +263,8 @@ class TableMaker {
     step.num_sources = static_cast<uint8_t>(task.reads.size());
     step.num_targets = static_cast<uint8_t>(task.writes.size());
     step.num_epilogue = static_cast<uint8_t>(task.epilogue.size());
-    step.num_waits = count_in_record(task.waits.size());
-    step.num_posts = count_in_record(task.posts.size());
+    step.num_waits = count_in_record(walk.waits.size() - step.first_wait);
+    step.num_posts = count_in_record(walk.posts.size() - step.first_post);
     walk.steps.push_back(step);
   }
 
@@ -301,11 +301,13 @@ void drop_repeated_waits(RankTables& tables) {
   }
 }
 
-TileFacts tile_facts(const Plan& whole, int rank) { return {fused_sums(whole, rank), column_waits(whole, rank)}; }
+PlanFacts facts_of(const Plan& whole, int rank) {
+  return {signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank)};
+}
 
-RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
-                       const TileFacts& facts, const Room& room) {
-  return TableMaker(plan, rank, addresses, totals, room).make(facts);
+RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
+                       const Room& room) {
+  return TableMaker(plan, rank, addresses, facts, room).make();
 }
 
 }  // namespace tilewire::cuda

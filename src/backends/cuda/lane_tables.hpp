@@ -87,15 +87,17 @@ struct Room {
 /// order, and signals only grow. A tile keeps all of its waits or none, and its part waits.
 void drop_repeated_waits(RankTables& tables);
 
-/// What the tables of one rank's tiles take from the whole plan.
-struct TileFacts {
+/// What the tables of one rank take from the whole plan.
+struct PlanFacts {
+  std::vector<int64_t> totals{};  ///< signal_totals
+  std::vector<bool> carried{};    ///< carried_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
   std::vector<ColumnWaits> waits{};
 };
-[[nodiscard]] TileFacts tile_facts(const Plan& whole, int rank);
+[[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
 
-/// `plan`: with the lanes of `rank` only. `totals` and `facts`: signal_totals and tile_facts of the whole plan.
-[[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses,
-                                     const std::vector<int64_t>& totals, const TileFacts& facts, const Room& room);
+/// `plan`: with the lanes of `rank` only.
+[[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
+                                     const Room& room);
 
 }  // namespace tilewire::cuda

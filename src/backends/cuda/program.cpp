@@ -65,9 +65,9 @@ std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
   return mine;
 }
 
-void zero(std::byte* memory, int64_t bytes) {
+void set_bytes(std::byte* memory, int64_t bytes, int value) {
   if (bytes == 0) return;
-  check(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
+  check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
   check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
@@ -87,8 +87,10 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
     load_walk_kernel();
     load_clock_kernel();
     if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
-    zero(counters_.get(), counters);
-    zero(group.at(group.rank(), extent_.offset), symmetric_);
+    set_bytes(counters_.get(), counters, 0);
+    std::byte* mine = group.at(group.rank(), extent_.offset);
+    set_bytes(mine, symmetric_, 0);
+    if (plan.config.transport == Transport::ll) set_bytes(mine + symmetric_, symmetric_bytes(plan), 0xFF);
     return std::string();
   });
 }
@@ -127,8 +129,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
       plan_(share_of(plan, group.rank())),
       lanes_(lanes_of(plan, group.rank())),
-      totals_(signal_totals(plan)),
-      facts_(tile_facts(plan, group.rank())),
+      facts_(facts_of(plan, group.rank())),
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
@@ -160,7 +161,7 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
 }
 
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, facts_,
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_,
                                   {group_.sm_count(), !group_.shares_device(), traced});
   put_in_order(tables.works, places_);
   return tables;
@@ -356,6 +357,14 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.task = name.task;
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
+    if (failure.wait == kDataOfPeers) {
+      const auto data = std::ranges::find_if(waits, [&](const Wait& wait) {
+        return facts_.carried[wait.signal.rank * num_signals(plan_) + wait.signal.index];
+      });
+      report.signal = fmt::format("the data of {}, part {},", signal_name(plan_, data->signal), failure.seen);
+      report.wanted = 1;
+      report.seen = 0;
+    }
     if (failure.wait == kCopyEnd) {
       const Task& task = lane.tasks[name.task];
       report.signal = fmt::format("the end of the {} on rank {}{}", to_string(task.kind), lane.rank,

@@ -97,8 +97,7 @@ class CudaProgram final : public Program {
   CudaGroup& group_;
   Plan plan_;
   std::vector<int> lanes_;  ///< mine, in the whole plan
-  std::vector<int64_t> totals_;
-  TileFacts facts_;
+  PlanFacts facts_;
   std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
   Workspace workspace_;
   std::shared_ptr<std::byte> library_workspace_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/cuda/flagged.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "core/text.hpp"
 
@@ -12,10 +13,6 @@ namespace tilewire::cuda {
 
 [[nodiscard]] inline bool is_tile(const Task& task) {
   return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
-}
-
-[[nodiscard]] inline StoreMode mode_of(const Write& write) {
-  return write.mode == WriteMode::store ? StoreMode::store : StoreMode::accumulate;
 }
 
 /// How many waits or posts a record has.
@@ -30,7 +27,7 @@ struct RankView {
   const Plan& plan;
   int rank;
   const Addresses& addresses;
-  const std::vector<int64_t>& totals;
+  const PlanFacts& facts;
   RankTables& out;
 
   [[nodiscard]] const Base& base(const Region& region) const {
@@ -42,24 +39,38 @@ struct RankView {
     return at.data + (region.row * at.ld + region.col) * bytes_of(dtype_of(region));
   }
 
+  [[nodiscard]] size_t id_of(const Signal& signal) const {
+    return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
+  }
+  /// Only those who look at flags read them (refuses_flags).
+  [[nodiscard]] bool looks_at_data(const Task& task) const {
+    return !task.reads.empty() && is_flagged(plan, task.reads[0]) &&
+           (task.kind == TaskKind::copy || task.kind == TaskKind::reduce);
+  }
+  [[nodiscard]] StoreMode mode_of(const Write& write) const {
+    if (write.mode == WriteMode::accumulate) return StoreMode::accumulate;
+    return is_flagged(plan, write.to) ? StoreMode::publish : StoreMode::store;
+  }
+
   uint32_t name_task(int lane, int64_t task) {
     out.names.push_back({lane, task});
     return static_cast<uint32_t>(out.names.size() - 1);
   }
 
   void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits) const {
-    const int signals = num_signals(plan);
     for (size_t i = 0; i < from.size(); ++i) {
       const Wait& wait = from[i];
-      const int64_t total = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
+      const size_t id = id_of(wait.signal);
+      if (facts.carried[id]) continue;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
-                       static_cast<uint64_t>(total), static_cast<uint32_t>(i)});
+                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i)});
     }
   }
 
   void add_posts(const Task& task, std::vector<PostRecord>& posts) const {
     const bool far = std::ranges::any_of(task.writes, [&](const Write& write) { return write.to.rank != rank; });
     for (const Post& post : task.posts) {
+      if (facts.carried[id_of(post.signal)]) continue;
       posts.push_back(
           {addresses.signal(post.signal), static_cast<uint64_t>(post.add), far || post.signal.rank != rank});
     }

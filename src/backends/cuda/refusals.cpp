@@ -2,6 +2,7 @@
 // Called by users through Group::unsupported.
 #include <algorithm>
 
+#include "backends/cuda/flagged.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/stream_work.hpp"
@@ -41,7 +42,8 @@ Plan as_on_host(Plan plan) {
   // The kernels have clusters of 1 and 2.
   if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
   plan.config.launches = 1;
-  if (plan.config.transport == Transport::tma) plan.config.transport = Transport::store;
+  const Transport transport = plan.config.transport;
+  if (transport == Transport::tma || transport == Transport::ll) plan.config.transport = Transport::store;
   plan.config.collective = Provider::tiles;
   for (Lane& lane : plan.lanes) std::erase_if(lane.tasks, [](const Task& task) { return calls_collective(task); });
   return plan;
@@ -54,6 +56,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
+  if (const auto reason = refuses_flags(plan)) missing.push_back("transport = ll: " + *reason);
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");

@@ -38,12 +38,14 @@ __device__ inline void post_signal(const PostRecord& post) {
 __device__ inline void post_signals(const PostRecord* posts, uint32_t count) {
   if (count == 1) return post_signal(posts[0]);
   bool remote = false;
+#pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) remote = remote || posts[i].remote;
   if (remote) {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
   } else if (count > 0) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
   }
+#pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(posts[i].signal), "l"(posts[i].add) : "memory");
   }
@@ -91,6 +93,7 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
   uint64_t seen = read_signal(wait.signal);
   if (seen >= wanted) return true;
   const uint64_t begin = ptx::global_time_ns();
+#pragma unroll 1
   for (uint32_t polls = 1; seen < wanted; ++polls) {
     if (polls % 32 == 0) {
       const bool told = must_leave(watch, polls);
@@ -110,6 +113,7 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
 /// Wait for all signals of a task, by the thread that then issues its tensor loads: they see what was posted.
 __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
                                     uint32_t task) {
+#pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
     if (!wait_signal(waits[i], epoch, watch, task, waits[i].index)) return false;
   }
@@ -119,6 +123,7 @@ __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uin
 
 /// Whether no signal of a task would hold it up now. If so, ordered as wait_signals.
 __device__ inline bool signals_are_there(const WaitRecord* waits, uint32_t count, uint64_t epoch) {
+#pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
     if (read_signal(waits[i].signal) < epoch * waits[i].total + waits[i].at_least) return false;
   }

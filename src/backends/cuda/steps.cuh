@@ -41,6 +41,7 @@ __device__ inline void copy_vectors(const SourceRecord& from, const TargetRecord
   const uint64_t total = uint64_t{pieces} * ((rows + tall - 1) / tall);
   const auto end = static_cast<uint32_t>(slice.end(total));
   auto piece = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32;
+#pragma unroll 1
   for (; piece < end; piece += slice.threads / 32) {
     const uint32_t row = piece / pieces * tall;
     const uint32_t col = piece % pieces * wide + slice.thread % 32;
@@ -66,23 +67,23 @@ __device__ inline float add_weighted(float sum, float value, float weight) {
 
 __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& step) {
   bool good = step.cols % kEight == 0;
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_sources; ++i) {
     const SourceRecord& from = table.sources[step.first_source + i];
     good = good && in_eights(from.data, from.ld, from.dtype, step.rows);
   }
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
-    good = good && to.mode == StoreMode::store && in_eights(to.data, to.ld, to.dtype, to.rows);
+    good = good && to.mode != StoreMode::accumulate && in_eights(to.data, to.ld, to.dtype, to.rows);
   }
   return good;
 }
 
-/// Most sources whose loads are all in flight at once.
-constexpr uint32_t kMostAtOnce = 8;
-
-/// Whether a step is what reductions mostly are: few sources of 16-bit elements, not weighted.
+/// Whether a step is what reductions mostly are: sources of one 16-bit type, not weighted.
 __device__ inline bool sums_at_once(const WalkTable& table, const StepRecord& step) {
-  bool good = step.num_sources <= kMostAtOnce;
+  bool good = true;
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_sources; ++i) {
     const SourceRecord& from = table.sources[step.first_source + i];
     good = good && from.weight == 1.0F && from.dtype == table.sources[step.first_source].dtype &&
@@ -91,81 +92,130 @@ __device__ inline bool sums_at_once(const WalkTable& table, const StepRecord& st
   return good && sums_in_eights(table, step);
 }
 
-/// reduce_step for sums_at_once: all loads of some units of a thread are issued before the
-/// first is used.
-template <uint32_t kMost, uint32_t kUnits>
-__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice) {
-  const std::byte* data[kMost];
-  int64_t pitch[kMost];
+/// Sources whose loads are in flight together.
+constexpr uint32_t kTogether = 4;
+
+/// Eight elements of each of `count` sources; looked at until all are here, and cleared, where the step looks. NOTE:
+/// with more than four, the others are looked at when these are here.
+template <bool kLooks>
+__device__ inline void load_units(const SourceRecord* sources, uint32_t first, uint32_t count, uint32_t row,
+                                  uint32_t col, uint4 (&words)[kTogether], Patience& patience) {
+  std::byte* from[kTogether];
 #pragma unroll
-  for (uint32_t s = 0; s < kMost; ++s) {
-    const SourceRecord& from = table.sources[step.first_source + (s < step.num_sources ? s : 0)];
-    data[s] = from.data;
-    pitch[s] = from.ld * 2;
+  for (uint32_t i = 0; i < kTogether; ++i) {
+    const SourceRecord& source = sources[first + (i < count ? i : 0)];
+    from[i] = source.data + (row * source.ld + col) * 2;
+    words[i] = make_uint4(0, 0, 0, 0);
   }
-  const DType dtype = table.sources[step.first_source].dtype;
+  uint32_t missing[kTogether] = {};
+  do {
+#pragma unroll
+    for (uint32_t i = 0; i < kTogether; ++i) {
+      if constexpr (kLooks) {
+        look_at_words(from[i], i < count, words[i]);
+      } else if (i < count) {
+        words[i] = *reinterpret_cast<const uint4*>(from[i]);
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; kLooks && i < kTogether; ++i) missing[i] = missing_halves(words[i]);
+  } while ((missing[0] | missing[1] | missing[2] | missing[3]) != 0 && patience.lasts());
+  if (!kLooks) return;
+  if (patience.over) [[unlikely]] {
+    return patience.give_up(first + (missing[0] != 0 ? 0 : missing[1] != 0 ? 1 : missing[2] != 0 ? 2 : 3));
+  }
+  patience.has_begun();
+#pragma unroll
+  for (uint32_t i = 0; i < kTogether; ++i) {
+    if (i < count) clear_words(from[i]);
+  }
+}
+
+/// reduce_step for sums_at_once of type T, kUnits of eight elements of a thread at once. NOTE: kept short where it is
+/// called with one: there it runs between the last part's arrival and the end of a call, and what of it is not in the
+/// SM's cache comes from memory.
+template <typename T, bool kLooks, uint32_t kUnits>
+__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice,
+                                      Patience& patience) {
+  const SourceRecord* sources = table.sources + step.first_source;
   const auto per_row = static_cast<uint32_t>(step.cols / kEight);
   const auto total = static_cast<uint64_t>(step.rows) * per_row;
   const auto end = static_cast<uint32_t>(slice.end(total));
+#pragma unroll 1
   for (uint32_t at = static_cast<uint32_t>(slice.begin(total)) + slice.thread; at < end; at += kUnits * slice.threads) {
-    uint4 words[kUnits][kMost];
+    float sums[kUnits][kEight];
+#pragma unroll 1
+    for (uint32_t first = 0; first < step.num_sources; first += kTogether) {
+      const uint32_t count = min(kTogether, step.num_sources - first);
+      uint4 words[kUnits][kTogether];
 #pragma unroll
-    for (uint32_t unit = 0; unit < kUnits; ++unit) {
-      const uint32_t row = (at + unit * slice.threads) / per_row;
-      const uint32_t col = (at + unit * slice.threads) % per_row;
+      for (uint32_t unit = 0; unit < kUnits; ++unit) {
+        const uint32_t here = kUnits == 1 ? at : min(at + unit * slice.threads, end - 1);
+        load_units<kLooks>(sources, first, count, here / per_row, here % per_row * kEight, words[unit], patience);
+      }
+      if (kLooks && patience.over) return;
 #pragma unroll
-      for (uint32_t s = 0; s < kMost; ++s) {
-        if (s >= step.num_sources || at + unit * slice.threads >= end) continue;
-        words[unit][s] = *reinterpret_cast<const uint4*>(data[s] + row * pitch[s] + col * 16);
+      for (uint32_t unit = 0; unit < kUnits; ++unit) {
+#pragma unroll
+        for (uint32_t i = 0; i < kTogether; ++i) {
+          if (i < count) add_eight<T>(words[unit][i], first + i == 0, sums[unit]);
+        }
       }
     }
 #pragma unroll
     for (uint32_t unit = 0; unit < kUnits; ++unit) {
-      if (at + unit * slice.threads >= end) continue;
-      float sums[kEight];
-      widen_eight(words[unit][0], dtype, sums);
-#pragma unroll
-      for (uint32_t s = 1; s < kMost; ++s) {
-        if (s >= step.num_sources) continue;
-        float values[kEight];
-        widen_eight(words[unit][s], dtype, values);
-#pragma unroll
-        for (int i = 0; i < kEight; ++i) sums[i] = __fadd_rn(sums[i], values[i]);
-      }
-      const uint32_t unit_at = at + unit * slice.threads;
-      finish_eight(table, step, static_cast<int>(unit_at / per_row), static_cast<int>(unit_at % per_row) * kEight,
-                   sums);
+      const uint32_t here = at + unit * slice.threads;
+      if (here < end) finish_eight<T>(table, step, here / per_row, here % per_row * kEight, sums[unit]);
     }
   }
 }
 
+template <typename T>
+__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice,
+                                      Patience& patience) {
+  constexpr uint32_t kFewTurns = 4;
+  if (step.looks) return reduce_at_once<T, true, 1>(table, step, slice, patience);
+  const bool few = step.rows * (step.cols / kEight) / slice.count <= kFewTurns * slice.threads;
+  return few ? reduce_at_once<T, false, 1>(table, step, slice, patience)
+             : reduce_at_once<T, false, 2>(table, step, slice, patience);
+}
+
 /// The sum of the sources in their order, in fp32.
-__device__ inline void reduce_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+__device__ inline void reduce_step(const WalkTable& table, const StepRecord& step, const Slice& slice,
+                                   Patience& patience) {
   if (sums_at_once(table, step)) {
-    return step.num_sources <= 4 ? reduce_at_once<4, 2>(table, step, slice)
-                                 : reduce_at_once<kMostAtOnce, 1>(table, step, slice);
+    const bool bf16 = table.sources[step.first_source].dtype == DType::bf16;
+    return bf16 ? reduce_at_once<__nv_bfloat16>(table, step, slice, patience)
+                : reduce_at_once<__half>(table, step, slice, patience);
   }
-  const bool eights = sums_in_eights(table, step);
+  const bool eights = !step.looks && sums_in_eights(table, step);
   const int width = eights ? kEight : 1;
   const auto per_row = static_cast<uint64_t>(step.cols / width);
   const SourceRecord* sources = table.sources + step.first_source;
   const uint64_t total = step.rows * per_row;
+#pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     const auto row = static_cast<int>(at / per_row);
     const auto col = static_cast<int>(at % per_row) * width;
     float sums[kEight] = {};
+#pragma unroll 1
     for (uint32_t s = 0; s < step.num_sources; ++s) {
       const SourceRecord& from = sources[s];
-      const std::byte* data = from.data + (row * from.ld + col) * element_bytes(from.dtype);
+      std::byte* data = from.data + (row * from.ld + col) * element_bytes(from.dtype);
       float values[kEight];
-      eights ? load_eight(data, from.dtype, values) : static_cast<void>(values[0] = load_element(data, from.dtype));
+      if (eights) {
+        load_eight(data, from.dtype, values);
+      } else {
+        values[0] = step.looks ? take_element(data, from.dtype, s, patience) : load_element(data, from.dtype);
+        if (patience.over) return;
+      }
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
         if (i >= width) break;
         sums[i] = s == 0 && from.weight == 1.0F ? values[i] : add_weighted(sums[i], values[i], from.weight);
       }
     }
-    eights ? finish_eight(table, step, row, col, sums) : finish_element(table, step, row, col, sums[0]);
+    eights ? finish_eight<__nv_bfloat16>(table, step, row, col, sums) : finish_element(table, step, row, col, sums[0]);
   }
 }
 
@@ -173,7 +223,9 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
 __device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& step) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
-  bool vectors = step.num_epilogue == 0 && row_bytes % 16 == 0 && in_eights(from.data, from.ld, from.dtype, step.rows);
+  bool vectors = !step.looks && step.num_epilogue == 0 && row_bytes % 16 == 0 &&
+                 in_eights(from.data, from.ld, from.dtype, step.rows);
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
     vectors = vectors && to.mode == StoreMode::store && to.dtype == from.dtype &&
@@ -199,6 +251,7 @@ __device__ inline RowsToCopy rows_to_copy(const SourceRecord& from, const Target
 __device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
+#pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
     const RowsToCopy rows = rows_to_copy(from, to, row_bytes);
@@ -214,6 +267,7 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
 
 __device__ inline void fill_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
+#pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     finish_element(table, step, static_cast<int>(at / step.cols), static_cast<int>(at % step.cols), step.value);
   }
@@ -221,13 +275,14 @@ __device__ inline void fill_step(const WalkTable& table, const StepRecord& step,
 
 /// `multiply` needs kStepThreads threads, and takes the whole step whatever the slice.
 template <bool kMultiplies>
-__device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
+__device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room,
+                                Patience& patience) {
   switch (step.act) {
     case Act::copy:
       if (copies_vectors(table, step)) return copy_step(table, step, slice, room);
       [[fallthrough]];  // a sum of one
     case Act::reduce:
-      return reduce_step(table, step, slice);
+      return reduce_step(table, step, slice, patience);
     case Act::fill:
       return fill_step(table, step, slice);
     case Act::multiply:

@@ -112,7 +112,7 @@ void TileRecords::add(int lane, int64_t index) {
   tile.first_write = static_cast<uint32_t>(view_.out.gemm.writes.size());
   view_.add_waits(task.waits, view_.out.gemm.waits);
   view_.add_posts(task, view_.out.gemm.posts);
-  tile.num_waits = count_in_record(task.waits.size());
+  tile.num_waits = count_in_record(view_.out.gemm.waits.size() - tile.first_wait);
   if (const auto late = columns_.find({lane, index}); late != columns_.end()) put_off_waits(tile, *late->second);
   const auto sum = completes_.find({lane, index});
   sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
@@ -168,7 +168,7 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
                                      .first_row = static_cast<uint16_t>(write.first_row),
                                      .rows = static_cast<uint16_t>(write.to.rows),
                                      .cols = static_cast<uint16_t>(write.to.cols),
-                                     .mode = mode_of(write),
+                                     .mode = view_.mode_of(write),
                                      .via = StoreVia::tensor_map});
     ++tile.num_writes;
     return;
@@ -178,7 +178,7 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
                                    .first_row = static_cast<uint16_t>(write.first_row),
                                    .rows = static_cast<uint16_t>(write.to.rows),
                                    .cols = static_cast<uint16_t>(write.to.cols),
-                                   .mode = mode_of(write)});
+                                   .mode = view_.mode_of(write)});
   ++tile.num_writes;
 }
 
@@ -193,8 +193,8 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const Base& at = view_.base(to);
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
-  const bool by_threads =
-      to.rank != view_.rank && write.mode == WriteMode::store && view_.plan.config.transport != Transport::tma;
+  const bool by_threads = is_flagged(view_.plan, to) || (to.rank != view_.rank && write.mode == WriteMode::store &&
+                                                         view_.plan.config.transport != Transport::tma);
   if (!whole_rows || !whole_cols || !fits || by_threads) return std::nullopt;
   return whole_map(to);
 }

@@ -67,7 +67,11 @@ struct PostRecord {
   bool remote = true;  ///< someone besides this GPU's own kernels reads the signal or the data
 };
 
-enum class StoreMode : uint8_t { store, accumulate };
+enum class StoreMode : uint8_t {
+  store,
+  accumulate,
+  publish,  ///< store what somebody looks for: relaxed at system scope
+};
 enum class StoreVia : uint8_t {
   pointer,     ///< 16-byte stores of rows [first_row, first_row + rows) x cols [0, cols): any cut, any alignment
   tensor_map,  ///< TMA; the map's bounds clip

@@ -18,6 +18,19 @@ struct Squad {
   [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
   /// Wait for all of it.
   __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + index), "r"(threads()) : "memory"); }
+  /// The same; whether one of it says so.
+  __device__ bool any(bool says) const {
+    uint32_t some = 0;
+    asm volatile(
+        "{\n.reg .pred p, q;\n"
+        "setp.ne.u32 p, %1, 0;\n"
+        "barrier.cta.red.or.pred q, %2, %3, p;\n"
+        "selp.u32 %0, 1, 0, q;\n}"
+        : "=r"(some)
+        : "r"(static_cast<uint32_t>(says)), "r"(1 + index), "r"(threads())
+        : "memory");
+    return some != 0;
+  }
 };
 
 /// Records of a step, of each kind at most, that are in shared memory before it may begin. NOTE: what was read from
@@ -77,6 +90,7 @@ __device__ inline void bring_records(const Record*& from, uint32_t& first, uint3
   constexpr uint32_t kWords = sizeof(Record) / sizeof(uint64_t);
   static_assert(sizeof(Record) % sizeof(uint64_t) == 0);
   const auto* words = reinterpret_cast<const uint64_t*>(from + first);
+#pragma unroll 1
   for (uint32_t i = squad.thread(); i < count * kWords; i += squad.threads())
     reinterpret_cast<uint64_t*>(to)[i] = words[i];
   from = to;
@@ -144,6 +158,7 @@ __device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord
   uint32_t opened = index;
   open_gate(steps[opened++].gate);
   uint64_t begin = ptx::global_time_ns();
+#pragma unroll 1
   for (uint32_t polls = 1; index < opened; ++polls) {
     const StepRecord& next = steps[opened];
     if (opened < lane.num_steps && next.act == Act::gate &&
@@ -166,6 +181,7 @@ __device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord
 
 /// After a failure: let every copy of the lane go, so that its stream comes to an end.
 __device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& lane) {
+#pragma unroll 1
   for (uint32_t index = 0; index < lane.num_steps; ++index) {
     Gate* gate = launch.table.steps[lane.first_step + index].gate;
     if (gate != nullptr) open_gate(gate);
@@ -176,6 +192,7 @@ __device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& la
 __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index) {
   const LaneRecord lane = launch.table.lanes[index];
   const uint64_t epoch = launch.counters->epoch;
+#pragma unroll 1
   for (uint32_t i = 0; i < lane.num_steps;) {
     const StepRecord& step = launch.table.steps[lane.first_step + i];
     TaskSpan* span = span_of(launch, step.task);
@@ -207,6 +224,7 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkSha
   const uint32_t stride = me.lane.serial ? 1 : me.workers;
   volatile bool* go = shared.go;
   uint32_t turn = 0;
+#pragma unroll 1
   for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
     StepRecord step = launch.table.steps[me.lane.first_step + index];
     WalkTable table = launch.table;
@@ -217,8 +235,10 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkSha
     if (slice.thread == 0) go[squad.index] = await_step(launch, me, index, step);
     squad.meet();
     if (!go[squad.index]) return;
-    run_step<kMultiplies>(table, step, slice, room);
-    squad.meet();
+    Patience patience{launch.watch, step.task, me.epoch, slice.thread == 0};
+    if (patience.first) patience.span = span_of(launch, step.task);
+    run_step<kMultiplies>(table, step, slice, room, patience);
+    if (squad.any(patience.over)) return;
     if (slice.thread == 0) finish_step(launch, me, index, table.posts, step);
   }
 }

@@ -49,6 +49,7 @@ struct StepRecord {
   uint8_t num_sources = 0;
   uint8_t num_targets = 0;
   uint8_t num_epilogue = 0;
+  bool looks = false;  ///< the sources say themselves that they are here (is_flagged), and are cleared
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
@@ -65,7 +66,7 @@ struct StepRecord {
 };
 
 struct SourceRecord {
-  const std::byte* data = nullptr;
+  std::byte* data = nullptr;
   int64_t ld = 0;  ///< elements from row to row
   DType dtype = DType::fp32;
   float weight = 1;
@@ -132,6 +133,8 @@ struct WalkLaunch {
 inline constexpr uint32_t kLaneTurn = 0xFFFFFFFF;
 /// As WaitFailure::wait: a copy that was let go did not end.
 inline constexpr uint32_t kCopyEnd = 0xFFFFFFFE;
+/// As WaitFailure::wait: not all of what a step looks at has come.
+inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 
 /// CTAs of so many threads that walk all lanes: light lanes take a warp each.
 TILEWIRE_BOTH_SIDES constexpr uint32_t walking_ctas(const WalkTable& table, uint32_t threads) {
