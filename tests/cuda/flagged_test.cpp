@@ -64,6 +64,26 @@ TEST(Flagged, OtherTransportsHaveNone) {
   EXPECT_EQ(refuses_flags(plan), std::nullopt);
 }
 
+TEST(Flagged, OnlyStagedPartsThatAreSummedAsTheyCome) {
+  const auto refused = [](const char* op, Config config) {
+    config.transport = Transport::ll;
+    return find_schedule(config.schedule)
+        .refuses({.op = op, .m = 64, .n = 64, .k = 64, .reduction = Reduction::any}, {.num_ranks = 2}, config)
+        .has_value();
+  };
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    EXPECT_FALSE(refused(op, {}));
+    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::pull}));
+    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::accumulate}));
+    EXPECT_TRUE(refused(op, {.reduce_when = ReduceWhen::after}));
+    EXPECT_TRUE(refused(op, {.algorithm = Algorithm::ring}));
+    EXPECT_TRUE(refused(op, {.schedule = "sequential"}));
+  }
+  EXPECT_FALSE(refused("gemm_all_reduce", {.algorithm = Algorithm::one_shot}));
+  EXPECT_TRUE(refused("gemm_all_reduce", {.schedule = "two_stream"}));
+  EXPECT_TRUE(refused("all_gather_gemm", {}));
+}
+
 /// Why a plan is refused after `damage` to the first task of rank 1 that `wanted` picks.
 std::string refusal(const std::function<bool(const Lane&, const Task&)>& wanted,
                     const std::function<void(Plan&, Lane&, Task&)>& damage) {

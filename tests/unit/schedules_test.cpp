@@ -248,26 +248,6 @@ TEST(Rules, NoKnobIsIgnored) {
                             {.schedule = "two_stream", .launches = 2}));
 }
 
-TEST(Rules, FlagsTravelOnlyWithStagedParts) {
-  const auto refused = [](const char* op, Config config) {
-    config.transport = Transport::ll;
-    return find_schedule(config.schedule)
-        .refuses({.op = op, .m = 64, .n = 64, .k = 64, .reduction = Reduction::any}, {.num_ranks = 2}, config)
-        .has_value();
-  };
-  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
-    EXPECT_FALSE(refused(op, {}));
-    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::pull}));
-    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::accumulate}));
-    EXPECT_TRUE(refused(op, {.reduce_when = ReduceWhen::after}));
-    EXPECT_TRUE(refused(op, {.algorithm = Algorithm::ring}));
-    EXPECT_TRUE(refused(op, {.schedule = "sequential"}));
-  }
-  EXPECT_FALSE(refused("gemm_all_reduce", {.algorithm = Algorithm::one_shot}));
-  EXPECT_TRUE(refused("gemm_all_reduce", {.schedule = "two_stream"}));
-  EXPECT_TRUE(refused("all_gather_gemm", {}));
-}
-
 /// What a plan does, apart from the config that it came from.
 bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.buffers == y.buffers; }
 
