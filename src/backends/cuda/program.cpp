@@ -358,10 +358,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
     if (failure.wait == kDataOfPeers) {
-      const auto data = std::ranges::find_if(waits, [&](const Wait& wait) {
-        return facts_.carried[wait.signal.rank * num_signals(plan_) + wait.signal.index];
-      });
-      report.signal = fmt::format("the data of {}, part {},", signal_name(plan_, data->signal), failure.seen);
+      const Region& part = lane.tasks[name.task].reads[failure.seen];
+      report.signal =
+          fmt::format("the data of {} from row {}, column {} on,", plan_.buffers[part.buffer].name, part.row, part.col);
       report.wanted = 1;
       report.seen = 0;
     }
