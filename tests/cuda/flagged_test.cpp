@@ -27,7 +27,7 @@ std::pair<int64_t, int64_t> waits_of(const Plan& plan, Purpose purpose) {
     for (const Task& task : lane.tasks) {
       for (const Wait& wait : task.waits) {
         if (wait.purpose != purpose) continue;
-        const bool stands = carried[static_cast<size_t>(wait.signal.rank) * num_signals(plan) + wait.signal.index];
+        const bool stands = carried[signal_id(plan, wait.signal)];
         ++(stands ? counts.first : counts.second);
       }
     }

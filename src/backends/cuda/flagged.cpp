@@ -25,10 +25,6 @@ bool looks(const Plan& plan, const Lane& lane, const Task& task) {
          });
 }
 
-size_t id_of(const Plan& plan, const Signal& signal) {
-  return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
-}
-
 /// Ranks that post to a signal.
 using Posters = std::map<size_t, std::vector<int>>;
 
@@ -36,7 +32,7 @@ Posters posters_of(const Plan& plan) {
   Posters posters;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      for (const Post& post : task.posts) posters[id_of(plan, post.signal)].push_back(lane.rank);
+      for (const Post& post : task.posts) posters[signal_id(plan, post.signal)].push_back(lane.rank);
     }
   }
   return posters;
@@ -45,7 +41,7 @@ Posters posters_of(const Plan& plan) {
 /// Whether a task waits until `peer` is ready.
 bool awaits(const Plan& plan, const Task& task, int peer, const Posters& posters) {
   return std::ranges::any_of(task.waits, [&](const Wait& wait) {
-    const auto found = posters.find(id_of(plan, wait.signal));
+    const auto found = posters.find(signal_id(plan, wait.signal));
     return wait.purpose == Purpose::ready && found != posters.end() &&
            std::ranges::all_of(found->second, [&](int rank) { return rank == peer; });
   });
@@ -73,6 +69,10 @@ bool is_flagged(const Plan& plan, const Region& region) {
   return plan.config.transport == Transport::ll && plan.buffers[region.buffer].scope == Scope::symmetric;
 }
 
+size_t signal_id(const Plan& plan, const Signal& signal) {
+  return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
+}
+
 std::vector<bool> carried_signals(const Plan& whole) {
   std::vector<bool> looked_for(static_cast<size_t>(num_signals(whole)) * whole.team.num_ranks, false);
   if (whole.config.transport != Transport::ll) return looked_for;
@@ -81,7 +81,7 @@ std::vector<bool> carried_signals(const Plan& whole) {
     for (const Task& task : lane.tasks) {
       const bool by_data = looks(whole, lane, task);
       for (const Wait& wait : task.waits) {
-        (by_data && wait.purpose == Purpose::data ? looked_for : waited_for)[id_of(whole, wait.signal)] = true;
+        (by_data && wait.purpose == Purpose::data ? looked_for : waited_for)[signal_id(whole, wait.signal)] = true;
       }
     }
   }

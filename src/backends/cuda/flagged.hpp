@@ -2,6 +2,7 @@
 // Used where plans are refused, where workspace is made, and where a plan becomes records.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,10 @@ namespace tilewire::cuda {
 /// rounded makes one NaN of all, and that is another (flagged.cuh sees to the rest).
 [[nodiscard]] bool is_flagged(const Plan& plan, const Region& region);
 
-/// By rank * num_signals + index: signals that nobody needs, as all who wait for them look at flagged data. `whole`:
+/// Where a signal is in a list of all ranks' signals, as that of signal_totals.
+[[nodiscard]] size_t signal_id(const Plan& plan, const Signal& signal);
+
+/// By signal_id: signals that nobody needs, as all who wait for them look at flagged data. `whole`:
 /// all ranks' lanes.
 [[nodiscard]] std::vector<bool> carried_signals(const Plan& whole);
 

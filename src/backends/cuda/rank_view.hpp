@@ -39,13 +39,9 @@ struct RankView {
     return at.data + (region.row * at.ld + region.col) * bytes_of(dtype_of(region));
   }
 
-  [[nodiscard]] size_t id_of(const Signal& signal) const {
-    return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
-  }
-  /// Only those who look at flags read them (refuses_flags).
+  /// Whoever reads flags looks at them, and reads nothing else (refuses_flags).
   [[nodiscard]] bool looks_at_data(const Task& task) const {
-    return !task.reads.empty() && is_flagged(plan, task.reads[0]) &&
-           (task.kind == TaskKind::copy || task.kind == TaskKind::reduce);
+    return !task.reads.empty() && is_flagged(plan, task.reads[0]);
   }
   [[nodiscard]] StoreMode mode_of(const Write& write) const {
     if (write.mode == WriteMode::accumulate) return StoreMode::accumulate;
@@ -60,7 +56,7 @@ struct RankView {
   void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits) const {
     for (size_t i = 0; i < from.size(); ++i) {
       const Wait& wait = from[i];
-      const size_t id = id_of(wait.signal);
+      const size_t id = signal_id(plan, wait.signal);
       if (facts.carried[id]) continue;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
                        static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i)});
@@ -70,7 +66,7 @@ struct RankView {
   void add_posts(const Task& task, std::vector<PostRecord>& posts) const {
     const bool far = std::ranges::any_of(task.writes, [&](const Write& write) { return write.to.rank != rank; });
     for (const Post& post : task.posts) {
-      if (facts.carried[id_of(post.signal)]) continue;
+      if (facts.carried[signal_id(plan, post.signal)]) continue;
       posts.push_back(
           {addresses.signal(post.signal), static_cast<uint64_t>(post.add), far || post.signal.rank != rank});
     }
