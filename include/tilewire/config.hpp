@@ -22,7 +22,7 @@ enum class Algorithm { direct, ring, one_shot, two_phase };
 enum class ReduceMode {
   staged,      ///< partials are sent to slots at their owner, which sums them in rank order
   pull,        ///< partials stay where they are; the owner reads them
-  accumulate,  ///< partials are added in place at the owner, in any order
+  accumulate,  ///< peers add theirs up in one place at the owner, one after another; the owner adds its own
 };
 enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of it is done
 enum class Order { naive, rank_shifted };

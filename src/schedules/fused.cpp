@@ -118,7 +118,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   if (auto flags = refuses_flags(config)) return flags;
   if (problem.op == "all_reduce") return refuses_transport(config, {Transport::ll});
   if (config.reduction == ReduceMode::pull) return refuses_transport(config, {});
-  return refuses_transport(config, {Transport::tma, Transport::ll});
+  return refuses_transport(config, {Transport::bulk, Transport::tma, Transport::ll});
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {

@@ -59,7 +59,7 @@ class ReducePlanner {
     slot_cols_ = scatters() || one_shot_ ? problem().n : std::min(config().tile_n, problem().n);
     if (route_ == Route::stage || route_ == Route::send)
       staged_ = symmetric("staged", wire_, n_ * slot_rows_, slot_cols_);
-    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, slot_rows_, slot_cols_);
+    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * slot_rows_, slot_cols_);
     if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
     if (keeps_partial(route_)) {
       const bool peers_read = route_ == Route::pull && n_ > 1;
@@ -81,6 +81,7 @@ class ReducePlanner {
     if (keeps_partial(route_) && route_ != Route::pull && !input_is_partial_)
       made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(pieces, chunks));
     if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", pieces);
+    if (route_ == Route::accumulate && n_ > 2) turn_ = build_.add_signals("turn", pieces);
     if (needs_taken()) taken_ = build_.add_signals("taken", 1);
     if (broadcasts()) landed_ = build_.add_signals("landed", lands_in_output_ && route_ != Route::ring ? 1 : pieces);
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
@@ -90,7 +91,7 @@ class ReducePlanner {
   /// read what they sent, and it waits for a part of each; so where owners broadcast, nothing more is needed. Unless
   /// flags travel: what is looked at orders nothing that came before it.
   [[nodiscard]] bool shakes_hands() const {
-    const bool sends = route_ == Route::stage || route_ == Route::send;
+    const bool sends = route_ == Route::stage || route_ == Route::send || route_ == Route::accumulate;
     if (sends) return n_ > 1 && (!broadcasts() || flags_travel());
     return n_ > 1 && (route_ == Route::ring || input_is_partial_);
   }
@@ -109,11 +110,7 @@ class ReducePlanner {
   }
 
   void add_rank(int rank) {
-    if (route_ == Route::accumulate) {
-      add_fill(rank);
-    } else {
-      if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
-    }
+    if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
     for (const Piece* piece : pieces_by_arrival(rank)) {
@@ -125,13 +122,6 @@ class ReducePlanner {
     }
     if (broadcasts()) add_landings(rank);
     if (needs_taken()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
-  }
-
-  /// Clear what others will add to; that it is clear is what they wait for.
-  void add_fill(int rank) {
-    Task fill{.kind = TaskKind::fill, .writes = {{build_.whole(rank, sum_)}}};
-    fill.posts = build_.ready_posts(rank, true);
-    build_.add(reduce_lanes_[rank], std::move(fill));
   }
 
   void add_tiles(int rank) {
@@ -166,16 +156,37 @@ class ReducePlanner {
         task.posts.push_back({{rank, made_ + made_index(*piece)}});
         continue;
       }
+      if (route_ == Route::accumulate && owner != rank) {
+        add_in_turn(task, rank, tile, *piece, pieces.back()->owner);
+        continue;
+      }
       task.posts.push_back({{owner, arrived_ + group_of(*piece)}});
       if (route_ == Route::pull) continue;
-      const bool adds = route_ == Route::accumulate;
-      task.writes.push_back({.to = adds ? place(owner, sum_, 0, *piece) : place(owner, staged_, rank, *piece),
-                             .first_row = piece->rows.begin - tile.rows.begin,
-                             .mode = adds ? WriteMode::accumulate : WriteMode::store});
-      if (adds || (owner != rank && shakes_hands())) task.waits.push_back(build_.ready(rank, owner));
+      const Region to =
+          route_ == Route::accumulate ? place(rank, sum_, 0, *piece) : place(owner, staged_, rank, *piece);
+      task.writes.push_back({.to = to, .first_row = piece->rows.begin - tile.rows.begin});
+      if (owner != rank && shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     }
     if (by_library()) merge(task.posts);
     return task;
+  }
+
+  /// Peers add up a piece in its owner's second slot one after another: the first stores, and the owner hears of the
+  /// last. NOTE: the order is the tile's, not the piece's: from the rank before the tile's last owner downwards, which
+  /// is when they come to it by rank_shifted; so no two ranks wait for each other, however many owners a tile has.
+  void add_in_turn(Task& task, int rank, const Tile& tile, const Piece& piece, int last_owner) {
+    std::vector<int> order = peers_before(n_, last_owner);
+    order.push_back(last_owner);
+    std::erase(order, piece.owner);
+    const auto me = std::ranges::find(order, rank) - order.begin();
+    task.writes.push_back({.to = place(piece.owner, sum_, 1, piece),
+                           .first_row = piece.rows.begin - tile.rows.begin,
+                           .mode = me > 0 ? WriteMode::accumulate : WriteMode::store});
+    const int turn = turn_ + piece_id(piece);
+    if (me > 0) task.waits.push_back({{rank, turn}, 1, Purpose::ready});
+    if (me == 0 && shakes_hands()) task.waits.push_back(build_.ready(rank, piece.owner));
+    const bool last = me + 1 == std::ssize(order);
+    task.posts.push_back(last ? Post{{piece.owner, arrived_ + group_of(piece)}} : Post{{order[me + 1], turn}});
   }
 
   /// One post for each signal: a call of the library makes thousands of pieces.
@@ -188,13 +199,15 @@ class ReducePlanner {
     posts = std::move(merged);
   }
 
-  /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round.
+  /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round. What
+  /// is added in turn counts as the last owner's, on all ranks alike.
   [[nodiscard]] std::vector<int> stages_of(const std::vector<std::vector<const Piece*>>& pieces_of, int rank) const {
     std::vector<int> stages(tiles_.size(), 0);
     if (config().order == Order::naive || one_shot_ || share_ == Share::slices) return stages;
     for (size_t tile = 0; tile < tiles_.size(); ++tile) {
       stages[tile] = n_;
       for (const Piece* piece : pieces_of[tile]) {
+        if (route_ == Route::accumulate && piece != pieces_of[tile].back()) continue;
         const int distance = route_ == Route::ring ? rank - piece->owner : piece->owner - rank;
         stages[tile] = std::min(stages[tile], (distance - 1 + n_) % n_);
       }
@@ -269,13 +282,13 @@ class ReducePlanner {
     return task;
   }
 
-  /// The owner sums the pieces of all makers in rank order.
+  /// The owner sums the pieces of all makers in rank order, or its own and what its peers have added up.
   [[nodiscard]] Task sum_task(const Piece& piece) {
     const int rank = piece.owner;
     Task task{.kind = TaskKind::reduce};
     for (int maker = 0; maker < n_; ++maker) {
       if (route_ == Route::accumulate) {
-        if (maker == 0) task.reads.push_back(place(rank, sum_, 0, piece));
+        if (maker < 2) task.reads.push_back(place(rank, sum_, maker, piece));
       } else if (route_ == Route::pull || (route_ == Route::send && maker == rank)) {
         task.reads.push_back(PlanBuilder::region(maker, partial_, piece.rows, piece.cols));
       } else {
@@ -383,7 +396,7 @@ class ReducePlanner {
   const std::vector<Tile>& tiles_;
   int64_t slot_rows_ = 0, slot_cols_ = 0;
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
-  int arrived_ = 0, made_ = 0, hopped_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
+  int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
   std::vector<std::vector<int>> copy_lanes_;
 };

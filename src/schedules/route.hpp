@@ -14,7 +14,7 @@ enum class Route {
   stage,       ///< the tile is stored into the maker's slot at the owner
   send,        ///< the tile is stored locally, a copy lane sends finished chunks to the slots
   pull,        ///< the tile is stored locally, the owner reads it
-  accumulate,  ///< the tile is added in place at the owner
+  accumulate,  ///< peers add their tiles in one slot at the owner, in turn; the owner adds its own to that
   ring,        ///< from rank to rank, each adding its own, ending at the owner
 };
 

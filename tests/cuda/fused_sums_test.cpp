@@ -88,6 +88,26 @@ TEST(FusedSums, LeaveTilesOfTwoOwners) {
   }
 }
 
+/// Peers add in turn; what they have added is the one part that an owner's tile waits for.
+TEST(FusedSums, CompleteWhatPeersHaveAdded) {
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce"}) {
+    Problem problem{.op = op, .m = 2048, .n = 1024, .k = 512, .dtype = DType::bf16, .reduction = Reduction::any};
+    const Config config{.cluster_m = 2, .group_m = 4, .reduction = ReduceMode::accumulate};
+    const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+    const auto sums = fused_sums(plan, 2);
+    EXPECT_EQ(std::ssize(sums), num_sums(plan, 2));
+    for (const FusedSum& sum : sums) {
+      ASSERT_EQ(sum.waits.size(), 1u);
+      EXPECT_EQ(sum.waits[0].at_least, 1) << "the last to add has posted";
+    }
+    EXPECT_TRUE(may_end_in_pairs(plan, 2)) << op;
+    // Tile by tile, every rank is at the same place: a pair could hold up what it waits for.
+    Config naive = config;
+    naive.order = Order::naive;
+    EXPECT_FALSE(may_end_in_pairs(make_plan(problem, {.num_ranks = 4}, naive), 2)) << op;
+  }
+}
+
 TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1024, {.transport = Transport::copy_engine});
   TileNeeds needs(plan);

@@ -104,11 +104,12 @@ struct Case {
 
   std::string name() const {
     static const char* const kShare[] = {"none", "a", "b", "both"};
+    static const char* const kVia[] = {"pointer", "tensor", "bulk"};
     char text[200];
     std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d share %s %s%s split %d", m, n, k,
                   dtype == DType::bf16 ? "bf16" : "fp16", out == DType::fp32 ? "fp32" : "same", b_is_kn ? "K,N" : "N,K",
-                  bias ? " bias" : "", shape.m, shape.n, kShare[static_cast<int>(share)],
-                  via == StoreVia::pointer ? "pointer" : "tensor", counter ? " counter" : "", split);
+                  bias ? " bias" : "", shape.m, shape.n, kShare[static_cast<int>(share)], kVia[static_cast<int>(via)],
+                  counter ? " counter" : "", split);
     return text;
   }
 };

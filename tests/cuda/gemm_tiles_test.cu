@@ -345,7 +345,7 @@ std::vector<Case> all_cases(bool small) {
       for (const bool kn : {false, true}) {
         cases.push_back({.m = 300, .n = 456, .k = 328, .dtype = dtype, .b_is_kn = kn, .shape = shape});
         if (small) continue;
-        for (const StoreVia via : {StoreVia::tensor_map, StoreVia::pointer}) {
+        for (const StoreVia via : {StoreVia::tensor_map, StoreVia::pointer, StoreVia::bulk}) {
           for (const DType out : {DType::bf16, DType::fp32}) {
             Case c{.m = 777, .n = 1336, .k = 200, .dtype = dtype, .out = out, .b_is_kn = kn, .shape = shape};
             c.bias = true;
@@ -365,8 +365,9 @@ std::vector<Case> all_cases(bool small) {
     cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .share = share});
     cases.push_back({.m = 1500, .n = 2000, .k = 1000, .shape = shape, .share = shape.m == 64 ? Share::b : Share::both});
     cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
-    cases.push_back(
-        {.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .via = StoreVia::pointer, .split = 4});
+    for (const StoreVia via : {StoreVia::pointer, StoreVia::bulk}) {
+      cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .via = via, .split = 4});
+    }
   }
   if (!small) cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .share = Share::b});
   return cases;

@@ -162,6 +162,35 @@ TEST_P(OnGpus, FlagsTravelWithTheData) {
   }
 }
 
+/// Tiles leave by threads, bulk and tensor copies, as parts of sums and added to what peers have sent.
+TEST_P(OnGpus, TilesLeaveInEveryWay) {
+  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tile leaves";
+  uint64_t seed = 900;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{512, 1024}, {300, 264}, {65, 1032}, {130, 20}, {7, 17}}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = 72 * ranks(), .dtype = dtype, .reduction = Reduction::any};
+      if (m == 300) problem.out_dtype = DType::fp32;
+      if (m == 65) problem.arena = {"c"};
+      std::vector<Config> configs;
+      for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
+        for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
+          Config& config = configs.emplace_back(Config{.tile_m = 64, .transport = transport, .reduction = reduction});
+          config.tile_n = m == 65 ? 128 : 256;
+          if (m != 512) continue;
+          config.tile_m = 128;
+          config.cluster_m = 2;
+          configs.push_back(config);
+          configs.back().tile_workers = 2;
+          if (reduction == ReduceMode::accumulate) configs.push_back(config), configs.back().order = Order::naive;
+        }
+        if (op() == std::string("gemm_reduce_scatter")) continue;
+        configs.push_back({.tile_m = 64, .transport = transport, .algorithm = Algorithm::one_shot});
+      }
+      expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
+  }
+}
+
 /// Inputs whose bits are those of elements that have not come: they are NaN, and nobody waits for ever.
 TEST(Cuda, FlagsAreNoNumbers) {
   if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;

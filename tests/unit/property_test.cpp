@@ -297,6 +297,7 @@ std::vector<Damage> damages() {
   const Config ring = with([](Config& c) { c.transport = Transport::copy_engine, c.algorithm = Algorithm::ring; });
   const Config pull = with([](Config& c) { c.reduction = ReduceMode::pull; });
   const Config add = with([](Config& c) { c.reduction = ReduceMode::accumulate; });
+  const Config fills = with([](Config& c) { c.schedule = "track_trigger"; });
   const Config split = with([](Config& c) { c.split_k = 2; });
   const Config streams = with([](Config& c) { c.schedule = "two_stream"; });
   const auto data = [](Plan& plan, Random& random) { drop_wait(plan, random, Purpose::data); };
@@ -318,7 +319,8 @@ std::vector<Damage> damages() {
       {"dropped data wait on a ring", ring, kGather, {race}, data},
       {"dropped ready wait", staged, kScatter, {race}, ready},
       {"dropped ready wait of a push", gather, kGather, {race}, ready},
-      {"dropped ready wait of a fill", add, kScatter, {race}, ready},
+      {"dropped turn of an addition", add, kScatter, {race}, ready},
+      {"dropped ready wait of a fill", fills, kScatter, {race}, ready},
       {"no ready handshake", staged, kScatter, {race}, drop_all_ready_waits},
       {"ready said last", staged, kScatter, {progress}, say_ready_last},
       {"swapped tasks of a copy lane", ring, kGather, {progress}, swap_tasks_of_a_copy_lane},
@@ -332,7 +334,7 @@ std::vector<Damage> damages() {
       {"double accumulate", add, kScatter, {coverage, race}, write_twice},
       {"missing contribution", staged, kScatter, {coverage}, lose_contribution},
       {"contribution counted twice", staged, kReduce, {coverage}, count_twice},
-      {"missing fill", add, kScatter, {coverage}, skip_fill},
+      {"missing fill", fills, kScatter, {coverage}, skip_fill},
       {"hole in the output", staged, kScatter, {coverage}, leave_hole},
       {"post on the wrong rank", staged, kScatter, {progress}, post_elsewhere},
       {"reads not waited for at the end", pull, kScatter, {race}, drop_taken_wait},

@@ -235,7 +235,7 @@ TEST(Rules, NoKnobIsIgnored) {
   };
   EXPECT_TRUE(refused("direction", "pull"));
   EXPECT_TRUE(refused("release", "all"));
-  EXPECT_TRUE(refused("transport", "bulk"));
+  EXPECT_TRUE(refused("pacing", "lockstep"));
   EXPECT_TRUE(refused("chunk_rows", "8"));
   EXPECT_TRUE(refused("reduction", "accumulate"));
   EXPECT_TRUE(refused("algorithm", "ring"));

@@ -43,20 +43,43 @@ __device__ inline void store_element(std::byte* to, DType dtype, float value) {
   }
 }
 
-/// Add in memory that other GPUs add to at the same time.
+/// Add in memory that other GPUs add to at the same time: an element, or 16 bytes that are aligned so.
+__device__ inline void add_here(__nv_bfloat16* to, __nv_bfloat16 value) {
+  asm volatile("red.relaxed.sys.global.add.noftz.bf16 [%0], %1;" ::"l"(to),
+               "h"(*reinterpret_cast<const uint16_t*>(&value))
+               : "memory");
+}
+__device__ inline void add_here(__half* to, __half value) {
+  asm volatile("red.relaxed.sys.global.add.noftz.f16 [%0], %1;" ::"l"(to),
+               "h"(*reinterpret_cast<const uint16_t*>(&value))
+               : "memory");
+}
+__device__ inline void add_here(float* to, float value) {
+  asm volatile("red.relaxed.sys.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
+__device__ inline void add_here(__nv_bfloat16* to, const uint4& words) {
+  asm volatile("red.relaxed.sys.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+__device__ inline void add_here(__half* to, const uint4& words) {
+  asm volatile("red.relaxed.sys.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+__device__ inline void add_here(float* to, const uint4& words) {
+  asm volatile("red.relaxed.sys.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(__uint_as_float(words.x)),
+               "f"(__uint_as_float(words.y)), "f"(__uint_as_float(words.z)), "f"(__uint_as_float(words.w))
+               : "memory");
+}
+
 __device__ inline void add_element(std::byte* to, DType dtype, float value) {
   if (dtype == DType::bf16) {
-    const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
-    asm volatile("red.relaxed.sys.global.add.noftz.bf16 [%0], %1;" ::"l"(to),
-                 "h"(*reinterpret_cast<const uint16_t*>(&rounded))
-                 : "memory");
+    add_here(reinterpret_cast<__nv_bfloat16*>(to), __float2bfloat16_rn(value));
   } else if (dtype == DType::fp16) {
-    const __half rounded = __float2half_rn(value);
-    asm volatile("red.relaxed.sys.global.add.noftz.f16 [%0], %1;" ::"l"(to),
-                 "h"(*reinterpret_cast<const uint16_t*>(&rounded))
-                 : "memory");
+    add_here(reinterpret_cast<__half*>(to), __float2half_rn(value));
   } else {
-    asm volatile("red.relaxed.sys.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+    add_here(reinterpret_cast<float*>(to), value);
   }
 }
 

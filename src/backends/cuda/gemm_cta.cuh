@@ -85,6 +85,10 @@ struct ChunkPlace {
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
 };
 
+/// Bits of a row in a chunk that change the places of its units of 16 bytes: threads, and tensor copies, then meet few
+/// bank conflicts. NOTE: bulk copies need rows as they are, and pay for it when chunks are written.
+__device__ inline uint32_t swizzle_of(const TileRecord& tile) { return (tile.flags & kPlain) != 0 ? 0 : 7; }
+
 /// Steps of K between the chunks of the tile before. What goes to other GPUs leaves evenly over the tile, as fast as
 /// links take it; so do sums, whose parts take the place of a step.
 template <class Body>

@@ -8,25 +8,25 @@ namespace tilewire::cuda {
 
 /// 16 columns of a warpgroup's sums, as the matrix instruction leaves them: for each 8 columns, {row, row, row + 8, row
 /// + 8} x {2 columns} of this thread. To unit `unit` of a chunk of 32 columns of fp32.
-__device__ inline void write_unit(uint32_t chunk, uint32_t unit, const float* v) {
+__device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const float* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
   const uint32_t row = lane / 4;
   const uint32_t to = chunk + thread % 128 / 32 * 16 * 128 + row * 128 + lane % 2 * 8;
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t at = ((unit * 4 + i * 2 + lane % 4 / 2) ^ row) * 16;
+    const uint32_t at = ((unit * 4 + i * 2 + lane % 4 / 2) ^ (row & swizzle)) * 16;
     ptx::store_pair(to + at, v[4 * i], v[4 * i + 1]);
     ptx::store_pair(to + at + 8 * 128, v[4 * i + 2], v[4 * i + 3]);
   }
 }
 
 /// The same, in pairs of 16 bits, to a chunk of 64 columns.
-__device__ inline void write_unit(uint32_t chunk, uint32_t unit, const uint32_t* v) {
+__device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const uint32_t* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
   const uint32_t to = chunk + thread % 128 / 32 * 16 * 128 + lane % 16 * 128;
-  ptx::store_blocks(to + ((unit * 2 + lane / 16) ^ lane % 8) * 16, v[0], v[1], v[2], v[3]);
+  ptx::store_blocks(to + ((unit * 2 + lane / 16) ^ (lane & swizzle)) * 16, v[0], v[1], v[2], v[3]);
 }
 
 inline constexpr int kUnitCols = 16;
@@ -91,7 +91,7 @@ __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, 
   const uint32_t to = take_buffer(cta, group, buffer);
 #pragma unroll
   for (int unit = 0; unit < ChunkPlace<Body, Out>::kCols / kUnitCols; ++unit) {
-    write_unit(to, unit, values + unit * kValues);
+    write_unit(to, swizzle_of(tile), unit, values + unit * kValues);
   }
   give_buffer(cta, group, buffer);
 }
@@ -118,11 +118,11 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
       sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, total[0]);
       if constexpr (kBias) add_bias<In>(tile, place.col + unit * kUnitCols, total);
       if constexpr (kPieces > 1) {
-        write_unit(to, unit, total[0]);
+        write_unit(to, swizzle_of(tile), unit, total[0]);
       } else {
         uint32_t packed[4];
         pack_sums<In>(packed, total[0]);
-        write_unit(to, unit, packed);
+        write_unit(to, swizzle_of(tile), unit, packed);
       }
     }
     give_buffer(cta, group, buffer);

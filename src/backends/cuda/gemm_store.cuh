@@ -33,15 +33,17 @@ template <typename Out>
 __device__ inline void store_unit(Out* to, const uint8_t* from, int count, StoreMode mode) {
   constexpr int kPerUnit = 16 / sizeof(Out);
   if (mode == StoreMode::publish) return publish_unit(to, from, count);
-  if (count >= kPerUnit && mode == StoreMode::store && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-    *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(from);
+  if (count >= kPerUnit && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+    const uint4 words = *reinterpret_cast<const uint4*>(from);
+    if (mode == StoreMode::accumulate) return add_here(to, words);
+    *reinterpret_cast<uint4*>(to) = words;
     return;
   }
   const Out* values = reinterpret_cast<const Out*>(from);
 #pragma unroll 1
   for (int i = 0; i < min(count, kPerUnit); ++i) {
     if (mode == StoreMode::accumulate) {
-      atomicAdd(to + i, values[i]);
+      add_here(to + i, values[i]);
     } else {
       to[i] = values[i];
     }
@@ -50,7 +52,8 @@ __device__ inline void store_unit(Out* to, const uint8_t* from, int count, Store
 
 /// Store a chunk's part of `write` through its pointer, by one warp. (row, col): the chunk's first element in the tile.
 template <typename Out>
-__device__ inline void store_by_pointer(const uint8_t* chunk, const WriteRecord& write, int row, int col) {
+__device__ inline void store_by_pointer(const uint8_t* chunk, uint32_t swizzle, const WriteRecord& write, int row,
+                                        int col) {
   constexpr int kPerUnit = 16 / sizeof(Out);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int first = max(0, write.first_row - row);
@@ -61,7 +64,23 @@ __device__ inline void store_by_pointer(const uint8_t* chunk, const WriteRecord&
 #pragma unroll 4
   for (int r = first + lane / 8; r < end; r += 4) {
     Out* to = base + static_cast<int64_t>(row + r) * write.ld;
-    store_unit(to, chunk + r * 128 + (unit ^ r % 8) * 16, write.cols - at_col, write.mode);
+    store_unit(to, chunk + r * 128 + (unit ^ (r & swizzle)) * 16, write.cols - at_col, write.mode);
+  }
+}
+
+/// The same by bulk copies, a row of the chunk each.
+template <typename Out>
+__device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& write, int row, int col) {
+  const int end = min(64, write.first_row + write.rows - row);
+  const auto bytes = static_cast<uint32_t>(min(128, (write.cols - col) * static_cast<int>(sizeof(Out))));
+#pragma unroll 1
+  for (int r = max(0, write.first_row - row) + static_cast<int>(threadIdx.x % 32); r < end; r += 32) {
+    Out* to = static_cast<Out*>(write.to) + static_cast<int64_t>(row + r) * write.ld + col;
+    if (write.mode == StoreMode::accumulate) {
+      ptx::bulk_add(to, chunk + r * 128, bytes);
+    } else {
+      ptx::bulk_store(to, chunk + r * 128, bytes);
+    }
   }
 }
 
@@ -74,7 +93,9 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
     if (row >= write.first_row + write.rows || row + 64 <= write.first_row) continue;
     const CUtensorMap* map = &cta.launch.table.maps[write.map];
     if (write.via == StoreVia::pointer) {
-      store_by_pointer<Out>(chunk, write, row, col);
+      store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col);
+    } else if (write.via == StoreVia::bulk) {
+      store_by_bulk<Out>(chunk, write, row, col);
     } else if (threadIdx.x % 32 == 0 && write.mode == StoreMode::accumulate) {
       ptx::tensor_add(map, chunk, write.col + col, write.row + row);
     } else if (threadIdx.x % 32 == 0) {
@@ -88,7 +109,6 @@ template <class Body, typename Out>
 __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int group, Ring<Body::kBuffers>& buffer) {
   Control<Body>& control = cta.control;
   const uint8_t* chunks = cta.chunks + group * Body::kBuffers * kChunkBytes;
-  const bool first_lane = threadIdx.x % 32 == 0;
   int previous = -1;
 #pragma unroll 1
   for (int i = 0; i < ChunkPlace<Body, Out>::kChunks; ++i) {
@@ -97,17 +117,15 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
     ptx::barrier_wait(&control.chunk_full[group][buffer.index], buffer.phase);
     __syncwarp();
     if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunks + buffer.index * kChunkBytes, place.row, place.col);
-    if (first_lane) {
-      ptx::bulk_commit();
-      ptx::bulk_wait_read<1>();
-    }
+    ptx::bulk_commit();
+    ptx::bulk_wait_read<1>();
     __syncwarp();
     if (previous >= 0) ptx::barrier_arrive(&control.chunk_free[group][previous]);
     previous = buffer.index;
     buffer.next();
   }
   if (previous < 0) return;
-  if (first_lane) ptx::bulk_wait_read<0>();
+  ptx::bulk_wait_read<0>();
   __syncwarp();
   ptx::barrier_arrive(&control.chunk_free[group][previous]);
 }
@@ -117,7 +135,7 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
 template <class Body>
 __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int group, const Ring<kSlots>& slot) {
   const TileRecord& tile = task.tile;
-  if (tile.num_posts != 0 && threadIdx.x % 32 == 0) finish_tensor_stores();
+  if (tile.num_posts != 0) finish_tensor_stores();
   __syncwarp();  // with the release of the post, orders each lane's stores by pointer
   if (group == 0) {
     ptx::barrier_arrive(&cta.control.stored[slot.index]);

@@ -111,6 +111,7 @@ HostTable plain_table(const PlainProduct& p) {
       tile.num_writes = 1;
       if (p.c.dtype == DType::fp32) tile.flags |= kOutputFp32;
       if (p.c.rows <= p.shape.m) tile.flags |= kBOnce;
+      if (p.via == StoreVia::bulk) tile.flags |= kPlain;
       if (p.bias_dtype == DType::fp32) tile.flags |= kBiasFp32;
       if (p.bias != nullptr) tile.bias = static_cast<const char*>(p.bias) + col * bytes_of(p.bias_dtype);
       tile.task = static_cast<uint32_t>(table.tiles.size());

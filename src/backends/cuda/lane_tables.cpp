@@ -10,6 +10,7 @@
 
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/stream_lanes.hpp"
+#include "backends/cuda/tile_needs.hpp"
 #include "backends/cuda/tile_records.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -53,7 +54,7 @@ class TableMaker {
         add_walk_lane(lane);
       }
     }
-    tiles_.pair_up();
+    if (view_.facts.pairs) tiles_.pair_up();
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
     share_out_sms(out_, beside_library_ ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
@@ -302,7 +303,9 @@ void drop_repeated_waits(RankTables& tables) {
 }
 
 PlanFacts facts_of(const Plan& whole, int rank) {
-  return {signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank)};
+  const bool clusters = whole.config.cluster_m * whole.config.cluster_n > 1;
+  return {signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank),
+          clusters && may_end_in_pairs(whole, rank)};
 }
 
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,

@@ -93,6 +93,7 @@ struct PlanFacts {
   std::vector<bool> carried{};    ///< carried_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
   std::vector<ColumnWaits> waits{};
+  bool pairs = true;  ///< may_end_in_pairs
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
 

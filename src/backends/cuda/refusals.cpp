@@ -42,8 +42,7 @@ Plan as_on_host(Plan plan) {
   // The kernels have clusters of 1 and 2.
   if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
   plan.config.launches = 1;
-  const Transport transport = plan.config.transport;
-  if (transport == Transport::tma || transport == Transport::ll) plan.config.transport = Transport::store;
+  if (plan.config.transport != Transport::copy_engine) plan.config.transport = Transport::store;
   plan.config.collective = Provider::tiles;
   for (Lane& lane : plan.lanes) std::erase_if(lane.tasks, [](const Task& task) { return calls_collective(task); });
   return plan;

@@ -266,10 +266,18 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
 }
 
 __device__ inline void fill_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
-  const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
+  const int wide = sums_in_eights(table, step) ? kEight : 1;
+  const int per_row = step.cols / wide;
+  const uint64_t total = static_cast<uint64_t>(step.rows) * per_row;
 #pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
-    finish_element(table, step, static_cast<int>(at / step.cols), static_cast<int>(at % step.cols), step.value);
+    const auto row = static_cast<int>(at / per_row);
+    const auto col = static_cast<int>(at % per_row) * wide;
+    float values[kEight];
+#pragma unroll
+    for (float& value : values) value = step.value;
+    wide == 1 ? finish_element(table, step, row, col, step.value)
+              : finish_eight<__nv_bfloat16>(table, step, row, col, values);
   }
 }
 

@@ -69,4 +69,19 @@ int64_t TileNeeds::of_task(const Poster& poster) {
   return poster.task < prefix.known ? by_task_[poster.lane][poster.task] : kNever;
 }
 
+bool may_end_in_pairs(const Plan& whole, int rank) {
+  constexpr int64_t kApart = 2;  // positions: either tile may be the first or the second of its pair
+  TileNeeds needs(whole);
+  for (const Lane& lane : whole.lanes) {
+    if (lane.rank != rank) continue;
+    for (int64_t tile = 0; tile < std::ssize(lane.tasks); ++tile) {
+      if (lane.tasks[tile].kind != TaskKind::compute) continue;
+      for (const Wait& wait : lane.tasks[tile].waits) {
+        if (const int64_t needed = needs.of(wait.signal); needed >= 0 && needed >= tile - kApart) return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace tilewire::cuda

@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks: what tiles may wait for without
-// deadlock. Used by fused_sums.cpp.
+// deadlock. Used by fused_sums.cpp and lane_tables.cpp.
 #pragma once
 
 #include <cstdint>
@@ -43,5 +43,8 @@ class TileNeeds {
   std::vector<std::vector<int64_t>> by_task_;  ///< memo, by lane
   std::vector<Prefix> prefixes_;               ///< by lane
 };
+
+/// Whether a rank's tiles may end in pairs: what one waits for needs no tile, on any rank, that a pair could hold up.
+[[nodiscard]] bool may_end_in_pairs(const Plan& whole, int rank);
 
 }  // namespace tilewire::cuda

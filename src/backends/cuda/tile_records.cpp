@@ -106,6 +106,7 @@ void TileRecords::add(int lane, int64_t index) {
   if (stands(a)) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
   if (view_.plan.problem.m <= view_.plan.config.tile_m) tile.flags |= kBOnce;
+  if (view_.plan.config.transport == Transport::bulk) tile.flags |= kPlain;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
@@ -173,13 +174,22 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
     ++tile.num_writes;
     return;
   }
+  const bool bulk = view_.plan.config.transport == Transport::bulk && fits_bulk(write.to);
   view_.out.gemm.writes.push_back({.to = view_.data_of(write.to) - write.first_row * at.ld * bytes_of(dtype),
                                    .ld = static_cast<int32_t>(at.ld),
                                    .first_row = static_cast<uint16_t>(write.first_row),
                                    .rows = static_cast<uint16_t>(write.to.rows),
                                    .cols = static_cast<uint16_t>(write.to.cols),
-                                   .mode = view_.mode_of(write)});
+                                   .mode = view_.mode_of(write),
+                                   .via = bulk ? StoreVia::bulk : StoreVia::pointer});
   ++tile.num_writes;
+}
+
+/// Whether every row of a region starts and ends where bulk copies may.
+bool TileRecords::fits_bulk(const Region& to) const {
+  const int64_t size = bytes_of(view_.dtype_of(to));
+  return reinterpret_cast<uintptr_t>(view_.data_of(to)) % 16 == 0 && view_.base(to).ld * size % 16 == 0 &&
+         to.cols * size % 16 == 0;
 }
 
 /// A map to store through, where boxes of 64 rows lie in the region whole, or end with the buffer.
@@ -193,9 +203,9 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const Base& at = view_.base(to);
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
-  const bool by_threads = is_flagged(view_.plan, to) || (to.rank != view_.rank && write.mode == WriteMode::store &&
-                                                         view_.plan.config.transport != Transport::tma);
-  if (!whole_rows || !whole_cols || !fits || by_threads) return std::nullopt;
+  const Transport transport = view_.plan.config.transport;
+  const bool by_threads = is_flagged(view_.plan, to) || (to.rank != view_.rank && transport != Transport::tma);
+  if (!whole_rows || !whole_cols || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
   return whole_map(to);
 }
 

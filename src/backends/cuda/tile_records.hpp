@@ -32,6 +32,7 @@ class TileRecords {
   uint16_t whole_map(const Region& region);
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
   [[nodiscard]] bool stands(const Region& region) const;
+  [[nodiscard]] bool fits_bulk(const Region& to) const;
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
   void name_apart(TileRecord& tile);
   void put_off_waits(TileRecord& tile, const ColumnWaits& waits);

@@ -14,6 +14,7 @@ enum TileFlags : uint16_t {
   kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
   kBStands = 16,    ///< nor B
   kBOnce = 32,      ///< no other tile of the launch reads these columns of B
+  kPlain = 64,      ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
@@ -75,6 +76,7 @@ enum class StoreMode : uint8_t {
 enum class StoreVia : uint8_t {
   pointer,     ///< 16-byte stores of rows [first_row, first_row + rows) x cols [0, cols): any cut, any alignment
   tensor_map,  ///< TMA; the map's bounds clip
+  bulk,        ///< as pointer, a bulk copy for each row of a chunk: multiples of 16 bytes. The tile is kPlain
 };
 
 /// Rows [first_row, first_row + rows) of a tile go to one place. A box of 64 rows is stored whole through a
