@@ -67,6 +67,22 @@ operators_on_one_gpu() {
   wait
 }
 
+# The kernels by themselves, then operators whose ranks share a GPU: each tool and program on a GPU of its own, where
+# there are so many.
+sanitize() {
+  local sanitizer tool turn=0
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+  [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
+  for tool in racecheck memcheck; do
+    check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
+      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*_2_ranks' &
+    check_on $((turn++ % gpus)) "${tool}_gemm_tiles" "$sanitizer" --tool $tool --error-exitcode 1 \
+      "$tests/cuda_gemm_tiles" --small &
+    [[ $gpus -ge 4 ]] || wait
+  done
+  wait
+}
+
 run_tests() {
   if [[ -n $quick ]]; then
     check gemm_tiles "$tests/cuda_gemm_tiles" --small
@@ -97,6 +113,7 @@ run_tests() {
     half_of_kernels
     half_of_failures
   fi
+  sanitize
   check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls"
   [[ $gpus -eq 1 ]] && return
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.

@@ -238,7 +238,9 @@ struct Plan {
 /// shared: it exists once, at its owner, but the system counts the pages that a rank touched in that rank's resident
 /// size too.
 [[nodiscard]] int64_t peer_bytes(const Plan& plan, int rank);
-/// The sum of all posts to each signal in one call: [rank * num_signals + index].
+/// Where a signal is in a list of all ranks' signals.
+[[nodiscard]] size_t signal_id(const Plan& plan, Signal signal);
+/// The sum of all posts to each signal in one call, by signal_id.
 [[nodiscard]] std::vector<int64_t> signal_totals(const Plan& plan);
 
 /// A hash of everything in the plan: ranks compare it before they run.

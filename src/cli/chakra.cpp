@@ -49,8 +49,8 @@ class Tracer {
       done_.emplace_back(lane.tasks.size());
       for (const Task& task : lane.tasks) {
         for (const Wait& wait : task.waits) {
-          waiters_[index(wait.signal)].insert(lane.rank);
-          ++uses_[{lane.rank, index(wait.signal), wait.at_least}];
+          waiters_[signal_id(plan_, wait.signal)].insert(lane.rank);
+          ++uses_[{lane.rank, signal_id(plan_, wait.signal), wait.at_least}];
         }
       }
     }
@@ -86,8 +86,6 @@ class Tracer {
     Ids pulled{};  // receives of what it reads from peers
   };
 
-  size_t index(Signal signal) const { return static_cast<size_t>(signal.rank) * num_signals(plan_) + signal.index; }
-
   int64_t bytes_of_region(const Region& region) const {
     return region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
   }
@@ -98,7 +96,7 @@ class Tracer {
     if (next_[lane] == where.tasks.size()) return false;
     const Task& task = where.tasks[next_[lane]];
     for (const Wait& wait : task.waits) {
-      if (counts_[index(wait.signal)] < wait.at_least) return false;
+      if (counts_[signal_id(plan_, wait.signal)] < wait.at_least) return false;
     }
     if (task.kind != TaskKind::collective_call) return true;
     Meetings& mine = meetings_[where.rank];
@@ -136,7 +134,7 @@ class Tracer {
   // What a wait waits for: the first posts that add up to enough, as they came. Several waits for the same share a
   // join.
   Ids wait_ids(int rank, const Wait& wait) {
-    const size_t signal = index(wait.signal);
+    const size_t signal = signal_id(plan_, wait.signal);
     const std::tuple key{rank, signal, wait.at_least};
     if (const auto known = joins_.find(key); known != joins_.end()) return {known->second};
     Ids ids;
@@ -278,7 +276,7 @@ class Tracer {
   // A post that no data go with is a message of one byte, to each rank that waits for the signal.
   void post(const Step& step, Done& done) {
     for (const Post& each : step.task.posts) {
-      const size_t signal = index(each.signal);
+      const size_t signal = signal_id(plan_, each.signal);
       posts_[signal].push_back({&done, each.add});
       counts_[signal] += each.add;
       for (const int waiter : waiters_[signal]) {

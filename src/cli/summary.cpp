@@ -19,9 +19,8 @@ namespace {
 // Runs a plan on a clock on which a task takes its cost and pools have a worker for every task.
 class Clock {
  public:
-  Clock(const Plan& plan, const std::function<double(const Task&)>& cost)
-      : plan_(plan), cost_(cost), num_signals_(num_signals(plan)) {
-    counts_.resize(static_cast<size_t>(num_signals_) * plan.team.num_ranks);
+  Clock(const Plan& plan, const std::function<double(const Task&)>& cost) : plan_(plan), cost_(cost) {
+    counts_.resize(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks);
     waiters_.resize(counts_.size());
   }
 
@@ -55,16 +54,12 @@ class Clock {
     bool operator<(const Run& other) const { return end > other.end; }  // the earliest is on top
   };
 
-  [[nodiscard]] size_t place(Signal signal) const {
-    return static_cast<size_t>(signal.rank) * num_signals_ + signal.index;
-  }
-
   // Start the task, or let it wait for the first signal that is not there yet.
   void start(Run run) {
     const Task& task = plan_.lanes[run.lane].tasks[run.task];
     for (const Wait& wait : task.waits) {
-      if (counts_[place(wait.signal)] >= wait.at_least) continue;
-      waiters_[place(wait.signal)].push_back(run);
+      if (counts_[signal_id(plan_, wait.signal)] >= wait.at_least) continue;
+      waiters_[signal_id(plan_, wait.signal)].push_back(run);
       return;
     }
     run.end = now_ + cost_(task);
@@ -72,13 +67,12 @@ class Clock {
   }
 
   void add(const Post& post) {
-    counts_[place(post.signal)] += post.add;
-    for (const Run& waiter : std::exchange(waiters_[place(post.signal)], {})) start(waiter);
+    counts_[signal_id(plan_, post.signal)] += post.add;
+    for (const Run& waiter : std::exchange(waiters_[signal_id(plan_, post.signal)], {})) start(waiter);
   }
 
   const Plan& plan_;
   const std::function<double(const Task&)>& cost_;
-  int num_signals_;
   double now_ = 0;
   std::vector<int64_t> counts_;
   std::vector<std::vector<Run>> waiters_;

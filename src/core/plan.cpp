@@ -214,13 +214,15 @@ int64_t peer_bytes(const Plan& plan, int rank) {
   return bytes;
 }
 
+size_t signal_id(const Plan& plan, Signal signal) {
+  return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
+}
+
 std::vector<int64_t> signal_totals(const Plan& plan) {
-  const int signals = num_signals(plan);
-  std::vector<int64_t> totals(static_cast<size_t>(plan.team.num_ranks) * signals);
+  std::vector<int64_t> totals(static_cast<size_t>(plan.team.num_ranks) * num_signals(plan));
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      for (const Post& post : task.posts)
-        totals[static_cast<size_t>(post.signal.rank) * signals + post.signal.index] += post.add;
+      for (const Post& post : task.posts) totals[signal_id(plan, post.signal)] += post.add;
     }
   }
   return totals;

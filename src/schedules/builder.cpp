@@ -48,6 +48,15 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 
 void PlanBuilder::add(int lane, Task task) { plan_.lanes[lane].tasks.push_back(std::move(task)); }
 
+void PlanBuilder::merge_posts(Task& task) {
+  std::vector<Post> merged;
+  for (const Post& post : task.posts) {
+    const auto same = std::ranges::find(merged, post.signal, &Post::signal);
+    same == merged.end() ? merged.push_back(post) : static_cast<void>(same->add += post.add);
+  }
+  task.posts = std::move(merged);
+}
+
 Region PlanBuilder::region(int rank, int buffer, Range rows, Range cols) {
   return {
       .rank = rank, .buffer = buffer, .row = rows.begin, .rows = rows.size(), .col = cols.begin, .cols = cols.size()};
@@ -129,13 +138,11 @@ void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task
 
 Plan PlanBuilder::take() {
   const std::vector<int64_t> totals = signal_totals(plan_);
-  const int signals = num_signals(plan_);
   std::erase_if(plan_.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
   for (Lane& lane : plan_.lanes) {
     for (Task& task : lane.tasks) {
       for (Wait& wait : task.waits) {
-        if (wait.at_least == kAllPosts)
-          wait.at_least = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
+        if (wait.at_least == kAllPosts) wait.at_least = totals[signal_id(plan_, wait.signal)];
       }
       std::erase_if(task.waits, [](const Wait& wait) { return wait.at_least == 0; });
     }

@@ -29,6 +29,8 @@ class PlanBuilder {
   int add_signals(const std::string& name, int count);
   int add_lane(int rank, Engine engine, const std::string& name, int workers = 0);
   void add(int lane, Task task);
+  /// One post for each signal: a call of the library makes thousands of pieces.
+  static void merge_posts(Task& task);
 
   /// A region of a buffer.
   [[nodiscard]] static Region region(int rank, int buffer, Range rows, Range cols);

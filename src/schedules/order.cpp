@@ -19,6 +19,13 @@ std::vector<int> peers_before(int num_ranks, int rank) {
   return peers;
 }
 
+std::vector<int> adders_of(int num_ranks, int last_owner, int owner) {
+  std::vector<int> order = peers_before(num_ranks, last_owner);
+  order.push_back(last_owner);
+  std::erase(order, owner);
+  return order;
+}
+
 std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n) {
   std::vector<Tile> tiles;
   for (int64_t row = 0; row < rows; row += tile_m) {

@@ -15,6 +15,11 @@ namespace tilewire {
 /// rank - 1, rank - 2, ...: the order in which pushes by `peers_after` arrive.
 [[nodiscard]] std::vector<int> peers_before(int num_ranks, int rank);
 
+/// All ranks but `owner`, in the order in which they add their parts of a piece of a tile at that owner. NOTE: the
+/// order is the tile's, from the rank before its last owner downwards, which is when they come to it by rank_shifted;
+/// so no two ranks wait for each other, however many owners the tile has.
+[[nodiscard]] std::vector<int> adders_of(int num_ranks, int last_owner, int owner);
+
 /// One output tile in a grid of tiles, cut off at the edges.
 struct Tile {
   Range rows;

@@ -167,7 +167,7 @@ class ReducePlanner {
       task.writes.push_back({.to = to, .first_row = piece->rows.begin - tile.rows.begin});
       if (owner != rank && shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     }
-    if (by_library()) merge(task.posts);
+    if (by_library()) PlanBuilder::merge_posts(task);
     return task;
   }
 
@@ -175,9 +175,7 @@ class ReducePlanner {
   /// last. NOTE: the order is the tile's, not the piece's: from the rank before the tile's last owner downwards, which
   /// is when they come to it by rank_shifted; so no two ranks wait for each other, however many owners a tile has.
   void add_in_turn(Task& task, int rank, const Tile& tile, const Piece& piece, int last_owner) {
-    std::vector<int> order = peers_before(n_, last_owner);
-    order.push_back(last_owner);
-    std::erase(order, piece.owner);
+    const std::vector<int> order = adders_of(n_, last_owner, piece.owner);
     const auto me = std::ranges::find(order, rank) - order.begin();
     task.writes.push_back({.to = place(piece.owner, sum_, 1, piece),
                            .first_row = piece.rows.begin - tile.rows.begin,
@@ -187,16 +185,6 @@ class ReducePlanner {
     if (me == 0 && shakes_hands()) task.waits.push_back(build_.ready(rank, piece.owner));
     const bool last = me + 1 == std::ssize(order);
     task.posts.push_back(last ? Post{{piece.owner, arrived_ + group_of(piece)}} : Post{{order[me + 1], turn}});
-  }
-
-  /// One post for each signal: a call of the library makes thousands of pieces.
-  static void merge(std::vector<Post>& posts) {
-    std::vector<Post> merged;
-    for (const Post& post : posts) {
-      const auto same = std::ranges::find(merged, post.signal, &Post::signal);
-      same == merged.end() ? merged.push_back(post) : static_cast<void>(same->add += post.add);
-    }
-    posts = std::move(merged);
   }
 
   /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round. What

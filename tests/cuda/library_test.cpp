@@ -272,7 +272,7 @@ class OneQueue {
     }
   }
 
-  int64_t& value(const Signal& signal) { return values_[signal.rank * num_signals(plan_) + signal.index]; }
+  int64_t& value(const Signal& signal) { return values_[signal_id(plan_, signal)]; }
   /// A part of a collective ends when those of all ranks are at the heads of their queues, or have been.
   bool all_met(size_t lane) {
     if (plan_.lanes[lane].tasks[next_[lane]].kind != TaskKind::collective_call) return true;

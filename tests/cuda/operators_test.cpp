@@ -191,6 +191,33 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
   }
 }
 
+/// Every way to send, to sum and to take, once: what bench/gpu_check.sh runs under compute-sanitizer, which makes
+/// kernels hundreds of times slower.
+TEST_P(OnGpus, ForSanitizers) {
+  const Problem problem{
+      .op = op(), .m = 130, .n = 264, .k = 72 * ranks(), .dtype = DType::bf16, .reduction = Reduction::any};
+  const Config tiles{.tile_m = 64, .tile_n = 128, .tile_workers = 2, .reduce_workers = 2};
+  std::vector<Config> configs;
+  const auto with = [&](auto&& change) { change(configs.emplace_back(tiles)); };
+  if (op() == std::string("all_gather_gemm")) {
+    with([](Config& c) { c.reduce_workers = 0, c.chunk_rows = 20; });
+    with([](Config& c) { c.reduce_workers = 0, c.direction = Direction::pull; });
+  } else {
+    const bool products = op() != std::string("all_reduce");
+    with([](Config&) {});
+    with([](Config& c) { c.transport = Transport::ll; });
+    with([](Config& c) { c.reduction = ReduceMode::accumulate; });
+    with([](Config& c) { c.algorithm = Algorithm::ring; });
+    if (products) with([](Config& c) { c.transport = Transport::bulk; });
+    if (products) with([](Config& c) { c.transport = Transport::tma, c.tile_m = 128, c.cluster_m = 2; });
+    if (products) with([](Config& c) { c.transport = Transport::tma, c.reduction = ReduceMode::accumulate; });
+  }
+  for (Config& config : configs) {
+    if (op() == std::string("all_reduce")) config.tile_workers = 0;
+  }
+  expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 300, .seed = 950});
+}
+
 /// Inputs whose bits are those of elements that have not come: they are NaN, and nobody waits for ever.
 TEST(Cuda, FlagsAreNoNumbers) {
   if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;

@@ -32,8 +32,7 @@ TEST(CudaOrder, NoTaskWaitsForALaterOne) {
     for (const Config& config : all_variants(problem, team, {.tile_m = 16, .tile_n = 16, .chunk_rows = 10})) {
       SCOPED_TRACE(to_string(config));
       const Plan plan = make_plan(problem, team, config);
-      const int signals = num_signals(plan);
-      std::vector<int64_t> values(static_cast<size_t>(signals) * team.num_ranks, 0);
+      std::vector<int64_t> values(static_cast<size_t>(num_signals(plan)) * team.num_ranks, 0);
       std::vector<size_t> next(plan.lanes.size(), 0);
       const auto tasks = in_order(plan);
       ASSERT_EQ(std::ssize(tasks), num_tasks(plan));
@@ -43,11 +42,11 @@ TEST(CudaOrder, NoTaskWaitsForALaterOne) {
         ASSERT_EQ(index, next[lane]++) << "lanes keep their order";
         const Task& task = plan.lanes[lane].tasks[index];
         for (const Wait& wait : task.waits) {
-          ASSERT_GE(values[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index], wait.at_least)
+          ASSERT_GE(values[signal_id(plan, wait.signal)], wait.at_least)
               << task_name(plan, static_cast<int>(lane), static_cast<int64_t>(index)) << " waits for a later task";
         }
         for (const Post& post : task.posts) {
-          values[static_cast<size_t>(post.signal.rank) * signals + post.signal.index] += post.add;
+          values[signal_id(plan, post.signal)] += post.add;
         }
       }
     }

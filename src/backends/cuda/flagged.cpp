@@ -69,10 +69,6 @@ bool is_flagged(const Plan& plan, const Region& region) {
   return plan.config.transport == Transport::ll && plan.buffers[region.buffer].scope == Scope::symmetric;
 }
 
-size_t signal_id(const Plan& plan, const Signal& signal) {
-  return static_cast<size_t>(signal.rank) * num_signals(plan) + signal.index;
-}
-
 std::vector<bool> carried_signals(const Plan& whole) {
   std::vector<bool> looked_for(static_cast<size_t>(num_signals(whole)) * whole.team.num_ranks, false);
   if (whole.config.transport != Transport::ll) return looked_for;

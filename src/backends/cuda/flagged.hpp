@@ -16,9 +16,6 @@ namespace tilewire::cuda {
 /// rounded makes one NaN of all, and that is another (flagged.cuh sees to the rest).
 [[nodiscard]] bool is_flagged(const Plan& plan, const Region& region);
 
-/// Where a signal is in a list of all ranks' signals, as that of signal_totals.
-[[nodiscard]] size_t signal_id(const Plan& plan, const Signal& signal);
-
 /// By signal_id: signals that nobody needs, as all who wait for them look at flagged data. `whole`:
 /// all ranks' lanes.
 [[nodiscard]] std::vector<bool> carried_signals(const Plan& whole);

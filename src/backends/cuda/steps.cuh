@@ -267,17 +267,13 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
 
 __device__ inline void fill_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
   const int wide = sums_in_eights(table, step) ? kEight : 1;
-  const int per_row = step.cols / wide;
-  const uint64_t total = static_cast<uint64_t>(step.rows) * per_row;
+  const uint64_t per_row = step.cols / wide, total = step.rows * per_row;
 #pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
-    const auto row = static_cast<int>(at / per_row);
-    const auto col = static_cast<int>(at % per_row) * wide;
-    float values[kEight];
-#pragma unroll
-    for (float& value : values) value = step.value;
-    wide == 1 ? finish_element(table, step, row, col, step.value)
-              : finish_eight<__nv_bfloat16>(table, step, row, col, values);
+    const auto row = static_cast<int>(at / per_row), col = static_cast<int>(at % per_row) * wide;
+    const float v = step.value;
+    float values[kEight] = {v, v, v, v, v, v, v, v};
+    wide == 1 ? finish_element(table, step, row, col, v) : finish_eight<__nv_bfloat16>(table, step, row, col, values);
   }
 }
 

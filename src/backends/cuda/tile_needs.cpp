@@ -15,32 +15,29 @@ constexpr int64_t kNever = INT64_MAX;
 
 TileNeeds::TileNeeds(const Plan& whole)
     : plan_(whole),
-      signals_(static_cast<size_t>(num_signals(whole))),
-      posters_(signals_ * whole.team.num_ranks),
+      posters_(static_cast<size_t>(num_signals(whole)) * whole.team.num_ranks),
       by_signal_(posters_.size(), kUnknown) {
   for (int lane = 0; lane < std::ssize(whole.lanes); ++lane) {
     const auto& tasks = whole.lanes[lane].tasks;
     by_task_.emplace_back(tasks.size(), kNever);
     prefixes_.emplace_back();
     for (int64_t task = 0; task < std::ssize(tasks); ++task) {
-      for (const Post& post : tasks[task].posts) posters_[id(post.signal)].push_back({lane, task});
+      for (const Post& post : tasks[task].posts) posters_[signal_id(whole, post.signal)].push_back({lane, task});
     }
   }
 }
 
-size_t TileNeeds::id(Signal signal) const { return signal.rank * signals_ + signal.index; }
-
 int64_t TileNeeds::of(Signal signal, std::pair<int, int64_t> except) {
-  int64_t& memo = by_signal_[id(signal)];
+  int64_t& memo = by_signal_[signal_id(plan_, signal)];
   const bool all = except.first < 0;
   if (all && memo != kUnknown) return memo;
   if (all) memo = kNever;
   int64_t most = -1;
-  for (const Poster& poster : posters_[id(signal)]) {
+  for (const Poster& poster : posters_[signal_id(plan_, signal)]) {
     if (poster.lane == except.first && poster.task == except.second) continue;
     most = std::max(most, of_task(poster));
   }
-  if (all) by_signal_[id(signal)] = most;
+  if (all) by_signal_[signal_id(plan_, signal)] = most;
   return most;
 }
 

@@ -32,12 +32,10 @@ class TileNeeds {
     int64_t of_others = -1;  ///< the same of the other tasks
     bool busy = false;
   };
-  [[nodiscard]] size_t id(Signal signal) const;
   int64_t of_task(const Poster& task);
   int64_t of_waits(const Task& task);
 
   const Plan& plan_;
-  size_t signals_;                             ///< per rank
   std::vector<std::vector<Poster>> posters_;   ///< by signal
   std::vector<int64_t> by_signal_;             ///< memo; kUnknown
   std::vector<std::vector<int64_t>> by_task_;  ///< memo, by lane

@@ -8,11 +8,8 @@
 namespace tilewire::cuda {
 
 std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
-  const int signals = num_signals(plan);
-  std::vector<int64_t> values(static_cast<size_t>(signals) * plan.team.num_ranks, 0);
-  const auto value = [&](const Signal& signal) -> int64_t& {
-    return values[static_cast<size_t>(signal.rank) * signals + signal.index];
-  };
+  std::vector<int64_t> values(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, 0);
+  const auto value = [&](Signal signal) -> int64_t& { return values[signal_id(plan, signal)]; };
   std::vector<std::vector<int64_t>> places(plan.lanes.size());
   int64_t next = 0;
   const auto execute = [&](size_t lane) {

@@ -177,10 +177,9 @@ void HostProgram::stop_workers() {
 }
 
 void HostProgram::resolve(RunningLane& lane, const std::vector<int64_t>& totals) const {
-  const int signals = num_signals(share_.plan);
   for (const Task& task : lane.lane->tasks) {
     for (const Wait& wait : task.waits) {
-      const int64_t total = totals[static_cast<size_t>(wait.signal.rank) * signals + wait.signal.index];
+      const int64_t total = totals[signal_id(share_.plan, wait.signal)];
       lane.waits.push_back(
           {&workspace_.slot(wait.signal), static_cast<uint64_t>(wait.at_least), static_cast<uint64_t>(total)});
     }

@@ -351,7 +351,7 @@ void Engine::post(const checking::Use& post) {
   const Signal signal = tasks_.signals[post.signal];
   const int block = signal.index - tracked_.first;
   if (block >= 0 && block < tracked_.count) {
-    const int64_t wanted = totals_[static_cast<size_t>(signal.rank) * num_signals(plan_) + signal.index];
+    const int64_t wanted = totals_[signal_id(plan_, signal)];
     const bool triggers = trackers_[signal.rank].update_workgroup(block, post.amount, wanted);
     ensure(triggers == (values_[post.signal] >= wanted),
            "tracker of device {}: block {} is not in step with its signal", signal.rank, block);
