@@ -1,5 +1,5 @@
 // A plan under construction: buffers, signals, lanes, ready handshake, GEMM tiles with split-K.
-// Called by gather.cpp and reduce.cpp.
+// Called by the planners beside it.
 #include "schedules/builder.hpp"
 
 #include <algorithm>

@@ -181,6 +181,19 @@ std::string message_of(const auto& call) {
   return "nothing was thrown";
 }
 
+TEST(TrackTrigger, RefusesKnobsByName) {
+  const auto refusal = [](auto set) {
+    Config config = fixture_config();
+    set(config);
+    return message_of([&] { static_cast<void>(make_plan(all_reduce_fixture(), {.num_ranks = 4}, config)); });
+  };
+  const std::string cannot = "schedule track_trigger cannot do gemm_all_reduce: ";
+  EXPECT_EQ(refusal([](Config& c) { c.algorithm = Algorithm::one_shot; }),
+            cannot + "one_shot: each chunk of the sum has one owner here");
+  EXPECT_EQ(refusal([](Config& c) { c.pacing = Pacing::lockstep; }),
+            cannot + "knob pacing = lockstep has no meaning here");
+}
+
 TEST(OutputMap, RefusesWhatWouldNeverTrigger) {
   OutputMap map = ring_reduce_scatter(4);
   EXPECT_EQ(map.updates_seen(0, 3), 0) << "rank 0 stores chunk 3 elsewhere and nobody sends it there";
