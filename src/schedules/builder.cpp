@@ -1,5 +1,5 @@
 // A plan under construction: buffers, signals, lanes, ready handshake, GEMM tiles with split-K.
-// Called by gather.cpp and reduce.cpp.
+// Called by the planners beside it.
 #include "schedules/builder.hpp"
 
 #include <algorithm>
@@ -14,12 +14,15 @@ bool in_arena(const Problem& problem, const std::string& name) {
   return std::ranges::find(problem.arena, name) != problem.arena.end();
 }
 
-PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config) {
+PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config)
+    : PlanBuilder(problem, team, config, find_operator(problem.op).buffers(problem, team.num_ranks)) {}
+
+PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config, std::vector<Buffer> buffers) {
   plan_.problem = problem;
   plan_.team = team;
   plan_.team.rank = 0;
   plan_.config = config;
-  plan_.buffers = find_operator(problem.op).buffers(problem, team.num_ranks);
+  plan_.buffers = std::move(buffers);
   for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
   num_parts_.assign(team.num_ranks, 0);
 }

@@ -1,5 +1,5 @@
 // A plan under construction: the callers' buffers, workspace, signals, lanes, and the pieces that every
-// schedule needs (ready handshake, GEMM tiles with split-K). Called by gather.cpp and reduce.cpp.
+// schedule needs (ready handshake, GEMM tiles with split-K). Called by the planners beside it.
 #pragma once
 
 #include <string>
@@ -16,6 +16,8 @@ inline constexpr int64_t kAllPosts = 0;
 class PlanBuilder {
  public:
   PlanBuilder(const Problem& problem, const Team& team, const Config& config);
+  /// The same with the callers' buffers given, for plans of no operator.
+  PlanBuilder(const Problem& problem, const Team& team, const Config& config, std::vector<Buffer> buffers);
 
   [[nodiscard]] int num_ranks() const { return plan_.team.num_ranks; }
   [[nodiscard]] const Problem& problem() const { return plan_.problem; }

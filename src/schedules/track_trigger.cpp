@@ -4,26 +4,32 @@
 
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
-#include "schedules/output_map.hpp"
+#include "schedules/mapped_plan.hpp"
 
 namespace tilewire {
 namespace {
 
+bool is_ring(const Config& config) { return config.algorithm == Algorithm::ring; }
+
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, {"gemm_reduce_scatter"})) return op;
+  if (auto op = unknown_operator(problem, {"gemm_reduce_scatter", "gemm_all_reduce"})) return op;
   if (auto peer = unreachable_peer(team)) return peer;
-  const bool ring = config.algorithm == Algorithm::ring;
-  if (!ring && config.algorithm != Algorithm::direct) return "one_shot and two_phase are algorithms of an all-reduce";
-  if (!ring && (config.copy_lanes > 1 || config.chunk_rows > 0))
+  const bool scatters = problem.op == "gemm_reduce_scatter";
+  if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase))
+    return "one_shot and two_phase are algorithms of an all-reduce";
+  if (config.algorithm == Algorithm::one_shot) return "one_shot: each chunk of the sum has one owner here";
+  if (scatters && !is_ring(config) && (config.copy_lanes > 1 || config.chunk_rows > 0))
     return "copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on";
   if (problem.reduction == Reduction::repeatable) return "memory sums in the order of arrival: needs reduction = any";
   return ignored_knob(config, {"algorithm", "split_k", "reduce_workers", "chunk_rows", "wire", "order", "copy_lanes"});
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
-  const bool ring = config.algorithm == Algorithm::ring;
+  const int ranks = team.num_ranks;
+  if (problem.op == "gemm_all_reduce")
+    return make_mapped_plan(problem, team, config, is_ring(config) ? ring_all_reduce(ranks) : direct_all_reduce(ranks));
   return make_mapped_plan(problem, team, config,
-                          ring ? ring_reduce_scatter(team.num_ranks) : direct_reduce_scatter(team.num_ranks));
+                          is_ring(config) ? ring_reduce_scatter(ranks) : direct_reduce_scatter(ranks));
 }
 
 std::vector<Config> candidates(const Problem&, const Team& team) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/output_map.hpp"
+#include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
 #include "sim_machines.hpp"
 #include "tilewire/check.hpp"
@@ -100,6 +100,78 @@ TEST(TrackTrigger, DirectHasNoCopies) {
   }
 }
 
+Problem all_reduce_fixture() {
+  Problem problem = fixture();
+  problem.op = "gemm_all_reduce";
+  return problem;
+}
+
+// T05: ring all-reduce = the reduce-scatter above, then N - 1 steps in which complete chunks are stored and passed on.
+TEST(TrackTrigger, AnAllReducePassesOnWhatIsComplete) {
+  const Plan plan = make_plan(all_reduce_fixture(), {.num_ranks = 4}, fixture_config());
+  const CheckResult proof = check(plan);
+  ASSERT_TRUE(proof.ok()) << proof.violations[0].text;
+  EXPECT_EQ(proof.total_bytes, proof.least_bytes);
+  for (int rank = 0; rank < 4; ++rank) {
+    const int next = (rank + 1) % 4;
+    const auto copies = tasks_of(plan, rank, TaskKind::copy);
+    ASSERT_EQ(copies.size(), 2 + 3) << "N - 2 steps of dma_update, N - 1 of dma_store";
+    for (int step = 0; step < 3; ++step) {
+      const Task& dma = *copies[2 + step];
+      const int chunk = (rank + 4 - step) % 4;
+      EXPECT_EQ(dma.reads[0].row, 2 * chunk) << "its own, then what rank - 1 has sent";
+      EXPECT_EQ(dma.writes[0].mode, WriteMode::store);
+      EXPECT_EQ(dma.writes[0].to.rank, next);
+      EXPECT_EQ(dma.writes[0].to.row, 2 * chunk) << "in the output";
+      EXPECT_EQ(dma.waits.back().signal.rank, rank);
+      EXPECT_EQ(dma.waits.back().at_least, step == 0 ? 2 : 1) << "two updates, or one store";
+    }
+  }
+}
+
+TEST(TrackTrigger, ADirectAllReduceSendsFromTheOwner) {
+  Config config = fixture_config();
+  config.algorithm = Algorithm::direct;
+  const Plan plan = make_plan(all_reduce_fixture(), {.num_ranks = 4}, config);
+  const CheckResult proof = check(plan);
+  ASSERT_TRUE(proof.ok()) << proof.violations[0].text;
+  EXPECT_EQ(proof.total_bytes, proof.least_bytes);
+  const auto copies = tasks_of(plan, 1, TaskKind::copy);
+  ASSERT_EQ(copies.size(), 3);
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(copies[step]->reads[0].row, 2);
+    EXPECT_EQ(copies[step]->writes[0].to.rank, (2 + step) % 4);
+    EXPECT_EQ(copies[step]->waits.back().at_least, 4) << "an update of every rank";
+  }
+}
+
+// Two ranks in a ring: each adds one tile at the other, and stores the sum of the other one back. That the memory is
+// clear is seen after 10 ns, tiles of 4 x 2 with depth 4 take 2 * 4 * 2 * 4 ns, sending 16 bytes takes 16 + 10 ns.
+TEST(TrackTrigger, AnAllReduceToTheNanosecond) {
+  Config config = fixture_config();
+  config.tile_m = 4;
+  config.tile_workers = 2;
+  const Plan plan = make_plan(all_reduce_fixture(), {.num_ranks = 2}, config);
+  Machine machine = sim_machines::round_numbers(2);
+  machine.compute.units = 2;
+  EXPECT_NEAR(simulate(plan, machine).total_ns, 10 + 64 + 2 * (16 + 10), 0.1);
+}
+
+TEST(TrackTrigger, WorkspaceIsNoLargerThanNeeded) {
+  Config config = fixture_config();
+  Problem problem = fixture();
+  const auto sum_rows = [&] {
+    const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+    const auto sum = std::ranges::find(plan.buffers, "sum", &Buffer::name);
+    return sum == plan.buffers.end() ? 0 : sum->rows;
+  };
+  EXPECT_EQ(sum_rows(), 8) << "a ring's sums come by";
+  config.algorithm = Algorithm::direct;
+  EXPECT_EQ(sum_rows(), 0) << "sums are completed in the output";
+  problem.arena.clear();
+  EXPECT_EQ(sum_rows(), 2) << "a rank's own rows";
+}
+
 std::string message_of(const auto& call) {
   try {
     call();
@@ -107,6 +179,19 @@ std::string message_of(const auto& call) {
     return error.what();
   }
   return "nothing was thrown";
+}
+
+TEST(TrackTrigger, RefusesKnobsByName) {
+  const auto refusal = [](auto set) {
+    Config config = fixture_config();
+    set(config);
+    return message_of([&] { static_cast<void>(make_plan(all_reduce_fixture(), {.num_ranks = 4}, config)); });
+  };
+  const std::string cannot = "schedule track_trigger cannot do gemm_all_reduce: ";
+  EXPECT_EQ(refusal([](Config& c) { c.algorithm = Algorithm::one_shot; }),
+            cannot + "one_shot: each chunk of the sum has one owner here");
+  EXPECT_EQ(refusal([](Config& c) { c.pacing = Pacing::lockstep; }),
+            cannot + "knob pacing = lockstep has no meaning here");
 }
 
 TEST(OutputMap, RefusesWhatWouldNeverTrigger) {
@@ -121,6 +206,12 @@ TEST(OutputMap, RefusesWhatWouldNeverTrigger) {
   EXPECT_EQ(message_of([&] { map.dma_map(1, 0, 2, 0); }),
             "dma_map of chunk 0: updates_per_element = 0: want at least 1");
   EXPECT_EQ(message_of([&] { map.remote_map(4, 0, 1); }), "map of chunk 0 of rank 4 to rank 1: there are 4 ranks");
+  EXPECT_EQ(message_of([&] { map.drop(0, 4); }), "map of chunk 4 of rank 0: there are 4 chunks");
+  map = ring_all_reduce(4);
+  EXPECT_EQ(map.stores_seen(0, 0), 0) << "its owner completes it";
+  EXPECT_EQ(map.stores_seen(1, 0), 1);
+  map.dma_map(2, 0, 1, 1, WriteMode::store);
+  EXPECT_EQ(message_of([&] { map.validate(); }), "chunk 0 is stored on rank 1 by 2 ranks: want at most 1");
 }
 
 /// A ring of round numbers: memory that moves 32 bytes in a ns, links of 1.
@@ -235,10 +326,13 @@ TEST(Requests, BooksAreKeptAndTheSameAgain) {
   const Machine machine = load_machine("t3_ring");
   Machine ring = machine;
   ring.links.dims = {4};
-  const Problem problem{
-      .op = "gemm_reduce_scatter", .m = 1024, .n = 512, .k = 512, .dtype = DType::fp16, .reduction = Reduction::any};
+  Problem problem{.m = 1024, .n = 512, .k = 512, .dtype = DType::fp16, .reduction = Reduction::any};
   Config config{.schedule = "track_trigger", .tile_m = 64, .tile_n = 64};
-  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::direct}) {
+  for (const auto& [op, algorithm] : {std::pair("gemm_reduce_scatter", Algorithm::ring),
+                                      {"gemm_reduce_scatter", Algorithm::direct},
+                                      {"gemm_all_reduce", Algorithm::ring},
+                                      {"gemm_all_reduce", Algorithm::direct}}) {
+    problem.op = op;
     config.algorithm = algorithm;
     const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
     const Simulation simulation = simulate(plan, ring);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "schedules/output_map.hpp"
+#include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
 
 namespace tilewire::sim {

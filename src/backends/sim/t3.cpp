@@ -3,7 +3,7 @@
 #include "tilewire/t3.hpp"
 
 #include "core/text.hpp"
-#include "schedules/output_map.hpp"
+#include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
