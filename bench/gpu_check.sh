@@ -75,7 +75,7 @@ sanitize() {
   [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
   for tool in racecheck memcheck; do
     check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
-      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*_2_ranks' &
+      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*' &
     check_on $((turn++ % gpus)) "${tool}_gemm_tiles" "$sanitizer" --tool $tool --error-exitcode 1 \
       "$tests/cuda_gemm_tiles" --small &
     [[ $gpus -ge 4 ]] || wait
