@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/claim_checks.hpp"
+#include "cli/models.hpp"
 #include "cli/t3_claims.hpp"
 #include "cli/t3_results.hpp"
 #include "tilewire/error.hpp"
@@ -28,6 +30,23 @@ TEST(T3Models, AreTable2) {
   EXPECT_EQ(models[2], (T3Model{"GPT-3", 12288, 96, 2048, 1024, {32}}));
   EXPECT_EQ(models[3], (T3Model{"PALM", 18432, 118, 2048, 1024, {32}}));
   EXPECT_EQ(models[4], (T3Model{"MT-NLG", 20480, 105, 2048, 1024, {32}}));
+}
+
+// NOTE: the widths of these models are written down twice: in T3's table, and for --model.
+TEST(T3Models, AreThoseOfTheFlagModel) {
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"Mega-GPT-2", "mega-gpt-2"}, {"T-NLG", "t-nlg"}, {"GPT-3", "gpt3-175b"}};
+  for (const auto& [t3_name, name] : names) {
+    const auto& all = t3_models();
+    const auto t3 = std::ranges::find(all, t3_name, &T3Model::name);
+    ASSERT_NE(t3, all.end()) << t3_name;
+    const Model& model = find_model(name);
+    EXPECT_EQ(model.hidden, t3->hidden) << name;
+    const std::vector<SubLayer> layers = sub_layers_of(*t3, 1);
+    EXPECT_EQ(model.attention, layers[0].k) << name;
+    EXPECT_EQ(model.ffn, layers[1].k) << name;
+    EXPECT_EQ(model.qkv, layers[3].k) << name;
+  }
 }
 
 TEST(T3Models, SubLayersAreSlicedAlongK) {
