@@ -95,7 +95,8 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
     engines = {"transport": "copy_engine", "pacing": "lockstep"} | chunks
     groups = {
         "order": {order: tiles | {"order": order} for order in ("rank_shifted", "naive")},
-        "transport": {"threads store": store, "tensor copies": {"transport": "tma"},
+        "transport": {"threads store": store, "bulk copies": {"transport": "bulk"},
+                      "tensor copies": {"transport": "tma"},
                       "copy engines": engines, "flags in the data": {"transport": "ll"}},
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
                       "accumulate": store | {"reduction": "accumulate"}},

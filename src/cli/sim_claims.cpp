@@ -1,175 +1,176 @@
-// tilewire sim claims: what T3's paper says beside what is simulated.
+// tilewire sim claims: what papers say beside what is simulated.
 // Called by sim.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/all_cores.hpp"
+#include "cli/claim_points.hpp"
+#include "cli/claims_table.hpp"
 #include "cli/options.hpp"
+#include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
-#include "cli/t3_claims.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::cli {
 namespace {
 
-using Jobs = std::vector<std::pair<SubLayer, Machine>>;
-
-// Compute units of the GPU-2X-CU (T3, section 7.5).
-constexpr int kTwiceUnits = 160;
-// How the paper splits them: GEMM and all-reduce (section 3.2.1).
-constexpr int kSplits[2][2] = {{72, 8}, {64, 16}};
-constexpr int kSplitTp = 8;
+constexpr const char* kT3 = "t3";
+constexpr int64_t kElementBytes = 2;
 
 struct Claims {
+  std::vector<std::string> papers;
   T3MachineFlags machine;
+  bool machine_given = false;
   std::string json;
 };
 
-Machine with_units(Machine machine, int units) {
-  set_value(machine, "compute.units", fmt::format("{}", units));
-  validate(machine);
-  return machine;
+std::vector<std::string> known_papers() {
+  std::vector<std::string> names{kT3};
+  for (const PointPaper& paper : point_papers()) names.emplace_back(paper.name);
+  return names;
 }
 
-// "Attn." of the paper's figure 6 is taken for the projection of its output (assumed).
-bool is_op_or_fc2(const SubLayer& layer) {
-  return layer.kind == SubLayerKind::output_projection || layer.kind == SubLayerKind::fc2;
-}
-
-// Everything at once, so that all cores are busy to the end.
-T3Study study_of(const Machine& machine) {
-  Jobs jobs;
-  const auto add = [&](const std::vector<SubLayer>& layers, const Machine& on) {
-    for (const SubLayer& layer : layers) jobs.emplace_back(layer, on);
-    return layers.size();
-  };
-  const std::vector<SubLayer> layers = sub_layers_of(models_of_study(false));
-  std::vector<SubLayer> both;
-  std::vector<SubLayer> split;
-  for (const SubLayer& layer : layers) {
-    if (!is_op_or_fc2(layer)) continue;
-    both.push_back(layer);
-    if (layer.tp == kSplitTp) split.push_back(layer);
+// Those named, or all; in the order of the table.
+std::vector<std::string> papers_of(const Claims& flags) {
+  const std::vector<std::string> known = known_papers();
+  for (const std::string& name : flags.papers) {
+    require(std::ranges::find(known, name) != known.end(), "--paper: unknown paper '{}'; known: {}", name,
+            fmt::join(known, ", "));
   }
-  const size_t rows = add(layers, machine);
-  const size_t large = add(sub_layers_of(models_of_study(true)), machine);
-  const size_t twice = add(both, with_units(machine, kTwiceUnits));
-  add(split, machine);
-  for (const auto& units : kSplits) {
-    for (const int part : units) add(split, with_units(machine, part));
+  std::vector<std::string> papers;
+  std::ranges::copy_if(known, std::back_inserter(papers), [&](const std::string& name) {
+    return flags.papers.empty() || std::ranges::find(flags.papers, name) != flags.papers.end();
+  });
+  return papers;
+}
+
+// What is set of a machine concerns one paper's.
+void check_machine_flags(const Claims& flags, const std::vector<std::string>& papers) {
+  require(flags.machine.set.empty() || papers.size() == 1, "--set {}: name the one --paper whose machines it concerns",
+          fmt::join(flags.machine.set, " "));
+  const bool t3_alone = papers == std::vector<std::string>{kT3};
+  require(!flags.machine_given || t3_alone, "--machine {}: goes with --paper t3; other papers' machines are their own",
+          flags.machine.machine);
+  if (!t3_alone) return;
+  for (const std::string& set : flags.machine.set)
+    require(!set.starts_with("compute.units="), "--set {}: claims are about 80 and 160 units, and parts of 80", set);
+}
+
+using Machines = std::map<std::string, Machine>;
+
+Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<std::string>& set) {
+  Machines machines;
+  for (const ClaimPoint& point : points) {
+    if (machines.contains(point.machine)) continue;
+    Machine machine = load_machine(point.machine);
+    for (const std::string& each : set) {
+      const auto [key, value] = key_and_value("--set", each, "KEY=VALUE");
+      set_value(machine, key, value);
+    }
+    validate(machine);
+    machines[point.machine] = std::move(machine);
   }
-  const std::vector<T3Row> done = simulate_layers(jobs);
-  auto at = done.begin();
-  const auto take = [&](size_t count) {
-    const std::vector<T3Row> some(at, at + static_cast<std::ptrdiff_t>(count));
-    at += static_cast<std::ptrdiff_t>(count);
-    return some;
-  };
-  T3Study study;
-  study.rows = take(rows);
-  study.large = take(large);
-  study.twice_cu = take(twice);
-  const auto ar_ns = [](const SubLayerTimes& times) { return times.rs_ns + times.ag_ns; };
-  const std::vector<T3Row> whole = take(split.size()), gemm72 = take(split.size()), ar8 = take(split.size()),
-                           gemm64 = take(split.size()), ar16 = take(split.size());
-  for (size_t i = 0; i < split.size(); ++i) {
-    study.splits.push_back({.layer = split[i],
-                            .gemm_ns = whole[i].times.gemm_ns,
-                            .ar_ns = ar_ns(whole[i].times),
-                            .gemm72_ns = gemm72[i].times.gemm_ns,
-                            .ar8_ns = ar_ns(ar8[i].times),
-                            .gemm64_ns = gemm64[i].times.gemm_ns,
-                            .ar16_ns = ar_ns(ar16[i].times)});
+  return machines;
+}
+
+// A collective alone, of a matrix of 16 bit that all devices bring a part of.
+PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
+  PointTimes times{.point = point};
+  const int64_t bytes = point.m * point.k * kElementBytes / point.ranks;
+  for (const char* algorithm : {"direct", "ring"}) {
+    times.ns[algorithm] = simulate_collective({point.op, algorithm, bytes}, machine).simulation.total_ns;
   }
-  return study;
+  return times;
 }
 
-std::string number(double value) { return std::isfinite(value) ? fmt::format("{:.2f}", value) : "-"; }
-
-std::string line(const ClaimResult& claim) {
-  const std::optional<bool> holds = claim.holds();
-  const char* sign = claim.relation == ClaimRelation::about ? "" : claim.relation == ClaimRelation::above ? "> " : "< ";
-  const std::string difference = holds                       ? (*holds ? "holds" : "fails")
-                                 : std::isfinite(claim.ours) ? fmt::format("{:+.2f}", claim.difference())
-                                                             : "-";
-  return fmt::format("{:<5} {:<48} {:>8} {:>9} {:>10}  {:<6} {}\n", claim.id, claim.text,
-                     sign + fmt::format("{:g}", claim.paper), number(claim.ours), difference, claim.unit,
-                     claim.assumed);
-}
-
-std::string text_of(const Machine& machine, const std::vector<ClaimResult>& claims) {
-  std::string text = machine.name + "\n" +
-                     fmt::format("{:<5} {:<48} {:>8} {:>9} {:>10}  {:<6} {}\n", "claim", "", "paper", "ours",
-                                 "difference", "unit", "assumed");
-  for (const ClaimResult& claim : claims) text += line(claim);
-  text += "not covered:\n";
-  for (const NotCovered& claim : claims_not_covered()) text += fmt::format("{:<5} {}\n", claim.id, claim.reason);
-  text += "assumed:\n";
-  for (const ClaimAssumption& each : claim_assumptions()) text += fmt::format("  {}  {}\n", each.letter, each.text);
-  return text;
-}
-
-const char* name_of(ClaimRelation relation) {
-  if (relation == ClaimRelation::about) return "about";
-  return relation == ClaimRelation::above ? "above" : "below";
-}
-
-nlohmann::json json_of(const ClaimResult& claim) {
-  nlohmann::json assumed = nlohmann::json::array();
-  for (const ClaimAssumption& each : claim_assumptions()) {
-    if (claim.assumed.find(each.letter) != std::string::npos) assumed.push_back(each.text);
+PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
+  if (point.entries.empty()) return collective_times(point, machine);
+  Options options;
+  options.ranks = point.ranks;
+  const Problem problem = problem_of(options, point.op, point.m, point.n, point.k);
+  const Team team = tilewire::team_of(machine, point.ranks);
+  const Yardsticks least = yardsticks_of(problem, team, machine, true);
+  PointTimes times{
+      .point = point, .gemm_ns = least.gemm_ns, .comm_ns = least.comm_ns, .sequential_ns = least.sequential_ns};
+  for (const Entry& entry : point.entries) {
+    times.ns[entry.name] = simulate(plan_of(options, entry, problem, team, machine), machine).total_ns;
   }
-  const std::optional<bool> holds = claim.holds();
-  return {{"id", claim.id},
-          {"text", claim.text},
-          {"unit", claim.unit},
-          {"relation", name_of(claim.relation)},
-          {"paper", claim.paper},
-          {"ours", claim.ours},
-          {"difference", claim.difference()},
-          {"holds", holds ? nlohmann::json(*holds) : nlohmann::json()},
-          {"assumed", assumed}};
+  return times;
+}
+
+ClaimTimes simulate_points(const std::vector<ClaimPoint>& points, const Machines& machines) {
+  ClaimTimes times(points.size());
+  on_all_cores(points.size(), "shapes",
+               [&](size_t i) { times[i] = simulate_point(points[i], machines.at(points[i].machine)); });
+  return times;
+}
+
+// What one paper's figures come to, and what they were made of.
+PaperClaims claims_of_points(const PointPaper& paper, const std::vector<std::string>& set, nlohmann::json& result) {
+  const std::vector<ClaimPoint> points = paper.points();
+  const Machines machines = machines_of(points, set);
+  const ClaimTimes times = simulate_points(points, machines);
+  for (const auto& [name, machine] : machines) result["machines"].push_back(machine);
+  for (const PointTimes& each : times) result["points"].push_back(json_of(each));
+  return paper.claims(times);
 }
 
 void claims_verb(const Claims& flags) {
-  for (const std::string& set : flags.machine.set)
-    require(!set.starts_with("compute.units="), "--set {}: claims are about 80 and 160 units, and parts of 80", set);
-  const Machine machine = machine_of(flags.machine);
+  const std::vector<std::string> papers = papers_of(flags);
+  check_machine_flags(flags, papers);
   check_writable(flags.json);
-  const std::vector<ClaimResult> claims = claims_of(study_of(machine));
-  if (flags.json != "-") print(text_of(machine, claims));
-  if (flags.json.empty()) return;
-  nlohmann::json result = {
-      {"machine", machine}, {"claims", nlohmann::json::array()}, {"not_covered", nlohmann::json::array()}};
-  for (const ClaimResult& claim : claims) result["claims"].push_back(json_of(claim));
-  for (const NotCovered& claim : claims_not_covered()) {
-    result["not_covered"].push_back({{"id", claim.id}, {"reason", claim.reason}});
+  nlohmann::json result;
+  for (const char* list : {"machines", "points", "claims", "not_covered"}) result[list] = nlohmann::json::array();
+  std::string text;
+  const auto add = [&](const PaperClaims& paper) {
+    text += (text.empty() ? "" : "\n") + text_of(paper);
+    add_claims(result, paper);
+  };
+  if (papers.front() == kT3) {
+    const Machine machine = machine_of(flags.machine);
+    result["machine"] = machine;
+    add(t3_claims(study_of(machine)));
   }
-  write_file(flags.json, result.dump(1) + "\n");
+  for (const PointPaper& paper : point_papers()) {
+    if (std::ranges::find(papers, paper.name) == papers.end()) continue;
+    add(claims_of_points(paper, flags.machine.set, result));
+  }
+  if (flags.json != "-") print(text);
+  if (!flags.json.empty()) write_file(flags.json, result.dump(1) + "\n");
 }
 
 constexpr const char* kFooter =
     R"(Differences are ours less the paper's, in the same unit; a claim that something is above or below a figure holds or
-fails. Letters under `assumed` say which inputs that the paper does not give the figure depends on.
+fails. Letters under `assumed` say which inputs that the paper does not give the figure depends on. T3's figures take
+a minute, the others seconds.
 
 Examples:
-  tilewire sim claims
-  tilewire sim claims --set links.bandwidth_GBps=150 --json claims.json)";
+  tilewire sim claims --json claims.json
+  tilewire sim claims --paper flux,ficco
+  tilewire sim claims --paper t3 --set links.bandwidth_GBps=150)";
 
 }  // namespace
 
 void add_sim_claims(CLI::App& sim) {
   auto flags = std::make_shared<Claims>();
-  CLI::App* verb = sim.add_subcommand("claims", "The figures of T3's paper beside ours");
+  CLI::App* verb = sim.add_subcommand("claims", "The figures of papers beside ours");
   verb->footer(kFooter);
+  verb->add_option("--paper", flags->papers, fmt::format("{} (default: all)", fmt::join(known_papers(), ", ")))
+      ->type_name("NAME[,NAME]")
+      ->delimiter(',');
   add_t3_machine_flags(*verb, flags->machine);
-  verb->add_option("--json", flags->json, "Write {machine, claims, not_covered} to a file, or - for standard output")
+  verb->get_option("--machine")->description("With --paper t3: a known machine, or a JSON file (default: t3_ring)");
+  verb->get_option("--set")->description("With one --paper: set a value of its machines (--set links.latency_ns=500)");
+  verb->add_option("--json", flags->json,
+                   "Write {machine, machines, points, claims, not_covered} to a file, or - for standard output")
       ->type_name("FILE|-");
   verb->callback([flags, verb, &sim] {
     refuse_flags_before(sim, *verb);
+    flags->machine_given = verb->count("--machine") > 0;
     claims_verb(*flags);
   });
 }

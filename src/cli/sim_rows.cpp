@@ -1,5 +1,5 @@
 // One plan on one machine, and what it is compared with.
-// Called by sim.cpp and sim_compare.cpp.
+// Called by sim.cpp, sim_compare.cpp and sim_claims.cpp.
 #include "cli/sim_rows.hpp"
 
 #include <fmt/format.h>
@@ -22,32 +22,8 @@ namespace {
 constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                   Collective::all_to_all};
 
-// What all rows of a problem are compared with.
-struct Yardsticks {
-  double gemm_ns = std::numeric_limits<double>::infinity();
-  double comm_ns = std::numeric_limits<double>::infinity();
-  double sequential_ns = std::numeric_limits<double>::infinity();
-  Config sequential{};
-};
-
 double ns_of(const Plan& plan, const Machine& machine) {
   return num_tasks(plan) == 0 ? 0 : simulate(plan, machine).total_ns;
-}
-
-Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine) {
-  Yardsticks least;
-  Problem any = problem;
-  any.reduction = Reduction::any;  // as users run a library's collectives
-  for (const Config& config : find_schedule("sequential").candidates(any, team)) {
-    const Plan plan = make_plan(any, team, config);
-    const Plan gemm = gemm_only(plan);
-    const double total_ns = ns_of(plan, machine);
-    if (total_ns < least.sequential_ns) least.sequential = config;
-    least.sequential_ns = std::min(least.sequential_ns, total_ns);
-    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm, machine));
-    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(plan), machine));
-  }
-  return least;
 }
 
 // The fastest of everything that any schedule would measure.
@@ -107,8 +83,7 @@ void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machin
 Simulated simulate_entry(const Options& options, const Problem& problem, const Entry& entry, const Team& team,
                          const Machine& machine, const Yardsticks& least) {
   Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
-  made.plan = entry.schedule == "auto" ? fastest_plan(problem, team, machine)
-                                       : make_plan(problem, team, config_of(options, entry, problem, team));
+  made.plan = plan_of(options, entry, problem, team, machine);
   made.simulation = simulate(made.plan, machine);
   const double overlap = overlap_efficiency(made.simulation.total_ns, least.gemm_ns, least.sequential_ns);
   const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
@@ -134,10 +109,33 @@ Simulated simulate_entry(const Options& options, const Problem& problem, const E
 
 }  // namespace
 
+Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine, bool library_alone) {
+  Yardsticks least;
+  Problem any = problem;
+  any.reduction = Reduction::any;  // as users run a library's collectives
+  for (const Config& config : find_schedule("sequential").candidates(any, team)) {
+    if (library_alone && config.collective != Provider::library) continue;
+    const Plan plan = make_plan(any, team, config);
+    const Plan gemm = gemm_only(plan);
+    const double total_ns = ns_of(plan, machine);
+    if (total_ns < least.sequential_ns) least.sequential = config;
+    least.sequential_ns = std::min(least.sequential_ns, total_ns);
+    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm, machine));
+    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(plan), machine));
+  }
+  return least;
+}
+
+Plan plan_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
+             const Machine& machine) {
+  if (entry.schedule == "auto") return fastest_plan(problem, team, machine);
+  return make_plan(problem, team, config_of(options, entry, problem, team));
+}
+
 std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
                                          const std::vector<Entry>& entries, const Machine& machine) {
   const Team team = tilewire::team_of(machine, options.ranks);
-  const Yardsticks least = yardsticks_of(problem, team, machine);
+  const Yardsticks least = yardsticks_of(problem, team, machine, false);
   std::vector<Simulated> rows;
   for (const Entry& entry : entries) {
     try {

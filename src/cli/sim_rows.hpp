@@ -1,7 +1,8 @@
 // Rows of `tilewire sim`: an operator or a collective on a machine.
-// Used by sim.cpp and sim_compare.cpp.
+// Used by sim.cpp, sim_compare.cpp and sim_claims.cpp.
 #pragma once
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,8 +22,22 @@ struct Simulated {
   Simulation simulation{};
 };
 
+/// What all rows of a problem are compared with: the fastest of what `sequential` would measure, and of its parts;
+/// where `library_alone`, of those whose collective is a library's. Infinite where there are none.
+struct Yardsticks {
+  double gemm_ns = std::numeric_limits<double>::infinity();
+  double comm_ns = std::numeric_limits<double>::infinity();
+  double sequential_ns = std::numeric_limits<double>::infinity();
+  Config sequential{};
+};
+[[nodiscard]] Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine,
+                                       bool library_alone);
+/// The plan of an entry. "auto": the fastest of all schedules' candidates. Throws Error(unsupported).
+[[nodiscard]] Plan plan_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
+                           const Machine& machine);
+
 /// A row for each entry, beside what bench measures of a problem: its GEMM and its communication alone, sequential,
-/// free. "auto": the fastest of all schedules' candidates. Throws Error(unsupported) where an entry is refused that may
+/// free. Throws Error(unsupported) where an entry is refused that may
 /// not be.
 [[nodiscard]] std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
                                                        const std::vector<Entry>& entries, const Machine& machine);

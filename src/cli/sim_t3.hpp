@@ -1,5 +1,5 @@
 // tilewire sim t3, tilewire sim claims, and what both are made of.
-// Used by sim.cpp, sim_t3.cpp, sim_claims.cpp.
+// Used by sim.cpp, sim_t3.cpp, t3_study.cpp, sim_claims.cpp.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/t3_results.hpp"
+#include "cli/t3_claims.hpp"
 #include "tilewire/machine.hpp"
 
 namespace tilewire::cli {
@@ -27,6 +27,9 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags);
 [[nodiscard]] Machine machine_of(const T3MachineFlags& flags);
 /// Throw Error(invalid_input) where `sim` was given flags or names of its own, which `verb` would not see.
 void refuse_flags_before(const CLI::App& sim, const CLI::App& verb);
+
+/// What `sim claims` needs of T3: all models, twice the compute units, and parts of them.
+[[nodiscard]] T3Study study_of(const Machine& machine);
 
 /// Simulate each sub-layer on its machine, on all cores, in order.
 [[nodiscard]] std::vector<T3Row> simulate_layers(const std::vector<std::pair<SubLayer, Machine>>& jobs);

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "cli/claims.hpp"
 #include "cli/t3_results.hpp"
+#include "tilewire/machine.hpp"
 
 namespace tilewire::cli {
 
@@ -23,49 +24,15 @@ struct T3Split {
 
 /// Everything that the claims are about.
 struct T3Study {
-  std::vector<T3Row> rows{};      ///< Mega-GPT-2 and T-NLG, at 8 and 16
-  std::vector<T3Row> large{};     ///< GPT-3, PALM and MT-NLG, at 32
-  std::vector<T3Row> twice_cu{};  ///< OP and FC-2 of `rows` with 160 compute units
-  std::vector<T3Split> splits{};  ///< OP and FC-2 of `rows` at 8
+  std::vector<T3Row> rows{};         ///< Mega-GPT-2 and T-NLG, at 8 and 16
+  std::vector<T3Row> large{};        ///< GPT-3, PALM and MT-NLG, at 32
+  std::vector<T3Row> twice_cu{};     ///< OP and FC-2 of `rows` with 160 compute units
+  std::vector<T3Split> splits{};     ///< OP and FC-2 of `rows` at 8
+  std::optional<Tracker> tracker{};  ///< of the machine
   T3Assumptions assumptions{};
 };
 
-/// What a figure of the paper says of ours.
-enum class ClaimRelation {
-  about,  ///< this much
-  above,  ///< more
-  below,  ///< less
-};
-
-struct ClaimResult {
-  std::string id{};
-  std::string text{};
-  std::string unit{};  ///< "%", "x", "points" or "reads"
-  ClaimRelation relation = ClaimRelation::about;
-  double paper = 0;
-  double ours = 0;
-  std::string assumed{};  ///< letters of claim_assumptions()
-
-  [[nodiscard]] double difference() const { return ours - paper; }
-  /// Nothing where the paper has a number; else whether ours is on the same side.
-  [[nodiscard]] std::optional<bool> holds() const;
-};
-
-/// A claim that nothing here can tell of.
-struct NotCovered {
-  std::string id{};
-  std::string reason{};
-};
-
-/// What figures depend on that the paper does not give.
-struct ClaimAssumption {
-  char letter = ' ';
-  std::string text{};
-};
-
-/// In the order of the paper's sections; a claim may have several figures.
-[[nodiscard]] std::vector<ClaimResult> claims_of(const T3Study& study);
-[[nodiscard]] const std::vector<NotCovered>& claims_not_covered();
-[[nodiscard]] const std::vector<ClaimAssumption>& claim_assumptions();
+/// The paper's figures beside those of a study.
+[[nodiscard]] PaperClaims t3_claims(const T3Study& study);
 
 }  // namespace tilewire::cli

@@ -26,9 +26,10 @@ constexpr int64_t kFew = 64;
 constexpr int64_t kMany = 1024;
 
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
-std::vector<TileChoice> tiles_for(int64_t rows) {
-  if (rows <= kFew) return {{64, 128}, {64, 256}};
-  if (rows < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
+std::vector<TileChoice> tiles_for(const Problem& problem) {
+  if (problem.m <= kFew) return {{64, 128}, {64, 256}};
+  if (problem.m < kMany && !gathers(problem)) return {{128, 192, 2}, {128, 192}, {128, 128}};
+  if (problem.m < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
   return {{128, 256, 2}, {128, 192}};
 }
 
@@ -46,7 +47,7 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
 /// `config` with each choice of tiles.
 std::vector<Config> with_tiles(const Config& config, const Problem& problem, size_t most) {
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles_for(problem.m)) {
+  for (const TileChoice& tile : tiles_for(problem)) {
     if (list.size() < most) list.push_back(with_tile(config, problem, tile));
   }
   return list;
@@ -176,6 +177,8 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     Config turns = stores;
     turns.rounds = 2;
     append(list, with_tiles(turns, problem, 1));
+    turns.rounds = 8;
+    if (problem.m >= kMost) append(list, with_tiles(turns, problem, 1));
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {

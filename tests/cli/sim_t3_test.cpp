@@ -64,9 +64,9 @@ TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
 TEST(SimClaims, HasPaperAndOurs) {
   if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
   const std::string path = fresh_folder() + "/claims.json";
-  const Outcome outcome = run_tilewire("sim claims --json " + path);
+  const Outcome outcome = run_tilewire("sim claims --paper t3 --json " + path);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* part : {"QT05", "QT17", "QT29", "not covered", "QT11", "assumed"}) {
+  for (const char* part : {"QT05", "QT10", "QT17", "QT29", "not covered", "QT11", "assumed"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   const json result = json::parse(read_text(path));
@@ -85,6 +85,7 @@ TEST(SimClaims, HasPaperAndOurs) {
     }
     ADD_FAILURE() << "no claim " << id << " with " << text;
   };
+  expect_near("QT10", "Tracker", 0.5);
   expect_near("QT12", "geomean", 5);
   expect_near("QT12", "most", 8);
   expect_near("QT17", "geomean", 5);
@@ -94,7 +95,7 @@ TEST(SimClaims, HasPaperAndOurs) {
   expect_near("QT24", "T3-MCA, geomean", 4);
   expect_near("QT25", "T3-MCA, geomean", 4);
   expect_near("QT27", "geomean", 6);
-  EXPECT_EQ(ids.size(), 23) << "QT02, 03, 05 to 07, 12 to 25, 27 to 30";
+  EXPECT_EQ(ids.size(), 24) << "QT02, 03, 05 to 07, 10, 12 to 25, 27 to 30";
   EXPECT_FALSE(result["not_covered"].empty());
 }
 
@@ -122,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
                       Refusal{"t3 --set controller.arbitration=round_robin", "the study sets the arbitration"},
                       Refusal{"t3 --set links.dims=[4]", "the number of devices itself"},
-                      Refusal{"claims --set compute.units=160", "claims are about 80 and 160 units"},
+                      Refusal{"claims --paper t3 --set compute.units=160", "claims are about 80 and 160 units"},
                       Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "T3's study needs a ring"},
                       Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
                       Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},

@@ -1,0 +1,63 @@
+// The shapes that figures of papers are about, on the papers' machines, and how long ours take there.
+// Used by flux_claims, ficco_claims, distfuse_claims, sim_claims.cpp and tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/claims.hpp"
+#include "cli/entries.hpp"
+#include "tilewire/machine.hpp"
+
+namespace tilewire::cli {
+
+/// One shape on one machine.
+struct ClaimPoint {
+  std::string name{};     ///< as the paper calls it; empty: by its sizes
+  std::string machine{};  ///< a known one
+  std::string op{};       ///< an operator; without entries a collective alone, of an m x k matrix
+  int64_t m = 0;          ///< sizes over all ranks
+  int64_t n = 0;
+  int64_t k = 0;
+  int ranks = 0;
+  std::vector<Entry> entries{};  ///< what is simulated of it, beside the library's GEMM, then collective or the reverse
+};
+
+/// What was simulated of a point.
+struct PointTimes {
+  ClaimPoint point{};
+  double gemm_ns = 0;                  ///< a library's GEMM alone
+  double comm_ns = 0;                  ///< its collective alone
+  double sequential_ns = 0;            ///< one after the other: what users run
+  std::map<std::string, double> ns{};  ///< by entry; of a collective alone by algorithm: direct, ring
+
+  /// Throws Error(internal) where nothing of that name was simulated.
+  [[nodiscard]] double of(const std::string& entry) const;
+};
+using ClaimTimes = std::vector<PointTimes>;
+
+/// The fastest of all candidates of all schedules.
+[[nodiscard]] Entry auto_entry();
+/// A schedule with knobs.
+[[nodiscard]] Entry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set);
+
+/// A paper whose figures are about such points.
+struct PointPaper {
+  const char* name;
+  std::vector<ClaimPoint> (*points)();
+  PaperClaims (*claims)(const ClaimTimes&);
+};
+/// Those that have tables here: flux, ficco, distfuse, fused_collectives.
+[[nodiscard]] const std::vector<PointPaper>& point_papers();
+
+[[nodiscard]] std::vector<ClaimPoint> flux_points();
+[[nodiscard]] PaperClaims flux_claims(const ClaimTimes& times);
+[[nodiscard]] std::vector<ClaimPoint> ficco_points();
+[[nodiscard]] PaperClaims ficco_claims(const ClaimTimes& times);
+[[nodiscard]] std::vector<ClaimPoint> distfuse_points();
+[[nodiscard]] PaperClaims distfuse_claims(const ClaimTimes& times);
+[[nodiscard]] PaperClaims fused_claims(const ClaimTimes& times);
+
+}  // namespace tilewire::cli

@@ -1,0 +1,164 @@
+// The figures of Flux's paper beside ours: GPT-3's GEMMs on its three clusters.
+// Called by claim_points.cpp and tests.
+#include <algorithm>
+
+#include "cli/claim_points.hpp"
+#include "tilewire/trace.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+constexpr const char* kPcie = "a100_pcie8";
+constexpr const char* kA100 = "a100_nvlink8";
+constexpr const char* kH800 = "h800_nvlink8";
+// (n, k) of the all-gather's GEMM, reversed for the reduce-scatter's (section 5.1).
+constexpr int64_t kWide = 49152;
+constexpr int64_t kHidden = 12288;
+constexpr int kRanks = 8;
+// Of figure 8, and the ends of what the others call large.
+constexpr int64_t kLeastM = 1024;
+constexpr int64_t kMostM = 8192;
+
+using Times = ClaimTimes;
+using Value = double (*)(const PointTimes&);
+
+double overlap(const PointTimes& each) {
+  return 100 * overlap_efficiency(each.of("auto"), each.gemm_ns, each.sequential_ns);
+}
+double naive_over_shifted(const PointTimes& each) { return each.of("naive") / each.of("shifted"); }
+double communication_over_ours(const PointTimes& each) { return each.comm_ns / each.of("auto"); }
+
+std::vector<double> all(const Times& times, const char* machine, int64_t from, int64_t to, Value value) {
+  std::vector<double> values;
+  for (const PointTimes& each : times) {
+    if (each.point.machine == machine && each.point.m >= from && each.point.m <= to) values.push_back(value(each));
+  }
+  return values;
+}
+std::vector<double> large(const Times& times, const char* machine) {
+  return all(times, machine, kLeastM, kMostM, overlap);
+}
+std::vector<double> small(const Times& times, const char* machine) {
+  return all(times, machine, 0, kLeastM - 1, overlap);
+}
+std::vector<double> naive(const Times& times, int64_t m) { return all(times, kA100, m, m, naive_over_shifted); }
+
+// Efficiencies may be negative, so this is no geometric mean.
+double average(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+using S = const Times&;
+
+constexpr Claim<Times> kClaims[] = {
+    {"QF01", "A100 NVLink: communication hidden, most", 96, "%", "GLOCKM", [](S s) { return most(large(s, kA100)); }},
+    {"QF05", "A100 PCIe: overlap efficiency, least", 41, "%", "GLOCKM", [](S s) { return least(large(s, kPcie)); }},
+    {"QF05", "A100 PCIe: overlap efficiency, most", 57, "%", "GLOCKM", [](S s) { return most(large(s, kPcie)); }},
+    {"QF05", "A100 NVLink: overlap efficiency, least", 36, "%", "GLOCKM", [](S s) { return least(large(s, kA100)); }},
+    {"QF05", "A100 NVLink: overlap efficiency, most", 96, "%", "GLOCKM", [](S s) { return most(large(s, kA100)); }},
+    {"QF05", "H800 NVLink: overlap efficiency, least", 37, "%", "GLOCKM", [](S s) { return least(large(s, kH800)); }},
+    {"QF05", "H800 NVLink: overlap efficiency, most", 93, "%", "GLOCKM", [](S s) { return most(large(s, kH800)); }},
+    {"QF08", "A100 PCIe, m 64 and 512: overlap, least", -2, "%", "GLOCK", [](S s) { return least(small(s, kPcie)); }},
+    {"QF08", "A100 PCIe, m 64 and 512: overlap, most", 41, "%", "GLOCK", [](S s) { return most(small(s, kPcie)); }},
+    {"QF08", "A100 NVLink, m 64 and 512: overlap, least", 14, "%", "GLOCK", [](S s) { return least(small(s, kA100)); }},
+    {"QF08", "A100 NVLink, m 64 and 512: overlap, most", 88, "%", "GLOCK", [](S s) { return most(small(s, kA100)); }},
+    {"QF08", "H800 NVLink, m 64 and 512: overlap, least", -165, "%", "GLOCK",
+     [](S s) { return least(small(s, kH800)); }},
+    {"QF08", "H800 NVLink, m 64 and 512: overlap, most", -82, "%", "GLOCK", [](S s) { return most(small(s, kH800)); }},
+    {"QF15", "A100 PCIe: overlap efficiency, mean", 40, "%", "GLOCKMA", [](S s) { return average(large(s, kPcie)); }},
+    {"QF15", "A100 NVLink: overlap efficiency, mean", 63, "%", "GLOCKMA", [](S s) { return average(large(s, kA100)); }},
+    {"QF15", "H800 NVLink: overlap efficiency, mean", 72, "%", "GLOCKMA", [](S s) { return average(large(s, kH800)); }},
+    {"QF18", "m 1024: order not shifted is slower, least", 0, "%", "GLOK",
+     [](S s) { return gain(least(naive(s, kLeastM))); }, ClaimRelation::above},
+    {"QF18", "m 8192: order not shifted is slower, least", 0, "%", "GLOK",
+     [](S s) { return gain(least(naive(s, kMostM))); }, ClaimRelation::above},
+    {"QF18", "the same grows from m 1024 to 8192, geomean by", 0, "points", "GLOK",
+     [](S s) { return 100 * (mean(naive(s, kMostM)) - mean(naive(s, kLeastM))); }, ClaimRelation::above},
+    {"QF23", "A100 PCIe: NCCL alone is slower, m 8192, most", 0, "%", "GLOCK",
+     [](S s) { return gain(most(all(s, kPcie, kMostM, kMostM, communication_over_ours))); }, ClaimRelation::above},
+};
+
+std::vector<NotCovered> not_covered() {
+  return {
+      {"QF02", "whole models against Megatron-LM and vLLM: batches and what else a layer does are not given"},
+      {"QF03", "whole models against TransformerEngine: as QF02"},
+      {"QF04",
+       "TransformerEngine's GEMMs in as many parts as ranks, passed on from peer to peer: no schedule does that"},
+      {"QF06", "TransformerEngine: as QF04"},
+      {"QF07", "TransformerEngine: as QF04"},
+      {"QF09", "TransformerEngine: as QF04"},
+      {"QF10",
+       "two nodes: here every rank sends to each rank of the other node itself, over its network card eight times what "
+       "Flux does, which passes on within nodes"},
+      {"QF11", "whole models against TransformerEngine: as QF02"},
+      {"QF12", "whole models: as QF02"},
+      {"QF13", "TransformerEngine: as QF04"},
+      {"QF14", "decoding: as QF02"},
+      {"QF15", "averages of TransformerEngine: as QF04"},
+      {"QF16", "whole models: as QF02"},
+      {"QF17", "whole models: as QF02"},
+      {"QF19", "that pull or push is better depends on the interconnect: without a number"},
+      {"QF20", "that the size of a chunk matters: without a number"},
+      {"QF21", "that sums in the epilogue gain little: without a number"},
+      {"QF22", "that the fused kernel has a very small overhead: without a number"},
+      {"QF24", "TransformerEngine: as QF04"},
+      {"QF25", "instructions of A100 and H800, which no machine here describes"},
+  };
+}
+
+std::vector<ClaimAssumption> assumptions() {
+  return {
+      {'G', "speed of GEMMs: compute.efficiency, tile_ns; the fastest GEMM is the library's model"},
+      {'L',
+       "links.bandwidth_GBps, latency_ns, store_efficiency, meeting_efficiency; one PCIe fabric without two sockets"},
+      {'O', "overheads.launch_ns, signal_ns, library_ns, copy.issue_ns: as on 4 x H200"},
+      {'C', "NCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
+      {'K',
+       "kernels are tilewire's, the fastest candidate of all its schedules, sequential ones among them (so AG is never "
+       "below 0), with the tiles, pairs and copies by engines that an H200 has"},
+      {'M', "m between 1024 and 8192: 2048 and 4096"},
+      {'A', "averages: over m from 1024 to 8192 of both operators; the paper does not say of which"},
+  };
+}
+
+}  // namespace
+
+std::vector<ClaimPoint> flux_points() {
+  std::vector<ClaimPoint> points;
+  for (const char* machine : {kPcie, kA100, kH800}) {
+    for (const int64_t m : {int64_t{64}, int64_t{512}, kLeastM, int64_t{2048}, int64_t{4096}, kMostM}) {
+      std::vector<Entry> entries{auto_entry()};
+      if (machine == kA100 && (m == kLeastM || m == kMostM)) {
+        entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
+        entries.push_back(entry("naive", "fused", {"order=naive"}));
+      }
+      points.push_back({.machine = machine,
+                        .op = "all_gather_gemm",
+                        .m = m,
+                        .n = kWide,
+                        .k = kHidden,
+                        .ranks = kRanks,
+                        .entries = entries});
+      points.push_back({.machine = machine,
+                        .op = "gemm_reduce_scatter",
+                        .m = m,
+                        .n = kHidden,
+                        .k = kWide,
+                        .ranks = kRanks,
+                        .entries = entries});
+    }
+  }
+  return points;
+}
+
+PaperClaims flux_claims(const ClaimTimes& times) {
+  return {.paper = "flux",
+          .title = "Flux",
+          .claims = results_of<Times>(kClaims, times),
+          .not_covered = not_covered(),
+          .assumptions = assumptions()};
+}
+
+}  // namespace tilewire::cli

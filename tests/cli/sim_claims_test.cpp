@@ -1,0 +1,100 @@
+// tilewire sim claims of papers that are about single shapes, from outside: table, JSON, and what is refused.
+// Built as part of the target `cli_test`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+json claims_json(const std::string& flags) {
+  const Outcome outcome = run_tilewire("sim claims --json - " + flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out, nullptr, false);
+}
+
+double ours(const json& result, const std::string& text) {
+  for (const json& claim : result["claims"]) {
+    if (claim["text"] == text) return claim["ours"];
+  }
+  ADD_FAILURE() << "no claim '" << text << "'";
+  return 0;
+}
+
+TEST(SimClaims, OnePaperAlone) {
+  const std::string path = fresh_folder() + "/claims.json";
+  const Outcome outcome = run_tilewire("sim claims --paper distfuse --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"DistFuse", "QD03", "down projection: PyTorch", "not covered", "QD14", "assumed"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.out.find("QT"), std::string::npos) << outcome.out;
+  const json result = json::parse(read_text(path));
+  EXPECT_FALSE(result.contains("machine")) << "which is T3's";
+  ASSERT_EQ(result["machines"].size(), 1);
+  EXPECT_EQ(result["machines"][0]["name"], "a100_nvlink8");
+  ASSERT_EQ(result["points"].size(), 3);
+  const json& attention = result["points"][0];
+  EXPECT_EQ(attention["name"], "attention");
+  EXPECT_NEAR(ours(result, "attention score: PyTorch"), attention["sequential_ns"].get<double>() * 1e-3, 1e-9);
+  EXPECT_NEAR(ours(result, "attention score: with overlap"), attention["ns"]["auto"].get<double>() * 1e-3, 1e-9);
+  EXPECT_LT(attention["ns"]["auto"], attention["ns"]["apart"]) << "overlap gains";
+  EXPECT_LT(attention["gemm_ns"], attention["sequential_ns"]);
+  for (const json& claim : result["claims"]) {
+    EXPECT_EQ(claim["paper_name"], "distfuse");
+    EXPECT_TRUE(claim["ours"].is_number()) << claim;
+    EXPECT_FALSE(claim["assumed"].empty()) << claim;
+  }
+}
+
+TEST(SimClaims, WhatIsSetConcernsThePapersMachines) {
+  const json before = claims_json("--paper distfuse");
+  const json after = claims_json("--paper distfuse,distfuse --set links.bandwidth_GBps=100");
+  EXPECT_EQ(after["machines"][0]["links"]["bandwidth_GBps"], 100);
+  EXPECT_EQ(after["claims"].size(), before["claims"].size()) << "once, also where it is named twice";
+  const char* const text = "attention score: PyTorch";
+  EXPECT_GT(ours(after, text), ours(before, text));
+}
+
+// No operator of this paper is here: nothing is simulated, and all of it says why.
+TEST(SimClaims, PapersInTheOrderOfTheTable) {
+  const json result = claims_json("--paper fused_collectives --paper distfuse");
+  EXPECT_EQ(result["not_covered"].front()["paper_name"], "distfuse");
+  EXPECT_EQ(result["not_covered"].back()["paper_name"], "fused_collectives");
+  EXPECT_EQ(result["not_covered"].back()["id"], "QA22");
+}
+
+struct Refusal {
+  const char* args;
+  const char* part;
+};
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.args; }
+
+class SimClaimsRefuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(SimClaimsRefuses, InWords) {
+  const Outcome outcome = run_tilewire(std::string("sim claims ") + GetParam().args);
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_NE(outcome.err.find(GetParam().part), std::string::npos) << outcome.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SimClaims, SimClaimsRefuses,
+    ::testing::Values(Refusal{"--paper nccl",
+                              "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
+                      Refusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
+                      Refusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
+                      Refusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
+                      Refusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
+                      Refusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
+                      Refusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
+                      Refusal{"--paper distfuse --set links.dims=[2]", "2"},
+                      Refusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
+
+}  // namespace
+}  // namespace tilewire::testing
