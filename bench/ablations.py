@@ -99,7 +99,7 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
                       "tensor copies": {"transport": "tma"},
                       "copy engines": engines, "flags in the data": {"transport": "ll"}},
         "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
-                      "accumulate": store | {"reduction": "accumulate"}},
+                      "accumulate": tiles | {"reduction": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},
         "owners together": owners_together(tiles, ranks, shard, small),
         "algorithm": {name: knobs | {"algorithm": name} for name, knobs in

@@ -58,6 +58,9 @@ std::vector<Sample> samples() {
   pulls.copy_lanes = 2;
   Config two_stream = tiles;
   two_stream.schedule = "two_stream";
+  Config in_turn = tiles;
+  in_turn.transport = Transport::tma;
+  in_turn.reduction = ReduceMode::accumulate;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
   return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024}, lockstep},
@@ -65,7 +68,8 @@ std::vector<Sample> samples() {
           {{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256}, engines},
           {{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512}, two_stream},
           {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles},
-          {{.op = "gemm_all_reduce", .m = 40, .n = 1024, .k = 512}, flags}};
+          {{.op = "gemm_all_reduce", .m = 40, .n = 1024, .k = 512}, flags},
+          {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn}};
 }
 
 std::vector<Sample> library_samples() {
