@@ -94,7 +94,7 @@ def reduction(kind, m, n, ranks):
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))
     if m >= 4096:
-        configs.append(configs[0] | {"rounds": 8})
+        configs += [configs[0] | {"rounds": rounds} for rounds in (4, 8)]
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"})
     if 64 < m <= 4096 and ranks > 2:

@@ -230,6 +230,8 @@ struct Plan {
 [[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
 /// Rows x cols of what a task computes, before it is written.
 [[nodiscard]] Shape result_shape(const Plan& plan, const Task& task);
+/// Length of the dot products of a task that multiplies.
+[[nodiscard]] int64_t depth_of(const Plan& plan, const Task& task);
 /// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
 /// Bytes of local workspace on a rank, each buffer aligned to 256.

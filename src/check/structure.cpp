@@ -126,7 +126,7 @@ class StructureCheck {
       return;
     }
     check_number(b);
-    const int64_t depth_a = plan_.problem.a_layout == ALayout::mk ? a.cols : a.rows;
+    const int64_t depth_a = depth_of(plan_, task);
     const int64_t depth_b = plan_.problem.b_layout == BLayout::nk ? b.cols : b.rows;
     if (depth_a != depth_b)
       refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,

@@ -195,6 +195,10 @@ Shape result_shape(const Plan& plan, const Task& task) {
   return {};
 }
 
+int64_t depth_of(const Plan& plan, const Task& task) {
+  return plan.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
+}
+
 int64_t symmetric_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::symmetric); }
 
 int64_t local_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::local); }

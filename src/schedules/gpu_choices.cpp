@@ -177,8 +177,10 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     Config turns = stores;
     turns.rounds = 2;
     append(list, with_tiles(turns, problem, 1));
-    turns.rounds = 8;
-    if (problem.m >= kMost) append(list, with_tiles(turns, problem, 1));
+    for (const int rounds : {4, 8}) {
+      turns.rounds = rounds;
+      if (problem.m >= kMost) append(list, with_tiles(turns, problem, 1));
+    }
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {

@@ -239,7 +239,7 @@ class TableMaker {
     if (step.act == Act::multiply) {
       step.a_transposed = plan_.problem.a_layout == ALayout::km;
       step.b_is_kn = plan_.problem.b_layout == BLayout::kn;
-      step.depth = static_cast<int32_t>(step.a_transposed ? task.reads[0].rows : task.reads[0].cols);
+      step.depth = static_cast<int32_t>(depth_of(plan_, task));
     }
     for (size_t i = 0; i < task.reads.size(); ++i) {
       const Region& read = task.reads[i];

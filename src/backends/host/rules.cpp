@@ -53,7 +53,7 @@ struct TaskRules {
     const Region& a = t.reads[0];
     const Region& b = t.reads[1];
     if (t.body == Body::pool) return check(dtype(b) == DType::int32, "the indices of a pool are int32");
-    const int64_t a_depth = plan.problem.a_layout == ALayout::mk ? a.cols : a.rows;
+    const int64_t a_depth = depth_of(plan, t);
     const int64_t b_depth = plan.problem.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");
     check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");

@@ -62,10 +62,6 @@ double Costs::flops_per_ns() const {
   return compute.clock_GHz * compute.flops_per_clock_per_unit * compute.efficiency * speed;
 }
 
-int64_t Costs::depth_of(const Task& task) const {
-  return plan_.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
-}
-
 void Costs::cross(Load& load, int edge, int64_t bytes, double efficiency, int sender) {
   const double bandwidth = network_.edges()[edge].bandwidth_GBps * efficiency;
   load.use(link_resource(edge), static_cast<double>(bytes) / bandwidth, sender);
@@ -184,7 +180,7 @@ int64_t Costs::steps_of(const Task& task) const {
   const bool along_k = task.kind == TaskKind::compute;
   const int64_t step = plan_.config.tile_k > 0 ? plan_.config.tile_k : machine_.controller->step_k;
   const Region& copied = task.reads.empty() ? task.writes[0].to : task.reads[0];
-  const int64_t size = along_k ? depth_of(task) : bytes_of_region(copied);
+  const int64_t size = along_k ? depth_of(plan_, task) : bytes_of_region(copied);
   return std::max<int64_t>(1, (size + (along_k ? step : kBlockBytes) - 1) / (along_k ? step : kBlockBytes));
 }
 
@@ -200,7 +196,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
     const double flops =
-        shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(task));
+        shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(plan_, task));
     const double alone_ns = flops / (flops_per_ns() * tile_efficiency_) + machine_.compute.tile_ns;
     loop.take_at_least(alone_ns);
     // NOTE: with a memory controller each worker is a unit, so there is nothing to share.

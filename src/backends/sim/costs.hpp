@@ -77,8 +77,6 @@ class Costs {
   [[nodiscard]] const Path& path(int from, int to) const;
   [[nodiscard]] double flops_per_ns() const;
   [[nodiscard]] double issue_ns(const Task& task) const;
-  /// Length of the dot products of a GEMM task.
-  [[nodiscard]] int64_t depth_of(const Task& task) const;
   /// Phases of something that is read, and worked on or sent, in so many steps: each step's data are read during the
   /// step before. With a memory controller; else one phase.
   static void add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps);
