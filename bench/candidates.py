@@ -8,12 +8,10 @@ PIECES = 12  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
-def tiles_for(rows, gathers):
+def tiles_for(rows):
     """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
     if rows <= 64:
         return [(64, 128, 1), (64, 256, 1)]
-    if rows < 1024 and not gathers:
-        return [(128, 192, 2), (128, 192, 1), (128, 128, 1)]
     if rows < 1024:
         return [(128, 192, 1), (128, 128, 1), (128, 256, 2)]
     return [(128, 256, 2), (128, 192, 1)]
@@ -71,7 +69,7 @@ def by_workers(tile, m, k, ranks):
 
 
 def gather(m, k, ranks):
-    tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m, True)], -(-m // ranks), by_engines(ranks)
+    tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
     configs += quarters(tiles[0], m, ranks) or (
@@ -89,10 +87,12 @@ def summers(n, tile_n):
 
 
 def reduction(kind, m, n, ranks):
-    tiles = [knobs_of(tile, m) for tile in tiles_for(m, False)]
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))
+    if m < 1024 and -(-m // ranks) > 128:
+        configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 8)]
     if kind == "ar" and m <= 64:

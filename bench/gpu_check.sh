@@ -76,6 +76,7 @@ sanitize() {
   for tool in racecheck memcheck; do
     check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
       "$tests/cuda_operators" --gtest_filter='*ForSanitizers*' &
+    [[ $gpus -ge 2 ]] || wait
     check_on $((turn++ % gpus)) "${tool}_gemm_tiles" "$sanitizer" --tool $tool --error-exitcode 1 \
       "$tests/cuda_gemm_tiles" --small &
     [[ $gpus -ge 4 ]] || wait
@@ -119,7 +120,7 @@ run_tests() {
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
-  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*"
+  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks"
 }
 
 run_benchmarks() {

@@ -21,7 +21,9 @@ namespace {
 std::optional<std::string> refuses_transport(const Config& config, std::initializer_list<Transport> more) {
   if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
   if (std::ranges::find(more, config.transport) != more.end()) return std::nullopt;
-  return fmt::format("transport = {} is not built by this schedule", to_string(config.transport));
+  if (config.transport == Transport::ll) return "transport = ll: nobody sums here, who could look at what was sent";
+  return fmt::format("transport = {}: only tiles of a GEMM leave so, to their owners, staged or accumulated",
+                     to_string(config.transport));
 }
 
 /// Flags that travel with the data: nobody can wait for anything else.

@@ -26,10 +26,9 @@ constexpr int64_t kFew = 64;
 constexpr int64_t kMany = 1024;
 
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
-std::vector<TileChoice> tiles_for(const Problem& problem) {
-  if (problem.m <= kFew) return {{64, 128}, {64, 256}};
-  if (problem.m < kMany && !gathers(problem)) return {{128, 192, 2}, {128, 192}, {128, 128}};
-  if (problem.m < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
+std::vector<TileChoice> tiles_for(int64_t rows) {
+  if (rows <= kFew) return {{64, 128}, {64, 256}};
+  if (rows < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
   return {{128, 256, 2}, {128, 192}};
 }
 
@@ -47,7 +46,7 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
 /// `config` with each choice of tiles.
 std::vector<Config> with_tiles(const Config& config, const Problem& problem, size_t most) {
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles_for(problem)) {
+  for (const TileChoice& tile : tiles_for(problem.m)) {
     if (list.size() < most) list.push_back(with_tile(config, problem, tile));
   }
   return list;
@@ -177,6 +176,9 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     Config turns = stores;
     turns.rounds = 2;
     append(list, with_tiles(turns, problem, 1));
+    const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
+    if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
+      list.push_back(with_tile(stores, problem, pair));
     for (const int rounds : {4, 8}) {
       turns.rounds = rounds;
       if (problem.m >= kMost) append(list, with_tiles(turns, problem, 1));

@@ -253,6 +253,17 @@ class MappedPlanner {
   int output_ = 0, sum_ = 0, result_ = 0, updated_ = 0, stored_ = 0;
 };
 
+/// A rank's part of a sum stays or is passed on as a part.
+void check_sum(const OutputMap& map, int rank, int chunk) {
+  const MappedChunk& mapped = map.at(rank, chunk);
+  require(mapped.kept || map.sum_of(rank, chunk) != nullptr, "the part of rank {} in the sum of chunk {} goes nowhere",
+          rank, chunk);
+  for (const Mapping& sent : mapped.to) {
+    require(sent.via == Mapping::Via::dma || sent.mode == WriteMode::accumulate,
+            "remote_map of chunk {} of rank {} stores what is part of a sum: want accumulate", chunk, rank);
+  }
+}
+
 }  // namespace
 
 Plan make_mapped_plan(const Problem& problem, const Team& team, const Config& config, const OutputMap& map) {
@@ -260,6 +271,9 @@ Plan make_mapped_plan(const Problem& problem, const Team& team, const Config& co
   ensure(map.num_ranks() == ranks && map.num_chunks() == ranks, "a map of {} ranks and {} chunks for a team of {}",
          map.num_ranks(), map.num_chunks(), ranks);
   map.validate();
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int chunk = 0; chunk < ranks; ++chunk) check_sum(map, rank, chunk);
+  }
   return MappedPlanner(problem, team, config, map).make();
 }
 

@@ -172,8 +172,7 @@ class ReducePlanner {
   }
 
   /// Peers add up a piece in its owner's second slot one after another: the first stores, and the owner hears of the
-  /// last. NOTE: the order is the tile's, not the piece's: from the rank before the tile's last owner downwards, which
-  /// is when they come to it by rank_shifted; so no two ranks wait for each other, however many owners a tile has.
+  /// last.
   void add_in_turn(Task& task, int rank, const Tile& tile, const Piece& piece, int last_owner) {
     const std::vector<int> order = adders_of(n_, last_owner, piece.owner);
     const auto me = std::ranges::find(order, rank) - order.begin();

@@ -21,7 +21,7 @@ void PrintTo(const Place& place, std::ostream* out) { *out << place.name; }
 
 std::vector<Place> places() {
   return {{"one_rank", 1, true, true},
-          {"ranks_on_one_gpu", 2, true, true},
+          {"ranks_on_one_gpu", 3, true, true},
           {"threads_on_their_gpus", 4, true, false},
           {"processes", 4, false, false}};
 }

@@ -174,14 +174,15 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
       std::vector<Config> configs;
       for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
         for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
-          Config& config = configs.emplace_back(Config{.tile_m = 64, .transport = transport, .reduction = reduction});
+          Config config{.tile_m = 64, .transport = transport, .reduction = reduction};
           config.tile_n = m == 65 ? 128 : 256;
-          if (m != 512) continue;
-          config.tile_m = 128;
-          config.cluster_m = 2;
+          if (m == 512) config.tile_m = 128, config.cluster_m = 2;
           configs.push_back(config);
-          configs.back().tile_workers = 2;
-          if (reduction == ReduceMode::accumulate) configs.push_back(config), configs.back().order = Order::naive;
+          if (m != 512) continue;
+          config.tile_workers = 2;
+          configs.push_back(config);
+          config.order = Order::naive;
+          if (reduction == ReduceMode::accumulate) configs.push_back(config);
         }
         if (op() == std::string("gemm_reduce_scatter")) continue;
         configs.push_back({.tile_m = 64, .transport = transport, .algorithm = Algorithm::one_shot});

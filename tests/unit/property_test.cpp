@@ -260,6 +260,12 @@ void drop_taken_wait(Plan& plan, Random& random) {
                     })));
 }
 
+void drop_turn(Plan& plan, Random& random) {
+  erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
+                      return is_on(plan, task.waits[i].signal, "turn");
+                    })));
+}
+
 void drop_epilogue(Plan& plan, Random& random) {
   any_of(random, spots(plan, kOnce, [](auto&, auto& task, size_t) { return !task.epilogue.empty(); }))
       .task->epilogue.clear();
@@ -319,7 +325,7 @@ std::vector<Damage> damages() {
       {"dropped data wait on a ring", ring, kGather, {race}, data},
       {"dropped ready wait", staged, kScatter, {race}, ready},
       {"dropped ready wait of a push", gather, kGather, {race}, ready},
-      {"dropped turn of an addition", add, kScatter, {race}, ready},
+      {"dropped turn of an addition", add, kScatter, {race}, drop_turn},
       {"dropped ready wait of a fill", fills, kScatter, {race}, ready},
       {"no ready handshake", staged, kScatter, {race}, drop_all_ready_waits},
       {"ready said last", staged, kScatter, {progress}, say_ready_last},

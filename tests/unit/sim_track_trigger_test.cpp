@@ -207,6 +207,16 @@ TEST(OutputMap, RefusesWhatWouldNeverTrigger) {
             "dma_map of chunk 0: updates_per_element = 0: want at least 1");
   EXPECT_EQ(message_of([&] { map.remote_map(4, 0, 1); }), "map of chunk 0 of rank 4 to rank 1: there are 4 ranks");
   EXPECT_EQ(message_of([&] { map.drop(0, 4); }), "map of chunk 4 of rank 0: there are 4 chunks");
+  const auto refusal = [&](const OutputMap& sums) {
+    return message_of(
+        [&] { static_cast<void>(make_mapped_plan(fixture(), {.num_ranks = 4}, fixture_config(), sums)); });
+  };
+  map = direct_reduce_scatter(4);
+  map.drop(0, 0);
+  EXPECT_EQ(refusal(map), "the part of rank 0 in the sum of chunk 0 goes nowhere");
+  map = direct_reduce_scatter(4);
+  map.remote_map(0, 1, 2, WriteMode::store);
+  EXPECT_EQ(refusal(map), "remote_map of chunk 1 of rank 0 stores what is part of a sum: want accumulate");
   map = ring_all_reduce(4);
   EXPECT_EQ(map.stores_seen(0, 0), 0) << "its owner completes it";
   EXPECT_EQ(map.stores_seen(1, 0), 1);

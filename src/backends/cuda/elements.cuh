@@ -83,6 +83,17 @@ __device__ inline void add_element(std::byte* to, DType dtype, float value) {
   }
 }
 
+/// The same, 16 aligned bytes at once.
+__device__ __forceinline__ void add_words(std::byte* to, DType dtype, const uint4& words) {
+  if (dtype == DType::bf16) {
+    add_here(reinterpret_cast<__nv_bfloat16*>(to), words);
+  } else if (dtype == DType::fp16) {
+    add_here(reinterpret_cast<__half*>(to), words);
+  } else {
+    add_here(reinterpret_cast<float*>(to), words);
+  }
+}
+
 constexpr int kEight = 8;
 
 __device__ __forceinline__ float2 widen_pair(__nv_bfloat16, uint32_t pair) {

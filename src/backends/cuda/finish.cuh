@@ -54,7 +54,8 @@ __device__ inline void finish_element(const WalkTable& table, const StepRecord& 
 
 /// Eight elements of whatever type, 16 bytes at a time.
 __device__ __forceinline__ void store_others(std::byte* to, DType dtype, StoreMode mode, const float* values) {
-  const auto put = [mode](std::byte* at, const uint4& words) {
+  const auto put = [mode, dtype](std::byte* at, const uint4& words) {
+    if (mode == StoreMode::accumulate) return add_words(at, dtype, words);
     mode == StoreMode::publish ? publish(at, words) : static_cast<void>(*reinterpret_cast<uint4*>(at) = words);
   };
   if (element_bytes(dtype) == 2) return put(to, round_eight(dtype, values));
@@ -89,6 +90,8 @@ __device__ __forceinline__ void finish_eight(const WalkTable& table, const StepR
       store_others(at, to.dtype, to.mode, values);
     } else if (to.mode == StoreMode::publish) {
       publish(at, words);
+    } else if (to.mode == StoreMode::accumulate) {
+      add_words(at, kMostly, words);
     } else {
       *reinterpret_cast<uint4*>(at) = words;
     }

@@ -7,6 +7,7 @@
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/tile_needs.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -44,6 +45,15 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     return remarks;
   }
   if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
+  const bool clusters = plan.config.cluster_m * plan.config.cluster_n > 1;
+  for (int rank = 0; clusters && rank < plan.team.num_ranks; ++rank) {
+    if (may_end_in_pairs(plan, rank)) continue;
+    remarks.push_back(
+        fmt::format("cluster_m, cluster_n: tiles of rank {} load for themselves, as some wait for tiles of other ranks "
+                    "near their own place",
+                    rank));
+    break;
+  }
   if (sums == 0) return remarks;
   const auto completed = std::ssize(fused_sums(plan, 0));
   if (completed > 0)

@@ -75,7 +75,7 @@ __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& 
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
     const TargetRecord& to = table.targets[step.first_target + i];
-    good = good && to.mode != StoreMode::accumulate && in_eights(to.data, to.ld, to.dtype, to.rows);
+    good = good && in_eights(to.data, to.ld, to.dtype, to.rows);
   }
   return good;
 }

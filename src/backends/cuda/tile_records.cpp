@@ -204,7 +204,9 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
   const Transport transport = view_.plan.config.transport;
-  const bool by_threads = is_flagged(view_.plan, to) || (to.rank != view_.rank && transport != Transport::tma);
+  // And additions of one GPU meet those of others at the same scope.
+  const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;
+  const bool by_threads = is_flagged(view_.plan, to) || (meets_others && transport != Transport::tma);
   if (!whole_rows || !whole_cols || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
   return whole_map(to);
 }
