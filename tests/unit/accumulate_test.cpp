@@ -54,7 +54,7 @@ TEST(Accumulate, NobodyWaitsInACircle) {
       std::vector<Config> configs{config, config, config, config, config};
       configs[1].rounds = 2;
       configs[2].rounds = 3, configs[2].group_m = 3;
-      configs[3].group_owners = 2;
+      configs[3].group_owners = 2, configs[3].group_m = 2;
       configs[4].order = Order::naive;
       for (const Config& each : configs) {
         const CheckResult result = check(plan_of(op, m, ranks, each));
