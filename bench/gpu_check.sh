@@ -75,7 +75,7 @@ sanitize() {
   [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
   for tool in racecheck memcheck; do
     check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
-      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*' &
+      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*_2_ranks' &
     [[ $gpus -ge 2 ]] || wait
     check_on $((turn++ % gpus)) "${tool}_gemm_tiles" "$sanitizer" --tool $tool --error-exitcode 1 \
       "$tests/cuda_gemm_tiles" --small &
