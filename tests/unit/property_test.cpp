@@ -261,8 +261,10 @@ void drop_taken_wait(Plan& plan, Random& random) {
 }
 
 void drop_turn(Plan& plan, Random& random) {
+  // NOTE: the turns of a tile of several owners come from one tile: each implies the others.
+  const auto is_turn = [&](const Wait& wait) { return is_on(plan, wait.signal, "turn"); };
   erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
-                      return is_on(plan, task.waits[i].signal, "turn");
+                      return is_turn(task.waits[i]) && std::ranges::count_if(task.waits, is_turn) == 1;
                     })));
 }
 
