@@ -18,7 +18,7 @@ double PointTimes::of(const std::string& entry) const {
   return found->second;
 }
 
-Entry auto_entry() { return entry("auto", "auto", {}); }
+Entry kernel_entry() { return entry(kKernel, "fused", {}); }
 
 Entry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set) {
   return {.name = name, .schedule = schedule, .set = std::move(set)};

@@ -1,5 +1,5 @@
 // The shapes that figures of papers are about, on the papers' machines, and how long ours take there.
-// Used by flux_claims, ficco_claims, distfuse_claims, sim_claims.cpp and tests.
+// Used by flux_claims, ficco_claims, distfuse_claims, fused_claims, claims_table, sim_claims.cpp and tests.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "cli/claims.hpp"
 #include "cli/entries.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/machine.hpp"
 
 namespace tilewire::cli {
@@ -28,18 +29,31 @@ struct ClaimPoint {
 /// What was simulated of a point.
 struct PointTimes {
   ClaimPoint point{};
-  double gemm_ns = 0;                  ///< a library's GEMM alone
-  double comm_ns = 0;                  ///< its collective alone
-  double sequential_ns = 0;            ///< one after the other: what users run
-  std::map<std::string, double> ns{};  ///< by entry; of a collective alone by algorithm: direct, ring
+  double gemm_ns = 0;                       ///< a library's GEMM alone
+  double comm_ns = 0;                       ///< its collective alone
+  double sequential_ns = 0;                 ///< one after the other: what users run
+  std::map<std::string, double> ns{};       ///< by entry; of a collective alone by algorithm: direct, ring
+  std::map<std::string, Config> configs{};  ///< by entry
 
   /// Throws Error(internal) where nothing of that name was simulated.
   [[nodiscard]] double of(const std::string& entry) const;
 };
 using ClaimTimes = std::vector<PointTimes>;
 
-/// The fastest of all candidates of all schedules.
-[[nodiscard]] Entry auto_entry();
+/// `value` of each point that `keep` keeps.
+template <class Keep>
+[[nodiscard]] std::vector<double> values_of(const ClaimTimes& times, Keep keep, double (*value)(const PointTimes&)) {
+  std::vector<double> values;
+  for (const PointTimes& each : times) {
+    if (keep(each.point)) values.push_back(value(each));
+  }
+  return values;
+}
+
+/// What a point is compared by: of the candidates of the schedule `fused` whose GEMM is made of tiles, the fastest, in
+/// any order of sums, as the library's collectives have it.
+inline constexpr const char* kKernel = "kernel";
+[[nodiscard]] Entry kernel_entry();
 /// A schedule with knobs.
 [[nodiscard]] Entry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set);
 

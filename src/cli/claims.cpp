@@ -1,5 +1,5 @@
 // A figure of a paper beside ours: the arithmetic that the tables of all papers share.
-// Called by t3_claims, flux_claims, ficco_claims, distfuse_claims, sim_claims.cpp and tests.
+// Called by t3_claims, flux_claims, ficco_claims, distfuse_claims, claims_table and tests.
 #include "cli/claims.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::optional<bool> ClaimResult::holds() const {
   return relation == ClaimRelation::above ? ours > paper : ours < paper;
 }
 
-double mean(std::span<const double> values) { return values.empty() ? kNone : geometric_mean(values); }
+double geomean(std::span<const double> values) { return values.empty() ? kNone : geometric_mean(values); }
 double most(std::span<const double> values) { return values.empty() ? kNone : std::ranges::max(values); }
 double least(std::span<const double> values) { return values.empty() ? kNone : std::ranges::min(values); }
 double gain(double ratio) { return 100 * (ratio - 1); }

@@ -1,5 +1,5 @@
 // A figure of a paper beside ours: what a claim is, and the arithmetic that the tables of all papers share.
-// Used by t3_claims, flux_claims, ficco_claims, distfuse_claims, fused_claims, sim_claims.cpp and tests.
+// Used by t3_claims, flux_claims, ficco_claims, distfuse_claims, fused_claims, claims_table and tests.
 #pragma once
 
 #include <optional>
@@ -79,7 +79,7 @@ template <class Study>
 }
 
 /// Geometric mean, largest and smallest; NaN where there are no values: then a claim has no figure.
-[[nodiscard]] double mean(std::span<const double> values);
+[[nodiscard]] double geomean(std::span<const double> values);
 [[nodiscard]] double most(std::span<const double> values);
 [[nodiscard]] double least(std::span<const double> values);
 /// In %: what a ratio has above 1, and what it is short of 1.

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "cli/bench_table.hpp"
+
 namespace tilewire::cli {
 namespace {
 
@@ -77,6 +79,7 @@ nlohmann::json json_of(const PointTimes& times) {
     json.update({{"gemm_ns", times.gemm_ns}, {"comm_ns", times.comm_ns}, {"sequential_ns", times.sequential_ns}});
   }
   json["ns"] = times.ns;
+  for (const auto& [entry, config] : times.configs) json["configs"][entry] = config_json(config);
   return json;
 }
 

@@ -1,5 +1,10 @@
 // The figures of DistFuse beside ours: two GEMMs of Llama 3-70B and their all-reduces on four A100.
 // Called by claim_points.cpp and tests.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
 #include "cli/claim_points.hpp"
 #include "core/text.hpp"
 #include "tilewire/trace.hpp"
@@ -28,10 +33,18 @@ const PointTimes& down(const Times& times) { return layer(times, "down"); }
 const PointTimes& all_reduce(const Times& times) { return layer(times, "all-reduce"); }
 
 double us(double ns) { return ns * 1e-3; }
-double speedup(const PointTimes& each) { return gain(each.sequential_ns / each.of("auto")); }
-double apart_slower(const PointTimes& each) { return gain(each.of("apart") / each.sequential_ns); }
+double speedup(const PointTimes& each) { return gain(each.sequential_ns / each.of(kKernel)); }
+// The fastest of the entries of `two_stream` whose names begin so.
+double fastest(const PointTimes& each, const std::string& name) {
+  double least_ns = std::numeric_limits<double>::infinity();
+  for (const auto& [entry, ns] : each.ns) {
+    if (entry.starts_with(name)) least_ns = std::min(least_ns, ns);
+  }
+  return least_ns;
+}
+double apart_slower(const PointTimes& each) { return gain(fastest(each, "apart") / each.sequential_ns); }
 double hidden(const PointTimes& each) {
-  return 100 * overlap_efficiency(each.of("auto"), each.gemm_ns, each.sequential_ns);
+  return 100 * overlap_efficiency(each.of(kKernel), each.gemm_ns, each.sequential_ns);
 }
 
 using S = const Times&;
@@ -40,18 +53,18 @@ constexpr Claim<Times> kClaims[] = {
     {"QD01", "all-reduce hidden, mean of both layers", 44.3, "%", "SGLOCKH",
      [](S s) { return (hidden(attention(s)) + hidden(down(s))) / 2; }},
     {"QD02", "attention score: PyTorch", 387, "us", "SGLOC", [](S s) { return us(attention(s).sequential_ns); }},
-    {"QD02", "attention score: with overlap", 333.8, "us", "SGLOK", [](S s) { return us(attention(s).of("auto")); }},
+    {"QD02", "attention score: with overlap", 333.8, "us", "SGLOK", [](S s) { return us(attention(s).of(kKernel)); }},
     {"QD02", "attention score: overlap over PyTorch", 15.9, "%", "SGLOCK", [](S s) { return speedup(attention(s)); }},
     {"QD03", "down projection: PyTorch", 764.5, "us", "SGLOC", [](S s) { return us(down(s).sequential_ns); }},
-    {"QD03", "down projection: with overlap", 621.6, "us", "SGLOK", [](S s) { return us(down(s).of("auto")); }},
+    {"QD03", "down projection: with overlap", 621.6, "us", "SGLOK", [](S s) { return us(down(s).of(kKernel)); }},
     {"QD03", "down projection: overlap over PyTorch", 23, "%", "SGLOCK", [](S s) { return speedup(down(s)); }},
-    {"QD04", "attention score: what overlap gains", 20.5, "%", "SGLOKT",
-     [](S s) { return gain(attention(s).of("apart") / attention(s).of("auto")); }},
-    {"QD05", "attention score: slower without overlap", 4.2, "%", "SGLOCKT",
+    {"QD04", "attention score: what overlap gains", 20.5, "%", "SGLOT",
+     [](S s) { return gain(fastest(attention(s), "apart") / fastest(attention(s), "beside")); }},
+    {"QD05", "attention score: slower without overlap", 4.2, "%", "SGLOCT",
      [](S s) { return apart_slower(attention(s)); }},
-    {"QD05", "down projection: slower without overlap", 0.9, "%", "SGLOCKT", [](S s) { return apart_slower(down(s)); }},
+    {"QD05", "down projection: slower without overlap", 0.9, "%", "SGLOCT", [](S s) { return apart_slower(down(s)); }},
     {"QD06", "all-reduce alone: slower than NCCL's", 6, "%", "SLOCK",
-     [](S s) { return gain(all_reduce(s).of("auto") / all_reduce(s).comm_ns); }},
+     [](S s) { return gain(all_reduce(s).of(kKernel) / all_reduce(s).comm_ns); }},
 };
 
 std::vector<NotCovered> not_covered() {
@@ -72,12 +85,17 @@ std::vector<ClaimAssumption> assumptions() {
       {'S', "4 of the 8 devices of a100_nvlink8, 16 bit, K divided among them: the paper's setup is lost"},
       {'G', "speed of GEMMs: compute.efficiency, tile_ns; PyTorch's is the library's model"},
       {'L', "links.bandwidth_GBps, latency_ns, store_efficiency, meeting_efficiency"},
-      {'O', "overheads.launch_ns, signal_ns, library_ns: as on 4 x H200"},
+      {'O', "overheads.launch_ns, signal_ns, library_ns: as on 4 x H200; copy.gate_ns = 0 (there 4500)"},
       {'C', "NCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
-      {'K', "kernels are tilewire's, the fastest candidate of all its schedules, and what an H200 does"},
+      {'K',
+       "kernels are tilewire's: the fastest candidate of its schedule `fused`, of tiles, with the tiles and pairs that "
+       "an H200 has; compute.tile_efficiency: all as fast as the library's GEMM (H200: 0.7 to 1); compute.side_units = "
+       "0"},
       {'H',
        "hidden: of what the all-reduce adds to the GEMM when one follows the other; the paper does not say of what"},
-      {'T', "without overlap: `two_stream` whose second lane waits for all tiles, on its default tiles"},
+      {'T',
+       "without overlap: `two_stream` whose second lane waits for all tiles, the fastest of three shapes of them; with "
+       "overlap: the same without that wait; tiles and sums as fast as under K"},
   };
 }
 
@@ -95,9 +113,17 @@ ClaimPoint point(const char* name, const char* op, int64_t k, std::vector<Entry>
 }  // namespace
 
 std::vector<ClaimPoint> distfuse_points() {
-  const std::vector<Entry> entries{auto_entry(), entry("apart", "two_stream", {"release=all"})};
+  std::vector<Entry> entries{kernel_entry()};
+  for (const auto& [m, n] : {std::pair{128, 256}, {128, 128}, {64, 256}}) {
+    const std::string tile = fmt::format("{}x{}", m, n);
+    const std::vector<std::string> set{fmt::format("tile_m={}", m), fmt::format("tile_n={}", n), "cluster_m=1"};
+    std::vector<std::string> waits = set;
+    waits.emplace_back("release=all");
+    entries.push_back(entry("beside " + tile, "two_stream", set));
+    entries.push_back(entry("apart " + tile, "two_stream", waits));
+  }
   return {point("attention", "gemm_all_reduce", kAttentionK, entries),
-          point("down", "gemm_all_reduce", kDownK, entries), point("all-reduce", "all_reduce", 0, {auto_entry()})};
+          point("down", "gemm_all_reduce", kDownK, entries), point("all-reduce", "all_reduce", 0, {kernel_entry()})};
 }
 
 PaperClaims distfuse_claims(const ClaimTimes& times) {

@@ -23,17 +23,16 @@ using Times = ClaimTimes;
 using Value = double (*)(const PointTimes&);
 
 double overlap(const PointTimes& each) {
-  return 100 * overlap_efficiency(each.of("auto"), each.gemm_ns, each.sequential_ns);
+  return 100 * overlap_efficiency(each.of(kKernel), each.gemm_ns, each.sequential_ns);
 }
 double naive_over_shifted(const PointTimes& each) { return each.of("naive") / each.of("shifted"); }
-double communication_over_ours(const PointTimes& each) { return each.comm_ns / each.of("auto"); }
+double communication_over_ours(const PointTimes& each) { return each.comm_ns / each.of(kKernel); }
 
 std::vector<double> all(const Times& times, const char* machine, int64_t from, int64_t to, Value value) {
-  std::vector<double> values;
-  for (const PointTimes& each : times) {
-    if (each.point.machine == machine && each.point.m >= from && each.point.m <= to) values.push_back(value(each));
-  }
-  return values;
+  const auto keep = [&](const ClaimPoint& point) {
+    return point.machine == machine && point.m >= from && point.m <= to;
+  };
+  return values_of(times, keep, value);
 }
 std::vector<double> large(const Times& times, const char* machine) {
   return all(times, machine, kLeastM, kMostM, overlap);
@@ -42,6 +41,15 @@ std::vector<double> small(const Times& times, const char* machine) {
   return all(times, machine, 0, kLeastM - 1, overlap);
 }
 std::vector<double> naive(const Times& times, int64_t m) { return all(times, kA100, m, m, naive_over_shifted); }
+
+// Of the all-gather and of the reduce-scatter, the less, in points.
+double least_growth(const Times& times) {
+  const std::vector<double> from = naive(times, kLeastM);
+  const std::vector<double> to = naive(times, kMostM);
+  std::vector<double> growth;
+  for (size_t i = 0; i < from.size(); ++i) growth.push_back(100 * (to[i] - from[i]));
+  return least(growth);
+}
 
 // Efficiencies may be negative, so this is no geometric mean.
 double average(const std::vector<double>& values) {
@@ -70,12 +78,11 @@ constexpr Claim<Times> kClaims[] = {
     {"QF15", "A100 PCIe: overlap efficiency, mean", 40, "%", "GLOCKMA", [](S s) { return average(large(s, kPcie)); }},
     {"QF15", "A100 NVLink: overlap efficiency, mean", 63, "%", "GLOCKMA", [](S s) { return average(large(s, kA100)); }},
     {"QF15", "H800 NVLink: overlap efficiency, mean", 72, "%", "GLOCKMA", [](S s) { return average(large(s, kH800)); }},
-    {"QF18", "m 1024: order not shifted is slower, least", 0, "%", "GLOK",
+    {"QF18", "m 1024: order not shifted is slower, least", 0, "%", "GLON",
      [](S s) { return gain(least(naive(s, kLeastM))); }, ClaimRelation::above},
-    {"QF18", "m 8192: order not shifted is slower, least", 0, "%", "GLOK",
+    {"QF18", "m 8192: order not shifted is slower, least", 0, "%", "GLON",
      [](S s) { return gain(least(naive(s, kMostM))); }, ClaimRelation::above},
-    {"QF18", "the same grows from m 1024 to 8192, geomean by", 0, "points", "GLOK",
-     [](S s) { return 100 * (mean(naive(s, kMostM)) - mean(naive(s, kLeastM))); }, ClaimRelation::above},
+    {"QF18", "the same grows from m 1024 to 8192, least", 0, "points", "GLON", least_growth, ClaimRelation::above},
     {"QF23", "A100 PCIe: NCCL alone is slower, m 8192, most", 0, "%", "GLOCK",
      [](S s) { return gain(most(all(s, kPcie, kMostM, kMostM, communication_over_ours))); }, ClaimRelation::above},
 };
@@ -113,11 +120,13 @@ std::vector<ClaimAssumption> assumptions() {
       {'G', "speed of GEMMs: compute.efficiency, tile_ns; the fastest GEMM is the library's model"},
       {'L',
        "links.bandwidth_GBps, latency_ns, store_efficiency, meeting_efficiency; one PCIe fabric without two sockets"},
-      {'O', "overheads.launch_ns, signal_ns, library_ns, copy.issue_ns: as on 4 x H200"},
+      {'O', "overheads.launch_ns, signal_ns, library_ns, copy.issue_ns: as on 4 x H200; copy.gate_ns = 0 (there 4500)"},
       {'C', "NCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
       {'K',
-       "kernels are tilewire's, the fastest candidate of all its schedules, sequential ones among them (so AG is never "
-       "below 0), with the tiles, pairs and copies by engines that an H200 has"},
+       "kernels are tilewire's: the fastest candidate of its schedule `fused`, of tiles, with the tiles and pairs that "
+       "an H200 has; compute.tile_efficiency: all as fast as the library's GEMM (H200: 0.7 to 1); compute.side_units = "
+       "0"},
+      {'N', "one kernel: schedule `fused` with its default knobs; tiles as under K"},
       {'M', "m between 1024 and 8192: 2048 and 4096"},
       {'A', "averages: over m from 1024 to 8192 of both operators; the paper does not say of which"},
   };
@@ -129,7 +138,7 @@ std::vector<ClaimPoint> flux_points() {
   std::vector<ClaimPoint> points;
   for (const char* machine : {kPcie, kA100, kH800}) {
     for (const int64_t m : {int64_t{64}, int64_t{512}, kLeastM, int64_t{2048}, int64_t{4096}, kMostM}) {
-      std::vector<Entry> entries{auto_entry()};
+      std::vector<Entry> entries{kernel_entry()};
       if (machine == kA100 && (m == kLeastM || m == kMostM)) {
         entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
         entries.push_back(entry("naive", "fused", {"order=naive"}));

@@ -2,6 +2,7 @@
 // Built as part of the target `cli_test`.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -42,13 +43,34 @@ TEST(SimClaims, OnePaperAlone) {
   const json& attention = result["points"][0];
   EXPECT_EQ(attention["name"], "attention");
   EXPECT_NEAR(ours(result, "attention score: PyTorch"), attention["sequential_ns"].get<double>() * 1e-3, 1e-9);
-  EXPECT_NEAR(ours(result, "attention score: with overlap"), attention["ns"]["auto"].get<double>() * 1e-3, 1e-9);
-  EXPECT_LT(attention["ns"]["auto"], attention["ns"]["apart"]) << "overlap gains";
+  EXPECT_NEAR(ours(result, "attention score: with overlap"), attention["ns"]["kernel"].get<double>() * 1e-3, 1e-9);
+  EXPECT_LT(attention["ns"]["kernel"], attention["ns"]["apart 128x128"]) << "overlap gains";
   EXPECT_LT(attention["gemm_ns"], attention["sequential_ns"]);
   for (const json& claim : result["claims"]) {
     EXPECT_EQ(claim["paper_name"], "distfuse");
     EXPECT_TRUE(claim["ours"].is_number()) << claim;
     EXPECT_FALSE(claim["assumed"].empty()) << claim;
+  }
+}
+
+// The shapes of all papers, and what the docs say of them.
+TEST(SimClaims, FiguresAreThoseOfTheResults) {
+  const json result = claims_json("--paper flux,ficco,distfuse,fused_collectives");
+  const json known = json::parse(read_text(TILEWIRE_RESULTS "/sim_claims.json"));
+  ASSERT_EQ(result["claims"].size(), known["claims"].size());
+  for (size_t i = 0; i < result["claims"].size(); ++i) {
+    const json& claim = result["claims"][i];
+    EXPECT_EQ(claim["text"], known["claims"][i]["text"]);
+    ASSERT_TRUE(claim["ours"].is_number()) << claim;
+    const double figure = known["claims"][i]["ours"];
+    EXPECT_NEAR(claim["ours"].get<double>(), figure, 0.01 * std::abs(figure) + 0.01) << claim["text"];
+  }
+  for (const json& point : result["points"]) {
+    EXPECT_TRUE(point.contains("paper_name"));
+    if (point["ns"].contains("calls")) {
+      EXPECT_LT(point["ns"]["tiles"], point["ns"]["calls"]) << point["name"];
+      EXPECT_LT(point["ns"]["calls"], point["ns"]["shard"]) << point["name"];
+    }
   }
 }
 
@@ -85,16 +107,17 @@ TEST_P(SimClaimsRefuses, InWords) {
 
 INSTANTIATE_TEST_SUITE_P(
     SimClaims, SimClaimsRefuses,
-    ::testing::Values(Refusal{"--paper nccl",
-                              "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
-                      Refusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
-                      Refusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
-                      Refusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
-                      Refusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
-                      Refusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
-                      Refusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
-                      Refusal{"--paper distfuse --set links.dims=[2]", "2"},
-                      Refusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
+    ::testing::Values(
+        Refusal{"--paper nccl", "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
+        Refusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
+        Refusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
+        Refusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
+        Refusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
+        Refusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
+        Refusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
+        Refusal{"--paper distfuse --set links.dims=[2]", "2 devices, want 4 ranks"},
+        Refusal{"--paper fused_collectives --set links.latency_ns=1", "nothing is simulated of fused_collectives"},
+        Refusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
 
 }  // namespace
 }  // namespace tilewire::testing
