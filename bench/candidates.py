@@ -68,13 +68,40 @@ def by_workers(tile, m, k, ranks):
     return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
-def gather(m, k, ranks):
+def parts_of_k(tile_n, m, n, k, ranks, kind):
+    """CTAs that share the K of each tile: about all SMs have one, but for some that copy and sum; and one more."""
+    sms, beside, least, most = 132, 48, 512, 8
+    cols, depth = (-(-n // ranks), k) if kind == "ag" else (n, k // ranks)
+    tiles = -(-m // (64 if m <= 64 else 128)) * -(-cols // tile_n)
+    parts = max(1, (sms - beside) // max(1, tiles))
+    return sorted({min(each, most, depth // least) for each in (parts, parts + 1)} - {0, 1})
+
+
+def in_parts(kind, m, n, k, ranks):
+    """Few or some rows: tiles whose K several CTAs share."""
+    if m > 512:
+        return []
+    tile = knobs_of((64 if m <= 64 else 128, 128, 1), m)
+    parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
+    if kind == "ag":
+        workers = {"transport": "store", "chunk_rows": max(1, -(-(-(-m // ranks)) // 16))}
+        return [config for each in parts for config in (each | workers, each | by_engines(ranks))]
+    flags = {"transport": "ll"} | summers(n, 128)
+    configs = [tile | flags] if 64 < m <= 128 else []
+    for each in parts:
+        configs += [each | {"transport": "tma"}] if m > 64 else []
+        configs += [each | flags] if m <= 128 else []
+    return configs
+
+
+def gather(m, n, k, ranks):
     tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
     configs += quarters(tiles[0], m, ranks) or (
         [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 else [])
     configs += by_workers(tiles[0], m, k, ranks)
+    configs += in_parts("ag", m, n, k, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -86,7 +113,7 @@ def summers(n, tile_n):
     return {"reduce_workers": min(64, max(16, sms - -(-n // tile_n) - others))}
 
 
-def reduction(kind, m, n, ranks):
+def reduction(kind, m, n, k, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
@@ -97,6 +124,7 @@ def reduction(kind, m, n, ranks):
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 8)]
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"})
+    configs += in_parts(kind, m, n, k, ranks)
     if 64 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:
@@ -108,7 +136,7 @@ def reduction(kind, m, n, ranks):
 
 def candidates(kind, m, n, k, ranks):
     """Configs for "ag", "rs" or "ar" of `m` rows, `n` columns and depth `k`, over all ranks."""
-    return gather(m, k, ranks) if kind == "ag" else reduction(kind, m, n, ranks)
+    return gather(m, n, k, ranks) if kind == "ag" else reduction(kind, m, n, k, ranks)
 
 
 def name_of(config):

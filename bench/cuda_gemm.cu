@@ -130,6 +130,7 @@ struct Lt {
 struct Choice {
   TileShape shape{};
   Share share = Share::none;
+  int cluster_k = 1;
   int group_m = 8;
   StoreVia via = StoreVia::tensor_map;
   bool counter = false;
@@ -138,7 +139,7 @@ struct Choice {
     static const char* const kShare[] = {"-", "a", "b"};
     return std::to_string(shape.m) + "x" + std::to_string(shape.n) + " share " + kShare[static_cast<int>(share)] +
            " group " + std::to_string(group_m) + (via == StoreVia::pointer ? " pointer" : " tensor") +
-           (counter ? " counter" : "");
+           (cluster_k > 1 ? " parts " + std::to_string(cluster_k) : "") + (counter ? " counter" : "");
   }
 };
 
@@ -156,8 +157,13 @@ struct Bench {
     p.share = c.share;
     p.group_m = c.group_m;
     p.via = c.via;
-    const DeviceTable table = upload(plain_table(p));
-    GemmLaunch launch{.table = table.table, .counter = c.counter ? m.counter : nullptr, .share = c.share};
+    HostTable host = plain_table(p);
+    if (c.cluster_k > 1) cut_k(host, c.cluster_k);
+    const DeviceTable table = upload(host);
+    GemmLaunch launch{.table = table.table,
+                      .counter = c.counter ? m.counter : nullptr,
+                      .share = c.share,
+                      .cluster_k = static_cast<uint32_t>(c.cluster_k)};
     const GemmBodyKind kind{DType::bf16, false, c.shape};
     load_gemm_tiles(kind);
     return [=, stream = timer.stream] {
@@ -186,11 +192,16 @@ struct Bench {
   Choice tune(int count) const {
     std::vector<Choice> shapes;
     for (const TileShape& t : kTileShapes) {
-      if (s.m >= 128 && t.m == 64) continue;
+      if (s.m > 512 && t.m == 64) continue;
       if (s.m < 128 && t.m > 128) continue;
       shapes.push_back({.shape = t, .group_m = 2048 / t.m});
-      if (s.m <= t.m) continue;
-      shapes.push_back({.shape = t, .share = t.m > t.n ? Share::a : Share::b, .group_m = 2048 / t.m});
+      if (s.m > t.m) shapes.push_back({.shape = t, .share = Share::b, .group_m = 2048 / t.m});
+      if (t.m > 64) shapes.push_back({.shape = t, .share = Share::a, .group_m = 2048 / t.m});
+      const int64_t tiles = ((s.m + t.m - 1) / t.m) * ((s.n + t.n - 1) / t.n);
+      for (int parts = 2; parts <= 6 && may_cut_k(t) && tiles * parts <= 132; ++parts) {
+        if (s.k / kTileK / parts < least_part_steps(t)) break;
+        shapes.push_back({.shape = t, .cluster_k = parts, .group_m = 2048 / t.m});
+      }
     }
     Choice best = fastest(shapes, count);
     std::vector<Choice> orders{best};
@@ -199,7 +210,7 @@ struct Bench {
     std::vector<Choice> rest{best, best};
     rest[1].via = StoreVia::pointer;
     best = fastest(rest, count);
-    if (best.share != Share::none) return best;
+    if (best.share != Share::none || best.cluster_k > 1) return best;
     rest = {best, best};
     rest[1].counter = true;
     return fastest(rest, count);

@@ -70,16 +70,18 @@ operators_on_one_gpu() {
 # The kernels by themselves, then operators whose ranks share a GPU: each tool and program on a GPU of its own, where
 # there are so many.
 sanitize() {
-  local sanitizer tool turn=0
+  local sanitizer tool program turn=0
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
   for tool in racecheck memcheck; do
     check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
       "$tests/cuda_operators" --gtest_filter='*ForSanitizers*_2_ranks' &
     [[ $gpus -ge 2 ]] || wait
-    check_on $((turn++ % gpus)) "${tool}_gemm_tiles" "$sanitizer" --tool $tool --error-exitcode 1 \
-      "$tests/cuda_gemm_tiles" --small &
-    [[ $gpus -ge 4 ]] || wait
+    for program in gemm_tiles gemm_cut_k; do
+      check_on $((turn++ % gpus)) "${tool}_$program" "$sanitizer" --tool $tool --error-exitcode 1 \
+        "$tests/cuda_$program" --small &
+      [[ $gpus -ge 4 ]] || wait
+    done
   done
   wait
 }
@@ -87,6 +89,7 @@ sanitize() {
 run_tests() {
   if [[ -n $quick ]]; then
     check gemm_tiles "$tests/cuda_gemm_tiles" --small
+    check gemm_cut_k "$tests/cuda_gemm_cut_k" --small
     check operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*:*RepeatableSums*'
     check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter='*/processes:*/ranks_on_one_gpu'
     return
@@ -97,6 +100,7 @@ run_tests() {
   [[ $gpus -ge 4 ]] && second="2 3"
   half_of_kernels() {
     check_on "$first" gemm_tiles "$tests/cuda_gemm_tiles"
+    check_on "$first" gemm_cut_k "$tests/cuda_gemm_cut_k"
     # shellcheck disable=SC2086
     operators_on_one_gpu $first
     check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
@@ -120,7 +124,7 @@ run_tests() {
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
-  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks"
+  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks:*PartsOfK*_${ranks}_ranks:*LateWalkers*_${ranks}_ranks"
 }
 
 run_benchmarks() {

@@ -39,6 +39,7 @@ struct Config {
   int stages = 0;      ///< depth of the load pipeline; 0 = the backend's choice
   int cluster_m = 1;   ///< thread blocks that share loads
   int cluster_n = 1;
+  int cluster_k = 1;       ///< thread blocks that make one tile together, each over a part of K
   int64_t group_m = 1;     ///< row tiles that are walked together, column by column of tiles (cache reuse)
   int split_k = 1;         ///< parts that K is cut into, each a task of its own
   int tile_workers = 0;    ///< workers of a tile lane; 0 = the backend's choice

@@ -91,7 +91,7 @@ TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(a_layout), F(b_layout), F(more_n), F(epilogue),
                 F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(sizes))
-TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(tile_k), F(stages), F(cluster_m), F(cluster_n), F(group_m), F(split_k),
+TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(tile_k), F(stages), F(cluster_m), F(cluster_n), F(cluster_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
                 F(algorithm), F(reduction), F(reduce_when), F(wire), F(order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))

@@ -38,9 +38,9 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
   if (config.compute == Provider::tiles) return std::nullopt;
   if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  const bool clusters = config.cluster_m * config.cluster_n > 1;
+  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_k > 1;
   if (config.group_m > 1 || config.tile_workers > 0 || clusters)
-    return "group_m, tile_workers, cluster_m, cluster_n: calls of the library have no tiles";
+    return "group_m, tile_workers, cluster_m, cluster_n, cluster_k: calls of the library have no tiles";
   if (gathers(problem)) {
     if (config.tile_m == Config{}.tile_m && config.tile_n == Config{}.tile_n) return std::nullopt;
     return "tile_m, tile_n: with compute = library the library chooses its tiles";

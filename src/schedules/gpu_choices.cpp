@@ -20,9 +20,12 @@ struct TileChoice {
   int64_t n = 256;
   int cluster_m = 1;
   int cluster_n = 1;
+  int cluster_k = 1;
 };
 
 constexpr int64_t kFew = 64;
+constexpr int64_t kSome = 128;
+constexpr int64_t kMiddle = 512;
 constexpr int64_t kMany = 1024;
 
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
@@ -39,6 +42,7 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
   if (problem.op == "all_reduce") return config;
   config.cluster_m = tile.cluster_m;
   config.cluster_n = tile.cluster_n;
+  config.cluster_k = tile.cluster_k;
   if (problem.m > tile.m) config.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
   return config;
 }
@@ -48,6 +52,26 @@ std::vector<Config> with_tiles(const Config& config, const Problem& problem, siz
   std::vector<Config> list;
   for (const TileChoice& tile : tiles_for(problem.m)) {
     if (list.size() < most) list.push_back(with_tile(config, problem, tile));
+  }
+  return list;
+}
+
+/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one more or
+/// less of them. None where tiles are many, or K is short.
+std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile) {
+  constexpr int64_t kBeside = 48;  // SMs that copy, sum, or make no whole cluster
+  constexpr int64_t kLeast = 512;  // columns of A for each part
+  constexpr int64_t kMost = 8;
+  const bool gather = gathers(problem);
+  const int64_t cols = gather ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
+  const int64_t depth = gather ? problem.k : problem.k / team.num_ranks;
+  const int64_t tiles = (problem.m + tile.m - 1) / tile.m * ((cols + tile.n - 1) / tile.n);
+  const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
+  std::vector<TileChoice> list;
+  for (const int64_t each : {parts, parts + 1}) {
+    tile.cluster_k = static_cast<int>(std::min({each, kMost, depth / kLeast}));
+    const bool known = !list.empty() && list.back().cluster_k == tile.cluster_k;
+    if (tile.cluster_k > 1 && !known) list.push_back(tile);
   }
   return list;
 }
@@ -129,6 +153,22 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// Few or some rows: tiles whose K several CTAs share, behind copies by workers and by engines.
+std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
+  if (problem.m > kMiddle) return {};
+  constexpr int64_t kPieces = 16;
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  Config workers{.schedule = "fused"};
+  workers.chunk_rows = std::max<int64_t>(1, (shard + kPieces - 1) / kPieces);
+  const TileChoice tile{.m = problem.m <= kFew ? 64 : 128, .n = 128};
+  std::vector<Config> list;
+  for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
+    list.push_back(with_tile(workers, problem, each));
+    list.push_back(with_tile(paced("fused", team), problem, each));
+  }
+  return list;
+}
+
 std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const Config engines = paced("fused", team);
@@ -146,6 +186,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   }
   list.push_back(library);
   append(list, worker_choices(problem, team));
+  append(list, parts_choices(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -158,6 +199,22 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
   const int64_t tiles = (problem.n + config.tile_n - 1) / config.tile_n;
   config.reduce_workers = static_cast<int>(std::clamp<int64_t>(team.devices[0].sms - tiles - kOthers, 16, 64));
   return config;
+}
+
+/// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too.
+std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
+  if (problem.m > kMiddle || problem.op == "all_reduce") return {};
+  const TileChoice tile{.m = problem.m <= kFew ? 64 : 128, .n = 128};
+  Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
+  flags = with_summers(flags, problem, team);
+  std::vector<Config> list;
+  if (problem.m > kFew && problem.m <= kSome) list.push_back(flags);
+  for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
+    if (problem.m > kFew) list.push_back(with_tile({.schedule = "fused", .transport = Transport::tma}, problem, each));
+    flags.cluster_k = each.cluster_k;
+    if (problem.m <= kSome) list.push_back(flags);
+  }
+  return list;
 }
 
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
@@ -195,6 +252,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
     list.back().rounds = 2;
   }
+  append(list, reduce_parts_choices(problem, team, at_once));
   if (scatters) {
     append(list, quarter_choices(problem, team));
     Config library = paced("fused", team);

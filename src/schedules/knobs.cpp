@@ -11,8 +11,8 @@
 namespace tilewire {
 
 std::optional<std::string> ignored_knob(const Config& config, std::initializer_list<const char*> honoured) {
-  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",  "tile_k",      "stages",
-                                          "cluster_m", "cluster_n", "group_m", "tile_workers"};
+  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",    "tile_k",  "stages",
+                                          "cluster_m", "cluster_n", "cluster_k", "group_m", "tile_workers"};
   const auto knows = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
@@ -62,6 +62,7 @@ void validate(const Config& config) {
   at_least("stages", config.stages, 0);
   at_least("cluster_m", config.cluster_m, 1);
   at_least("cluster_n", config.cluster_n, 1);
+  at_least("cluster_k", config.cluster_k, 1);
   at_least("group_m", config.group_m, 1);
   at_least("split_k", config.split_k, 1);
   at_least("tile_workers", config.tile_workers, 0);
@@ -73,6 +74,10 @@ void validate(const Config& config) {
   at_least("copy_lanes", config.copy_lanes, 1);
   at_least("group_owners", config.group_owners, 1);
   at_least("rounds", config.rounds, 1);
+  require(config.cluster_k <= 8, "knob cluster_k = {}: want at most 8", config.cluster_k);
+  require(config.cluster_k == 1 || config.cluster_m * config.cluster_n == 1,
+          "knob cluster_k = {} with cluster_m = {}, cluster_n = {}: blocks that share K share no operand",
+          config.cluster_k, config.cluster_m, config.cluster_n);
   require(config.split_k <= 64, "knob split_k = {}: want at most 64", config.split_k);
   require(config.launches <= 2, "knob launches = {}: want at most 2", config.launches);
   require(config.copy_lanes <= 64, "knob copy_lanes = {}: want at most 64", config.copy_lanes);

@@ -30,9 +30,9 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (config.collective == Provider::library) return refuses_collective(problem, team, config);
   const bool library = config.compute == Provider::library;
   if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  const bool clusters = config.cluster_m * config.cluster_n > 1;
+  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_k > 1;
   if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
-    return "group_m, tile_workers, cluster_m, cluster_n: one call of the library has no tiles";
+    return "group_m, tile_workers, cluster_m, cluster_n, cluster_k: one call of the library has no tiles";
   if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (!gathers(problem)) {
     Config sends = config;

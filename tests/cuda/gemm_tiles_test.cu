@@ -12,14 +12,6 @@
 
 namespace {
 
-int failures = 0;
-
-void report(const std::string& name, bool ok, double value) {
-  std::printf("%-4s %s (%.1e)\n", ok ? "ok" : "FAIL", name.c_str(), value);
-  std::fflush(stdout);
-  if (!ok) ++failures;
-}
-
 void split_k(HostTable& table, const Case& c) {
   std::vector<TileRecord> tiles;
   const int steps = (c.k + kTileK - 1) / kTileK;
@@ -85,36 +77,6 @@ void several_destinations(StoreVia via) {
   report(std::string("three destinations, ") + (via == StoreVia::pointer ? "pointer" : "tensor"),
          error < 3 * s.tolerance(), error);
 }
-
-struct Signals {
-  Memory memory{256};  // ready, done, epoch, ended, abort
-  WaitFailure* failure = nullptr;
-  WaitFailure* device_failure = nullptr;
-
-  Signals() {
-    CHECK(cudaMemset(memory.data, 0, 256));
-    CHECK(cudaHostAlloc(&failure, sizeof(WaitFailure), cudaHostAllocMapped));
-    *failure = {};
-    CHECK(cudaHostGetDevicePointer(&device_failure, failure, 0));
-  }
-  ~Signals() { cudaFreeHost(failure); }
-  uint64_t* at(int i) const { return memory.as<uint64_t>() + i; }
-  uint64_t value(int i) const {
-    uint64_t v = 0;
-    CHECK(cudaMemcpy(&v, at(i), 8, cudaMemcpyDeviceToHost));
-    return v;
-  }
-  WaitWatch watch(uint64_t timeout_ns) const {
-    return {.timeout_ns = timeout_ns, .abort = reinterpret_cast<uint32_t*>(at(4)), .failure = device_failure};
-  }
-
-  /// All tiles wait for signal 0 and post to signal 1.
-  void attach(HostTable& table, uint64_t at_least, uint64_t total) const {
-    table.waits.push_back({at(0), at_least, total});
-    table.posts.push_back({at(1), 1, true});
-    for (TileRecord& tile : table.tiles) tile.num_waits = tile.num_posts = 1;
-  }
-};
 
 /// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
 void waits_are_satisfied(Share share, StoreVia via, TileShape shape = {128, 256}) {
@@ -239,49 +201,6 @@ void waits_time_out(Share share) {
   report("timeout leaves the kernel, share " + std::to_string(static_cast<int>(share)), ok,
          static_cast<double>(f.seen));
 }
-
-/// Other parts of a product: matrices like C.
-struct OtherParts {
-  const Setup& s;
-  int count;
-  size_t bytes = 2ul * s.c.m * s.c.n;
-  Memory memory{bytes * count};
-
-  OtherParts(const Setup& setup, int how_many) : s(setup), count(how_many) {
-    const size_t elements = static_cast<size_t>(s.c.m) * s.c.n;
-    for (int i = 0; i < count; ++i) {
-      if (s.c.dtype == DType::bf16) {
-        fill<<<256, 256>>>(at<__nv_bfloat16>(i), elements, 77u + i);
-        add_matrix<<<256, 256>>>(s.expected.as<double>(), at<__nv_bfloat16>(i), elements);
-      } else {
-        fill<<<256, 256>>>(at<__half>(i), elements, 77u + i);
-        add_matrix<<<256, 256>>>(s.expected.as<double>(), at<__half>(i), elements);
-      }
-    }
-    CHECK(cudaDeviceSynchronize());
-  }
-  template <typename T>
-  T* at(int i) const {
-    return reinterpret_cast<T*>(memory.as<char>() + i * bytes);
-  }
-
-  /// Every tile adds them, its own part at place `own`, when signal 0 is 1; and posts to signal 1.
-  void attach(HostTable& table, int own, const Signals& signals) const {
-    const auto first_map = static_cast<uint32_t>(table.maps.size());
-    for (int i = 0; i < count; ++i) {
-      table.maps.push_back(make_output_map({at<char>(i), s.c.dtype, s.c.m, s.c.n, s.c.n}));
-    }
-    table.waits.push_back({signals.at(0), 1, 0});
-    table.posts.push_back({signals.at(1), 1, true});
-    for (TileRecord& tile : table.tiles) {
-      tile.first_part = static_cast<uint32_t>(table.parts.size());
-      for (int i = 0; i < count; ++i) table.parts.push_back({tile.a_row, tile.b_col, first_map + i, 0});
-      tile.num_parts = static_cast<uint8_t>(count);
-      tile.own_part = static_cast<uint8_t>(own);
-      tile.num_part_waits = tile.num_posts = 1;
-    }
-  }
-};
 
 /// Tiles complete a sum after their own steps, where every CTA has one tile, and during the next one's, where one CTA
 /// has all: the same bits. The other parts come when the kernel runs already.

@@ -192,6 +192,48 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
   }
 }
 
+/// Tiles that two CTAs make together, of one turn and of many: results leave as those of whole tiles do.
+TEST_P(OnGpus, PartsOfKInClusters) {
+  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
+  const bool gathers = op() == std::string("all_gather_gemm");
+  uint64_t seed = 1000;
+  for (const int64_t m : {64, 130}) {
+    Problem problem{.op = op(), .m = m, .n = 200 * (gathers ? ranks() : 1), .dtype = DType::bf16};
+    problem.k = 1608 * (gathers ? 1 : ranks());
+    if (m == 130) problem.dtype = DType::fp16, problem.epilogue = {{EpilogueKind::bias}};
+    std::vector<Config> configs;
+    for (const auto& [rows, cols] : {std::pair<int, int>{128, 128}, {128, 64}, {64, 128}}) {
+      configs.push_back({.tile_m = rows, .tile_n = cols, .cluster_k = 2, .transport = Transport::tma});
+      if (gathers) configs.back().transport = Transport::store, configs.back().chunk_rows = 20;
+      if (gathers && m == 130) configs.back().chunk_cols = 400;
+      configs.push_back(configs.back());
+      configs.back().tile_workers = 2;
+      if (!gathers && m == 64) configs.back().transport = Transport::ll;
+    }
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+  }
+}
+
+/// More sums, and more landings, than walkers: with a GPU for each rank, CTAs that begin late take some.
+TEST_P(OnGpus, LateWalkersHelp) {
+  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "nothing to help";
+  uint64_t seed = 1100;
+  for (const int64_t m : {128, 520}) {
+    const Problem problem{.op = op(), .m = m, .n = 1032, .k = 72 * ranks(), .dtype = DType::bf16};
+    std::vector<Config> configs;
+    for (const int workers : {0, 1, 3}) {
+      configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::tma});
+      configs.push_back(configs.back());
+      configs.back().reduction = ReduceMode::pull, configs.back().transport = Transport::store;
+      configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::ll});
+      configs.push_back({.tile_m = 128, .cluster_m = 2, .tile_workers = 2, .reduce_workers = workers});
+      if (op() == std::string("gemm_all_reduce"))
+        configs.push_back({.schedule = "two_stream", .tile_n = 128, .reduce_workers = workers});
+    }
+    expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+  }
+}
+
 /// Every way to send, to sum and to take, once: what bench/gpu_check.sh runs under compute-sanitizer, which makes
 /// kernels hundreds of times slower.
 TEST_P(OnGpus, ForSanitizers) {

@@ -72,8 +72,8 @@ std::string bits_key(const Problem& problem, const Config& config, size_t call) 
   const bool fixed =
       problem.reduction == Reduction::repeatable || (!adds_in_place(config) && config.algorithm != Algorithm::ring);
   if (!fixed || config.compute == Provider::library || config.collective == Provider::library) return {};
-  return fmt::format("{} x {} / {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
-                     to_string(config.wire.value_or(out_dtype_of(problem))), call);
+  return fmt::format("{} x {} / {} x {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
+                     config.cluster_k, to_string(config.wire.value_or(out_dtype_of(problem))), call);
 }
 
 /// The bytes of all outputs of all ranks.

@@ -58,6 +58,7 @@ struct GemmBody {
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
+  static constexpr bool kCutsK = may_cut_k(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBytesB = kTileN * kTileK * 2;
   static constexpr int kStageBytes = kBytesA + kBytesB;
@@ -107,8 +108,10 @@ struct Control {
   uint64_t to_store[kSlots];  // what the task writes is here, and the loading warp has begun it
   uint64_t going[kSlots];     // all CTAs of the cluster load the task without waiting for anybody
   uint64_t stored[kSlots];    // the first storing warp's part is in memory
+  uint64_t room[2];           // the CTA that adds has a stage for a consumer's part: room_stage
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
+  uint32_t room_stage[2];
   Slot slots[kSlots];
 };
 
@@ -173,6 +176,7 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
   }
+  for (uint64_t& room : c.room) ptx::barrier_init(&room, 1);
   for (int i = 0; i < 2 * Body::kBuffers; ++i) {
     ptx::barrier_init(&c.chunk_full[0][i], 128);
     ptx::barrier_init(&c.chunk_free[0][i], 32);

@@ -70,6 +70,48 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share sha
   return paired;
 }
 
+namespace {
+
+/// The waits of one part of a tile's K, and after those of the first one what the sum that it completes waits for.
+void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_step) {
+  const auto mine = waits.begin() + part.first_wait;
+  const bool all_first = std::all_of(mine, mine + part.num_waits, [](const WaitRecord& w) { return w.step == 0; });
+  if (all_first) return;
+  const std::vector<WaitRecord> before(mine, mine + part.num_waits + part.num_part_waits);
+  const auto end = static_cast<uint32_t>(first_step + part.k_steps);
+  const uint16_t num_waits = part.num_waits;
+  part.first_wait = static_cast<uint32_t>(waits.size());
+  part.num_waits = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    WaitRecord wait = before[i];
+    if (i < num_waits && wait.step >= end) continue;
+    wait.step = wait.step > static_cast<uint32_t>(first_step) ? wait.step - static_cast<uint32_t>(first_step) : 0;
+    waits.push_back(wait);
+    if (i < num_waits) ++part.num_waits;
+  }
+}
+
+}  // namespace
+
+void cut_k(HostTable& table, int parts) {
+  std::vector<TileRecord> cut;
+  for (const TileRecord& tile : table.tiles) {
+    for (int i = 0; i < parts; ++i) {
+      TileRecord part = tile;
+      const int first_step = tile.k_steps * i / parts;
+      part.k_begin += first_step * kTileK;
+      part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
+      if (i > 0) {
+        part.num_parts = 0;
+        part.rows = part.cols = part.num_part_waits = part.num_posts = part.num_writes = 0;
+      }
+      wait_for_part(table.waits, part, first_step);
+      cut.push_back(part);
+    }
+  }
+  table.tiles = std::move(cut);
+}
+
 std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m) {
   std::vector<std::pair<int, int>> order;
   if (group_m > 0) {

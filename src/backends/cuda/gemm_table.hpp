@@ -34,6 +34,10 @@ struct DeviceTable {
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share);
 
+/// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for GemmLaunch::cluster_k.
+/// Each waits for what its part needs; the first has everything else.
+void cut_k(HostTable& table, int parts);
+
 /// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are walked together,
 /// column by column; 0 = along a Hilbert curve.
 [[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);

@@ -92,13 +92,16 @@ CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
 
 int shared_bytes(const GemmBodyKind& kind) { return find_body(kind).shared_bytes; }
 
-uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles) {
+uint32_t resident_ctas(const GemmBodyKind& kind, uint32_t cluster) {
   const GemmBodyEntry& body = find_body(kind);
-  const uint32_t cluster = cluster_ctas(share);
   LaunchConfig launch(body, cluster, cluster, nullptr);
   int clusters = 0;
   check(cudaOccupancyMaxActiveClusters(&clusters, body.function, &launch.config), "cudaOccupancyMaxActiveClusters");
-  const uint32_t most = static_cast<uint32_t>(clusters) * cluster;
+  return static_cast<uint32_t>(clusters) * cluster;
+}
+
+uint32_t balanced_ctas(const GemmBodyKind& kind, uint32_t cluster, uint32_t num_tiles) {
+  const uint32_t most = resident_ctas(kind, cluster);
   if (num_tiles == 0 || most == 0) return 0;
   const uint32_t turns = (num_tiles + most - 1) / most;
   const uint32_t ctas = (num_tiles + turns - 1) / turns;
@@ -124,21 +127,27 @@ void load_gemm_tiles(const GemmBodyKind& kind) {
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
-  const uint32_t cluster = cluster_ctas(launch.share);
+  const bool cuts_k = launch.cluster_k > 1;
+  if (cuts_k && (launch.share != Share::none || launch.cluster_k > kMostClusterK || !may_cut_k(kind.shape))) {
+    fail(ErrorKind::unsupported,
+         "gemm_tiles: {} parts of K for tiles of {} x {}: want at most {}, for 128 x 128 or less, no shared operand",
+         launch.cluster_k, kind.shape.m, kind.shape.n, kMostClusterK);
+  }
+  const uint32_t cluster = cluster_ctas(launch.share, launch.cluster_k);
   const uint32_t tiles = launch.table.num_tiles;
   GemmLaunch full = launch;
-  if (full.ctas == 0) full.ctas = balanced_ctas(kind, full.share, tiles);
+  if (full.ctas == 0) full.ctas = balanced_ctas(kind, cluster, tiles);
   full.ctas = std::min(full.ctas, tiles);
   if (full.ctas == 0) return;
   if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr) ||
-      (cluster > 1 && full.share != Share::b && kind.shape.m == 64)) {
+      (full.share != Share::none && full.share != Share::b && kind.shape.m == 64)) {
     fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups, a fixed order, and boxes to share");
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
   const GemmBodyEntry& body = find_body(kind);
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
-  const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads);
+  const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads) + full.walk.table.late_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
   void* arguments[] = {&full};
   check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of gemm_tiles");

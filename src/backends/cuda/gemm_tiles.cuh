@@ -2,6 +2,7 @@
 // walk a table of tiles. Instantiated by gemm_bodies.cuh.
 #pragma once
 
+#include "backends/cuda/gemm_cut_k.cuh"
 #include "backends/cuda/gemm_epilogue.cuh"
 #include "backends/cuda/gemm_producer.cuh"
 #include "backends/cuda/gemm_scheduler.cuh"
@@ -116,6 +117,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
   Ring<kSlots> slot;
   Ring<Body::kBuffers> buffer;
   Pending<Body> pending;
+  [[maybe_unused]] uint32_t given = 0;
   ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
   for (;;) {
     const TileRecord& tile = control.slots[slot.index].tile;
@@ -138,6 +140,15 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
 #pragma unroll
     for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
     if (!Body::kSplitN) release_stage(cta, last);
+    if constexpr (Body::kCutsK) {
+      if (cta.launch.cluster_k > 1 && cta.rank > 0) {
+        give_part(cta, group, sums, given++ % 2);
+        ptx::barrier_arrive(&control.record_empty[slot.index]);
+        slot = next;
+        continue;
+      }
+      if (cta.launch.cluster_k > 1) add_given(cta, group, sums, stage);
+    }
     if (!sum) add_bias<In>(tile, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
@@ -164,7 +175,7 @@ __device__ inline void ready_maps(const GemmTable& table) {
 
 /// The compute role of a CTA: 3 warpgroups of 4 warps.
 template <class Body>
-__device__ inline void compute_role(const GemmLaunch& launch, uint8_t* shared) {
+__device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint8_t* shared) {
   static_assert(sizeof(Control<Body>) <= kControlBytes);
   const Cta<Body> cta = make_cta<Body>(launch, shared);
   const int group = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 128, 0));
@@ -189,19 +200,24 @@ __device__ inline void compute_role(const GemmLaunch& launch, uint8_t* shared) {
   if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here
 }
 
-/// CTAs of one launch by role: those that compute, then those that walk.
+/// CTAs of one launch by role: those that compute, those that walk, and late ones, which walk when there is room.
 template <class Body>
 __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t walker = blockIdx.x - launch.ctas;
+  const uint32_t walkers = walking_ctas(launch.walk.table, kThreads);
   if (blockIdx.x < launch.ctas) {
+    note_begun(launch.walk);
     compute_role<Body>(launch, shared);
-  } else if (walker < walking_ctas(launch.walk.table, kThreads)) {
+  } else if (walker < walkers + launch.walk.table.late_ctas) {
     constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
     static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
-    walk_roles<false>(launch.walk, walker, *reinterpret_cast<WalkShared*>(shared), shared + kPieces);
+    auto& room = *reinterpret_cast<WalkShared*>(shared);
+    if (walker < walkers) note_begun(launch.walk);
+    if (walker < walkers || all_have_begun(launch.walk, launch.ctas + walkers, room))
+      walk_roles<false>(launch.walk, walker, room, shared + kPieces);
   }
-  leave_call(launch.walk.counters);
+  leave_call(launch.walk);
 }
 
 }  // namespace tilewire::cuda

@@ -23,8 +23,8 @@ struct TileShape {
 };
 
 /// What the kernel is compiled for.
-inline constexpr std::array<TileShape, 7> kTileShapes{
-    {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {64, 256}, {64, 128}}};
+inline constexpr std::array<TileShape, 8> kTileShapes{
+    {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {128, 64}, {64, 256}, {64, 128}}};
 inline constexpr int kTileK = 64;
 inline constexpr int kThreads = 384;        ///< of a CTA
 inline constexpr int kControlBytes = 3072;  ///< of its shared memory: barriers and records
@@ -52,9 +52,16 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
 /// k_begin and k_steps. Pairs (2i, 2i + 1) agree in b_map and b_col (`b`), or in a_map and a_row (`a`). Fours are two
 /// rows of two tiles (`both`): each row agrees in A, each column in B.
 enum class Share : uint32_t { none, a, b, both };
-[[nodiscard]] constexpr uint32_t cluster_ctas(Share share) {
-  return share == Share::none ? 1 : share == Share::both ? 4 : 2;
+
+/// CTAs of a cluster. `cluster_k`: so many make one tile together, each over a part of K, and share no operand.
+[[nodiscard]] constexpr uint32_t cluster_ctas(Share share, uint32_t cluster_k = 1) {
+  return cluster_k * (share == Share::none ? 1 : share == Share::both ? 4 : 2);
 }
+inline constexpr uint32_t kMostClusterK = 8;
+/// Whether tiles of this shape may be made so: what a consumer has of one fits in a stage of the CTA that adds.
+[[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n * 2 <= stage_bytes(shape); }
+/// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
+[[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape); }
 
 /// A rank's tables in device memory.
 struct GemmTable {
@@ -79,6 +86,9 @@ struct GemmLaunch {
   /// stages.
   uint32_t depth = 0;
   Share share = Share::none;
+  /// Neighbouring records, so many, are one tile over parts of K (cut_k): the first CTA of a cluster adds what the
+  /// others have, in their order, and sends the result on. Share::none, and a shape that may_cut_k.
+  uint32_t cluster_k = 1;
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
 };
@@ -117,7 +127,11 @@ void load_gemm_tiles(const GemmBodyKind& kind);
 
 /// The fewest CTAs that take as many turns as all SMs of the current device would: an SM less is power for the others,
 /// or room for other roles.
-[[nodiscard]] uint32_t balanced_ctas(const GemmBodyKind& kind, Share share, uint32_t num_tiles);
+[[nodiscard]] uint32_t balanced_ctas(const GemmBodyKind& kind, uint32_t cluster, uint32_t num_tiles);
+
+/// CTAs that are resident at once on the current device in clusters of so many: SMs of a GPC that make no whole cluster
+/// have none.
+[[nodiscard]] uint32_t resident_ctas(const GemmBodyKind& kind, uint32_t cluster);
 
 /// How far ahead each of so many CTAs loads. With few rows all of them read B at the speed of memory: more bytes on
 /// their way than that needs (docs/cuda_gemm_notes.md) wait for each other, and some CTAs end later than others.

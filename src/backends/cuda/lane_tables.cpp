@@ -55,10 +55,18 @@ class TableMaker {
       }
     }
     if (view_.facts.pairs) tiles_.pair_up();
+    if (fast && room_.cluster_k > 1 && !out_.gemm.tiles.empty()) {
+      out_.cluster_k = static_cast<uint32_t>(room_.cluster_k);
+      tiles_.cut_for_clusters();
+    }
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
-    share_out_sms(out_, beside_library_ ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_);
+    // NOTE: where ranks share a device, late CTAs might take the room that another rank's kernel waits for.
+    const bool late_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
+    share_out_sms(out_, beside_library_ ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_,
+                  late_help);
     for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
+    if (late_help) find_late_lanes(out_);
     if (beside_library_) tell_library_its_sms(out_, plan_, room_.sms);
     drop_repeated_waits(out_);
     return std::move(out_);
@@ -162,6 +170,8 @@ class TableMaker {
     // NOTE: a serial lane's products are whole steps of one CTA.
     if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_step(lane));
     add_steps(index, all, ctas, false, serial);
+    const bool by_knob = lane.engine == Engine::reduce && plan_.config.reduce_workers > 0;
+    out_.walk.lanes.back().sized = serial || lane.workers > 0 || by_knob;
     out_.walk.lanes.back().squads =
         !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
   }

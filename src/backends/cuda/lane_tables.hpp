@@ -43,6 +43,7 @@ struct HostWalk {
   std::vector<EpilogueRecord> epilogue{};
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
+  uint32_t late_ctas = 0;
 };
 
 /// A task by the number that the device's reports use.
@@ -59,6 +60,7 @@ struct RankTables {
   GemmBodyKind kind{};
   uint32_t gemm_ctas = 0;
   Share share = Share::none;
+  uint32_t cluster_k = 1;
   HostWalk walk{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<bool> urgent{};       ///< one for each stream: it comes before others
@@ -73,6 +75,9 @@ struct RankTables {
 /// The same for the way out of one task's result: its epilogue and destinations.
 [[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task);
 
+/// Why `cluster_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
+[[nodiscard]] std::optional<std::string> refuses_cut_k(const Plan& plan);
+
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
@@ -81,6 +86,7 @@ struct Room {
   int sms = 0;          ///< CTAs that may be resident at once
   bool streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
   bool traced = false;  ///< all that streams do has a gate, so that its times can be taken
+  int cluster_k = 1;    ///< CTAs that make a tile together; `sms` are in clusters of so many
 };
 
 /// Leave out the waits of tiles that repeat what earlier tiles of the same CTA waited for: a CTA takes its tiles in

@@ -38,6 +38,7 @@ std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaSt
   all.add(host.posts, &table.posts);
   table.num_lanes = static_cast<uint32_t>(host.lanes.size());
   for (const LaneRecord& lane : host.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
+  table.late_ctas = host.late_ctas;
   return all.finish(stream);
 }
 
@@ -160,9 +161,20 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
+/// NOTE: of clusters of more than two, those of ranks that share a device may find no room beside each other.
+Room CudaProgram::room_for(bool traced) const {
+  Room room{group_.sm_count(), !group_.shares_device(), traced};
+  const int wanted = plan_.config.cluster_k;
+  if (wanted == 1 || slow_tiles(plan_)) return room;
+  room.cluster_k = group_.shares_device() ? std::min(2, wanted) : wanted;
+  if (!group_.shares_device())
+    room.sms = std::min(room.sms, static_cast<int>(resident_ctas(kind_of(plan_), static_cast<uint32_t>(wanted))));
+  if (room.sms < 2 * room.cluster_k) room.cluster_k = 1;
+  return room;
+}
+
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_,
-                                  {group_.sm_count(), !group_.shares_device(), traced});
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_, room_for(traced));
   put_in_order(tables.works, places_);
   return tables;
 }
@@ -294,7 +306,10 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
 /// What waits and posts for the whole call.
 void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
   if (bound.tables.gemm_ctas > 0) {
-    GemmLaunch gemm{.table = bound.gemm.table, .ctas = bound.tables.gemm_ctas, .share = bound.tables.share};
+    GemmLaunch gemm{.table = bound.gemm.table,
+                    .ctas = bound.tables.gemm_ctas,
+                    .share = bound.tables.share,
+                    .cluster_k = bound.tables.cluster_k};
     gemm.walk = walk;
     if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);

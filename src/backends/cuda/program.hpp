@@ -80,6 +80,7 @@ class CudaProgram final : public Program {
   void make_room();
   /// A captured call with these tensors, made once; it goes with the program.
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);
+  [[nodiscard]] Room room_for(bool traced) const;
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
   template <class Work>

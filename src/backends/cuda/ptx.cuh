@@ -84,6 +84,24 @@ __device__ inline void barrier_arrive_expect(uint64_t* bar, uint32_t bytes) {
                "r"(bytes)
                : "memory");
 }
+/// The address of `p` in CTA `cta` of the cluster.
+__device__ inline uint32_t address_in(const void* p, uint32_t cta) {
+  uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(p)), "r"(cta));
+  return remote;
+}
+/// Store to shared memory of a CTA of the cluster, whose barrier `bar` counts the bytes: both addresses of address_in.
+__device__ inline void store_in(uint32_t to, uint32_t value, uint32_t bar) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
+               "r"(bar)
+               : "memory");
+}
+__device__ inline void store_in(uint32_t to, float x, float y, float z, float w, uint32_t bar) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(bar)
+      : "memory");
+}
 /// Whether the phase of this parity is over; sleeps up to 10 ms until it is.
 __device__ inline bool barrier_try_wait(uint64_t* bar, uint32_t phase) {
   uint32_t done;
@@ -234,6 +252,11 @@ __device__ inline void load_blocks(uint32_t from, uint32_t (&r)[4]) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(from)
                : "memory");
+}
+__device__ inline float4 load_quad(uint32_t from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from));
+  return v;
 }
 __device__ inline void store_pair(uint32_t to, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");

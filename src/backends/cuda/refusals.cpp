@@ -7,6 +7,7 @@
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/host/rules.hpp"
+#include "core/text.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -41,6 +42,7 @@ bool engines_add(const Plan& plan) {
 Plan as_on_host(Plan plan) {
   // The kernels have clusters of 1 and 2.
   if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
+  plan.config.cluster_k = 1;
   plan.config.launches = 1;
   if (plan.config.transport != Transport::copy_engine) plan.config.transport = Transport::store;
   plan.config.collective = Provider::tiles;
@@ -56,6 +58,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
   if (const auto reason = refuses_flags(plan)) missing.push_back("transport = ll: " + *reason);
+  if (const auto reason = refuses_cut_k(plan))
+    missing.push_back(fmt::format("cluster_k = {}: {}", plan.config.cluster_k, *reason));
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");

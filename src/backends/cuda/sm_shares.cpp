@@ -9,6 +9,34 @@
 namespace tilewire::cuda {
 namespace {
 
+uint32_t walkers_of(const RankTables& tables) {
+  WalkTable table;
+  for (const LaneRecord& lane : tables.walk.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
+  return walking_ctas(table, kStepThreads);
+}
+
+/// Where turns of tiles are few, and lanes that late CTAs help can give way so that there is one less: they do.
+void save_a_turn(RankTables& tables, uint32_t sms) {
+  constexpr uint32_t kFew = 4;
+  const uint32_t cluster = cluster_ctas(tables.share, tables.cluster_k);
+  const auto tiles = static_cast<uint32_t>(tables.gemm.tiles.size());
+  const auto turns = [&] {
+    const uint32_t ctas = (sms - std::min(sms, walkers_of(tables))) / cluster * cluster;
+    return ctas == 0 ? tiles : (tiles + ctas - 1) / ctas;
+  };
+  const uint32_t before = turns();
+  const std::vector<LaneRecord> lanes = tables.walk.lanes;
+  while (before > 1 && before <= kFew && turns() == before) {
+    const auto width = [](const LaneRecord& lane) { return lane.sized || lane.light ? 0 : lane.ctas; };
+    const auto widest = std::ranges::max_element(tables.walk.lanes, {}, width);
+    if (widest == tables.walk.lanes.end() || width(*widest) <= 1) {
+      tables.walk.lanes = lanes;
+      return;
+    }
+    --widest->ctas;
+  }
+}
+
 /// One CTA has no partner.
 void unpair(RankTables& tables) {
   tables.share = Share::none;
@@ -17,14 +45,11 @@ void unpair(RankTables& tables) {
 
 }  // namespace
 
-void share_out_sms(RankTables& tables, int sms, int tile_workers) {
+void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help) {
   const auto tiles = static_cast<int>(tables.gemm.tiles.size());
-  const int least_tiles = tiles > 0 ? 1 : 0;
-  const auto total = [&] {
-    WalkTable table;
-    for (const LaneRecord& lane : tables.walk.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
-    return static_cast<int>(walking_ctas(table, kStepThreads));
-  };
+  const int together = static_cast<int>(tables.cluster_k);
+  const int least_tiles = tiles > 0 ? together : 0;
+  const auto total = [&] { return static_cast<int>(walkers_of(tables)); };
   // Half of the SMs at most go to what moves data beside tiles.
   const int room = tiles > 0 ? std::max(sms / 2, sms - tiles) : sms;
   while (total() > std::min(room, sms - least_tiles)) {
@@ -35,14 +60,24 @@ void share_out_sms(RankTables& tables, int sms, int tile_workers) {
     --widest->ctas;
   }
   if (tiles == 0) return;
-  const int most = tile_workers > 0 ? tile_workers : sms;
+  if (tile_workers == 0 && late_help) save_a_turn(tables, static_cast<uint32_t>(sms));
+  const int most = tile_workers > 0 ? tile_workers * together : sms;
   tables.gemm_ctas = static_cast<uint32_t>(std::min({most, sms - total(), tiles}));
-  const uint32_t cluster = cluster_ctas(tables.share);
+  const uint32_t cluster = cluster_ctas(tables.share, tables.cluster_k);
   if (tables.gemm_ctas < cluster) return unpair(tables);
   // As few as take as many turns: an SM less is power for the others.
   const uint32_t turns = (static_cast<uint32_t>(tiles) + tables.gemm_ctas - 1) / tables.gemm_ctas;
   const uint32_t least = (static_cast<uint32_t>(tiles) + turns - 1) / turns;
   tables.gemm_ctas = std::min(tables.gemm_ctas / cluster * cluster, (least + cluster - 1) / cluster * cluster);
+}
+
+void find_late_lanes(RankTables& tables) {
+  HostWalk& walk = tables.walk;
+  for (LaneRecord& lane : walk.lanes) {
+    const uint32_t at_once = lane.ctas * (lane.squads ? kThreads / kSquadThreads : 1);
+    lane.late = !lane.serial && !lane.light && lane.num_steps > at_once;
+    if (lane.late) walk.late_ctas = std::max(walk.late_ctas, std::min(tables.gemm_ctas, lane.num_steps - lane.ctas));
+  }
 }
 
 }  // namespace tilewire::cuda

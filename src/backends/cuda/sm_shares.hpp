@@ -7,7 +7,12 @@
 namespace tilewire::cuda {
 
 /// Everybody must be resident at once: where there is not room for what each lane wants, the widest give way.
-/// `tile_workers`: most CTAs that compute; 0 = as many as there is room for.
-void share_out_sms(RankTables& tables, int sms, int tile_workers);
+/// `tile_workers`: most CTAs that compute; 0 = as many as there is room for. `late_help`: find_late_lanes follows, so
+/// that lanes may give way where that saves a turn of tiles.
+void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help = false);
+
+/// Lanes whose steps are more than those who take them get help from CTAs that begin when others, those of tiles among
+/// them, end. After share_out_sms, when it is known which lanes have squads.
+void find_late_lanes(RankTables& tables);
 
 }  // namespace tilewire::cuda

@@ -43,7 +43,14 @@ void TileRecords::pair_up() {
   }
 }
 
-/// A tile that pads a pair is a copy of its partner, whose times it must not take.
+void TileRecords::cut_for_clusters() {
+  cut_k(view_.out.gemm, static_cast<int>(view_.out.cluster_k));
+  for (TileRecord& tile : view_.out.gemm.tiles) {
+    if (tile.rows == 0) name_apart(tile);
+  }
+}
+
+/// A tile that pads a pair, or has another part of K, is a copy of its partner, whose times it must not take.
 void TileRecords::name_apart(TileRecord& tile) {
   const auto again = [&](uint32_t task) {
     TaskName name = view_.out.names[task];

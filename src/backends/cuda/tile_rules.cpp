@@ -40,6 +40,22 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   return std::nullopt;
 }
 
+std::optional<std::string> refuses_cut_k(const Plan& plan) {
+  const int parts = plan.config.cluster_k;
+  if (parts == 1 || slow_tiles(plan)) return std::nullopt;
+  const TileShape shape = kind_of(plan).shape;
+  if (!may_cut_k(shape)) return fmt::format("tiles of {} x {} are too large, want at most 128 x 128", shape.m, shape.n);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.kind != TaskKind::compute) continue;
+      const int64_t least = int64_t{kTileK} * least_part_steps(shape) * parts;
+      if (const int64_t depth = depth_of(plan, task); depth < least)
+        return fmt::format("tiles over {} columns of A, want at least {}", depth, least);
+    }
+  }
+  return std::nullopt;
+}
+
 GemmBodyKind kind_of(const Plan& plan) {
   return {plan.problem.dtype,
           plan.problem.b_layout == BLayout::kn,

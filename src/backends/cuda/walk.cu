@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kStepThreads, 1)
   __shared__ WalkShared shared;
   static_assert(kStepThreads <= kMostSquads * kSquadThreads);
   walk_roles<true>(launch, blockIdx.x, shared);
-  if (ends_call) leave_call(launch.counters);
+  if (ends_call) leave_call(launch);
 }
 
 constexpr uint32_t kLightThreads = 256;
@@ -22,7 +22,7 @@ constexpr uint32_t kLightThreads = 256;
 __global__ void __launch_bounds__(kLightThreads) light_kernel(const __grid_constant__ WalkLaunch launch) {
   const uint32_t lane = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (threadIdx.x % 32 == 0 && lane < launch.table.light_lanes) walk_light_lane(launch, lane);
-  leave_call(launch.counters);
+  leave_call(launch);
 }
 
 }  // namespace

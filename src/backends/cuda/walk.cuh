@@ -2,8 +2,7 @@
 // Included by walk.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
 #pragma once
 
-#include "backends/cuda/signal_device.cuh"
-#include "backends/cuda/spans.cuh"
+#include "backends/cuda/light_lanes.cuh"
 #include "backends/cuda/steps.cuh"
 #include "backends/cuda/walk_table.hpp"
 
@@ -46,6 +45,7 @@ struct StepRecords {
 /// Shared memory of a walking CTA.
 struct WalkShared {
   bool go[kMostSquads];
+  uint32_t asked[kMostSquads];          // step of a late lane
   StepRecords records[kMostSquads][2];  // of a step, while the one before is posted
   uint64_t here[kBulkPieces];           // BulkRoom::here
 };
@@ -77,9 +77,22 @@ __device__ inline bool await_turn(const WalkLaunch& launch, const Walker& me, ui
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
-__device__ inline void post_step(const WalkLaunch& launch, const PostRecord* posts, const StepRecord& step) {
-  post_signals(posts + step.first_post, step.num_posts);
-  note_end(span_of(launch, step.task));
+/// A squad of late CTA `cta`, in late lane `index`.
+__device__ inline Walker place_late(const WalkLaunch& launch, uint32_t cta, uint32_t index) {
+  const LaneRecord& lane = launch.table.lanes[index];
+  Squad squad;
+  if (lane.squads) squad = {threadIdx.x / kSquadThreads, blockDim.x / kSquadThreads};
+  return {lane, (lane.ctas + cta) * squad.count + squad.index, 1, launch.counters->epoch, squad};
+}
+
+/// The squad's first step, and the one after `index`.
+__device__ inline uint32_t next_step(const Walker& me, WalkShared& shared, uint32_t stride, uint32_t index) {
+  if (!me.lane.late) return index + stride;
+  volatile uint32_t& asked = shared.asked[me.squad.index];
+  if (me.squad.thread() == 0)
+    asked = static_cast<uint32_t>(atomicAdd(reinterpret_cast<unsigned long long*>(me.lane.progress), 1ull));
+  me.squad.meet();
+  return asked;
 }
 
 /// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0.
@@ -127,94 +140,9 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
   me.lane.progress[1] = 0;
 }
 
-/// Let what a stream does behind a gate begin. What this thread has acquired is visible to it.
-__device__ inline void open_gate(Gate* gate) {
-  asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gate->open) : "memory");
-}
-
-/// Whether what a stream did behind a gate is over; then the gate is as before. What it wrote is visible to whoever
-/// acquires what is posted next.
-__device__ inline bool gate_is_passed(Gate* gate) {
-  uint32_t done = 0;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&gate->done) : "memory");
-  if (done == 0) return false;
-  asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&gate->open) : "memory");
-  asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&gate->done) : "memory");
-  return true;
-}
-
-/// What comes behind a gate that was opened ahead has begun.
-__device__ inline void note_begin(const WalkLaunch& launch, const StepRecord& step) {
-  note_taken(span_of(launch, step.task));
-  note_start(span_of(launch, step.task), 0);
-}
-
-/// Open the gate of step `index`, whose waits are over, and those of the steps behind it as soon as theirs are: the
-/// stream takes them one after another, and need not come back for each. Post as they end. Returns the first step that
-/// was not begun, or nothing (num_steps + 1) if the team leaves.
-__device__ inline uint32_t pass_gates(const WalkLaunch& launch, const LaneRecord& lane, uint32_t index,
-                                      uint64_t epoch) {
-  const StepRecord* steps = launch.table.steps + lane.first_step;
-  uint32_t opened = index;
-  open_gate(steps[opened++].gate);
-  uint64_t begin = ptx::global_time_ns();
-#pragma unroll 1
-  for (uint32_t polls = 1; index < opened; ++polls) {
-    const StepRecord& next = steps[opened];
-    if (opened < lane.num_steps && next.act == Act::gate &&
-        signals_are_there(launch.table.waits + next.first_wait, next.num_waits, epoch)) {
-      open_gate(steps[opened++].gate);
-    }
-    if (gate_is_passed(steps[index].gate)) {
-      post_step(launch, launch.table.posts, steps[index++]);
-      begin = ptx::global_time_ns();
-      if (index < opened) note_begin(launch, steps[index]);
-    }
-    if (polls % 32 != 0) continue;
-    if (must_leave(launch.watch, polls)) return lane.num_steps + 1;
-    if (ptx::global_time_ns() - begin <= launch.watch.timeout_ns) continue;
-    report_failure(launch.watch, {.task = steps[index].task, .wait = kCopyEnd});
-    return lane.num_steps + 1;
-  }
-  return index;
-}
-
-/// After a failure: let every copy of the lane go, so that its stream comes to an end.
-__device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& lane) {
-#pragma unroll 1
-  for (uint32_t index = 0; index < lane.num_steps; ++index) {
-    Gate* gate = launch.table.steps[lane.first_step + index].gate;
-    if (gate != nullptr) open_gate(gate);
-  }
-}
-
-/// One thread walks a lane that moves nothing by itself.
-__device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index) {
-  const LaneRecord lane = launch.table.lanes[index];
-  const uint64_t epoch = launch.counters->epoch;
-#pragma unroll 1
-  for (uint32_t i = 0; i < lane.num_steps;) {
-    const StepRecord& step = launch.table.steps[lane.first_step + i];
-    TaskSpan* span = span_of(launch, step.task);
-    note_taken(span);
-    if (!wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task)) {
-      return open_gates(launch, lane);
-    }
-    note_start(span, 0);
-    if (step.act == Act::gate) {
-      i = pass_gates(launch, lane, i, epoch);
-      if (i > lane.num_steps) return open_gates(launch, lane);
-    } else {
-      post_step(launch, launch.table.posts, step);
-      ++i;
-    }
-  }
-}
-
-/// All threads of the CTA. Leaves early where a wait failed: then the team is broken and nothing is posted any more.
+/// All threads of the squad. False where a wait failed: then the team is broken and nothing is posted any more.
 template <bool kMultiplies>
-__device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkShared& shared, uint8_t* pieces) {
-  const Walker me = place_walker(launch, cta);
+__device__ inline bool walk_lane(const WalkLaunch& launch, const Walker& me, WalkShared& shared, uint8_t* pieces) {
   // NOTE: its barriers are made and used by one thread, so that nobody waits for them.
   BulkRoom room{me.lane.squads ? nullptr : pieces, shared.here};
   if (room.pieces != nullptr && threadIdx.x == 0) init_bulk(room);
@@ -224,8 +152,9 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkSha
   const uint32_t stride = me.lane.serial ? 1 : me.workers;
   volatile bool* go = shared.go;
   uint32_t turn = 0;
+  uint32_t index = next_step(me, shared, 0, me.lane.serial ? 0 : me.worker);
 #pragma unroll 1
-  for (uint32_t index = me.lane.serial ? 0 : me.worker; index < me.lane.num_steps; index += stride) {
+  for (; index < me.lane.num_steps; index = next_step(me, shared, stride, index)) {
     StepRecord step = launch.table.steps[me.lane.first_step + index];
     WalkTable table = launch.table;
     StepRecords& records = shared.records[squad.index][turn++ % 2];
@@ -234,35 +163,79 @@ __device__ inline void walk_role(const WalkLaunch& launch, uint32_t cta, WalkSha
     bring_records(table.posts, step.first_post, step.num_posts, records.posts, squad);
     if (slice.thread == 0) go[squad.index] = await_step(launch, me, index, step);
     squad.meet();
-    if (!go[squad.index]) return;
+    if (!go[squad.index]) return false;
     Patience patience{launch.watch, step.task, me.epoch, slice.thread == 0};
     if (patience.first) patience.span = span_of(launch, step.task);
     run_step<kMultiplies>(table, step, slice, room, patience);
-    if (squad.any(patience.over)) return;
+    if (squad.any(patience.over)) return false;
     if (slice.thread == 0) finish_step(launch, me, index, table.posts, step);
   }
+  if (me.lane.late) squad.meet();  // all have read the last answer
+  return true;
 }
 
-/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each. `pieces`: kBulkBytes of
-/// shared memory, or none.
+/// A late CTA, before it asks for steps, which may wait for any CTA that is no late one: whether those have all begun.
+/// NOTE: they come first in the grid, and so begin first; but nobody promises that.
+__device__ inline bool all_have_begun(const WalkLaunch& launch, uint32_t others, WalkShared& shared) {
+  constexpr uint64_t kPatienceNs = 50'000;
+  volatile bool& all = shared.go[0];
+  if (threadIdx.x == 0) {
+    const uint64_t from = ptx::global_time_ns();
+    const auto* begun = static_cast<const volatile uint64_t*>(&launch.counters->begun);
+    bool now = false;
+    do {
+      now = *begun >= others;
+    } while (!now && ptx::global_time_ns() - from < kPatienceNs);
+    all = now;
+  }
+  __syncthreads();
+  return all;
+}
+
+/// A CTA that is no late one begins.
+__device__ inline void note_begun(const WalkLaunch& launch) {
+  if (launch.table.late_ctas == 0 || threadIdx.x != 0) return;
+  atomicAdd(reinterpret_cast<unsigned long long*>(&launch.counters->begun), 1ull);
+}
+
+/// CTA number `cta` of walking_ctas: heavy lanes first, then the light ones, a warp each; then the late CTAs, each in
+/// all late lanes. `pieces`: kBulkBytes of shared memory, or none.
 template <bool kMultiplies>
 __device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkShared& shared,
                                   uint8_t* pieces = nullptr) {
-  if (cta < launch.table.ctas) return walk_role<kMultiplies>(launch, cta, shared, pieces);
-  const uint32_t light = (cta - launch.table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
-  if (threadIdx.x % 32 != 0 || light >= launch.table.light_lanes) return;
-  walk_light_lane(launch, launch.table.num_lanes - launch.table.light_lanes + light);
+  const WalkTable& table = launch.table;
+  const uint32_t walkers = walking_ctas(table, blockDim.x);
+  const bool late = cta >= walkers;
+  if (late || cta < table.ctas) {
+    const uint32_t lanes = late ? table.num_lanes - table.light_lanes : 1;
+#pragma unroll 1
+    for (uint32_t lane = 0; lane < lanes; ++lane) {
+      if (late && !table.lanes[lane].late) continue;
+      const Walker me = late ? place_late(launch, cta - walkers, lane) : place_walker(launch, cta);
+      if (!walk_lane<kMultiplies>(launch, me, shared, late ? nullptr : pieces)) return;
+    }
+    return;
+  }
+  const uint32_t light = (cta - table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (threadIdx.x % 32 != 0 || light >= table.light_lanes) return;
+  walk_light_lane(launch, table.num_lanes - table.light_lanes + light);
 }
 
 /// All threads of every CTA of the grid, last: when all have ended, the call is over.
 /// NOTE: a second kernel for this would hold up other ranks' kernels in a queue of the device that they share.
-__device__ inline void leave_call(CallCounters* counters) {
+__device__ inline void leave_call(const WalkLaunch& launch) {
+  CallCounters* counters = launch.counters;
   if (counters == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence();
   const auto before = atomicAdd(reinterpret_cast<unsigned long long*>(&counters->ended), 1ull);
   if (before + 1 != gridDim.x) return;
+#pragma unroll 1
+  for (uint32_t lane = 0; launch.table.late_ctas > 0 && lane < launch.table.num_lanes; ++lane) {
+    if (launch.table.lanes[lane].late) launch.table.lanes[lane].progress[0] = 0;
+  }
+  counters->begun = 0;
   counters->ended = 0;
   counters->epoch += 1;
 }

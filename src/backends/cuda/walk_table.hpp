@@ -96,9 +96,13 @@ struct LaneRecord {
   uint32_t num_steps = 0;
   uint32_t ctas = 1;
   bool serial = false;
-  bool light = false;            ///< moves nothing itself: one warp will do
-  bool squads = false;           ///< steps are many and small: each kSquadThreads of a CTA take one
-  uint64_t* progress = nullptr;  ///< two device counters of a serial lane of several CTAs, zero between calls
+  bool light = false;  ///< moves nothing itself: one warp will do
+  bool sized = false;  ///< the plan says how many CTAs
+  /// Steps go in list order to whoever asks next: these CTAs, and WalkTable::late_ctas.
+  bool late = false;
+  bool squads = false;  ///< steps are many and small: each kSquadThreads of a CTA take one
+  uint64_t* progress =
+      nullptr;  ///< two device counters, zero between calls: of a serial lane of several CTAs, or a late one
 };
 
 /// A rank's steps in device memory, and how many calls came before.
@@ -113,12 +117,15 @@ struct WalkTable {
   uint32_t num_lanes = 0;    ///< heavy ones first
   uint32_t ctas = 0;         ///< of heavy lanes
   uint32_t light_lanes = 0;  ///< the last ones
+  /// CTAs more, for which there is room when others end: they take what is left of late lanes. Nobody needs them.
+  uint32_t late_ctas = 0;
 };
 
 /// Counters of a program in device memory, zero at first.
 struct CallCounters {
   uint64_t epoch = 0;  ///< calls that are over
   uint64_t ended = 0;  ///< CTAs of the present call that have ended
+  uint64_t begun = 0;  ///< and that have begun, of those that are no late ones; where there are late ones
 };
 
 /// What a launch of walkers is told.

@@ -86,6 +86,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
   if (config.cluster_m * config.cluster_n != 1) {
     missing.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
   }
+  if (config.cluster_k != 1) missing.insert(fmt::format("cluster_k = {} (a tile is one worker's)", config.cluster_k));
   if (config.launches != 1) missing.insert(fmt::format("launches = {} (lanes are threads)", config.launches));
   for (const Device& device : plan.team.devices) {
     if (device.node != plan.team.devices[0].node) missing.insert("a team of several nodes");

@@ -197,10 +197,10 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
     const double flops =
         shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(plan_, task));
-    const double alone_ns = flops / (flops_per_ns() * tile_efficiency_) + machine_.compute.tile_ns;
-    loop.take_at_least(alone_ns);
+    const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
+    loop.take_at_least(products_ns / plan_.config.cluster_k + machine_.compute.tile_ns);
     // NOTE: with a memory controller each worker is a unit, so there is nothing to share.
-    if (!machine_.controller) loop.use(lane.rank, alone_ns / machine_.compute.units);
+    if (!machine_.controller) loop.use(lane.rank, (products_ns + machine_.compute.tile_ns) / machine_.compute.units);
     for (const Region& region : task.reads) {
       if (machine_.controller && region.rank == lane.rank) continue;
       const int64_t bytes = bytes_of_region(region);

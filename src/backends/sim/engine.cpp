@@ -42,7 +42,8 @@ void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
     if (lane.workers > 0) return asked(lane);
-    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank]) : beside;
+    const int together = plan_.config.cluster_k;
+    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank] / together) : beside;
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
     LaneState& lane = lanes_[i];

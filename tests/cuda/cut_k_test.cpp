@@ -1,0 +1,116 @@
+// Tiles whose K several CTAs share, as records: what each part multiplies and waits for, refusals, and SMs.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/sm_shares.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+TEST(CutK, PartsFollowEachOther) {
+  HostTable table;
+  TileRecord tile{.k_begin = 64, .k_steps = 10, .rows = 100, .cols = 50};
+  tile.num_posts = tile.num_writes = tile.num_part_waits = 1;
+  tile.num_parts = 1;
+  table.tiles = {tile, tile};
+  cut_k(table, 3);
+  ASSERT_EQ(table.tiles.size(), 6);
+  int32_t begin = 64;
+  for (int i = 0; i < 3; ++i) {
+    const TileRecord& part = table.tiles[i];
+    EXPECT_EQ(part.k_begin, begin);
+    EXPECT_GE(part.k_steps, 3);
+    begin += part.k_steps * kTileK;
+    // The first one has all that is not multiplied.
+    const int whole = i == 0 ? 1 : 0;
+    EXPECT_EQ(part.rows, whole * 100);
+    EXPECT_EQ(part.cols, whole * 50);
+    EXPECT_EQ(part.num_posts + part.num_writes + part.num_parts + part.num_part_waits, 4 * whole);
+  }
+  EXPECT_EQ(begin, 64 + 10 * kTileK);
+}
+
+TEST(CutK, PartsWaitForWhatTheyNeed) {
+  HostTable table;
+  TileRecord tile{.k_steps = 20, .num_waits = 3};
+  tile.first_wait = 1;
+  tile.num_part_waits = 1;
+  table.tiles = {tile};
+  const auto wait = [](uint64_t at_least, uint32_t step) { return WaitRecord{nullptr, at_least, 0, 0, step}; };
+  table.waits = {wait(9, 0), wait(1, 0), wait(2, 8), wait(3, 15), wait(7, 0)};
+  cut_k(table, 2);
+  const auto waits_of = [&](const TileRecord& part) {
+    std::vector<std::pair<uint64_t, uint32_t>> list;
+    for (int i = 0; i < part.num_waits + part.num_part_waits; ++i) {
+      const WaitRecord& each = table.waits[part.first_wait + i];
+      list.emplace_back(each.at_least, each.step);
+    }
+    return list;
+  };
+  using List = std::vector<std::pair<uint64_t, uint32_t>>;
+  EXPECT_EQ(table.tiles[0].num_waits, 2);
+  EXPECT_EQ(waits_of(table.tiles[0]), (List{{1, 0}, {2, 8}, {7, 0}}));
+  EXPECT_EQ(waits_of(table.tiles[1]), (List{{1, 0}, {2, 0}, {3, 5}}));
+}
+
+TEST(CutK, RefusesLargeTilesAndShortK) {
+  const auto refusal = [](int64_t tile_n, int64_t k, int parts) {
+    const Problem problem{.op = "gemm_reduce_scatter", .m = 256, .n = 512, .k = k, .dtype = DType::bf16};
+    const Config config{.tile_n = tile_n, .cluster_k = parts};
+    return refuses_cut_k(make_plan(problem, {.num_ranks = 2}, config)).value_or("");
+  };
+  EXPECT_EQ(refusal(128, 4096, 4), "");
+  EXPECT_EQ(refusal(256, 4096, 4), "tiles of 128 x 256 are too large, want at most 128 x 128");
+  EXPECT_EQ(refusal(128, 1528, 2), "tiles over 764 columns of A, want at least 768");
+  EXPECT_EQ(refusal(256, 64, 1), "");
+  // Such tiles run without tensor cores, whole.
+  EXPECT_EQ(refusal(100, 64, 2), "");
+}
+
+TEST(CutK, WholeClustersGetSms) {
+  RankTables tables;
+  tables.cluster_k = 4;
+  tables.gemm.tiles.resize(4 * 30);
+  tables.walk.lanes.push_back({.ctas = 20, .serial = true});
+  share_out_sms(tables, 120, 0);
+  EXPECT_EQ(tables.gemm_ctas % 4, 0);
+  EXPECT_GE(tables.gemm_ctas, 60);
+  EXPECT_LE(tables.gemm_ctas + tables.walk.lanes[0].ctas, 120);
+  // A worker is a cluster.
+  share_out_sms(tables, 120, 3);
+  EXPECT_EQ(tables.gemm_ctas, 12);
+}
+
+/// A lane that has more steps than CTAs gives way where tiles then take one turn, not two; later CTAs help it.
+TEST(SmShares, LateLanesSaveATurn) {
+  RankTables tables;
+  tables.gemm.tiles.resize(128);
+  tables.walk.lanes = {{.num_steps = 64, .ctas = 16}, {.num_steps = 1, .light = true}};
+  RankTables sized = tables;
+  sized.walk.lanes[0].sized = true;
+  share_out_sms(tables, 132, 0, true);
+  EXPECT_EQ(tables.gemm_ctas, 128);
+  EXPECT_EQ(tables.walk.lanes[0].ctas, 3);
+  find_late_lanes(tables);
+  EXPECT_TRUE(tables.walk.lanes[0].late);
+  EXPECT_FALSE(tables.walk.lanes[1].late);
+  EXPECT_EQ(tables.walk.late_ctas, 61);
+  // Not where the plan says how many it wants, and not for nothing.
+  share_out_sms(sized, 132, 0, true);
+  EXPECT_EQ(sized.gemm_ctas, 64);
+  EXPECT_EQ(sized.walk.lanes[0].ctas, 16);
+  RankTables many;
+  many.gemm.tiles.resize(250);
+  many.walk.lanes = {{.num_steps = 64, .ctas = 16}};
+  share_out_sms(many, 132, 0, true);
+  EXPECT_EQ(many.walk.lanes[0].ctas, 7);
+  many.gemm.tiles.resize(300);
+  many.walk.lanes[0].ctas = 16;
+  share_out_sms(many, 132, 0, true);
+  EXPECT_EQ(many.walk.lanes[0].ctas, 16);
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
