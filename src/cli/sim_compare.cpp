@@ -2,10 +2,12 @@
 // Called by sim.
 #include "cli/sim_compare.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "cli/geometric_mean.hpp"
 #include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "core/text.hpp"
@@ -18,15 +20,13 @@ namespace {
 
 // Relative errors, averaged so that twice too long and twice too short weigh the same.
 struct Errors {
-  double logs = 0;
-  int count = 0;
+  std::vector<double> ratios{};  // above 1
 
   void add(double predicted, double measured) {
     if (!(predicted > 0 && measured > 0)) return;
-    logs += std::abs(std::log(predicted / measured));
-    ++count;
+    ratios.push_back(std::max(predicted / measured, measured / predicted));
   }
-  [[nodiscard]] double mean() const { return count > 0 ? std::exp(logs / count) - 1 : 0; }
+  [[nodiscard]] double mean() const { return ratios.empty() ? 0 : geometric_mean(ratios) - 1; }
 };
 
 Problem problem_of_row(const nlohmann::json& row) {
@@ -89,9 +89,10 @@ void compare_with(const std::string& file, const Machine& machine, const std::st
     }
   }
   for (const auto& [name, errors] : by_operator) {
-    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(), errors.count);
+    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(),
+                        errors.ratios.size());
   }
-  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.count);
+  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.ratios.size());
   result["geometric_mean_error"] = all.mean();
   if (json != "-") print(text);
   if (!json.empty()) write_file(json, result.dump(1) + "\n");
