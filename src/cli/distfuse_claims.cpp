@@ -99,7 +99,7 @@ std::vector<ClaimAssumption> assumptions() {
   };
 }
 
-ClaimPoint point(const char* name, const char* op, int64_t k, std::vector<Entry> entries) {
+ClaimPoint point(const char* name, const char* op, int64_t k, std::vector<ClaimEntry> entries) {
   return {.name = name,
           .machine = kMachine,
           .op = op,
@@ -113,7 +113,7 @@ ClaimPoint point(const char* name, const char* op, int64_t k, std::vector<Entry>
 }  // namespace
 
 std::vector<ClaimPoint> distfuse_points() {
-  std::vector<Entry> entries{kernel_entry()};
+  std::vector<ClaimEntry> entries{kernel_entry()};
   for (const auto& [m, n] : {std::pair{128, 256}, {128, 128}, {64, 256}}) {
     const std::string tile = fmt::format("{}x{}", m, n);
     const std::vector<std::string> set{fmt::format("tile_m={}", m), fmt::format("tile_n={}", n), "cluster_m=1"};

@@ -144,7 +144,7 @@ std::vector<ClaimAssumption> assumptions() {
   };
 }
 
-std::vector<Entry> entries_of(const Scenario& scenario) {
+std::vector<ClaimEntry> entries_of(const Scenario& scenario) {
   const std::string chunk = fmt::format("chunk_rows={}", scenario.m / kRanks / kFiner);
   const std::vector<std::string> plain{"cluster_m=1", "cluster_n=1", "pacing=unpaced"};
   const auto with = [&](std::vector<std::string> more) {
@@ -155,7 +155,7 @@ std::vector<Entry> entries_of(const Scenario& scenario) {
                                       "transport=copy_engine"};
   std::vector<std::string> ring = with(call);
   ring.emplace_back("algorithm=ring");
-  std::vector<Entry> entries{entry("shard", "fused", ring)};
+  std::vector<ClaimEntry> entries{entry("shard", "fused", ring)};
   if (scenario.m <= scenario.k) return entries;
   // A lane for each peer, so that all links are busy.
   const std::string lanes = fmt::format("copy_lanes={}", kRanks - 1);

@@ -138,7 +138,7 @@ std::vector<ClaimPoint> flux_points() {
   std::vector<ClaimPoint> points;
   for (const char* machine : {kPcie, kA100, kH800}) {
     for (const int64_t m : {int64_t{64}, int64_t{512}, kLeastM, int64_t{2048}, int64_t{4096}, kMostM}) {
-      std::vector<Entry> entries{kernel_entry()};
+      std::vector<ClaimEntry> entries{kernel_entry()};
       if (machine == kA100 && (m == kLeastM || m == kMostM)) {
         entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
         entries.push_back(entry("naive", "fused", {"order=naive"}));

@@ -10,6 +10,7 @@
 #include "cli/geometric_mean.hpp"
 #include "cli/measure.hpp"
 #include "cli/options.hpp"
+#include "cli/sim_rows.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
@@ -47,10 +48,9 @@ nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
   nlohmann::json both = {{"operator", problem.op}, {"m", problem.m},          {"n", problem.n},
                          {"k", problem.k},         {"ranks", team.num_ranks}, {"config", row["config"]}};
   both["measured_us"] = row.at("total_us");
-  both["predicted_us"] = simulate(plan, machine).total_ns * 1e-3;
-  const Plan gemm = gemm_only(plan);
+  both["predicted_us"] = ns_of(plan, machine) * 1e-3;
   both["measured_gemm_us"] = row.value("gemm_us", 0.0);
-  both["predicted_gemm_us"] = num_tasks(gemm) > 0 ? simulate(gemm, machine).total_ns * 1e-3 : 0.0;
+  both["predicted_gemm_us"] = ns_of(gemm_only(plan), machine) * 1e-3;
   return both;
 }
 

@@ -21,12 +21,14 @@ ClaimTimes made_up(const std::vector<ClaimPoint>& points) {
   for (const ClaimPoint& point : points) {
     PointTimes& each =
         times.emplace_back(PointTimes{.point = point, .gemm_ns = 100, .comm_ns = 100, .sequential_ns = 200});
-    for (const Entry& entry : point.entries) each.ns[entry.name] = 200;
+    for (const ClaimEntry& entry : point.entries) each.ns[entry.name] = 200;
   }
   return times;
 }
 
-bool has(const Entry& entry, const std::string& set) { return std::ranges::find(entry.set, set) != entry.set.end(); }
+bool has(const ClaimEntry& entry, const std::string& set) {
+  return std::ranges::find(entry.set, set) != entry.set.end();
+}
 
 TEST(Claims, NoValuesNoFigure) {
   EXPECT_DOUBLE_EQ(geomean(std::vector{2.0, 8.0}), 4);
