@@ -11,9 +11,12 @@ namespace {
 constexpr const char* kPcie = "a100_pcie8";
 constexpr const char* kA100 = "a100_nvlink8";
 constexpr const char* kH800 = "h800_nvlink8";
-// (n, k) of the all-gather's GEMM, reversed for the reduce-scatter's (section 5.1).
-constexpr int64_t kWide = 49152;
-constexpr int64_t kHidden = 12288;
+struct Layer {
+  const char* op;
+  int64_t n, k;
+};
+// Section 5.1.
+constexpr Layer kLayers[] = {{"all_gather_gemm", 49152, 12288}, {"gemm_reduce_scatter", 12288, 49152}};
 constexpr int kRanks = 8;
 // Of figure 8, and the ends of what the others call large.
 constexpr int64_t kLeastM = 1024;
@@ -138,25 +141,17 @@ std::vector<ClaimPoint> flux_points() {
   std::vector<ClaimPoint> points;
   for (const char* machine : {kPcie, kA100, kH800}) {
     for (const int64_t m : {int64_t{64}, int64_t{512}, kLeastM, int64_t{2048}, int64_t{4096}, kMostM}) {
-      std::vector<ClaimEntry> entries{kernel_entry()};
+      ClaimPoint point{.machine = machine, .m = m, .ranks = kRanks, .entries = {kernel_entry()}};
       if (machine == kA100 && (m == kLeastM || m == kMostM)) {
-        entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
-        entries.push_back(entry("naive", "fused", {"order=naive"}));
+        point.entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
+        point.entries.push_back(entry("naive", "fused", {"order=naive"}));
       }
-      points.push_back({.machine = machine,
-                        .op = "all_gather_gemm",
-                        .m = m,
-                        .n = kWide,
-                        .k = kHidden,
-                        .ranks = kRanks,
-                        .entries = entries});
-      points.push_back({.machine = machine,
-                        .op = "gemm_reduce_scatter",
-                        .m = m,
-                        .n = kHidden,
-                        .k = kWide,
-                        .ranks = kRanks,
-                        .entries = entries});
+      for (const Layer& layer : kLayers) {
+        point.op = layer.op;
+        point.n = layer.n;
+        point.k = layer.k;
+        points.push_back(point);
+      }
     }
   }
   return points;
