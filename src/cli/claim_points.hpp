@@ -16,6 +16,7 @@ namespace tilewire::cli {
 /// How a plan that is simulated of a point is chosen.
 enum class ClaimPlan {
   given,           ///< a schedule with knobs
+  gemms,           ///< the GEMMs of that alone
   fastest_kernel,  ///< of the candidates of `fused` whose GEMM is made of tiles, the fastest
 };
 
@@ -23,7 +24,7 @@ enum class ClaimPlan {
 struct ClaimEntry {
   std::string name{};
   ClaimPlan plan = ClaimPlan::given;
-  std::string schedule{};          ///< where it is given
+  std::string schedule{};          ///< of `given` and `gemms`
   std::vector<std::string> set{};  ///< its knobs, as --set
 };
 

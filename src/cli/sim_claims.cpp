@@ -13,6 +13,7 @@
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
@@ -100,7 +101,8 @@ SimulatedPlan simulated_entry(const ClaimEntry& entry, const Problem& problem, c
   if (entry.plan == ClaimPlan::fastest_kernel) return fastest_plan(problem, team, machine, is_kernel);
   Options options;
   options.set = entry.set;
-  return simulated(make_plan(problem, team, config_of(options, entry.schedule, problem, team)), machine);
+  const Plan plan = make_plan(problem, team, config_of(options, entry.schedule, problem, team));
+  return simulated(entry.plan == ClaimPlan::gemms ? gemm_only(plan) : plan, machine);
 }
 
 PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
