@@ -75,6 +75,24 @@ TEST(SimCollectives, AroundALongRingEachStepIsAMessage) {
   }
 }
 
+TEST(SimCollectives, WhatDoesNotDivideIsPadded) {
+  const Net net{1, 10};
+  using enum CollectiveAlgorithm;
+  EXPECT_NEAR(total_ns("ring:6", Collective::all_reduce, ring, 14, net), 2 * 5 * net.hop_ns(4), 0.1) << "3 x 2 bytes";
+  EXPECT_NEAR(total_ns("ring:6", Collective::all_gather, ring, 13, net), 5 * net.hop_ns(14), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:8", Collective::reduce_scatter, direct, 1000, net), net.hop_ns(126), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:3", Collective::all_to_all, direct, 1, net), net.hop_ns(2), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:4", Collective::reduce_scatter, halving_doubling, 1001, net),
+              net.hop_ns(502) + net.hop_ns(252), 0.1);
+  for (const char* topology : {"ring:3", "ring:5", "ring:12", "ring:96"}) {
+    const int devices = std::stoi(std::string(topology).substr(5));
+    const double chunk = static_cast<double>(1 << 20) / devices;
+    expect_within_half_a_percent(total_ns(topology, Collective::all_reduce, ring, 1 << 20, {150, 500}),
+                                 2 * (devices - 1) * Net{150, 500}.hop_ns(chunk), topology);
+  }
+  EXPECT_GT(total_ns("torus2d:3x5", Collective::all_reduce, ring, 1 << 20, net), 0);
+}
+
 TEST(SimCollectives, ATorusIsOneRingAfterTheOther) {
   if (kMostDevices < 128) GTEST_SKIP() << "too many for a sanitizer";
   for (const Net net : {Net{25, 700}, Net{450, 100}}) {
