@@ -18,9 +18,9 @@ double PointTimes::of(const std::string& entry) const {
   return found->second;
 }
 
-Entry kernel_entry() { return entry(kKernel, "fused", {}); }
+ClaimEntry kernel_entry() { return {.name = kKernel, .plan = ClaimPlan::fastest_kernel}; }
 
-Entry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set) {
+ClaimEntry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set) {
   return {.name = name, .schedule = schedule, .set = std::move(set)};
 }
 

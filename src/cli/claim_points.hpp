@@ -8,11 +8,25 @@
 #include <vector>
 
 #include "cli/claims.hpp"
-#include "cli/entries.hpp"
 #include "tilewire/config.hpp"
 #include "tilewire/machine.hpp"
 
 namespace tilewire::cli {
+
+/// How a plan that is simulated of a point is chosen.
+enum class ClaimPlan {
+  given,           ///< a schedule with knobs
+  gemms,           ///< the GEMMs of that alone
+  fastest_kernel,  ///< of the candidates of `fused` whose GEMM is made of tiles, the fastest
+};
+
+/// One of the ways that are compared on a point.
+struct ClaimEntry {
+  std::string name{};
+  ClaimPlan plan = ClaimPlan::given;
+  std::string schedule{};          ///< of `given` and `gemms`
+  std::vector<std::string> set{};  ///< its knobs, as --set
+};
 
 /// One shape on one machine.
 struct ClaimPoint {
@@ -23,7 +37,8 @@ struct ClaimPoint {
   int64_t n = 0;
   int64_t k = 0;
   int ranks = 0;
-  std::vector<Entry> entries{};  ///< what is simulated of it, beside the library's GEMM, then collective or the reverse
+  /// What is simulated of it, beside the library's GEMM, then collective or the reverse.
+  std::vector<ClaimEntry> entries{};
 };
 
 /// What was simulated of a point.
@@ -50,12 +65,11 @@ template <class Keep>
   return values;
 }
 
-/// What a point is compared by: of the candidates of the schedule `fused` whose GEMM is made of tiles, the fastest, in
-/// any order of sums, as the library's collectives have it.
+/// What a point is compared by: the fastest kernel, in any order of sums, as the library's collectives have it.
 inline constexpr const char* kKernel = "kernel";
-[[nodiscard]] Entry kernel_entry();
+[[nodiscard]] ClaimEntry kernel_entry();
 /// A schedule with knobs.
-[[nodiscard]] Entry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set);
+[[nodiscard]] ClaimEntry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set);
 
 /// A paper whose figures are about such points.
 struct PointPaper {

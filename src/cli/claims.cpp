@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cli/t3_results.hpp"
+#include "cli/geometric_mean.hpp"
 
 namespace tilewire::cli {
 namespace {

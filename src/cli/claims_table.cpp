@@ -11,17 +11,20 @@
 namespace tilewire::cli {
 namespace {
 
-std::string number(double value) { return std::isfinite(value) ? fmt::format("{:.2f}", value) : "-"; }
+// Ratios are compared with 1, and 0.996 is not 1.
+int decimals_of(const ClaimResult& claim) { return claim.unit == "x" ? 3 : 2; }
 
 std::string line(const ClaimResult& claim) {
   const std::optional<bool> holds = claim.holds();
   const char* sign = claim.relation == ClaimRelation::about ? "" : claim.relation == ClaimRelation::above ? "> " : "< ";
-  const std::string difference = holds                       ? (*holds ? "holds" : "fails")
-                                 : std::isfinite(claim.ours) ? fmt::format("{:+.2f}", claim.difference())
-                                                             : "-";
+  const int decimals = decimals_of(claim);
+  const bool known = std::isfinite(claim.ours);
+  const std::string ours = known ? fmt::format("{:.{}f}", claim.ours, decimals) : "-";
+  const std::string difference = holds   ? (*holds ? "holds" : "fails")
+                                 : known ? fmt::format("{:+.{}f}", claim.difference(), decimals)
+                                         : "-";
   return fmt::format("{:<5} {:<48} {:>8} {:>9} {:>10}  {:<6} {}\n", claim.id, claim.text,
-                     sign + fmt::format("{:g}", claim.paper), number(claim.ours), difference, claim.unit,
-                     claim.assumed);
+                     sign + fmt::format("{:g}", claim.paper), ours, difference, claim.unit, claim.assumed);
 }
 
 const char* name_of(ClaimRelation relation) {

@@ -107,8 +107,8 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   }
   for (Simulated& made : rows) {
     if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
-    if (sim.options.trace.empty()) made.simulation = {};
-    if (sim.options.trace.empty() && sim.chakra.empty()) made.plan = {};
+    if (sim.options.trace.empty()) made.run.simulation = {};
+    if (sim.options.trace.empty() && sim.chakra.empty()) made.run.plan = {};
   }
   return rows;
 }
@@ -160,7 +160,7 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     for (const Simulated& made : rows) {
       result[made.refused.empty() ? "rows" : "refused"].push_back(made.row);
       if (sim.options.trace.empty() || !made.refused.empty()) continue;
-      traces.add(made.title, made.plan, made.simulation.trace);
+      traces.add(made.title, made.run.plan, made.run.simulation.trace);
     }
   }
   if (sim.options.json != "-") print(text_of(sim, jobs, done));
@@ -170,7 +170,7 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     if (sim.options.json != "-") print(traces.summary());
   }
   if (!sim.chakra.empty() && !result["rows"].empty()) {
-    const std::string said = write_chakra(sim.chakra, done.front().front().plan, jobs.front().point->machine);
+    const std::string said = write_chakra(sim.chakra, done.front().front().run.plan, jobs.front().point->machine);
     if (sim.options.json != "-") print(said);
   }
   require(!result["rows"].empty(), "every schedule refuses: {}", done.front().front().refused);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +13,7 @@
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
@@ -89,25 +89,20 @@ PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
   PointTimes times{.point = point};
   const int64_t bytes = point.m * point.k * kElementBytes / point.ranks;
   for (const char* algorithm : {"direct", "ring"}) {
-    times.ns[algorithm] = simulate_collective({point.op, algorithm, bytes}, machine).simulation.total_ns;
+    times.ns[algorithm] = simulate_collective({point.op, algorithm, bytes}, machine).run.simulation.total_ns;
   }
   return times;
 }
 
-// The plan of `kernel_entry`.
-Plan fastest_kernel(const Problem& problem, const Team& team, const Machine& machine) {
-  Plan best;
-  double least_ns = std::numeric_limits<double>::infinity();
-  const Schedule& fused = find_schedule("fused");
-  for (const Config& config : fused.candidates(problem, team)) {
-    if (config.compute != Provider::tiles || fused.refuses(problem, team, config)) continue;
-    Plan plan = make_plan(problem, team, config);
-    const double ns = simulate(plan, machine).total_ns;
-    if (ns >= least_ns) continue;
-    least_ns = ns;
-    best = std::move(plan);
-  }
-  return best;
+bool is_kernel(const Config& config) { return config.schedule == "fused" && config.compute == Provider::tiles; }
+
+SimulatedPlan simulated_entry(const ClaimEntry& entry, const Problem& problem, const Team& team,
+                              const Machine& machine) {
+  if (entry.plan == ClaimPlan::fastest_kernel) return fastest_plan(problem, team, machine, is_kernel);
+  Options options;
+  options.set = entry.set;
+  const Plan plan = make_plan(problem, team, config_of(options, entry.schedule, problem, team));
+  return simulated(entry.plan == ClaimPlan::gemms ? gemm_only(plan) : plan, machine);
 }
 
 PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
@@ -120,11 +115,10 @@ PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
   const Yardsticks least = yardsticks_of(problem, team, machine, true);
   PointTimes times{
       .point = point, .gemm_ns = least.gemm_ns, .comm_ns = least.comm_ns, .sequential_ns = least.sequential_ns};
-  for (const Entry& entry : point.entries) {
-    const Plan plan = entry.name == kKernel ? fastest_kernel(problem, team, machine)
-                                            : plan_of(options, entry, problem, team, machine);
-    times.ns[entry.name] = simulate(plan, machine).total_ns;
-    times.configs[entry.name] = plan.config;
+  for (const ClaimEntry& entry : point.entries) {
+    const SimulatedPlan made = simulated_entry(entry, problem, team, machine);
+    times.ns[entry.name] = made.simulation.total_ns;
+    times.configs[entry.name] = made.plan.config;
   }
   return times;
 }

@@ -2,12 +2,15 @@
 // Called by sim.
 #include "cli/sim_compare.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "cli/geometric_mean.hpp"
 #include "cli/measure.hpp"
 #include "cli/options.hpp"
+#include "cli/sim_rows.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
@@ -18,15 +21,13 @@ namespace {
 
 // Relative errors, averaged so that twice too long and twice too short weigh the same.
 struct Errors {
-  double logs = 0;
-  int count = 0;
+  std::vector<double> ratios{};  // above 1
 
   void add(double predicted, double measured) {
     if (!(predicted > 0 && measured > 0)) return;
-    logs += std::abs(std::log(predicted / measured));
-    ++count;
+    ratios.push_back(std::max(predicted / measured, measured / predicted));
   }
-  [[nodiscard]] double mean() const { return count > 0 ? std::exp(logs / count) - 1 : 0; }
+  [[nodiscard]] double mean() const { return ratios.empty() ? 0 : geometric_mean(ratios) - 1; }
 };
 
 Problem problem_of_row(const nlohmann::json& row) {
@@ -47,10 +48,9 @@ nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
   nlohmann::json both = {{"operator", problem.op}, {"m", problem.m},          {"n", problem.n},
                          {"k", problem.k},         {"ranks", team.num_ranks}, {"config", row["config"]}};
   both["measured_us"] = row.at("total_us");
-  both["predicted_us"] = simulate(plan, machine).total_ns * 1e-3;
-  const Plan gemm = gemm_only(plan);
+  both["predicted_us"] = ns_of(plan, machine) * 1e-3;
   both["measured_gemm_us"] = row.value("gemm_us", 0.0);
-  both["predicted_gemm_us"] = num_tasks(gemm) > 0 ? simulate(gemm, machine).total_ns * 1e-3 : 0.0;
+  both["predicted_gemm_us"] = ns_of(gemm_only(plan), machine) * 1e-3;
   return both;
 }
 
@@ -89,9 +89,10 @@ void compare_with(const std::string& file, const Machine& machine, const std::st
     }
   }
   for (const auto& [name, errors] : by_operator) {
-    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(), errors.count);
+    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(),
+                        errors.ratios.size());
   }
-  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.count);
+  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.ratios.size());
   result["geometric_mean_error"] = all.mean();
   if (json != "-") print(text);
   if (!json.empty()) write_file(json, result.dump(1) + "\n");

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <optional>
 
 #include "cli/bench_table.hpp"
 #include "cli/measure.hpp"
@@ -21,27 +21,6 @@ namespace {
 
 constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                   Collective::all_to_all};
-
-double ns_of(const Plan& plan, const Machine& machine) {
-  return num_tasks(plan) == 0 ? 0 : simulate(plan, machine).total_ns;
-}
-
-// The fastest of everything that any schedule would measure.
-Plan fastest_plan(const Problem& problem, const Team& team, const Machine& machine) {
-  Plan best;
-  double least_ns = std::numeric_limits<double>::infinity();
-  for (const Schedule& schedule : schedules()) {
-    for (const Config& config : schedule.candidates(problem, team)) {
-      if (schedule.refuses(problem, team, config)) continue;
-      Plan plan = make_plan(problem, team, config);
-      const double ns = ns_of(plan, machine);
-      if (ns >= least_ns) continue;
-      least_ns = ns;
-      best = std::move(plan);
-    }
-  }
-  return best;
-}
 
 nlohmann::json links_json(const Simulation& simulation) {
   nlohmann::json links = nlohmann::json::array();
@@ -79,13 +58,19 @@ void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machin
   add_time(row, "total", simulation.total_ns);
 }
 
+// "auto": the fastest of everything that any schedule would measure.
+SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
+                              const Machine& machine) {
+  if (entry.schedule == "auto") return fastest_plan(problem, team, machine, [](const Config&) { return true; });
+  return simulated(make_plan(problem, team, config_of(options, entry, problem, team)), machine);
+}
+
 // One row of a problem.
 Simulated simulate_entry(const Options& options, const Problem& problem, const Entry& entry, const Team& team,
                          const Machine& machine, const Yardsticks& least) {
   Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
-  made.plan = plan_of(options, entry, problem, team, machine);
-  made.simulation = simulate(made.plan, machine);
-  const double overlap = overlap_efficiency(made.simulation.total_ns, least.gemm_ns, least.sequential_ns);
+  made.run = simulated_entry(options, entry, problem, team, machine);
+  const double overlap = overlap_efficiency(made.run.simulation.total_ns, least.gemm_ns, least.sequential_ns);
   const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
   const std::optional<double> link_ns = exchange_ns(machine, team.num_ranks, bytes);
   std::optional<double> free_ns;
@@ -95,7 +80,7 @@ Simulated simulate_entry(const Options& options, const Problem& problem, const E
                    {"ranks", options.ranks},
                    {"dtype", to_string(problem.dtype)},
                    {"overlap", std::isfinite(overlap) ? nlohmann::json(overlap) : nlohmann::json()},
-                   {"config", config_json(made.plan.config)},
+                   {"config", config_json(made.run.plan.config)},
                    {"sequential_config", config_json(least.sequential)}});
   add_time(made.row, "gemm", least.gemm_ns);
   add_time(made.row, "comm", least.comm_ns);
@@ -103,7 +88,7 @@ Simulated simulate_entry(const Options& options, const Problem& problem, const E
   add_time(made.row, "link", link_ns);
   add_time(made.row, "free", free_ns);
   if (!options.configs.empty()) made.row["name"] = entry.name;
-  add_outcome(made.row, made.simulation, machine);
+  add_outcome(made.row, made.run.simulation, machine);
   return made;
 }
 
@@ -126,10 +111,27 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
   return least;
 }
 
-Plan plan_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
-             const Machine& machine) {
-  if (entry.schedule == "auto") return fastest_plan(problem, team, machine);
-  return make_plan(problem, team, config_of(options, entry, problem, team));
+double ns_of(const Plan& plan, const Machine& machine) {
+  return num_tasks(plan) == 0 ? 0 : simulate(plan, machine).total_ns;
+}
+
+SimulatedPlan simulated(Plan plan, const Machine& machine) {
+  Simulation simulation = simulate(plan, machine);
+  return {.plan = std::move(plan), .simulation = std::move(simulation)};
+}
+
+SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machine& machine,
+                           const std::function<bool(const Config&)>& accepts) {
+  std::optional<SimulatedPlan> best;
+  for (const Schedule& schedule : schedules()) {
+    for (const Config& config : schedule.candidates(problem, team)) {
+      if (!accepts(config) || schedule.refuses(problem, team, config)) continue;
+      SimulatedPlan made = simulated(make_plan(problem, team, config), machine);
+      if (!best || made.simulation.total_ns < best->simulation.total_ns) best = std::move(made);
+    }
+  }
+  if (!best) fail(ErrorKind::unsupported, "{}: no candidate of any schedule is accepted", problem.op);
+  return std::move(*best);
 }
 
 std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
@@ -156,13 +158,13 @@ bool is_collective(const std::string& name) {
 Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine) {
   const auto algorithm = parse<CollectiveAlgorithm>(request.algorithm);
   Simulated made{.title = fmt::format("{} {} of {} bytes", request.algorithm, request.collective, request.bytes)};
-  made.plan = collective_plan(parse<Collective>(request.collective), algorithm, request.bytes, machine);
-  made.simulation = simulate(made.plan, machine);
+  made.run =
+      simulated(collective_plan(parse<Collective>(request.collective), algorithm, request.bytes, machine), machine);
   made.row = {{"collective", request.collective},
               {"algorithm", request.algorithm},
               {"bytes", request.bytes},
               {"ranks", num_devices(machine)}};
-  add_outcome(made.row, made.simulation, machine);
+  add_outcome(made.row, made.run.simulation, machine);
   return made;
 }
 

@@ -2,6 +2,7 @@
 // Used by sim.cpp, sim_compare.cpp and sim_claims.cpp.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,13 +14,18 @@
 
 namespace tilewire::cli {
 
+/// A plan, and one call of it on a machine.
+struct SimulatedPlan {
+  Plan plan{};
+  Simulation simulation{};
+};
+
 /// What is simulated, in one row.
 struct Simulated {
   nlohmann::json row{};   ///< as bench's, and with times in ns, links and memory (docs/simulator.md)
   std::string refused{};  ///< why there is no result; the row then says what was asked, and why not
   std::string title{};
-  Plan plan{};
-  Simulation simulation{};
+  SimulatedPlan run{};
 };
 
 /// What all rows of a problem are compared with: the fastest of what `sequential` would measure, and of its parts;
@@ -32,9 +38,16 @@ struct Yardsticks {
 };
 [[nodiscard]] Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine,
                                        bool library_alone);
-/// The plan of an entry. "auto": the fastest of all schedules' candidates. Throws Error(unsupported).
-[[nodiscard]] Plan plan_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
-                           const Machine& machine);
+
+/// Until the last rank has ended; 0 where there is nothing to do.
+[[nodiscard]] double ns_of(const Plan& plan, const Machine& machine);
+
+/// One call of it.
+[[nodiscard]] SimulatedPlan simulated(Plan plan, const Machine& machine);
+/// The fastest of those of all schedules' candidates that `accepts` accepts. Throws Error(unsupported) where there are
+/// none.
+[[nodiscard]] SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machine& machine,
+                                         const std::function<bool(const Config&)>& accepts);
 
 /// A row for each entry, beside what bench measures of a problem: its GEMM and its communication alone, sequential,
 /// free. Throws Error(unsupported) where an entry is refused that may

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "cli/all_cores.hpp"
+#include "cli/geometric_mean.hpp"
 #include "cli/options.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"

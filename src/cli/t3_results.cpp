@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "cli/geometric_mean.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cli {
@@ -60,12 +60,6 @@ T3Speedups speedups_of(const SubLayerTimes& times) {
 double traffic_reduction(const SubLayerTimes& times) {
   const auto before = static_cast<double>(times.sequential.total());
   return before > 0 ? 1 - static_cast<double>(times.t3.total()) / before : 0;
-}
-
-double geometric_mean(std::span<const double> values) {
-  double logs = 0;
-  for (const double value : values) logs += std::log(value);
-  return values.empty() ? 0 : std::exp(logs / static_cast<double>(values.size()));
 }
 
 T3Summary summary_of(std::span<const T3Row> rows) {

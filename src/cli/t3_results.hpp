@@ -29,8 +29,6 @@ struct T3Speedups {
 [[nodiscard]] T3Speedups speedups_of(const SubLayerTimes& times);
 /// Of the bytes that Sequential moves, the share that T3-MCA does not: 0.22 is 22 % less.
 [[nodiscard]] double traffic_reduction(const SubLayerTimes& times);
-/// 0 where there are none.
-[[nodiscard]] double geometric_mean(std::span<const double> values);
 
 /// Over some sub-layers. 0 where there are none.
 struct T3Summary {

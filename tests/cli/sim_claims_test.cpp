@@ -1,5 +1,6 @@
 // tilewire sim claims of papers that are about single shapes, from outside: table, JSON, and what is refused.
 // Built as part of the target `cli_test`.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +56,10 @@ TEST(SimClaims, OnePaperAlone) {
 
 // The shapes of all papers, and what the docs say of them.
 TEST(SimClaims, FiguresAreThoseOfTheResults) {
-  const json result = claims_json("--paper flux,ficco,distfuse,fused_collectives");
+  const std::string path = fresh_folder() + "/claims.json";
+  const Outcome outcome = run_tilewire("sim claims --paper flux,ficco,distfuse,fused_collectives --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(read_text(path));
   const json known = json::parse(read_text(TILEWIRE_RESULTS "/sim_claims.json"));
   ASSERT_EQ(result["claims"].size(), known["claims"].size());
   for (size_t i = 0; i < result["claims"].size(); ++i) {
@@ -65,6 +69,8 @@ TEST(SimClaims, FiguresAreThoseOfTheResults) {
     const double figure = known["claims"][i]["ours"];
     EXPECT_NEAR(claim["ours"].get<double>(), figure, 0.01 * std::abs(figure) + 0.01) << claim["text"];
   }
+  const double below_one = ours(result, "shard by shard: speedup over serial, most");
+  EXPECT_NE(outcome.out.find(fmt::format(" {:.3f} ", below_one)), std::string::npos) << "not rounded to 1";
   for (const json& point : result["points"]) {
     EXPECT_TRUE(point.contains("paper_name"));
     if (point["ns"].contains("calls")) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/claim_checks.hpp"
+#include "cli/geometric_mean.hpp"
 #include "cli/models.hpp"
 #include "cli/t3_claims.hpp"
 #include "cli/t3_results.hpp"

@@ -88,6 +88,23 @@ TEST(SimFlows, AFlowOfTwoSendersMeetsItself) {
   EXPECT_EQ(ends_of(flows, {{0, 100, {{0, 0.5, 7}, {0, 0.5, 8}}}}), (std::vector<double>{200}));
 }
 
+TEST(SimFlows, WhoeverDependsOnNobodyDoesNotWaitForThoseWhoDo) {
+  constexpr int kMany = 200;
+  std::vector<Begin> apart;
+  for (int i = 0; i < kMany; ++i) apart.push_back({0, 100, {{i, 1}}});
+  apart.push_back({100, 1, {{0, 1}}});
+  Flows each_alone(std::vector<double>(kMany, 1.0));
+  EXPECT_EQ(ends_of(each_alone, apart).back(), 101) << "200 have begun, which share nothing";
+  std::vector<Begin> joined;
+  for (int i = 0; i < kMany; ++i) joined.push_back({0, 100, {{0, 1}, {1 + i, 1}}});
+  joined.push_back({1, 100, {{kMany + 1, 1}}});
+  joined.push_back({1, 100, {{0, 1}}});
+  Flows flows(std::vector<double>(kMany + 2, 1.0));
+  const std::vector<double> ends = ends_of(flows, joined);
+  EXPECT_EQ(ends[kMany], 101) << "beside 200 that depend on each other";
+  EXPECT_NEAR(ends[kMany + 1], 20100, 200) << "one more of them";
+}
+
 TEST(SimFlows, RandomFlowsKeepTheRules) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -59,6 +59,9 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   };
   EXPECT_EQ(refused("links.bandwidth_GBps", "0"), "machine round: links.bandwidth_GBps = 0: want more than 0");
   EXPECT_EQ(refused("links.latency_ns", "-1"), "machine round: links.latency_ns = -1: want at least 0");
+  EXPECT_EQ(refused("links.between_bandwidth_GBps", "-1"),
+            "machine round: links.between_bandwidth_GBps = -1: want at least 0")
+      << "nor where nothing uses it";
   EXPECT_EQ(refused("memory.bandwidth_GBps", "-3"), "machine round: memory.bandwidth_GBps = -3: want more than 0");
   EXPECT_EQ(refused("compute.efficiency", "1.5"),
             "machine round: compute.efficiency = 1.5: want more than 0 and at most 1");
@@ -186,6 +189,8 @@ TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
             "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s");
   EXPECT_NE(refused("memory.bandwidth_GBps", "1e-300").find("of a channel's bus: want at most"), std::string::npos);
   EXPECT_EQ(refused("tracker.entries", "0"), "machine t3_ring: tracker.entries = 0: want 1 to 1048576");
+  EXPECT_EQ(refused("tracker.entries", "100"),
+            "machine t3_ring: tracker.entries = 100: want a power of two, as low bits of workgroups choose one");
   EXPECT_EQ(refused("links.forwarding", "store_and_forward"),
             "machine t3_ring: links.forwarding = store_and_forward: a memory controller wants cut_through");
 }

@@ -136,11 +136,15 @@ void to_all(Traffic& traffic, const Ranks& group, int64_t chunk, bool sums) {
   });
 }
 
+// As libraries do, what does not divide is padded.
+int64_t rounded_up(int64_t all, int64_t parts) { return all / parts + (all % parts == 0 ? 0 : 1); }
+
 // Pairs at distance 1, 2, 4 ... exchange a half, a quarter ... of `elements`; gathering goes the same way back.
 void halve_or_double(Traffic& traffic, const Ranks& group, int64_t elements, bool sums) {
   const int size = static_cast<int>(group.size());
   std::vector<std::pair<int, int64_t>> steps;  // distance, elements
-  for (int distance = 1; distance < size; distance *= 2) steps.emplace_back(distance, elements / 2 / distance);
+  for (int distance = 1; distance < size; distance *= 2)
+    steps.emplace_back(distance, rounded_up(elements, int64_t{2} * distance));
   if (!sums) std::ranges::reverse(steps);
   for (const auto& [distance, part] : steps) {
     step(traffic, group, sums ? 1 : 0, part, [&](int place, const auto& after, auto& arrived) {
@@ -150,12 +154,7 @@ void halve_or_double(Traffic& traffic, const Ranks& group, int64_t elements, boo
   }
 }
 
-int64_t part_of(int64_t elements, const Ranks& group) {
-  const auto size = std::ssize(group);
-  require(elements % size == 0, "{} bytes do not divide into {} chunks of {}-byte elements", elements * kElementBytes,
-          size, kElementBytes);
-  return elements / size;
-}
+int64_t part_of(int64_t elements, const Ranks& group) { return rounded_up(elements, std::ssize(group)); }
 
 void check_algorithm(Collective collective, CollectiveAlgorithm algorithm, const Ranks& group) {
   if (algorithm != CollectiveAlgorithm::halving_doubling) return;
@@ -186,10 +185,10 @@ void exchange(Traffic& traffic, const Ranks& group, CollectiveAlgorithm algorith
 Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64_t bytes, const Machine& machine) {
   validate(machine);
   require(collective != Collective::none, "collective_plan: no collective is named");
-  require(bytes > 0 && bytes % kElementBytes == 0, "{} bytes: want a positive multiple of {}", bytes, kElementBytes);
+  require(bytes > 0, "{} bytes: want more than none", bytes);
   const std::vector<std::vector<Ranks>> dims = sim::groups_of(machine.links);
   for (const std::vector<Ranks>& groups : dims) check_algorithm(collective, algorithm, groups.front());
-  int64_t elements = bytes / kElementBytes;
+  int64_t elements = rounded_up(bytes, kElementBytes);
   Traffic traffic(collective, machine, elements);
   const bool scatters = collective == Collective::reduce_scatter || collective == Collective::all_reduce;
   for (size_t dim = 0; dim < dims.size(); ++dim) {

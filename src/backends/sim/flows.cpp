@@ -10,8 +10,8 @@ namespace tilewire::sim {
 namespace {
 
 constexpr double kSlack = 1e-9;  // of sums of shares that ought to make exactly 1
-// So many kinds of flows share anew at every event; more of them only every so many picoseconds for each kind, since
-// the cost of sharing grows with their number, and so does the number of events.
+// So many kinds of flows that depend on each other share anew at every event; more of them only every so many
+// picoseconds for each kind, since the cost of sharing grows with their number, and so does the number of events.
 constexpr size_t kFewKinds = 64;
 constexpr Time kHoldPerKind = 600;
 
@@ -128,8 +128,9 @@ void Flows::gather(int kind) {
   if (!std::exchange(kinds_[kind].gathered, true)) part_.push_back(kind);
 }
 
-// All that share something that is too small with what is in part_, and so on.
-void Flows::gather_part() {
+// All that share something that is too small with what is in part_, and so on. Returns until when some of it is held;
+// 0 = nothing is.
+Time Flows::gather_part(Time now) {
   for (size_t next = 0; next < part_.size(); ++next) {
     for (const Demand& demand : kinds_[part_[next]].demands) {
       Resource& resource = resources_[demand.resource];
@@ -138,9 +139,11 @@ void Flows::gather_part() {
       resource.open_share = resource.load;
       resource.fixed_use = 0;
       part_resources_.push_back(demand.resource);
+      if (resource.hold_until > now) return resource.hold_until;
       for (const Member& member : resource.members) gather(member.kind);
     }
   }
+  return 0;
 }
 
 void Flows::fix(int index, double speed) {
@@ -180,42 +183,69 @@ void Flows::find_speeds() {
   }
 }
 
-void Flows::settle(Time now) {
-  if (now < hold_until_) return;
-  for (const int index : changed_) {
-    if (!kinds_[index].goals.empty()) gather(index);
-  }
-  for (const int index : std::exchange(dirty_, {})) {
+void Flows::forget_part(Time hold_until) {
+  for (const int index : part_resources_) {
     Resource& resource = resources_[index];
-    resource.dirty = false;
-    if (!constrains(resource)) {
-      most_used_ = std::max(most_used_, resource.load);
-      continue;
-    }
-    for (const Member& member : resource.members) gather(member.kind);
+    resource.open_share = resource.fixed_use = 0;
+    resource.gathered = false;
+    resource.hold_until = hold_until;
   }
-  gather_part();
+  for (const int index : part_) kinds_[index].gathered = kinds_[index].fixed = false;
+  part_.clear();
+  part_resources_.clear();
+}
+
+// Finds the speeds of all that depend on part_, or that it is too early for them.
+bool Flows::share_part(Time now) {
+  if (const Time held = gather_part(now); held > 0) {
+    next_sharing_ = std::min(next_sharing_, held);
+    forget_part(held);
+    return false;
+  }
   find_speeds();
   for (const int index : part_resources_) {
     Resource& resource = resources_[index];
     const double most = capacity(resource);
     resource.tight = resource.load > most * (1 + kSlack);
+    resource.dirty = false;
     most_used_ = std::max(most_used_, resource.fixed_use / most);
-    resource.open_share = resource.fixed_use = 0;
-    resource.gathered = false;
   }
   for (const int index : part_) {
     Kind& kind = kinds_[index];
-    kind.gathered = kind.fixed = false;
     if (!std::exchange(kind.changed, false) && kind.speed == kind.new_speed) continue;
     advance(kind, now);
     kind.speed = kind.new_speed;
     push_end(index, now);
   }
-  if (part_.size() > kFewKinds) hold_until_ = now + kHoldPerKind * std::ssize(part_);
+  forget_part(part_.size() > kFewKinds ? now + kHoldPerKind * std::ssize(part_) : 0);
+  return true;
+}
+
+void Flows::settle(Time now) {
+  if (now >= next_sharing_) {
+    changed_.insert(changed_.end(), held_kinds_.begin(), held_kinds_.end());
+    dirty_.insert(dirty_.end(), held_resources_.begin(), held_resources_.end());
+    held_kinds_.clear();
+    held_resources_.clear();
+    next_sharing_ = kNever;
+  }
+  for (const int index : changed_) {
+    if (kinds_[index].goals.empty() || !kinds_[index].changed) continue;
+    gather(index);
+    if (!share_part(now)) held_kinds_.push_back(index);
+  }
   changed_.clear();
-  part_.clear();
-  part_resources_.clear();
+  for (const int index : std::exchange(dirty_, {})) {
+    Resource& resource = resources_[index];
+    if (!std::exchange(resource.dirty, false)) continue;
+    if (!constrains(resource)) {
+      most_used_ = std::max(most_used_, resource.load);
+      continue;
+    }
+    for (const Member& member : resource.members) gather(member.kind);
+    resource.dirty = !share_part(now);
+    if (resource.dirty) held_resources_.push_back(index);
+  }
 }
 
 Time Flows::next_end() {
@@ -223,10 +253,7 @@ Time Flows::next_end() {
   return ends_.empty() ? kNever : ends_.top().time;
 }
 
-Time Flows::next_stop() {
-  const bool holds = !changed_.empty() || !dirty_.empty();
-  return holds ? std::min(hold_until_, next_end()) : next_end();
-}
+Time Flows::next_stop() { return std::min(next_sharing_, next_end()); }
 
 void Flows::take_ended(Time now, std::vector<int>& ended) {
   constexpr double kRounding = 1e-6;  // ns

@@ -33,7 +33,7 @@ class Flows {
   /// Begin a flow that takes `work_ns` alone; `settle` gives it its speed. Returns its number, which is reused later.
   int start(double work_ns, const std::vector<Demand>& demands, Time now);
   /// Share anew wherever flows have begun or ended since. Where many kinds of flows depend on each other, a little
-  /// later: not before `next_stop`.
+  /// later, at a `next_stop`; whoever does not depend on those does not wait for them.
   void settle(Time now);
   /// When the next flow ends at the present speeds, or `settle` has something to do; kNever where nothing will happen.
   [[nodiscard]] Time next_stop();
@@ -82,6 +82,7 @@ class Flows {
     bool tight = false;  ///< at the last sharing
     bool dirty = false;
     bool gathered = false;
+    Time hold_until = 0;    ///< it joins many kinds, which are not shared anew before
     double fixed_use = 0;   ///< while speeds are found
     double open_share = 0;  ///< while speeds are found
   };
@@ -103,7 +104,9 @@ class Flows {
   void drop(int kind);
   void push_end(int kind, Time now);
   void gather(int kind);
-  void gather_part();
+  [[nodiscard]] Time gather_part(Time now);
+  [[nodiscard]] bool share_part(Time now);
+  void forget_part(Time hold_until);
   void find_speeds();
   void fix(int kind, double speed);
 
@@ -115,9 +118,11 @@ class Flows {
   int num_flows_ = 0;
   std::vector<int> changed_;         ///< kinds of which flows have begun or ended
   std::vector<int> dirty_;           ///< resources of such kinds
-  std::vector<int> part_;            ///< kinds that are shared anew
+  std::vector<int> held_kinds_;      ///< of changed_ and
+  std::vector<int> held_resources_;  ///< of dirty_, what waits
+  Time next_sharing_ = kNever;       ///< of these
+  std::vector<int> part_;            ///< kinds that depend on each other, which are shared anew
   std::vector<int> part_resources_;  ///< and what limits them
-  Time hold_until_ = 0;              ///< no sharing before
   std::priority_queue<End> ends_;
   uint64_t order_ = 0;
   std::vector<double> used_ns_;

@@ -2,6 +2,7 @@
 // Called by the command line and simulate.
 #include "tilewire/machine.hpp"
 
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -51,6 +52,7 @@ void validate_links(const Machine& machine) {
   want_share(machine, "links.add_efficiency", links.add_efficiency);
   want_share(machine, "links.meeting_efficiency", links.meeting_efficiency);
   want_no_less_than_zero(machine, "links.between_latency_ns", links.between_latency_ns);
+  want_no_less_than_zero(machine, "links.between_bandwidth_GBps", links.between_bandwidth_GBps);
   if (links.topology == Topology::two_level) {
     want_above_zero(machine, "links.between_bandwidth_GBps", links.between_bandwidth_GBps);
   }
@@ -98,6 +100,9 @@ void validate_tracker(const Machine& machine, const Tracker& tracker) {
   for (const auto& [key, value] : values)
     require(value >= 1 && value <= kMostCount, "machine {}: tracker.{} = {}: want 1 to {}", machine.name, key, value,
             kMostCount);
+  require(std::has_single_bit(static_cast<unsigned>(tracker.entries)),
+          "machine {}: tracker.entries = {}: want a power of two, as low bits of workgroups choose one", machine.name,
+          tracker.entries);
 }
 
 Machine parse_machine(const std::string& text, const std::string& where) {

@@ -1,0 +1,17 @@
+// The geometric mean: what ratios are averaged by.
+// Used by t3_results, sim_t3.cpp, sim_compare.cpp, claims.cpp and tests.
+#pragma once
+
+#include <cmath>
+#include <span>
+
+namespace tilewire::cli {
+
+/// Of values above 0; 0 where there are none.
+[[nodiscard]] inline double geometric_mean(std::span<const double> values) {
+  double logs = 0;
+  for (const double value : values) logs += std::log(value);
+  return values.empty() ? 0 : std::exp(logs / static_cast<double>(values.size()));
+}
+
+}  // namespace tilewire::cli

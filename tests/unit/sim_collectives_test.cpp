@@ -1,0 +1,113 @@
+// Single collectives of many devices against the closed formulas of networks that store and forward whole messages.
+// Built as the target `unit_sim`.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tilewire/json.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire {
+namespace {
+
+struct Net {
+  double bandwidth_GBps;
+  double latency_ns;
+
+  /// A message to a neighbour.
+  [[nodiscard]] double hop_ns(double bytes) const { return latency_ns + bytes / bandwidth_GBps; }
+};
+
+double total_ns(const std::string& topology, Collective collective, CollectiveAlgorithm algorithm, int64_t bytes,
+                const Net& net) {
+  Machine machine = bare_network(topology);
+  set_value(machine, "links.bandwidth_GBps", fmt::format("{}", net.bandwidth_GBps));
+  set_value(machine, "links.latency_ns", fmt::format("{}", net.latency_ns));
+  return simulate(collective_plan(collective, algorithm, bytes, machine), machine).total_ns;
+}
+
+void expect_within_half_a_percent(double ns, double wanted, const std::string& what) {
+  EXPECT_NEAR(ns, wanted, 0.005 * wanted) << what;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMostDevices = 32;  // sanitizers take ten times as long
+#else
+constexpr int kMostDevices = 256;
+#endif
+
+TEST(SimCollectives, AllToAllAtOnceIsOneMessageLong) {
+  for (const Net net : {Net{64, 500}, Net{450, 100}}) {
+    for (int devices = 16; devices <= std::min(kMostDevices, 128); devices *= 2) {
+      for (const int64_t bytes : {int64_t{1} << 10, int64_t{1} << 20, int64_t{1} << 30}) {
+        const std::string topology = fmt::format("fully_connected:{}", devices);
+        const double chunk = static_cast<double>(bytes) / devices;
+        const auto check = [&](Collective collective, double wanted) {
+          const double ns = total_ns(topology, collective, CollectiveAlgorithm::direct, bytes, net);
+          expect_within_half_a_percent(ns, wanted, fmt::format("{} {} {}", topology, to_string(collective), bytes));
+        };
+        check(Collective::reduce_scatter, net.hop_ns(chunk));
+        check(Collective::all_reduce, 2 * net.hop_ns(chunk));
+        check(Collective::all_gather, net.hop_ns(static_cast<double>(bytes)));
+      }
+    }
+  }
+}
+
+TEST(SimCollectives, AroundALongRingEachStepIsAMessage) {
+  const Net net{150, 500};
+  for (const int devices : {96, 128, 256}) {
+    if (devices > kMostDevices) continue;
+    const std::string topology = fmt::format("ring:{}", devices);
+    for (const int64_t chunk : {int64_t{16}, int64_t{8} << 10, int64_t{4} << 20}) {
+      const double steps_ns = (devices - 1) * net.hop_ns(static_cast<double>(chunk));
+      const auto check = [&](Collective collective, int64_t bytes, double wanted) {
+        const double ns = total_ns(topology, collective, CollectiveAlgorithm::ring, bytes, net);
+        expect_within_half_a_percent(ns, wanted, fmt::format("{} {} {}", topology, to_string(collective), bytes));
+      };
+      check(Collective::reduce_scatter, chunk * devices, steps_ns);
+      check(Collective::all_reduce, chunk * devices, 2 * steps_ns);
+      check(Collective::all_gather, chunk, steps_ns);
+    }
+  }
+}
+
+TEST(SimCollectives, WhatDoesNotDivideIsPadded) {
+  const Net net{1, 10};
+  using enum CollectiveAlgorithm;
+  EXPECT_NEAR(total_ns("ring:6", Collective::all_reduce, ring, 14, net), 2 * 5 * net.hop_ns(4), 0.1) << "3 x 2 bytes";
+  EXPECT_NEAR(total_ns("ring:6", Collective::all_gather, ring, 13, net), 5 * net.hop_ns(14), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:8", Collective::reduce_scatter, direct, 1000, net), net.hop_ns(126), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:3", Collective::all_to_all, direct, 1, net), net.hop_ns(2), 0.1);
+  EXPECT_NEAR(total_ns("fully_connected:4", Collective::reduce_scatter, halving_doubling, 1001, net),
+              net.hop_ns(502) + net.hop_ns(252), 0.1);
+  for (const char* topology : {"ring:3", "ring:5", "ring:12", "ring:96"}) {
+    const int devices = std::stoi(std::string(topology).substr(5));
+    const double chunk = static_cast<double>(1 << 20) / devices;
+    expect_within_half_a_percent(total_ns(topology, Collective::all_reduce, ring, 1 << 20, {150, 500}),
+                                 2 * (devices - 1) * Net{150, 500}.hop_ns(chunk), topology);
+  }
+  EXPECT_GT(total_ns("torus2d:3x5", Collective::all_reduce, ring, 1 << 20, net), 0);
+}
+
+TEST(SimCollectives, ATorusIsOneRingAfterTheOther) {
+  if (kMostDevices < 128) GTEST_SKIP() << "too many for a sanitizer";
+  for (const Net net : {Net{25, 700}, Net{450, 100}}) {
+    for (const int64_t bytes : {int64_t{64} << 10, int64_t{1} << 20, int64_t{1} << 30}) {
+      const double wanted =
+          15 * net.hop_ns(static_cast<double>(bytes) / 16) + 7 * net.hop_ns(static_cast<double>(bytes) / 128);
+      const auto check = [&](Collective collective, double ns) {
+        expect_within_half_a_percent(total_ns("torus2d:8x16", collective, CollectiveAlgorithm::ring, bytes, net), ns,
+                                     fmt::format("{} {}", to_string(collective), bytes));
+      };
+      check(Collective::reduce_scatter, wanted);
+      check(Collective::all_reduce, 2 * wanted);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire
