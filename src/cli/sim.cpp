@@ -7,6 +7,7 @@
 #include "cli/all_cores.hpp"
 #include "cli/bench_table.hpp"
 #include "cli/chakra_files.hpp"
+#include "cli/machine_values.hpp"
 #include "cli/sim_compare.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_sweep.hpp"
@@ -47,13 +48,7 @@ std::vector<std::string> take_machine_values(Options& options) {
 Machine machine_of(const Sim& sim, const std::vector<std::string>& values) {
   require(sim.machine.empty() != sim.topology.empty(), "give one of --machine (known: {}) and --topology",
           fmt::join(machine_names(), ", "));
-  Machine machine = sim.machine.empty() ? bare_network(sim.topology) : load_machine(sim.machine);
-  for (const std::string& value : values) {
-    const auto [key, number] = key_and_value("--set", value, "KEY=VALUE");
-    set_value(machine, key, number);
-  }
-  validate(machine);
-  return machine;
+  return with_values(sim.machine.empty() ? bare_network(sim.topology) : load_machine(sim.machine), values);
 }
 
 std::string list_of_machines() {

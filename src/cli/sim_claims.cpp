@@ -9,6 +9,7 @@
 #include "cli/all_cores.hpp"
 #include "cli/claim_points.hpp"
 #include "cli/claims_table.hpp"
+#include "cli/machine_values.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
@@ -73,13 +74,7 @@ Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<st
   Machines machines;
   for (const ClaimPoint& point : points) {
     if (machines.contains(point.machine)) continue;
-    Machine machine = load_machine(point.machine);
-    for (const std::string& each : set) {
-      const auto [key, value] = key_and_value("--set", each, "KEY=VALUE");
-      set_value(machine, key, value);
-    }
-    validate(machine);
-    machines[point.machine] = std::move(machine);
+    machines[point.machine] = with_values(load_machine(point.machine), set);
   }
   return machines;
 }

@@ -13,6 +13,7 @@
 
 #include "cli/all_cores.hpp"
 #include "cli/geometric_mean.hpp"
+#include "cli/machine_values.hpp"
 #include "cli/options.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
@@ -282,15 +283,11 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags) {
 }
 
 Machine machine_of(const T3MachineFlags& flags) {
-  Machine machine = load_machine(flags.machine);
   for (const std::string& set : flags.set) {
-    const auto [key, value] = key_and_value("--set", set, "KEY=VALUE");
-    require(key != "controller.arbitration" && key != "links.dims",
+    require(!set.starts_with("controller.arbitration=") && !set.starts_with("links.dims="),
             "--set {}: the study sets the arbitration and the number of devices itself", set);
-    set_value(machine, key, value);
   }
-  validate(machine);
-  return machine;
+  return with_values(load_machine(flags.machine), flags.set);
 }
 
 void refuse_flags_before(const CLI::App& sim, const CLI::App& verb) {

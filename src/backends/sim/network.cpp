@@ -39,6 +39,12 @@ Network::Network(const Links& links) : links_(links) {
   const std::vector<int> all = all_devices(links);
   num_devices_ = static_cast<int>(all.size());
   out_.resize(num_devices_ + 1);
+  const auto add_to_switch = [&](double bandwidth_GBps, double latency_ns) {
+    for (const int device : all) {
+      add(device, num_devices_, bandwidth_GBps, latency_ns);
+      add(num_devices_, device, bandwidth_GBps, latency_ns);
+    }
+  };
   switch (links.topology) {
     case Topology::ring:
     case Topology::torus2d:
@@ -50,19 +56,13 @@ Network::Network(const Links& links) : links_(links) {
       add_pairs(all);
       break;
     case Topology::switched:
-      for (const int device : all) {
-        add(device, num_devices_, links.bandwidth_GBps, links.latency_ns);
-        add(num_devices_, device, links.bandwidth_GBps, links.latency_ns);
-      }
+      add_to_switch(links.bandwidth_GBps, links.latency_ns);
       break;
     case Topology::two_level:
       for (int node = 0; node < links.dims[0]; ++node) {
         add_pairs({all.begin() + node * links.dims[1], all.begin() + (node + 1) * links.dims[1]});
       }
-      for (const int device : all) {
-        add(device, num_devices_, links.between_bandwidth_GBps, links.between_latency_ns);
-        add(num_devices_, device, links.between_bandwidth_GBps, links.between_latency_ns);
-      }
+      add_to_switch(links.between_bandwidth_GBps, links.between_latency_ns);
       break;
   }
 }

@@ -1,0 +1,18 @@
+// Values of a machine that the command line sets.
+// Called by sim.cpp, sim_t3.cpp and sim_claims.cpp.
+#include "cli/machine_values.hpp"
+
+#include "cli/options.hpp"
+
+namespace tilewire::cli {
+
+Machine with_values(Machine machine, const std::vector<std::string>& set) {
+  for (const std::string& each : set) {
+    const auto [key, value] = key_and_value("--set", each, "KEY=VALUE");
+    set_value(machine, key, value);
+  }
+  validate(machine);
+  return machine;
+}
+
+}  // namespace tilewire::cli

@@ -1,0 +1,16 @@
+// Values of a machine that the command line sets.
+// Used by sim.cpp, sim_t3.cpp and sim_claims.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tilewire/machine.hpp"
+
+namespace tilewire::cli {
+
+/// The machine with the values of --set KEY=VALUE, in turn. Throws Error(invalid_input) where a key is unknown or the
+/// machine is none with them.
+[[nodiscard]] Machine with_values(Machine machine, const std::vector<std::string>& set);
+
+}  // namespace tilewire::cli
