@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.latency_ns=1e300", "more than 92 days"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.colour=2", "unknown field 'colour'"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree", "unknown CollectiveAlgorithm 'tree'"},
-        Refusal{"all_reduce --bytes 1023 --topology ring:4", "1023 bytes"},
+        Refusal{"all_reduce --bytes 0 --topology ring:4", "0 bytes: want more than none"},
         Refusal{"gemm_all_reduce --bytes 1024 --topology ring:4", "'gemm_all_reduce' is no collective"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2", "want from:to:step"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2:0", "step 0 is not above 0"},
