@@ -56,8 +56,8 @@ std::vector<Config> with_tiles(const Config& config, const Problem& problem, siz
   return list;
 }
 
-/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one more or
-/// less of them. None where tiles are many, or K is short.
+/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one
+/// more. None where tiles are many, or K is short.
 std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile) {
   constexpr int64_t kBeside = 48;  // SMs that copy, sum, or make no whole cluster
   constexpr int64_t kLeast = 512;  // columns of A for each part

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "backends/cuda/upload.hpp"
+#include "core/text.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -96,6 +97,7 @@ void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_s
 void cut_k(HostTable& table, int parts) {
   std::vector<TileRecord> cut;
   for (const TileRecord& tile : table.tiles) {
+    require(tile.k_steps >= parts, "{} parts of {} steps of K: want at least a step each", parts, tile.k_steps);
     for (int i = 0; i < parts; ++i) {
       TileRecord part = tile;
       const int first_step = tile.k_steps * i / parts;

@@ -127,8 +127,9 @@ void load_gemm_tiles(const GemmBodyKind& kind) {
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
-  const bool cuts_k = launch.cluster_k > 1;
-  if (cuts_k && (launch.share != Share::none || launch.cluster_k > kMostClusterK || !may_cut_k(kind.shape))) {
+  const bool cuts_k = launch.cluster_k != 1;
+  if (cuts_k && (launch.cluster_k == 0 || launch.share != Share::none || launch.cluster_k > kMostClusterK ||
+                 !may_cut_k(kind.shape))) {
     fail(ErrorKind::unsupported,
          "gemm_tiles: {} parts of K for tiles of {} x {}: want at most {}, for 128 x 128 or less, no shared operand",
          launch.cluster_k, kind.shape.m, kind.shape.n, kMostClusterK);

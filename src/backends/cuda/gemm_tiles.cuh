@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_co
     static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
     auto& room = *reinterpret_cast<WalkShared*>(shared);
     if (walker < walkers) note_begun(launch.walk);
-    if (walker < walkers || all_have_begun(launch.walk, launch.ctas + walkers, room))
+    if (walker < walkers || all_have_begun(launch.walk, launch.ctas + walkers))
       walk_roles<false>(launch.walk, walker, room, shared + kPieces);
   }
   leave_call(launch.walk);

@@ -171,7 +171,7 @@ class TableMaker {
     if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_step(lane));
     add_steps(index, all, ctas, false, serial);
     const bool by_knob = lane.engine == Engine::reduce && plan_.config.reduce_workers > 0;
-    out_.walk.lanes.back().sized = serial || lane.workers > 0 || by_knob;
+    out_.walk.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0 || by_knob;
     out_.walk.lanes.back().squads =
         !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
   }

@@ -161,15 +161,16 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
-/// NOTE: of clusters of more than two, those of ranks that share a device may find no room beside each other.
+/// NOTE: clusters of more than two leave SMs of a GPC idle. Where ranks share a device, pairs alone are sure to find
+/// room beside those of the others, and only where each rank has an even share.
 Room CudaProgram::room_for(bool traced) const {
   Room room{group_.sm_count(), !group_.shares_device(), traced};
-  const int wanted = plan_.config.cluster_k;
-  if (wanted == 1 || slow_tiles(plan_)) return room;
-  room.cluster_k = group_.shares_device() ? std::min(2, wanted) : wanted;
-  if (!group_.shares_device())
-    room.sms = std::min(room.sms, static_cast<int>(resident_ctas(kind_of(plan_), static_cast<uint32_t>(wanted))));
-  if (room.sms < 2 * room.cluster_k) room.cluster_k = 1;
+  const Config& config = plan_.config;
+  if (!room.streams && config.cluster_m * config.cluster_n * config.cluster_k > 1) room.sms = room.sms / 2 * 2;
+  if (config.cluster_k == 1 || slow_tiles(plan_) || room.sms < 2 * config.cluster_k) return room;
+  room.cluster_k = config.cluster_k;
+  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(config.cluster_k));
+  if (room.streams) room.sms = std::min(room.sms, static_cast<int>(resident));
   return room;
 }
 
@@ -374,8 +375,8 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
     if (failure.wait == kDataOfPeers) {
       const Region& part = lane.tasks[name.task].reads[failure.seen];
-      report.signal =
-          fmt::format("the data of {} from row {}, column {} on,", plan_.buffers[part.buffer].name, part.row, part.col);
+      report.signal = fmt::format("the data of {} on rank {} from row {}, column {} on,",
+                                  plan_.buffers[part.buffer].name, part.rank, part.row, part.col);
       report.wanted = 1;
       report.seen = 0;
     }

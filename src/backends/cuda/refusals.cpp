@@ -60,6 +60,10 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_flags(plan)) missing.push_back("transport = ll: " + *reason);
   if (const auto reason = refuses_cut_k(plan))
     missing.push_back(fmt::format("cluster_k = {}: {}", plan.config.cluster_k, *reason));
+  if (plan.config.cluster_k > 2 && shares_device_)
+    missing.push_back("cluster_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
+  if (plan.config.cluster_k > 2 && plan.config.launches > 1)
+    missing.push_back("cluster_k > 2: with launches = 2 such clusters may find no room beside what sums");
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");

@@ -75,7 +75,7 @@ void find_late_lanes(RankTables& tables) {
   HostWalk& walk = tables.walk;
   for (LaneRecord& lane : walk.lanes) {
     const uint32_t at_once = lane.ctas * (lane.squads ? kThreads / kSquadThreads : 1);
-    lane.late = !lane.serial && !lane.light && lane.num_steps > at_once;
+    lane.late = !lane.sized && !lane.light && lane.num_steps > at_once;
     if (lane.late) walk.late_ctas = std::max(walk.late_ctas, std::min(tables.gemm_ctas, lane.num_steps - lane.ctas));
   }
 }

@@ -11,8 +11,8 @@ namespace tilewire::cuda {
 /// that lanes may give way where that saves a turn of tiles.
 void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help = false);
 
-/// Lanes whose steps are more than those who take them get help from CTAs that begin when others, those of tiles among
-/// them, end. After share_out_sms, when it is known which lanes have squads.
+/// Lanes that are not sized, and whose steps are more than those who take them, get help from CTAs that begin when
+/// others, those of tiles among them, end. After share_out_sms, when it is known which lanes have squads.
 void find_late_lanes(RankTables& tables);
 
 }  // namespace tilewire::cuda

@@ -176,20 +176,17 @@ __device__ inline bool walk_lane(const WalkLaunch& launch, const Walker& me, Wal
 
 /// A late CTA, before it asks for steps, which may wait for any CTA that is no late one: whether those have all begun.
 /// NOTE: they come first in the grid, and so begin first; but nobody promises that.
-__device__ inline bool all_have_begun(const WalkLaunch& launch, uint32_t others, WalkShared& shared) {
+__device__ inline bool all_have_begun(const WalkLaunch& launch, uint32_t others) {
   constexpr uint64_t kPatienceNs = 50'000;
-  volatile bool& all = shared.go[0];
+  bool now = false;
   if (threadIdx.x == 0) {
     const uint64_t from = ptx::global_time_ns();
     const auto* begun = static_cast<const volatile uint64_t*>(&launch.counters->begun);
-    bool now = false;
     do {
       now = *begun >= others;
     } while (!now && ptx::global_time_ns() - from < kPatienceNs);
-    all = now;
   }
-  __syncthreads();
-  return all;
+  return __syncthreads_or(now) != 0;
 }
 
 /// A CTA that is no late one begins.
@@ -212,7 +209,9 @@ __device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkSh
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       if (late && !table.lanes[lane].late) continue;
       const Walker me = late ? place_late(launch, cta - walkers, lane) : place_walker(launch, cta);
-      if (!walk_lane<kMultiplies>(launch, me, shared, late ? nullptr : pieces)) return;
+      const bool good = walk_lane<kMultiplies>(launch, me, shared, late ? nullptr : pieces);
+      // NOTE: squads of one lane may be one squad of the next: all go on together, or none does.
+      if (late && __syncthreads_and(good) == 0) return;
     }
     return;
   }

@@ -97,7 +97,7 @@ struct LaneRecord {
   uint32_t ctas = 1;
   bool serial = false;
   bool light = false;  ///< moves nothing itself: one warp will do
-  bool sized = false;  ///< the plan says how many CTAs
+  bool sized = false;  ///< the plan says how many CTAs, or tiles wait for what they do
   /// Steps go in list order to whoever asks next: these CTAs, and WalkTable::late_ctas.
   bool late = false;
   bool squads = false;  ///< steps are many and small: each kSquadThreads of a CTA take one
