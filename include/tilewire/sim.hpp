@@ -33,24 +33,41 @@ struct MemoryLoad {
   bool operator==(const MemoryLoad&) const = default;
 };
 
+/// Bytes that one device's memory moved in one interval of time, by whom as in MemoryLoad: tiles, or all else.
+struct IntervalLoad {
+  double compute_read_bytes = 0;
+  double compute_written_bytes = 0;
+  double communication_read_bytes = 0;
+  double communication_written_bytes = 0;
+
+  bool operator==(const IntervalLoad&) const = default;
+};
+
+/// Whose memory to note over time.
+struct TrafficRequest {
+  double interval_ns = 0;  ///< 0: nobody's
+  int device = 0;
+};
+
 /// One simulated call.
 struct Simulation {
-  double total_ns = 0;               ///< until the last rank has ended
-  std::vector<double> rank_ns{};     ///< by rank
-  std::vector<LinkLoad> links{};     ///< those that carried anything
-  std::vector<MemoryLoad> memory{};  ///< by device
-  int64_t events = 0;                ///< that the clock stopped for
-  int64_t most_tracked = 0;          ///< wavefronts that one device's tracker held at once, where it has one
-  int64_t not_tracked = 0;           ///< wavefronts for which a tracker had no room; they were counted all the same
-  Trace trace{};                     ///< whole nanoseconds
+  double total_ns = 0;                  ///< until the last rank has ended
+  std::vector<double> rank_ns{};        ///< by rank
+  std::vector<LinkLoad> links{};        ///< those that carried anything
+  std::vector<MemoryLoad> memory{};     ///< by device
+  std::vector<IntervalLoad> traffic{};  ///< where it was asked for; in all as much as `memory` of that device
+  int64_t events = 0;                   ///< that the clock stopped for
+  int64_t most_tracked = 0;             ///< wavefronts that one device's tracker held at once, where it has one
+  int64_t not_tracked = 0;              ///< wavefronts for which a tracker had no room; they were counted all the same
+  Trace trace{};                        ///< whole nanoseconds
 
   bool operator==(const Simulation&) const = default;
 };
 
 /// Execute one call of `plan`; rank r runs on device r. Deterministic. Throws Error(invalid_input) where the machine
-/// has fewer devices than the plan has ranks, Error(refused_plan) in the checker's words where the plan comes to a
-/// halt.
-[[nodiscard]] Simulation simulate(const Plan& plan, const Machine& machine);
+/// has fewer devices than the plan has ranks, or where traffic is asked for of a machine without a memory controller,
+/// Error(refused_plan) in the checker's words where the plan comes to a halt.
+[[nodiscard]] Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic = {});
 
 /// The ranks as a team on that machine: links, engines and compute units, so that schedules choose as they do for GPUs.
 [[nodiscard]] Team team_of(const Machine& machine, int num_ranks);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tilewire/machine.hpp"
+#include "tilewire/sim.hpp"
 
 namespace tilewire {
 
@@ -69,6 +70,21 @@ struct SubLayerTimes {
   bool operator==(const SubLayerTimes&) const = default;
 };
 
+/// What one device's memory moves while a configuration runs.
+struct TrafficOverTime {
+  double total_ns = 0;
+  double gemm_ns = 0;  ///< until the device's last tile has ended
+  std::vector<IntervalLoad> intervals{};
+};
+
+/// The GEMM alone, and fused with its reduce-scatter, as in SubLayerTimes (T3, figure 17).
+struct SubLayerTraffic {
+  double interval_ns = 0;
+  TrafficOverTime gemm{};
+  TrafficOverTime t3{};
+  TrafficOverTime t3_mca{};
+};
+
 /// Table 2.
 [[nodiscard]] const std::vector<T3Model>& t3_models();
 /// The four sub-layers of a model at one degree, in the order OP, FC-2, FC-1, IP. Feed-forward layers are taken as 4
@@ -79,5 +95,7 @@ struct SubLayerTimes {
 /// Simulate all six times. `machine` is a ring with a memory controller; its number of devices becomes `tp`. Throws
 /// Error(invalid_input) where it is none.
 [[nodiscard]] SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine);
+/// Simulate what the memory of device 0 moves over time; the same machines.
+[[nodiscard]] SubLayerTraffic simulate_traffic(const SubLayer& layer, const Machine& machine, double interval_ns);
 
 }  // namespace tilewire

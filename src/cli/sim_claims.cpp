@@ -156,7 +156,7 @@ void claims_verb(const Claims& flags) {
   if (papers.front() == kT3) {
     const Machine machine = machine_of(flags.machine);
     result["machine"] = machine;
-    add(t3_claims(study_of(machine)));
+    add(t3_claims(study_of(machine, true)));
   }
   for (const PointPaper& paper : point_papers()) {
     if (std::ranges::find(papers, paper.name) == papers.end()) continue;

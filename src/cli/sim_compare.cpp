@@ -51,6 +51,8 @@ nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
   both["predicted_us"] = ns_of(plan, machine) * 1e-3;
   both["measured_gemm_us"] = row.value("gemm_us", 0.0);
   both["predicted_gemm_us"] = ns_of(gemm_only(plan), machine) * 1e-3;
+  both["measured_comm_us"] = row.value("comm_us", 0.0);
+  both["predicted_comm_us"] = yardsticks_of(problem, team, machine, true).comm_ns * 1e-3;
   return both;
 }
 

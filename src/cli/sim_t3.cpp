@@ -9,14 +9,15 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <tuple>
 
 #include "cli/all_cores.hpp"
 #include "cli/geometric_mean.hpp"
 #include "cli/machine_values.hpp"
 #include "cli/options.hpp"
+#include "cli/t3_json.hpp"
 #include "core/text.hpp"
-#include "tilewire/json.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -28,14 +29,11 @@ struct T3 {
   T3MachineFlags machine;
   std::vector<std::string> models;
   bool large = false;
+  bool units = false;
+  std::string traffic;
+  double interval_us = 10;
   T3Assumptions assumptions;
   std::string json;
-};
-
-// Some rows that have means together.
-struct Group {
-  std::string title;
-  std::vector<T3Row> rows;
 };
 
 bool is_larger(const T3Model& model) { return model.tp.front() >= kLargerTp; }
@@ -45,21 +43,39 @@ std::string lower(std::string text) {
   return text;
 }
 
-const T3Model& find_t3_model(const std::string& name) {
+const T3Model& find_t3_model(const char* flag, const std::string& name) {
   std::vector<std::string> known;
   for (const T3Model& model : t3_models()) {
     if (lower(model.name) == lower(name)) return model;
     known.push_back(model.name);
   }
-  fail(ErrorKind::invalid_input, "--models: unknown model '{}'; known: {}", name, fmt::join(known, ", "));
+  fail(ErrorKind::invalid_input, "{}: unknown model '{}'; known: {}", flag, name, fmt::join(known, ", "));
+}
+
+// "T-NLG:8:FC-2"
+SubLayer layer_of(const std::string& text) {
+  const size_t first = text.find(':');
+  const size_t last = text.rfind(':');
+  require(first != last, "--traffic {}: want a model, its TP and a sub-layer, as in T-NLG:8:FC-2", text);
+  const T3Model& model = find_t3_model("--traffic", text.substr(0, first));
+  const std::string tp = text.substr(first + 1, last - first - 1);
+  const std::string kind = lower(text.substr(last + 1));
+  for (const int degree : model.tp) {
+    for (const SubLayer& layer : tilewire::sub_layers_of(model, degree)) {
+      if (tp == std::to_string(degree) && kind == lower(short_name(layer.kind))) return layer;
+    }
+  }
+  fail(ErrorKind::invalid_input, "--traffic {}: {} has TP {} and the sub-layers OP, FC-2, FC-1, IP", text, model.name,
+       fmt::join(model.tp, ", "));
 }
 
 // Those named, or those of the paper's figures 15 to 18, and with --large the others.
 std::vector<T3Model> models_of(const T3& t3) {
   require(t3.models.empty() || !t3.large, "--large: --models names them");
+  require(t3.models.empty() || !t3.units, "--units: --models names others than the paper's figures");
   std::vector<T3Model> models;
   for (const std::string& name : t3.models) {
-    const T3Model& model = find_t3_model(name);
+    const T3Model& model = find_t3_model("--models", name);
     if (std::ranges::find(models, model) == models.end()) models.push_back(model);
   }
   if (!models.empty()) return models;
@@ -68,10 +84,10 @@ std::vector<T3Model> models_of(const T3& t3) {
   return models;
 }
 
-std::vector<Group> groups_of(const std::vector<T3Row>& rows) {
-  std::vector<Group> groups;
+std::vector<T3Group> groups_of(const std::vector<T3Row>& rows) {
+  std::vector<T3Group> groups;
   for (const bool larger : {false, true}) {
-    Group group{.title = larger ? "TP 32" : "TP 8 and 16"};
+    T3Group group{.title = larger ? "TP 32" : "TP 8 and 16"};
     std::ranges::copy_if(rows, std::back_inserter(group.rows),
                          [&](const T3Row& row) { return (row.layer.tp >= kLargerTp) == larger; });
     if (!group.rows.empty()) groups.push_back(std::move(group));
@@ -102,19 +118,12 @@ std::string line(const T3Row& row) {
          results(speedups_of(times), traffic_reduction(times));
 }
 
-std::string summary_lines(const Group& group) {
+std::string summary_lines(const T3Group& group) {
   const T3Summary summary = summary_of(group.rows);
   constexpr int kWidth = 101;  // of the columns before "T3"
   return fmt::format("{:<{}}", group.title + ": geometric mean; mean traffic", kWidth) +
          results(summary.geomean, summary.mean_reduction) + fmt::format("{:<{}}", group.title + ": most", kWidth) +
          results(summary.most, summary.most_reduction);
-}
-
-std::vector<double> speedups(const std::vector<T3Iteration>& iterations, T3Phase T3Iteration::*phase,
-                             double (T3Phase::*speedup)() const) {
-  std::vector<double> values;
-  for (const T3Iteration& each : iterations) values.push_back(((each.*phase).*speedup)());
-  return values;
 }
 
 std::string iteration_line(const T3Iteration& each) {
@@ -131,7 +140,7 @@ std::string iteration_means(const std::string& title, const std::vector<T3Iterat
   std::string most = fmt::format("{:<39}", title + ": most");
   for (const auto phase : {&T3Iteration::training, &T3Iteration::prompt}) {
     for (const auto speedup : {&T3Phase::t3_speedup, &T3Phase::t3_mca_speedup}) {
-      const std::vector<double> values = speedups(iterations, phase, speedup);
+      const std::vector<double> values = phase_speedups(iterations, phase, speedup);
       means += fmt::format(" {:>9.3f}", geometric_mean(values));
       most += fmt::format(" {:>9.3f}", std::ranges::max(values));
     }
@@ -142,7 +151,7 @@ std::string iteration_means(const std::string& title, const std::vector<T3Iterat
   return means + "\n" + most + "\n";
 }
 
-std::string text_of(const T3& t3, const Machine& machine, const std::vector<Group>& groups) {
+std::string text_of(const T3& t3, const Machine& machine, const std::vector<T3Group>& groups) {
   std::string text = machine.name + "\n" + head();
   std::string iterations = fmt::format(
       "\nend to end, one layer\n{:<15} {:>13} {:>9} {:>9} {:>9} {:>13} {:>9} {:>9} "
@@ -151,7 +160,7 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<Grou
       "Sequential us", "RS+AG %", "T3", "T3-MCA");
   std::string means;
   std::string iteration_ends;
-  for (const Group& group : groups) {
+  for (const T3Group& group : groups) {
     for (const T3Row& row : group.rows) text += line(row);
     means += summary_lines(group);
     const std::vector<T3Iteration> each = iterations_of(group.rows, t3.assumptions);
@@ -163,104 +172,62 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<Grou
   return text + means + iterations;
 }
 
-nlohmann::json json_of(const T3Speedups& speedups) {
-  return {{"t3", speedups.t3},
-          {"t3_mca", speedups.t3_mca},
-          {"ideal_overlap", speedups.ideal_overlap},
-          {"ideal_near", speedups.ideal_near}};
-}
-
-nlohmann::json json_of(const MemoryTraffic& traffic) {
-  return {{"gemm_reads", traffic.gemm_reads}, {"gemm_writes", traffic.gemm_writes}, {"rs_reads", traffic.rs_reads},
-          {"rs_writes", traffic.rs_writes},   {"ag_reads", traffic.ag_reads},       {"ag_writes", traffic.ag_writes},
-          {"total", traffic.total()}};
-}
-
-nlohmann::json json_of(const T3Row& row) {
-  const SubLayerTimes& times = row.times;
-  return {{"model", row.layer.model},
-          {"tp", row.layer.tp},
-          {"layer", short_name(row.layer.kind)},
-          {"m", row.layer.m},
-          {"n", row.layer.n},
-          {"k", row.layer.k},
-          {"gemm_ns", times.gemm_ns},
-          {"rs_ns", times.rs_ns},
-          {"rs_near_ns", times.rs_near_ns},
-          {"ag_ns", times.ag_ns},
-          {"fused_ns", times.fused_ns},
-          {"fused_mca_ns", times.fused_mca_ns},
-          {"sequential_ns", sequential_ns(times)},
-          {"speedups", json_of(speedups_of(times))},
-          {"traffic", {{"sequential", json_of(times.sequential)}, {"t3_mca", json_of(times.t3)}}},
-          {"traffic_reduction", traffic_reduction(times)}};
-}
-
-nlohmann::json json_of(const T3Phase& phase) {
-  return {{"gemm_ns", phase.gemm_ns},
-          {"communication_ns", phase.communication_ns},
-          {"other_ns", phase.other_ns},
-          {"sequential_ns", phase.sequential_ns()},
-          {"t3_ns", phase.t3_ns},
-          {"t3_mca_ns", phase.t3_mca_ns},
-          {"communication_share", phase.communication_share()},
-          {"speedups", {{"t3", phase.t3_speedup()}, {"t3_mca", phase.t3_mca_speedup()}}}};
-}
-
-// {"geomean": {"t3", "t3_mca"}, "most": ...}
-nlohmann::json means_json(const std::vector<T3Iteration>& iterations, T3Phase T3Iteration::*phase) {
-  nlohmann::json json;
-  for (const auto& [name, speedup] :
-       {std::pair("t3", &T3Phase::t3_speedup), std::pair("t3_mca", &T3Phase::t3_mca_speedup)}) {
-    const std::vector<double> values = speedups(iterations, phase, speedup);
-    json["geomean"][name] = geometric_mean(values);
-    json["most"][name] = std::ranges::max(values);
+// What --units adds.
+std::string units_text(const T3Study& study) {
+  std::string text = "\n160 compute units\n" + head();
+  for (const T3Row& row : study.twice_cu) text += line(row);
+  text += fmt::format(
+      "\ncompute units shared: GEMM and all-reduce on parts of 80, slower by; gain of both at once\n"
+      "{:<11} {:>3} {:<5} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
+      "model", "TP", "layer", "GEMM 72", "AR 8", "GEMM 64", "AR 16", "72-8", "64-16", "ideal");
+  for (const T3Split& split : study.splits) {
+    text += fmt::format("{:<11} {:>3} {:<5} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n",
+                        split.layer.model, split.layer.tp, short_name(split.layer.kind),
+                        split.gemm72_ns / split.gemm_ns, split.ar8_ns / split.ar_ns, split.gemm64_ns / split.gemm_ns,
+                        split.ar16_ns / split.ar_ns, split.speedup(split.gemm72_ns, split.ar8_ns),
+                        split.speedup(split.gemm64_ns, split.ar16_ns), split.speedup(split.gemm_ns, split.ar_ns));
   }
-  return json;
+  return text;
 }
 
-nlohmann::json json_of(const T3& t3, const Machine& machine, const std::vector<Group>& groups) {
-  nlohmann::json rows = nlohmann::json::array();
-  nlohmann::json summaries = nlohmann::json::array();
-  nlohmann::json iterations = nlohmann::json::array();
-  for (const Group& group : groups) {
-    for (const T3Row& row : group.rows) rows.push_back(json_of(row));
-    const T3Summary summary = summary_of(group.rows);
-    const std::vector<T3Iteration> each = iterations_of(group.rows, t3.assumptions);
-    for (const T3Iteration& iteration : each) {
-      iterations.push_back({{"model", iteration.model},
-                            {"tp", iteration.tp},
-                            {"training", json_of(iteration.training)},
-                            {"prompt", json_of(iteration.prompt)}});
-    }
-    summaries.push_back({{"title", group.title},
-                         {"rows", group.rows.size()},
-                         {"geomean", json_of(summary.geomean)},
-                         {"most", json_of(summary.most)},
-                         {"traffic_reduction", {{"mean", summary.mean_reduction}, {"most", summary.most_reduction}}},
-                         {"training", means_json(each, &T3Iteration::training)},
-                         {"prompt", means_json(each, &T3Iteration::prompt)}});
-  }
-  return {{"machine", machine},
-          {"rows", rows},
-          {"summaries", summaries},
-          {"end_to_end", iterations},
-          {"attention_share", t3.assumptions.attention_share},
-          {"backward_gemms", t3.assumptions.backward_gemms},
-          {"assumed", texts_of(t3.assumptions)}};
+// Flags that do not go together.
+void check_flags(const T3& t3) {
+  const double share = t3.assumptions.attention_share;
+  require(share >= 0 && share < 1, "--attention-share {}: want a share from 0 to below 1", share);
+  require(t3.traffic.empty() || !t3.json.empty(), "--traffic {}: goes to the file of --json", t3.traffic);
+  require(t3.interval_us >= 0.001, "--interval {}: want 0.001 us or more", t3.interval_us);
+  for (const std::string& set : t3.machine.set)
+    require(!t3.units || !set.starts_with("compute.units="),
+            "--set {}: --units is about 80 and 160 units, and parts of 80", set);
 }
 
 void t3_verb(const T3& t3) {
-  const double share = t3.assumptions.attention_share;
-  require(share >= 0 && share < 1, "--attention-share {}: want a share from 0 to below 1", share);
+  check_flags(t3);
   const Machine machine = machine_of(t3.machine);
   const std::vector<T3Model> models = models_of(t3);
+  std::optional<SubLayer> layer;
+  if (!t3.traffic.empty()) layer = layer_of(t3.traffic);
   check_writable(t3.json);
-  std::vector<std::pair<SubLayer, Machine>> jobs;
-  for (const SubLayer& layer : sub_layers_of(models)) jobs.emplace_back(layer, machine);
-  const std::vector<Group> groups = groups_of(simulate_layers(jobs));
-  if (t3.json != "-") print(text_of(t3, machine, groups));
-  if (!t3.json.empty()) write_file(t3.json, json_of(t3, machine, groups).dump(1) + "\n");
+  std::optional<SubLayerTraffic> traffic;
+  if (layer) traffic = simulate_traffic(*layer, machine, t3.interval_us * 1e3);
+  std::optional<T3Study> study;
+  if (t3.units) study = study_of(machine, t3.large);
+  std::vector<T3Row> rows;
+  if (study) {
+    rows = study->rows;
+    std::ranges::copy(study->large, std::back_inserter(rows));
+  } else {
+    std::vector<std::pair<SubLayer, Machine>> jobs;
+    for (const SubLayer& each : sub_layers_of(models)) jobs.emplace_back(each, machine);
+    rows = simulate_layers(jobs);
+  }
+  const std::vector<T3Group> groups = groups_of(rows);
+  if (t3.json != "-") print(text_of(t3, machine, groups) + (study ? units_text(*study) : ""));
+  if (t3.json.empty()) return;
+  nlohmann::json result = json_of(groups, machine, t3.assumptions);
+  if (study) add_units(result, *study);
+  if (layer) result["traffic_over_time"] = json_of(*layer, *traffic);
+  write_file(t3.json, result.dump(1) + "\n");
 }
 
 constexpr const char* kFooter =
@@ -271,7 +238,8 @@ docs/simulator.md says what is modelled.
 
 Examples:
   tilewire sim t3
-  tilewire sim t3 --models t-nlg,gpt-3 --set links.bandwidth_GBps=150 --json t3.json)";
+  tilewire sim t3 --models t-nlg,gpt-3 --set links.bandwidth_GBps=150 --json t3.json
+  tilewire sim t3 --large --units --traffic T-NLG:8:FC-2 --json t3.json)";
 
 }  // namespace
 
@@ -343,6 +311,10 @@ void add_sim_t3(CLI::App& sim) {
       ->type_name("NAME[,NAME]")
       ->delimiter(',');
   verb->add_flag("--large", t3->large, "Also GPT-3, PALM and MT-NLG, at 32 devices");
+  verb->add_flag("--units", t3->units, "Also OP and FC-2 with 160 compute units, and at TP 8 with 72, 8, 64 and 16");
+  verb->add_option("--traffic", t3->traffic, "Also a sub-layer's memory traffic over time, in --json (T-NLG:8:FC-2)")
+      ->type_name("MODEL:TP:LAYER");
+  verb->add_option("--interval", t3->interval_us, "Of --traffic, in us (default: 10)")->type_name("US");
   verb->add_option("--attention-share", t3->assumptions.attention_share,
                    "Of a whole iteration: what is no GEMM or all-reduce of a layer (default: 0.425)")
       ->type_name("X");
@@ -350,6 +322,7 @@ void add_sim_t3(CLI::App& sim) {
       ->type_name("FILE|-");
   verb->callback([t3, verb, &sim] {
     refuse_flags_before(sim, *verb);
+    require(!t3->traffic.empty() || verb->count("--interval") == 0, "--interval: goes with --traffic");
     t3_verb(*t3);
   });
 }

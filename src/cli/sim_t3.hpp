@@ -28,8 +28,9 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags);
 /// Throw Error(invalid_input) where `sim` was given flags or names of its own, which `verb` would not see.
 void refuse_flags_before(const CLI::App& sim, const CLI::App& verb);
 
-/// What `sim claims` needs of T3: all models, twice the compute units, and parts of them.
-[[nodiscard]] T3Study study_of(const Machine& machine);
+/// What `sim claims` and `sim t3 --units` need of T3: twice the compute units, parts of them and, where `larger`, the
+/// models at 32.
+[[nodiscard]] T3Study study_of(const Machine& machine, bool larger);
 
 /// Simulate each sub-layer on its machine, on all cores, in order.
 [[nodiscard]] std::vector<T3Row> simulate_layers(const std::vector<std::pair<SubLayer, Machine>>& jobs);

@@ -65,15 +65,12 @@ std::vector<double> all(const T3Study& study, SplitValue value) {
   for (const T3Split& split : study.splits) values.push_back(value(split));
   return values;
 }
-double together(const T3Split& split, double gemm_ns, double ar_ns) {
-  return (split.gemm_ns + split.ar_ns) / std::max(gemm_ns, ar_ns);
-}
 double ar8_slowdown(const T3Split& split) { return split.ar8_ns / split.ar_ns; }
 double ar16_slowdown(const T3Split& split) { return split.ar16_ns / split.ar_ns; }
 double gemm64_slowdown(const T3Split& split) { return split.gemm64_ns / split.gemm_ns; }
-double split_72_8(const T3Split& split) { return together(split, split.gemm72_ns, split.ar8_ns); }
-double split_64_16(const T3Split& split) { return together(split, split.gemm64_ns, split.ar16_ns); }
-double no_split(const T3Split& split) { return together(split, split.gemm_ns, split.ar_ns); }
+double split_72_8(const T3Split& split) { return split.speedup(split.gemm72_ns, split.ar8_ns); }
+double split_64_16(const T3Split& split) { return split.speedup(split.gemm64_ns, split.ar16_ns); }
+double no_split(const T3Split& split) { return split.speedup(split.gemm_ns, split.ar_ns); }
 
 // Whole iterations.
 using PhaseValue = double (*)(const T3Phase&);

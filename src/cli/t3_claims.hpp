@@ -2,6 +2,7 @@
 // Used by sim_claims.cpp and tests.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -20,6 +21,14 @@ struct T3Split {
   double ar8_ns = 0;
   double gemm64_ns = 0;
   double ar16_ns = 0;
+  double rs_ns = 0;  ///< of ar_ns, the reduce-scatter
+  double rs8_ns = 0;
+  double rs16_ns = 0;
+
+  /// What running both at once could gain at most over one after the other on all units, where they take so long.
+  [[nodiscard]] double speedup(double gemm_part_ns, double ar_part_ns) const {
+    return (gemm_ns + ar_ns) / std::max(gemm_part_ns, ar_part_ns);
+  }
 };
 
 /// Everything that the claims are about.

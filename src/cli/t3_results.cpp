@@ -1,5 +1,5 @@
 // What T3's study makes of the times of sub-layers: speedups, means, and whole iterations. Arithmetic alone.
-// Called by sim_t3.cpp, t3_claims.cpp and tests.
+// Called by sim_t3.cpp, t3_json.cpp, t3_claims.cpp and tests.
 #include "cli/t3_results.hpp"
 
 #include <algorithm>
@@ -91,6 +91,13 @@ std::vector<std::string> texts_of(const T3Assumptions& assumptions) {
       "GEMMs of 128 x 128 tiles; blocks of a tile, the next 64 of which start by DMA as soon as they are complete; "
       "memory that is added to is clear beforehand",
   };
+}
+
+std::vector<double> phase_speedups(std::span<const T3Iteration> iterations, T3Phase T3Iteration::*phase,
+                                   double (T3Phase::*speedup)() const) {
+  std::vector<double> values;
+  for (const T3Iteration& each : iterations) values.push_back(((each.*phase).*speedup)());
+  return values;
 }
 
 std::vector<T3Iteration> iterations_of(std::span<const T3Row> rows, const T3Assumptions& assumptions) {

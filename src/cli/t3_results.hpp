@@ -1,5 +1,5 @@
 // What T3's study makes of the times of sub-layers: speedups, means, and whole iterations. Arithmetic alone.
-// Used by sim_t3.cpp, t3_claims.cpp and tests.
+// Used by sim_t3.cpp, t3_json.cpp, t3_claims.cpp and tests.
 #pragma once
 
 #include <span>
@@ -14,6 +14,12 @@ namespace tilewire::cli {
 struct T3Row {
   SubLayer layer{};
   SubLayerTimes times{};
+};
+
+/// Some rows that have means together.
+struct T3Group {
+  std::string title{};
+  std::vector<T3Row> rows{};
 };
 
 /// Times of Sequential over those of the paper's other configurations (T3, section 5.3); 1.3 is 30 % faster.
@@ -73,6 +79,9 @@ struct T3Iteration {
   T3Phase prompt{};
 };
 
+/// One speedup of one phase, of all.
+[[nodiscard]] std::vector<double> phase_speedups(std::span<const T3Iteration> iterations, T3Phase T3Iteration::*phase,
+                                                 double (T3Phase::*speedup)() const);
 /// For each model and degree in `rows`, in their order. Throws Error(invalid_input) where one of its four sub-layers is
 /// missing, or where the share is not in [0, 1).
 [[nodiscard]] std::vector<T3Iteration> iterations_of(std::span<const T3Row> rows, const T3Assumptions& assumptions);

@@ -1,5 +1,5 @@
 // Everything that the figures of T3's paper need, simulated.
-// Called by sim_claims.cpp.
+// Called by sim_t3.cpp and sim_claims.cpp.
 #include <fmt/format.h>
 
 #include "cli/sim_t3.hpp"
@@ -29,7 +29,7 @@ bool is_op_or_fc2(const SubLayer& layer) {
 }  // namespace
 
 // Everything at once, so that all cores are busy to the end.
-T3Study study_of(const Machine& machine) {
+T3Study study_of(const Machine& machine, bool larger) {
   Jobs jobs;
   const auto add = [&](const std::vector<SubLayer>& layers, const Machine& on) {
     for (const SubLayer& layer : layers) jobs.emplace_back(layer, on);
@@ -44,7 +44,7 @@ T3Study study_of(const Machine& machine) {
     if (layer.tp == kSplitTp) split.push_back(layer);
   }
   const size_t rows = add(layers, machine);
-  const size_t large = add(sub_layers_of(models_of_study(true)), machine);
+  const size_t large = larger ? add(sub_layers_of(models_of_study(true)), machine) : 0;
   const size_t twice = add(both, with_units(machine, kTwiceUnits));
   add(split, machine);
   for (const auto& units : kSplits) {
@@ -72,7 +72,10 @@ T3Study study_of(const Machine& machine) {
                             .gemm72_ns = gemm72[i].times.gemm_ns,
                             .ar8_ns = ar_ns(ar8[i].times),
                             .gemm64_ns = gemm64[i].times.gemm_ns,
-                            .ar16_ns = ar_ns(ar16[i].times)});
+                            .ar16_ns = ar_ns(ar16[i].times),
+                            .rs_ns = whole[i].times.rs_ns,
+                            .rs8_ns = ar8[i].times.rs_ns,
+                            .rs16_ns = ar16[i].times.rs_ns});
   }
   return study;
 }

@@ -2,9 +2,12 @@
 // Built as part of the target `cli_test`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cli/command.hpp"
 
@@ -59,6 +62,81 @@ TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
   ASSERT_EQ(result["summaries"].size(), 1);
   EXPECT_EQ(result["summaries"][0]["title"], "TP 32");
   EXPECT_EQ(result["end_to_end"][0]["training"]["other_ns"], 0);
+}
+
+// Figure 17: what memory moves over time is what it moves in all.
+TEST(SimT3, TrafficOverTimeAddsUpToTheTrafficOfTheRow) {
+  if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
+  const Outcome outcome = run_tilewire("sim t3 --models t-nlg --traffic t-nlg:16:op --interval 50 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  const json& traffic = result["traffic_over_time"];
+  const auto found =
+      std::ranges::find_if(result["rows"], [](const json& row) { return row["tp"] == 16 && row["layer"] == "OP"; });
+  ASSERT_NE(found, result["rows"].end());
+  const json& row = *found;
+  for (const char* name : {"model", "tp", "layer", "m", "n", "k"}) EXPECT_EQ(traffic[name], row[name]) << name;
+  EXPECT_EQ(traffic["interval_ns"], 50000);
+  EXPECT_EQ(traffic["gemm"]["total_ns"], row["gemm_ns"]);
+  EXPECT_EQ(traffic["t3"]["total_ns"], row["fused_ns"]);
+  EXPECT_EQ(traffic["t3_mca"]["total_ns"], row["fused_mca_ns"]);
+  const auto sum = [&](const char* name, const char* stream) {
+    const auto bytes = traffic[name][stream].get<std::vector<double>>();
+    EXPECT_LE(bytes.size(), traffic[name]["total_ns"].get<double>() / 50000 + 1) << name;
+    return std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  };
+  const auto expect_books = [&](const char* name, const char* stream, const json& booked) {
+    EXPECT_NEAR(sum(name, stream), booked.get<double>(), 1) << name << " " << stream;
+  };
+  expect_books("gemm", "compute_read_bytes", row["traffic"]["sequential"]["gemm_reads"]);
+  expect_books("gemm", "compute_written_bytes", row["traffic"]["sequential"]["gemm_writes"]);
+  expect_books("gemm", "communication_read_bytes", 0);
+  expect_books("t3_mca", "compute_read_bytes", row["traffic"]["t3_mca"]["gemm_reads"]);
+  expect_books("t3_mca", "compute_written_bytes", row["traffic"]["t3_mca"]["gemm_writes"]);
+  expect_books("t3_mca", "communication_read_bytes", row["traffic"]["t3_mca"]["rs_reads"]);
+  expect_books("t3_mca", "communication_written_bytes", row["traffic"]["t3_mca"]["rs_writes"]);
+  expect_books("t3", "communication_written_bytes", row["traffic"]["t3_mca"]["rs_writes"]);
+  for (const char* name : {"gemm", "t3", "t3_mca"}) {
+    EXPECT_GE(traffic[name]["gemm_ns"], traffic["gemm"]["gemm_ns"]) << name << ": nothing makes the GEMM faster";
+    EXPECT_LE(traffic[name]["gemm_ns"], traffic[name]["total_ns"].get<double>() + 1) << name;
+  }
+}
+
+// Figures 6 and 20.
+TEST(SimT3, OtherNumbersOfUnits) {
+  if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
+  const std::string path = fresh_folder() + "/t3.json";
+  const Outcome outcome =
+      run_tilewire("sim t3 --units --set controller.request_bytes=4096 --set controller.step_k=128 --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"160 compute units", "compute units shared", "64-16"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  const json result = json::parse(read_text(path));
+  EXPECT_EQ(result["rows"].size(), 16);
+  ASSERT_EQ(result["twice_cu"].size(), 8);
+  for (const json& row : result["twice_cu"]) {
+    const auto same = std::ranges::find_if(result["rows"], [&](const json& each) {
+      return each["model"] == row["model"] && each["tp"] == row["tp"] && each["layer"] == row["layer"];
+    });
+    ASSERT_NE(same, result["rows"].end());
+    EXPECT_LT(row["gemm_ns"], (*same)["gemm_ns"]) << row;
+  }
+  ASSERT_EQ(result["splits"].size(), 4);
+  for (const json& split : result["splits"]) {
+    ASSERT_EQ(split["parts"].size(), 3);
+    const json& whole = split["parts"][2];
+    EXPECT_EQ(whole["name"], "ideal");
+    for (const json& part : split["parts"]) {
+      EXPECT_GE(part["gemm_ns"], whole["gemm_ns"]);
+      EXPECT_GE(part["rs_ns"], whole["rs_ns"]);
+      EXPECT_GT(part["ar_ns"], part["rs_ns"]);
+      const double gemm = part["gemm_ns"];
+      const double ar = part["ar_ns"];
+      EXPECT_DOUBLE_EQ(part["speedup"],
+                       (whole["gemm_ns"].get<double>() + whole["ar_ns"].get<double>()) / std::max(gemm, ar));
+    }
+  }
 }
 
 TEST(SimClaims, HasPaperAndOurs) {
@@ -118,6 +196,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Refusal{"t3 --models bert",
                               "unknown model 'bert'; known: Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG"},
                       Refusal{"t3 --models t-nlg --large", "--large: --models names them"},
+                      Refusal{"t3 --models t-nlg --units", "--units: --models names others"},
+                      Refusal{"t3 --units --set compute.units=72", "--units is about 80 and 160 units"},
+                      Refusal{"t3 --traffic T-NLG:8:FC-2", "goes to the file of --json"},
+                      Refusal{"t3 --traffic T-NLG --json -", "want a model, its TP and a sub-layer"},
+                      Refusal{"t3 --traffic bert:8:FC-2 --json -", "--traffic: unknown model 'bert'"},
+                      Refusal{"t3 --traffic T-NLG:4:FC-2 --json -", "T-NLG has TP 8, 16"},
+                      Refusal{"t3 --traffic T-NLG:8:FC-2 --interval 0 --json -", "--interval 0: want 0.001 us"},
+                      Refusal{"t3 --interval 5 --json -", "--interval: goes with --traffic"},
                       Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
                       Refusal{"t3 --machine nowhere", "the known machines are"},
                       Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},

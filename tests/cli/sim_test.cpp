@@ -109,7 +109,7 @@ TEST(SimVerb, AutoIsNoSlowerThanAnySchedule) {
 TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   const std::string folder = fresh_folder();
   const std::string row = R"({"operator": "gemm_reduce_scatter", "m": 4096, "n": 4096, "k": 4096, "ranks": 4,
-    "dtype": "bf16", "total_us": 200.0, "gemm_us": 100.0, "config": {"tile_m": 128}})";
+    "dtype": "bf16", "total_us": 200.0, "gemm_us": 100.0, "comm_us": 90.0, "config": {"tile_m": 128}})";
   write_text(folder + "/bench.json", R"({"rows": [)" + row + "]}");
   const Outcome outcome =
       run_tilewire("sim --machine h200x4 --compare " + folder + "/bench.json --json " + folder + "/both.json");
@@ -118,6 +118,9 @@ TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   const json both = json::parse(read_text(folder + "/both.json"));
   const double ratio = both["rows"][0]["predicted_us"].get<double>() / 200;
   EXPECT_NEAR(both["geometric_mean_error"].get<double>(), std::max(ratio, 1 / ratio) - 1, 1e-9);
+  EXPECT_EQ(both["rows"][0]["measured_comm_us"], 90);
+  const json least = rows_of("gemm_reduce_scatter -m 4096 -n 4096 -k 4096 --machine h200x4 --schedule sequential");
+  EXPECT_DOUBLE_EQ(both["rows"][0]["predicted_comm_us"], least[0]["comm_us"]) << "here the library's is the fastest";
   write_text(folder + "/bench.json", R"({"rows": [{"operator": "gemm_reduce_scatter"}]})");
   const Outcome bad = run_tilewire("sim --machine h200x4 --compare " + folder + "/bench.json");
   EXPECT_EQ(bad.code, 2);

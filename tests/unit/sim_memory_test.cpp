@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/sim/block_cache.hpp"
 #include "backends/sim/memory_controller.hpp"
 #include "backends/sim/tracker.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/sim.hpp"
 
 namespace tilewire {
 namespace {
@@ -60,6 +64,24 @@ TEST(MemoryController, AtomicsReadAndWrite) {
   ChannelController controller(config, 1);
   EXPECT_TRUE(controller.ask(of(Stream::compute, AccessKind::update, 32), 1, 0));
   EXPECT_EQ(serve_all(controller), (std::vector<std::pair<int, Time>>{{1, 64 * kNs}}));
+}
+
+TEST(MemoryController, TrafficIsNotedWhenItGoesToTheBus) {
+  MemoryController config = one_channel();
+  config.near_memory = NearMemory::atomics;
+  ChannelController controller(config, 1);
+  EXPECT_TRUE(controller.traffic().empty()) << "nobody asked for it";
+  controller.note_traffic(100);
+  EXPECT_TRUE(controller.ask(of(Stream::compute, AccessKind::read, 96), 0, 0));
+  EXPECT_TRUE(controller.ask(of(Stream::communication, AccessKind::update, 32), 1, 0));
+  EXPECT_FALSE(controller.ask(of(Stream::communication, AccessKind::write, 8), 2, 0));
+  serve_all(controller);
+  // Requests of 32 ns each: reads first, with the two of the update in turn, from 0, 32, ... The fifth starts after
+  // 100 ns; what is no whole request comes at the end.
+  const std::vector<IntervalLoad> expected{
+      {.compute_read_bytes = 96, .communication_read_bytes = 16, .communication_written_bytes = 16},
+      {.communication_read_bytes = 16, .communication_written_bytes = 16 + 8}};
+  EXPECT_EQ(controller.traffic(), expected);
 }
 
 TEST(MemoryController, NoByteIsLostWhereAccessesAreSmallerThanARequest) {
@@ -145,6 +167,68 @@ TEST(MemoryController, NobodyStarves) {
   const auto served = serve_all(controller);
   ASSERT_EQ(served.size(), 2);
   EXPECT_EQ(served[0].first, 1) << "100 clocks are four requests: ten of them do not wait for all hundred";
+}
+
+/// A GEMM and its reduce-scatter or all-reduce in a ring of four.
+Plan ring_plan(const char* op, const char* schedule) {
+  const Problem problem{
+      .op = op, .m = 1000, .n = 520, .k = 512, .dtype = DType::fp16, .reduction = Reduction::any, .arena = {"c"}};
+  Config config{.schedule = schedule, .tile_m = 64, .tile_n = 64};
+  config.algorithm = Algorithm::ring;
+  return make_plan(problem, {.num_ranks = 4}, config);
+}
+
+TEST(TrafficOverTime, AddsUpToTheBooksOfItsDevice) {
+  Machine machine = load_machine("t3_ring");
+  machine.links.dims = {4};
+  for (const NearMemory near : {NearMemory::op_and_store, NearMemory::atomics}) {
+    machine.controller->near_memory = near;
+    for (const auto& [op, schedule] : {std::pair("gemm_reduce_scatter", "track_trigger"),
+                                       {"gemm_reduce_scatter", "fused"},
+                                       {"gemm_all_reduce", "track_trigger"}}) {
+      const Plan plan = ring_plan(op, schedule);
+      const Simulation run = simulate(plan, machine, {.interval_ns = 1000, .device = 1});
+      IntervalLoad sum;
+      for (const IntervalLoad& each : run.traffic) {
+        sum.compute_read_bytes += each.compute_read_bytes;
+        sum.compute_written_bytes += each.compute_written_bytes;
+        sum.communication_read_bytes += each.communication_read_bytes;
+        sum.communication_written_bytes += each.communication_written_bytes;
+        // The bus carries no more than its bandwidth; requests that begin in an interval may end after it.
+        EXPECT_LE(each.compute_read_bytes + each.compute_written_bytes + each.communication_read_bytes +
+                      each.communication_written_bytes,
+                  1000 * machine.memory.bandwidth_GBps + 4 * 128 * machine.controller->channels);
+      }
+      const MemoryLoad& books = run.memory[1];
+      constexpr double kRounding = 0.01;
+      EXPECT_NEAR(sum.compute_read_bytes + sum.communication_read_bytes, static_cast<double>(books.read_bytes),
+                  kRounding);
+      EXPECT_NEAR(sum.compute_written_bytes + sum.communication_written_bytes, static_cast<double>(books.written_bytes),
+                  kRounding);
+      EXPECT_NEAR(sum.communication_read_bytes, static_cast<double>(books.communication_read_bytes), kRounding);
+      EXPECT_NEAR(sum.communication_written_bytes, static_cast<double>(books.communication_written_bytes), kRounding);
+      EXPECT_LE(run.traffic.size(), run.total_ns / 1000 + 1);
+      Simulation without = run;
+      without.traffic.clear();
+      EXPECT_EQ(without, simulate(plan, machine)) << "to look changes nothing";
+    }
+  }
+}
+
+TEST(TrafficOverTime, RefusesWhatCannotBeNoted) {
+  const Plan plan = ring_plan("gemm_reduce_scatter", "fused");
+  const auto refusal = [&](const char* machine, const TrafficRequest& traffic) {
+    try {
+      static_cast<void>(simulate(plan, load_machine(machine), traffic));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("not refused");
+  };
+  EXPECT_EQ(refusal("h200x4", {.interval_ns = 1000}), "machine h200x4: traffic over time needs a memory controller");
+  EXPECT_EQ(refusal("t3_ring", {.interval_ns = 1000, .device = 8}), "machine t3_ring: no device 8, it has 8");
+  EXPECT_EQ(refusal("t3_ring", {.interval_ns = -1}),
+            "interval_ns -1: want 1 ns or more, or 0 for no traffic over time");
 }
 
 TEST(BlockCache, TheOldestGoesFirst) {

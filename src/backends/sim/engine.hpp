@@ -24,6 +24,8 @@ class Engine {
   /// Run until nothing moves. Whether all tasks have ended.
   bool run();
   [[nodiscard]] Simulation result() &&;
+  /// Of a device, where the machine has them.
+  [[nodiscard]] ChannelController& controller(int device) { return controllers_[device]; }
 
  private:
   using Tasks = checking::Tasks;

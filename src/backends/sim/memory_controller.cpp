@@ -24,13 +24,13 @@ ChannelController::ChannelController(const MemoryController& controller, double 
       group_free_(controller.bank_groups) {
   const double columns = static_cast<double>(controller.request_bytes) / controller.column_bytes;
   const Time plain = ps(columns * controller.column_clocks / controller.clock_GHz);
-  group_time_ = {plain, plain, ps(columns * controller.update_clocks / controller.clock_GHz)};
+  const bool near = controller.near_memory == NearMemory::op_and_store;
+  group_time_ = {plain, plain, near ? ps(columns * controller.update_clocks / controller.clock_GHz) : plain};
   queue_.reserve(controller.queue);
 }
 
 bool ChannelController::ask(const Access& access, int owner, Time now) {
   const bool twice = access.kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
-  const AccessKind kind = twice ? AccessKind::write : access.kind;
   double& rest = left_over_[index_of(access.stream)][index_of(access.kind)];
   rest += access.bytes * (twice ? 2 : 1) / request_share_;
   constexpr double kRounding = 1e-9;
@@ -42,7 +42,7 @@ bool ChannelController::ask(const Access& access, int owner, Time now) {
     free_.push_back(static_cast<int>(accesses_.size()));
     accesses_.emplace_back();
   }
-  accesses_[free_.back()] = {owner, kind, access.latency_ns, count, count, blocks_};
+  accesses_[free_.back()] = {owner, access.kind, access.latency_ns, count, count, blocks_, access.stream};
   asked_[index_of(access.stream)].push_back(free_.back());
   free_.pop_back();
   blocks_ += static_cast<uint32_t>(count * config_.request_bytes / kBlockBytes + 1);
@@ -114,6 +114,33 @@ void ChannelController::plan_next() {
   }
 }
 
+void ChannelController::note_traffic(double interval_ns) {
+  interval_ = std::max<Time>(1, ps(interval_ns));
+  traffic_.resize(1);
+}
+
+// Atomics read as much as they write; an op-and-store is one command, a write.
+void ChannelController::add_traffic(IntervalLoad& load, Stream stream, AccessKind kind, double bytes) const {
+  const bool compute = stream == Stream::compute;
+  double& read = compute ? load.compute_read_bytes : load.communication_read_bytes;
+  double& written = compute ? load.compute_written_bytes : load.communication_written_bytes;
+  const bool twice = kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
+  const double read_share = kind == AccessKind::read ? 1 : twice ? 0.5 : 0;
+  read += read_share * bytes;
+  written += (1 - read_share) * bytes;
+}
+
+std::vector<IntervalLoad> ChannelController::traffic() const {
+  std::vector<IntervalLoad> intervals = traffic_;
+  for (const Stream stream : {Stream::compute, Stream::communication}) {
+    for (const AccessKind kind : {AccessKind::read, AccessKind::write, AccessKind::update}) {
+      const double rest = left_over_[index_of(stream)][index_of(kind)] * request_share_;
+      if (!intervals.empty()) add_traffic(intervals.back(), stream, kind, rest);
+    }
+  }
+  return intervals;
+}
+
 ChannelController::Done ChannelController::step() {
   now_ = next_;
   const auto found =
@@ -125,6 +152,10 @@ ChannelController::Done ChannelController::step() {
   bus_free_ = now_ + bus_time_;
   group_free_[request.group] = now_ + group_time;
   busy_ns_ += static_cast<double>(bus_time_) / kPsPerNs;
+  if (interval_ > 0) {
+    traffic_.resize(std::max(traffic_.size(), static_cast<size_t>(now_ / interval_) + 1));
+    add_traffic(traffic_.back(), access.stream, access.kind, request_share_);
+  }
   const bool complete = --access.open == 0;
   const Time moved = now_ + std::max(bus_time_, group_time);
   const Done done{complete ? access.owner : -1, later(moved, complete ? access.latency_ns : 0)};

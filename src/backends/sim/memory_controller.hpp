@@ -10,6 +10,7 @@
 
 #include "backends/sim/time.hpp"
 #include "tilewire/machine.hpp"
+#include "tilewire/sim.hpp"
 
 namespace tilewire::sim {
 
@@ -51,6 +52,11 @@ class ChannelController {
   [[nodiscard]] std::optional<int> threshold() const { return threshold_; }
   [[nodiscard]] double busy_ns() const { return busy_ns_; }
 
+  /// From now on, note when bytes go to the bus.
+  void note_traffic(double interval_ns);
+  /// What was noted. Bytes that were asked for and are less than a request count in the last interval.
+  [[nodiscard]] std::vector<IntervalLoad> traffic() const;
+
  private:
   struct Asked {
     int owner = -1;
@@ -59,6 +65,7 @@ class ChannelController {
     int64_t to_pass_on = 0;  ///< requests
     int64_t open = 0;        ///< requests that have not been served
     uint32_t first_block = 0;
+    Stream stream = Stream::compute;
   };
   struct Request {
     int access;  ///< index in accesses_
@@ -70,6 +77,7 @@ class ChannelController {
   [[nodiscard]] std::optional<Stream> next_stream() const;
   void measure_intensity();
   void plan_next();
+  void add_traffic(IntervalLoad& load, Stream stream, AccessKind kind, double bytes) const;
 
   MemoryController config_;
   Time bus_time_;                   ///< of a request
@@ -94,6 +102,8 @@ class ChannelController {
   int64_t num_measured_ = 0;
   bool draining_ = false;
   double busy_ns_ = 0;
+  Time interval_ = 0;  ///< of traffic_; 0: not noted
+  std::vector<IntervalLoad> traffic_;
 };
 
 }  // namespace tilewire::sim

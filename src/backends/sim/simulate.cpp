@@ -1,6 +1,7 @@
 // One call on the virtual clock, and the ranks of a machine as a team.
 // Called by the command line and the tests.
 #include <algorithm>
+#include <cmath>
 
 #include "backends/sim/engine.hpp"
 #include "check/stages.hpp"
@@ -9,13 +10,35 @@
 
 namespace tilewire {
 
-Simulation simulate(const Plan& plan, const Machine& machine) {
+namespace {
+
+void check(const TrafficRequest& traffic, const Machine& machine) {
+  constexpr double kLeastNs = 1;  // so that a short interval does not fill this host's memory
+  require(traffic.interval_ns >= kLeastNs && std::isfinite(traffic.interval_ns),
+          "interval_ns {}: want {} ns or more, or 0 for no traffic over time", traffic.interval_ns, kLeastNs);
+  require(machine.controller.has_value(), "machine {}: traffic over time needs a memory controller", machine.name);
+  require(traffic.device >= 0 && traffic.device < num_devices(machine), "machine {}: no device {}, it has {}",
+          machine.name, traffic.device, num_devices(machine));
+}
+
+}  // namespace
+
+Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic) {
   validate(plan);
   validate(machine);
   require(plan.team.num_ranks <= num_devices(machine), "machine {}: {} devices, but the plan has {} ranks",
           machine.name, num_devices(machine), plan.team.num_ranks);
+  const bool over_time = traffic.interval_ns != 0;
+  if (over_time) check(traffic, machine);
   sim::Engine engine(plan, machine);
-  if (engine.run()) return std::move(engine).result();
+  if (over_time) engine.controller(traffic.device).note_traffic(traffic.interval_ns);
+  if (engine.run()) {
+    std::vector<IntervalLoad> intervals;
+    if (over_time) intervals = engine.controller(traffic.device).traffic();
+    Simulation result = std::move(engine).result();
+    result.traffic = std::move(intervals);
+    return result;
+  }
   // NOTE: with one worker a lane nothing gets further than it did here, so the checker finds it, too.
   checking::Report report;
   static_cast<void>(checking::check_progress(checking::Tasks(plan), report));

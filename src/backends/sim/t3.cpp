@@ -2,6 +2,9 @@
 // Called by `tilewire sim t3`, `tilewire sim claims` and tests.
 #include "tilewire/t3.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/text.hpp"
 #include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
@@ -53,13 +56,28 @@ OutputMap all_by_dma(int num_ranks) {
   return map;
 }
 
+Machine ring_of(const SubLayer& layer, Machine machine) {
+  require(machine.links.topology == Topology::ring && machine.controller,
+          "machine {}: T3's study needs a ring with a memory controller", machine.name);
+  machine.links.dims = {layer.tp};
+  return machine;
+}
+
+TrafficOverTime traffic_of(const Plan& plan, const Machine& ring, double interval_ns) {
+  Simulation run = simulate(plan, ring, {.interval_ns = interval_ns});
+  TrafficOverTime traffic{.total_ns = run.total_ns, .intervals = std::move(run.traffic)};
+  for (const TraceEvent& event : run.trace.events) {
+    const Lane& lane = plan.lanes[event.lane];
+    if (lane.rank != 0 || !is_gemm(lane.tasks[event.task])) continue;
+    traffic.gemm_ns = std::max(traffic.gemm_ns, static_cast<double>(event.end_ns));
+  }
+  return traffic;
+}
+
 }  // namespace
 
 SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) {
-  require(machine.links.topology == Topology::ring && machine.controller,
-          "machine {}: T3's study needs a ring with a memory controller", machine.name);
-  Machine ring = machine;
-  ring.links.dims = {layer.tp};
+  Machine ring = ring_of(layer, machine);
   const Team team = team_of(ring, layer.tp);
   const Problem problem = problem_of(layer);
   const int64_t shard_bytes = layer.m * layer.n / layer.tp * bytes_of(DType::fp16);
@@ -105,6 +123,20 @@ SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) 
   times.t3.rs_reads = together.communication_read_bytes;
   times.t3.rs_writes = together.communication_written_bytes;
   return times;
+}
+
+SubLayerTraffic simulate_traffic(const SubLayer& layer, const Machine& machine, double interval_ns) {
+  Machine ring = ring_of(layer, machine);
+  const Team team = team_of(ring, layer.tp);
+  const Problem problem = problem_of(layer);
+  SubLayerTraffic traffic{.interval_ns = interval_ns};
+  traffic.gemm = traffic_of(gemm_only(make_plan(problem, team, config_of("fused", 1))), ring, interval_ns);
+  const Plan fused = cleared(make_plan(problem, team, config_of("track_trigger", kCopyLanes)));
+  ring.controller->arbitration = Arbitration::round_robin;
+  traffic.t3 = traffic_of(fused, ring, interval_ns);
+  ring.controller->arbitration = Arbitration::communication_aware;
+  traffic.t3_mca = traffic_of(fused, ring, interval_ns);
+  return traffic;
 }
 
 }  // namespace tilewire

@@ -1,0 +1,22 @@
+// What `tilewire sim t3 --json` writes (docs/simulator.md lists the fields).
+// Used by sim_t3.cpp.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/t3_claims.hpp"
+#include "cli/t3_results.hpp"
+#include "tilewire/machine.hpp"
+
+namespace tilewire::cli {
+
+/// {machine, rows, summaries, end_to_end, attention_share, backward_gemms, assumed}
+[[nodiscard]] nlohmann::json json_of(const std::vector<T3Group>& groups, const Machine& machine,
+                                     const T3Assumptions& assumptions);
+/// Add `twice_cu` and `splits`.
+void add_units(nlohmann::json& result, const T3Study& study);
+/// One sub-layer's memory over time.
+[[nodiscard]] nlohmann::json json_of(const SubLayer& layer, const SubLayerTraffic& traffic);
+
+}  // namespace tilewire::cli
