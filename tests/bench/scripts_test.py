@@ -154,7 +154,33 @@ class Figures(unittest.TestCase):
             folder = pathlib.Path(name)
             subprocess.run([TILEWIRE, "sim", "t3", "--models", "gpt-3", "--json", str(folder / "t3.json")], check=True,
                            capture_output=True)
-            self.check_figures(folder, ["plot_t3.py", str(folder / "t3.json")], 4)
+            self.check_as_committed("t3_ring.json", json.loads((folder / "t3.json").read_text()),
+                                    ("model", "tp", "layer"), ("gemm_ns", "rs_ns", "fused_ns", "fused_mca_ns"))
+            self.check_figures(folder, ["plot_t3.py", str(folder / "t3.json"), "--compared"], 5)
+
+    def test_all_of_t3_from_what_is_committed(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for ranks in ("x2", "x4"):
+                now = subprocess.run([TILEWIRE, "sim", "--machine", "h200x4", "--json", "-", "--compare",
+                                      str(BENCH / "results" / f"peers_{ranks}.json")], check=True, capture_output=True)
+                self.check_as_committed(f"sim_peers_{ranks}.json", json.loads(now.stdout),
+                                        ("operator", "m", "n", "k"), ("predicted_comm_us", "measured_comm_us"))
+            self.check_figures(folder, ["plot_t3.py"], 9)
+            first = {path.name: path.read_bytes() for path in (folder / "svg").iterdir()}
+            self.check_figures(folder, ["plot_t3.py"], 9)
+            for name, content in first.items():
+                self.assertEqual(content, (folder / "svg" / name).read_bytes(), name)
+
+    def check_as_committed(self, name, result, keys, values):
+        """Of each row of `result` the file has one that says the same, within 1 %."""
+        key_of = lambda row: tuple(row[key] for key in keys)
+        committed = {key_of(row): row for row in json.loads((BENCH / "results" / name).read_text())["rows"]}
+        self.assertGreater(len(result["rows"]), 0)
+        for row in result["rows"]:
+            for value in values:
+                there = committed[key_of(row)][value]
+                self.assertLess(abs(row[value] - there), 0.01 * there, f"{name} is old: {key_of(row)} {value}")
 
     def draw(self, folder):
         self.check_figures(folder, ["plots.py", "--peers", str(folder / "peers.json"), "--ablations",
