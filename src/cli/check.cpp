@@ -132,7 +132,7 @@ void check_verb(Check& verb) {
   if (verb.refused > 0) fail(ErrorKind::refused_plan, "{} of {} plans refused", verb.refused, verb.checked);
 }
 
-constexpr const char* kFooter =
+constexpr const char* kCheckFooter =
     R"(A proof holds for any number of workers, any interleaving of ranks and lanes, and calls back to back:
   progress  every wait is satisfied: no deadlock
   coverage  every element of the output gets every contribution exactly once
@@ -152,7 +152,7 @@ void add_check(CLI::App& app) {
   auto check = std::make_shared<Check>();
   Options& options = check->options;
   CLI::App* verb = app.add_subcommand("check", "Prove a plan file, or every plan of a problem");
-  verb->footer(kFooter);
+  verb->footer(kCheckFooter);
   add_operators(*verb, options, true)->required()->type_name("NAME|FILE");
   add_problem_flags(*verb, options);
   add_schedule_flags(*verb, options, "all");

@@ -29,7 +29,7 @@ int exit_code(tilewire::ErrorKind kind) {
   return kInternal;
 }
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kMainFooter = R"(Examples:
   tilewire bench all_gather_gemm gemm_reduce_scatter --model llama3-70b --tokens 512 --trace t.json
   tilewire plan gemm_reduce_scatter -m 512 -n 512 -k 1024 --schedule fused
   tilewire check gemm_all_reduce -m 300 -n 512 -k 512 --ranks 3
@@ -46,7 +46,7 @@ TILEWIRE_JOB names the job, TILEWIRE_TIMEOUT_S bounds every wait, TILEWIRE_TUNER
 int main(int argc, char** argv) {
   CLI::App app("Compute and collectives that overlap tile by tile", "tilewire");
   app.set_version_flag("--version", TILEWIRE_VERSION);
-  app.footer(kFooter);
+  app.footer(kMainFooter);
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
   tilewire::cli::add_bench(app);

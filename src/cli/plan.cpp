@@ -63,7 +63,7 @@ void plan_verb(const Show& verb) {
   std::cerr << refusals;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kPlanFooter =
     R"(The longest chain counts tasks (or their GFLOP, or the bytes that they move) that must run one after
 another, however many workers there are. A line of the listing is a task: what it reads -> what it writes
 (+> adds to it), what it waits for, what it posts. docs/plan.md says exactly what they mean.
@@ -80,7 +80,7 @@ void add_plan(CLI::App& app) {
   auto show_verb = std::make_shared<Show>();
   Options& options = show_verb->options;
   CLI::App* verb = app.add_subcommand("plan", "Print the plan of a problem, or write it as JSON");
-  verb->footer(kFooter);
+  verb->footer(kPlanFooter);
   add_operators(*verb, options, true)->required();
   add_problem_flags(*verb, options);
   add_schedule_flags(*verb, options, "fused");

@@ -121,7 +121,7 @@ void run_verb(Run& run) {
   run_on_ranks(options, [&](Group& group) { run_on_rank(group, run, problem, files); });
 }
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     R"(Files: a path with {rank} in it stands for one file per rank, which holds that rank's part; a path without it for
 one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by the
 operator's rule. Sizes and type come from the files where they hold whole matrices.
@@ -141,7 +141,7 @@ void add_run(CLI::App& app) {
   auto run = std::make_shared<Run>();
   Options& options = run->options;
   CLI::App* verb = app.add_subcommand("run", "Run an operator on matrices from .npy files");
-  verb->footer(kFooter);
+  verb->footer(kRunFooter);
   add_operators(*verb, options, false)->required();
   verb->add_option("--input", run->input_texts, "File of an input; may be repeated")->type_name("NAME=FILE");
   verb->add_option("--output", run->output_texts, "File for an output; may be repeated")->type_name("NAME=FILE");

@@ -166,7 +166,7 @@ void claims_verb(const Claims& flags) {
   if (!flags.json.empty()) write_file(flags.json, result.dump(1) + "\n");
 }
 
-constexpr const char* kFooter =
+constexpr const char* kClaimsFooter =
     R"(Differences are ours less the paper's, in the same unit; a claim that something is above or below a figure holds or
 fails. Letters under `assumed` say which inputs that the paper does not give the figure depends on. T3's figures take
 a minute, the others seconds.
@@ -181,7 +181,7 @@ Examples:
 void add_sim_claims(CLI::App& sim) {
   auto flags = std::make_shared<Claims>();
   CLI::App* verb = sim.add_subcommand("claims", "The figures of papers beside ours");
-  verb->footer(kFooter);
+  verb->footer(kClaimsFooter);
   verb->add_option("--paper", flags->papers, fmt::format("{} (default: all)", fmt::join(known_papers(), ", ")))
       ->type_name("NAME[,NAME]")
       ->delimiter(',');

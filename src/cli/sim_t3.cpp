@@ -230,7 +230,7 @@ void t3_verb(const T3& t3) {
   write_file(t3.json, result.dump(1) + "\n");
 }
 
-constexpr const char* kFooter =
+constexpr const char* kT3Footer =
     R"(Columns: times in us of the GEMM, its reduce-scatter by compute units (RS) and near memory (RS+NMC), its all-gather
 (AG), and of GEMM and reduce-scatter fused (T3, T3-MCA); then speedups over Sequential = GEMM + RS + AG: of T3 and T3-MCA,
 each followed by AG, of max(GEMM, RS) + AG (ideal), of max(GEMM, RS+NMC) + AG (+NMC); and the change of memory traffic by T3-MCA.
@@ -304,7 +304,7 @@ std::vector<SubLayer> sub_layers_of(const std::vector<T3Model>& models) {
 void add_sim_t3(CLI::App& sim) {
   auto t3 = std::make_shared<T3>();
   CLI::App* verb = sim.add_subcommand("t3", "T3's study: GEMMs fused with their reduce-scatters in a ring");
-  verb->footer(kFooter);
+  verb->footer(kT3Footer);
   add_t3_machine_flags(*verb, t3->machine);
   verb->add_option("--models", t3->models,
                    "Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG, at the degrees of Table 2 (default: the first two)")

@@ -10,7 +10,7 @@ namespace tilewire {
 namespace {
 
 /// Rows and columns of one owner's shard that travel together. Rows are global.
-struct Chunk {
+struct RowChunk {
   int owner;
   int part;  // number of the cut of columns
   Range rows;
@@ -131,7 +131,7 @@ class GatherPlanner {
   [[nodiscard]] std::vector<Tile> calls_of(int rank, int64_t cols) const {
     std::vector<Tile> calls;
     if (cols == 0) return calls;
-    for (const Chunk& chunk : chunks_) {
+    for (const RowChunk& chunk : chunks_) {
       const bool mine = chunk.owner == rank;
       if (mine && chunk.rows.begin != shard(rank).begin) continue;
       calls.push_back({mine ? shard(rank) : chunk.rows, {0, cols}});
@@ -186,10 +186,10 @@ class GatherPlanner {
     const int64_t first = shard(rank).begin;
     return PlanBuilder::region(rank, buffer, {rows.begin - first, rows.end - first}, cols);
   }
-  [[nodiscard]] Region shard_region(int rank, int buffer, const Chunk& chunk) const {
+  [[nodiscard]] Region shard_region(int rank, int buffer, const RowChunk& chunk) const {
     return shard_region(rank, buffer, chunk.rows, chunk.cols);
   }
-  [[nodiscard]] Region gathered_region(int rank, const Chunk& chunk) const {
+  [[nodiscard]] Region gathered_region(int rank, const RowChunk& chunk) const {
     return PlanBuilder::region(rank, gathered_, chunk.rows, chunk.cols);
   }
 
@@ -269,7 +269,7 @@ class GatherPlanner {
       const int owner = (rank - step + 1 + n_) % n_;
       const Range mine = chunks_of(owner, 0);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
-        const Chunk& what = chunks_[chunk];
+        const RowChunk& what = chunks_[chunk];
         Task task =
             push_task(rank, next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
         if (step > 1) task.waits.push_back(arrival(rank, chunk));
@@ -301,7 +301,7 @@ class GatherPlanner {
     if (gathered_ == output) return;
     for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
       if (chunks_[chunk].owner == rank) continue;
-      const Chunk& what = chunks_[chunk];
+      const RowChunk& what = chunks_[chunk];
       add_copy(gathered_region(rank, what), what.rows, what.cols, {arrival(rank, chunk)});
     }
   }
@@ -372,7 +372,7 @@ class GatherPlanner {
   PlanBuilder build_;
   int n_;
   std::vector<Range> columns_;  ///< cuts of A
-  std::vector<Chunk> chunks_;
+  std::vector<RowChunk> chunks_;
   std::vector<int> first_chunk_;
   std::vector<Range> pieces_;  // of the rank that is being added
   bool stages_ = false;

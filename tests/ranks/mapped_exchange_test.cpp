@@ -16,15 +16,15 @@
 namespace tilewire {
 namespace {
 
-struct Exchange {
+struct ExchangeCase {
   Collective collective;
   OutputMap (*map)(int num_ranks);
 };
-constexpr std::array kExchanges{Exchange{Collective::all_gather, ring_all_gather},
-                                Exchange{Collective::all_gather, direct_all_gather},
-                                Exchange{Collective::all_to_all, all_to_all}};
+constexpr std::array kExchanges{ExchangeCase{Collective::all_gather, ring_all_gather},
+                                ExchangeCase{Collective::all_gather, direct_all_gather},
+                                ExchangeCase{Collective::all_to_all, all_to_all}};
 
-Plan plan_of(const Exchange& exchange, const Problem& problem, int ranks, const Config& config) {
+Plan plan_of(const ExchangeCase& exchange, const Problem& problem, int ranks, const Config& config) {
   return make_exchange_plan(problem, {.num_ranks = ranks}, config, exchange.collective, exchange.map(ranks));
 }
 
@@ -87,7 +87,7 @@ void expect_right(const Plan& plan) {
 
 TEST(MappedExchange, IsProvenAndRight) {
   constexpr std::array<std::array<int64_t, 3>, 5> kShapes{{{37, 29, 13}, {3, 40, 5}, {1, 1, 1}, {16, 2, 0}, {0, 8, 8}}};
-  for (const Exchange& exchange : kExchanges) {
+  for (const ExchangeCase& exchange : kExchanges) {
     for (const int ranks : {1, 2, 3, 4, 5}) {
       for (const auto& [m, n, k] : kShapes) {
         const Problem problem{.op = to_string(exchange.collective), .m = m, .n = n, .k = k, .dtype = DType::fp32};
@@ -108,7 +108,7 @@ TEST(MappedExchange, OnlyARingPassesOn) {
   const Problem problem{.op = "gemm", .m = 32, .n = 16, .k = 8, .dtype = DType::fp32};
   const Config config{.tile_m = 8, .tile_n = 8};
   constexpr int64_t kBytes = 32 * 16 * 4;
-  for (const Exchange& exchange : kExchanges) {
+  for (const ExchangeCase& exchange : kExchanges) {
     const Plan plan = plan_of(exchange, problem, 4, config);
     const CheckResult proof = check(plan, meanings_of(plan));
     int64_t copies = 0;
@@ -123,7 +123,7 @@ TEST(MappedExchange, WhatIsExchangedIsNotWrittenToTheOwnMemory) {
   Machine machine = load_machine("mi210x4");
   const Problem problem{.op = "gemm", .m = 4096, .n = 4096, .k = 1024, .dtype = DType::fp16};
   const Config config{.tile_m = 128, .tile_n = 128};
-  for (const Exchange& exchange : kExchanges) {
+  for (const ExchangeCase& exchange : kExchanges) {
     const Simulation simulation = simulate(plan_of(exchange, problem, 4, config), machine);
     const int64_t shard = 4096 * 1024 * 2;
     const bool gathers = exchange.collective == Collective::all_gather;
