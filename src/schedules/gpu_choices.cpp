@@ -57,11 +57,12 @@ std::vector<Config> with_tiles(const Config& config, const Problem& problem, siz
 }
 
 /// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one
-/// more. None where tiles are many, or K is short.
+/// more. None where tiles are many, or K is short, or no tensor cores take the tiles.
 std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile) {
   constexpr int64_t kBeside = 48;  // SMs that copy, sum, or make no whole cluster
   constexpr int64_t kLeast = 512;  // columns of A for each part
   constexpr int64_t kMost = 8;
+  if (problem.dtype == DType::fp32) return {};
   const bool gather = gathers(problem);
   const int64_t cols = gather ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
   const int64_t depth = gather ? problem.k : problem.k / team.num_ranks;

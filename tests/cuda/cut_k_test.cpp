@@ -1,9 +1,12 @@
 // Tiles whose K several CTAs share, as records: what each part multiplies and waits for, refusals, and SMs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/sm_shares.hpp"
+#include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
@@ -69,6 +72,24 @@ TEST(CutK, RefusesLargeTilesAndShortK) {
   EXPECT_EQ(refusal(100, 64, 2), "");
 }
 
+TEST(CutK, APartHasAStep) {
+  HostTable table;
+  table.tiles = {{.k_steps = 3}};
+  EXPECT_THROW(cut_k(table, 4), Error);
+}
+
+TEST(CutK, IsAChoiceForTensorCores) {
+  const auto cut = [](DType dtype) {
+    Team team{.num_ranks = 4};
+    team.devices.assign(4, {.copy_engines = 3, .sms = 132});
+    const Problem problem{.op = "all_gather_gemm", .m = 64, .n = 8192, .k = 8192, .dtype = dtype};
+    const auto configs = find_schedule("fused").candidates(problem, team);
+    return std::ranges::any_of(configs, [](const Config& config) { return config.cluster_k > 1; });
+  };
+  EXPECT_TRUE(cut(DType::bf16));
+  EXPECT_FALSE(cut(DType::fp32));
+}
+
 TEST(CutK, WholeClustersGetSms) {
   RankTables tables;
   tables.cluster_k = 4;
@@ -101,6 +122,8 @@ TEST(SmShares, LateLanesSaveATurn) {
   share_out_sms(sized, 132, 0, true);
   EXPECT_EQ(sized.gemm_ctas, 64);
   EXPECT_EQ(sized.walk.lanes[0].ctas, 16);
+  find_late_lanes(sized);
+  EXPECT_FALSE(sized.walk.lanes[0].late);
   RankTables many;
   many.gemm.tiles.resize(250);
   many.walk.lanes = {{.num_steps = 64, .ctas = 16}};
