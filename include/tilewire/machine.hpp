@@ -24,7 +24,7 @@ enum class Topology {
 /// When a hop of a message starts.
 enum class Forwarding {
   cut_through,        ///< at once: a message holds all links of its route together
-  store_and_forward,  ///< when the hop before has ended
+  store_and_forward,  ///< when the hop before has ended, and its link has served those that came before
 };
 
 /// Whose requests a memory controller passes on to its DRAM queue first: a kernel's, or communication's.

@@ -81,8 +81,9 @@ struct Simulation {
 enum class CollectiveAlgorithm { ring, direct, halving_doubling };
 
 /// A plan of one collective alone, by copies: `bytes` is what each rank brings (all_gather: its shard). On a torus the
-/// collective is done along one dimension after the other. Chunks are of equal size, rounded up to two bytes. Throws
-/// Error(invalid_input) where halving_doubling meets a number of ranks that is no power of two.
+/// collective is done along one dimension after the other, what is gathered from the last one back. Chunks are of equal
+/// size, rounded up to two bytes. Throws Error(invalid_input) where halving_doubling meets a number of ranks that is no
+/// power of two.
 [[nodiscard]] Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64_t bytes,
                                    const Machine& machine);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/config.hpp"
 #include "tilewire/machine.hpp"
 #include "tilewire/sim.hpp"
 
@@ -92,6 +93,9 @@ struct SubLayerTraffic {
 [[nodiscard]] std::vector<SubLayer> sub_layers_of(const T3Model& model, int tp);
 /// "OP", "FC-2", "FC-1", "IP".
 [[nodiscard]] std::string short_name(SubLayerKind kind);
+/// What `track_trigger` runs with on that machine, the most promising first: on a ring as in this study (tiles of 128 x
+/// 128, a DMA block each, of which the next 64 start as soon as they are complete), elsewhere where it has a tracker.
+[[nodiscard]] std::vector<Config> track_trigger_choices(const Machine& machine);
 /// Simulate all six times. `machine` is a ring with a memory controller; its number of devices becomes `tp`. Throws
 /// Error(invalid_input) where it is none.
 [[nodiscard]] SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine);

@@ -15,6 +15,7 @@
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
+#include "tilewire/t3.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -58,11 +59,34 @@ void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machin
   add_time(row, "total", simulation.total_ns);
 }
 
+// A ring, and hardware that tracks and triggers, are the machine's: schedules see teams, which do not say.
+Config config_on(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
+                 const Machine& machine) {
+  Options set = options;
+  set.set = entry.set;
+  for (const Config& choice : track_trigger_choices(machine)) {
+    const Config config = with_knobs(choice, set);
+    if (entry.schedule != choice.schedule) break;
+    if (!find_schedule(choice.schedule).refuses(problem, team, config)) return config;
+  }
+  return config_of(options, entry, problem, team);
+}
+
+// What is worth simulating of a schedule.
+std::vector<Config> candidates_on(const Schedule& schedule, const Problem& problem, const Team& team,
+                                  const Machine& machine) {
+  std::vector<Config> list = schedule.candidates(problem, team);
+  for (const Config& choice : track_trigger_choices(machine)) {
+    if (machine.tracker && choice.schedule == schedule.name) list.push_back(choice);
+  }
+  return list;
+}
+
 // "auto": the fastest of everything that any schedule would measure.
 SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
                               const Machine& machine) {
   if (entry.schedule == "auto") return fastest_plan(problem, team, machine, [](const Config&) { return true; });
-  return simulated(make_plan(problem, team, config_of(options, entry, problem, team)), machine);
+  return simulated(make_plan(problem, team, config_on(options, entry, problem, team, machine)), machine);
 }
 
 // One row of a problem.
@@ -124,7 +148,7 @@ SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machi
                            const std::function<bool(const Config&)>& accepts) {
   std::optional<SimulatedPlan> best;
   for (const Schedule& schedule : schedules()) {
-    for (const Config& config : schedule.candidates(problem, team)) {
+    for (const Config& config : candidates_on(schedule, problem, team, machine)) {
       if (!accepts(config) || schedule.refuses(problem, team, config)) continue;
       SimulatedPlan made = simulated(make_plan(problem, team, config), machine);
       if (!best || made.simulation.total_ns < best->simulation.total_ns) best = std::move(made);

@@ -106,6 +106,23 @@ TEST(SimVerb, AutoIsNoSlowerThanAnySchedule) {
   for (const json& row : rows_of(args)) EXPECT_LE(best[0]["total_ns"], row["total_ns"]);
 }
 
+// T3's own machine: its ring, and as many copies as in its study.
+TEST(SimVerb, TrackAndTriggerIsForItsOwnMachine) {
+  const std::string args = "gemm_reduce_scatter -m 4096 -n 3072 -k 3072 --reduction any --machine t3_ring";
+  const json row = rows_of(args + " --schedule track_trigger").at(0);
+  EXPECT_EQ(row["config"]["algorithm"], "ring");
+  EXPECT_EQ(row["config"]["copy_lanes"], 64);
+  EXPECT_LT(row["total_ns"], row["sequential_ns"]);
+  const json best = rows_of(args + " --schedule auto").at(0);
+  EXPECT_EQ(best["config"]["schedule"], "track_trigger");
+  EXPECT_EQ(best["total_ns"], row["total_ns"]);
+  const json direct = rows_of(args + " --schedule track_trigger --set algorithm=direct").at(0);
+  EXPECT_FALSE(direct["config"].contains("copy_lanes")) << "which a direct reduce-scatter has no use for";
+  EXPECT_GT(direct["total_ns"], row["total_ns"]);
+  const json few = rows_of(args + " --schedule track_trigger --set copy_lanes=2").at(0);
+  EXPECT_EQ(few["config"]["copy_lanes"], 2);
+}
+
 TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   const std::string folder = fresh_folder();
   const std::string row = R"({"operator": "gemm_reduce_scatter", "m": 4096, "n": 4096, "k": 4096, "ranks": 4,

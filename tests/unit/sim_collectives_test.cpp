@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include "tilewire/json.hpp"
 #include "tilewire/print.hpp"
@@ -52,6 +54,107 @@ TEST(SimCollectives, AllToAllAtOnceIsOneMessageLong) {
         check(Collective::reduce_scatter, net.hop_ns(chunk));
         check(Collective::all_reduce, 2 * net.hop_ns(chunk));
         check(Collective::all_gather, net.hop_ns(static_cast<double>(bytes)));
+      }
+    }
+  }
+}
+
+TEST(SimCollectives, HundredsOfDevicesSendToAllAtOnce) {
+  if (kMostDevices < 256) GTEST_SKIP() << "too many for a sanitizer";
+  const Net net{64, 500};
+  const double chunk = static_cast<double>(1 << 20) / 256;
+  const auto start = std::chrono::steady_clock::now();
+  const double ns = total_ns("fully_connected:256", Collective::all_reduce, CollectiveAlgorithm::direct, 1 << 20, net);
+  expect_within_half_a_percent(ns, 2 * net.hop_ns(chunk), "fully_connected:256");
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(taken.count(), 30) << "a second where it is optimised and alone";
+}
+
+// A sender's link passes its messages on one after the other; each goes to another receiver, whose link from the switch
+// is one message behind.
+TEST(SimCollectives, ASwitchPassesMessagesOnOneByOne) {
+  for (const Net net : {Net{25, 700}, Net{450, 100}}) {
+    for (const int devices : {2, 4, 8, 16}) {
+      for (const int64_t bytes : {int64_t{64} << 10, int64_t{1} << 20, int64_t{1} << 30}) {
+        const auto check = [&](Collective collective, double chunk, int times) {
+          const std::string topology = fmt::format("switch:{}", devices);
+          const double ns = total_ns(topology, collective, CollectiveAlgorithm::direct, bytes, net);
+          expect_within_half_a_percent(ns, times * (devices * chunk / net.bandwidth_GBps + 2 * net.latency_ns),
+                                       fmt::format("{} {} {}", topology, to_string(collective), bytes));
+        };
+        const double chunk = static_cast<double>(bytes) / devices;
+        check(Collective::reduce_scatter, chunk, 1);
+        check(Collective::all_to_all, chunk, 1);
+        check(Collective::all_reduce, chunk, 2);
+        check(Collective::all_gather, static_cast<double>(bytes), 1);
+      }
+    }
+  }
+}
+
+/// Each device of a ring sends a message to every other one, the nearest first. A link serves a train of `half`
+/// messages of its device, then the train that has come from the device before, without the first message, which has
+/// arrived, and so on. A train starts when the one before has passed and its own first message, the second of the train
+/// before there, is here.
+double to_all_around_ns(int devices, double bytes, const Net& net) {
+  const int half = devices / 2;
+  const double message_ns = bytes / net.bandwidth_GBps;
+  double start_ns = 0;
+  for (int hop = 1; hop < half; ++hop) {
+    start_ns += std::max((half - hop + 1) * message_ns, 2 * message_ns + net.latency_ns);
+  }
+  return start_ns + net.hop_ns(bytes);
+}
+
+TEST(SimCollectives, SentToAllAroundARingTrainsFollowEachOther) {
+  for (const Net net : {Net{25, 700}, Net{450, 100}}) {
+    for (const int devices : {3, 4, 8, 15, 16, 32}) {
+      if (devices > kMostDevices) continue;
+      for (const int64_t chunk : {int64_t{64}, int64_t{2} << 10, int64_t{64} << 10, int64_t{16} << 20}) {
+        const double wanted = to_all_around_ns(devices, static_cast<double>(chunk), net);
+        const auto check = [&](Collective collective, int64_t bytes, double ns) {
+          const std::string topology = fmt::format("ring:{}", devices);
+          expect_within_half_a_percent(total_ns(topology, collective, CollectiveAlgorithm::direct, bytes, net), ns,
+                                       fmt::format("{} {} {}", topology, to_string(collective), bytes));
+        };
+        check(Collective::reduce_scatter, chunk * devices, wanted);
+        check(Collective::all_to_all, chunk * devices, wanted);
+        check(Collective::all_reduce, chunk * devices, 2 * wanted);
+        check(Collective::all_gather, chunk, wanted);
+      }
+    }
+  }
+}
+
+/// Pairs at distance 1, 2, 4 ... exchange a half, a quarter ... of `bytes`: all go the same way, hop by hop.
+double halving_ns(int devices, double bytes, const Net& net) {
+  double ns = 0;
+  for (int distance = 1; distance < devices; distance *= 2) ns += distance * net.hop_ns(bytes / (2 * distance));
+  return ns;
+}
+
+TEST(SimCollectives, ATorusGathersFromItsLastDimensionBack) {
+  using enum CollectiveAlgorithm;
+  for (const Net net : {Net{25, 700}, Net{450, 100}}) {
+    for (const auto& [rows, columns] : {std::pair(2, 4), {4, 8}, {8, 4}, {3, 5}}) {
+      for (const int64_t shard : {int64_t{32}, int64_t{2} << 10, int64_t{1} << 20}) {
+        const int64_t bytes = shard * rows * columns;
+        const auto check = [&](Collective collective, CollectiveAlgorithm algorithm, int64_t brought, double wanted) {
+          const std::string topology = fmt::format("torus2d:{}x{}", rows, columns);
+          expect_within_half_a_percent(
+              total_ns(topology, collective, algorithm, brought, net), wanted,
+              fmt::format("{} {} {} {}", topology, to_string(collective), static_cast<int>(algorithm), shard));
+        };
+        const auto part = static_cast<double>(shard);
+        const double at_once = to_all_around_ns(columns, part * rows, net) + to_all_around_ns(rows, part, net);
+        check(Collective::reduce_scatter, direct, bytes, at_once);
+        check(Collective::all_reduce, direct, bytes, 2 * at_once);
+        check(Collective::all_gather, direct, shard, at_once);
+        if (rows == 3) continue;
+        const double halves = halving_ns(columns, part * rows * columns, net) + halving_ns(rows, part * rows, net);
+        check(Collective::reduce_scatter, halving_doubling, bytes, halves);
+        check(Collective::all_reduce, halving_doubling, bytes, 2 * halves);
+        check(Collective::all_gather, halving_doubling, shard, halves);
       }
     }
   }

@@ -23,9 +23,15 @@ class Traffic {
     plan_.problem = {.op = to_string(collective), .n = elements};
     plan_.config.schedule = "collective";
     plan_.team = {.num_ranks = num_devices(machine)};
-    lanes_.resize(after_.size());
     sums_.assign(after_.size(), -1);
     num_signals_.resize(after_.size());
+  }
+
+  /// Along which dimension messages go from now on. NOTE: each has lanes of its own, all of which are free when it
+  /// begins: those that were longer busy would send later, and so in another order.
+  void set_dimension(size_t dimension) {
+    lanes_.resize(std::max(lanes_.size(), dimension + 1), std::vector<std::vector<int>>(after_.size()));
+    dimension_ = dimension;
   }
 
   /// A message, and what its receiver must wait for. A rank's lanes send side by side, each one thing at a time.
@@ -72,19 +78,21 @@ class Traffic {
     plan_.lanes[lane].tasks.push_back(std::move(task));
   }
   int lane_of(int rank, int lane) {
-    while (std::ssize(lanes_[rank]) <= lane) {
-      lanes_[rank].push_back(static_cast<int>(plan_.lanes.size()));
-      plan_.lanes.push_back({.rank = rank, .engine = Engine::copy, .name = fmt::format("send{}", lanes_[rank].size())});
+    std::vector<int>& lanes = lanes_[dimension_][rank];
+    while (std::ssize(lanes) <= lane) {
+      lanes.push_back(static_cast<int>(plan_.lanes.size()));
+      plan_.lanes.push_back({.rank = rank, .engine = Engine::copy, .name = fmt::format("send{}", lanes.size())});
     }
-    return lanes_[rank][lane];
+    return lanes[lane];
   }
 
   Plan plan_;
   std::vector<int> num_signals_;  ///< by rank
   int64_t num_tasks_ = 0;
   int64_t most_ = 0;
-  std::vector<std::vector<int>> lanes_;  ///< by rank: lanes that send
-  std::vector<int> sums_;                ///< by rank: the lane that adds
+  size_t dimension_ = 0;
+  std::vector<std::vector<std::vector<int>>> lanes_;  ///< by dimension and rank: lanes that send
+  std::vector<int> sums_;                             ///< by rank: the lane that adds
   std::vector<std::vector<Wait>> after_;
 };
 
@@ -191,16 +199,17 @@ Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64
   int64_t elements = rounded_up(bytes, kElementBytes);
   Traffic traffic(collective, machine, elements);
   const bool scatters = collective == Collective::reduce_scatter || collective == Collective::all_reduce;
+  const bool gathers = collective == Collective::all_gather || collective == Collective::all_reduce;
   for (size_t dim = 0; dim < dims.size(); ++dim) {
+    traffic.set_dimension(dim);
     for (const Ranks& group : dims[dim]) {
       if (scatters) scatter(traffic, group, algorithm, elements);
-      if (collective == Collective::all_gather) gather(traffic, group, algorithm, elements);
       if (collective == Collective::all_to_all) exchange(traffic, group, algorithm, elements);
     }
     if (scatters) elements = part_of(elements, dims[dim].front());
-    if (collective == Collective::all_gather) elements *= std::ssize(dims[dim].front());
   }
-  for (size_t dim = dims.size(); collective == Collective::all_reduce && dim-- > 0;) {
+  for (size_t dim = dims.size(); gathers && dim-- > 0;) {
+    traffic.set_dimension(dim);
     for (const Ranks& group : dims[dim]) gather(traffic, group, algorithm, elements);
     elements *= std::ssize(dims[dim].front());
   }

@@ -245,7 +245,7 @@ double Costs::issue_ns(const Task& task) const {
   return machine_.copy.issue_ns + (task.waits.empty() ? 0 : machine_.copy.gate_ns);
 }
 
-// A message to one peer, link after link.
+// A message to one peer, link after link, each of which serves those that wait for it one after the other.
 Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
   const Write& there = task.writes.front();
   const int64_t bytes = bytes_of_region(task.reads[0]);
@@ -258,6 +258,7 @@ Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
     if (i == 0) read(load, task.reads[0], task.reads[0].rank, bytes, false);
     if (i + 1 == edges.size()) write(load, there, there.to.rank, false);
     cost.phases.push_back(load.phase(delay_ns));
+    cost.phases.back().link = edges[i];
     delay_ns = network_.edges()[edges[i]].latency_ns;
   }
   cost.latency_ns = delay_ns;

@@ -22,6 +22,7 @@ struct Phase {
   std::vector<Demand> demands{};
   std::vector<Access> accesses{};
   int64_t times = 1;
+  int link = -1;                   ///< that serves this message alone, after those that came before it; -1 = none
   int64_t first_step = kNoInputs;  ///< each time reads Cost::inputs of the next step, from this one on
 
   static constexpr int64_t kNoInputs = -1;

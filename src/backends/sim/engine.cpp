@@ -17,13 +17,13 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       costs_(plan, machine),
       flows_(costs_.when_meeting()),
       lanes_(plan.lanes.size()),
-      devices_(num_devices(machine)),
+      engines_(num_devices(machine), machine.copy.engines),
+      links_(costs_.network().edges().size(), 1),
       values_(tasks_.signals.size()),
       sleepers_(tasks_.signals.size()),
       meetings_(tasks_.meetings.size()),
       signal_ns_(machine.overheads.signal_ns),
       rank_end_(plan.team.num_ranks) {
-  for (DeviceState& device : devices_) device.free_engines = machine.copy.engines;
   set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
   now_ = later(0, machine.overheads.launch_ns);
@@ -56,16 +56,17 @@ void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
 }
 
 void Engine::set_memory(const Machine& machine) {
+  const int devices = num_devices(machine);
   if (machine.controller) {
-    controllers_.assign(devices_.size(), ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
-    next_request_.assign(devices_.size(), kNever);
-    tiles_left_.resize(devices_.size());
+    controllers_.assign(devices, ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
+    next_request_.assign(devices, kNever);
+    tiles_left_.resize(devices);
     for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += is_gemm(*tasks_.task[task]);
   }
   const auto updated = std::ranges::find(plan_.signals, kUpdatedSignals, &SignalBlock::name);
   if (!machine.tracker || updated == plan_.signals.end()) return;
   tracked_ = *updated;
-  trackers_.assign(devices_.size(), TrackerTable(*machine.tracker));
+  trackers_.assign(devices, TrackerTable(*machine.tracker));
   totals_ = signal_totals(plan_);
 }
 
@@ -185,12 +186,7 @@ void Engine::wait_or_begin(int index) {
 
 void Engine::begin(int index) {
   Run& run = runs_[index];
-  DeviceState& device = devices_[plan_lane(run).rank];
-  if (by_engine(run) && device.free_engines == 0) {
-    device.waiting.push_back(index);
-    return;
-  }
-  if (by_engine(run)) --device.free_engines;
+  if (by_engine(run) && !engines_.enter(plan_lane(run).rank, index)) return;
   run.start = now_;
   run.cost = costs_.of(task_of(run), plan_lane(run));
   begin_phase(index);
@@ -209,6 +205,7 @@ void Engine::begin_phase(int index) {
 // NOTE: a flow that demands nothing needs no sharing.
 void Engine::begin_parts(int index) {
   const Phase& phase = runs_[index].cost.phases[runs_[index].phase];
+  if (phase.link >= 0 && !links_.enter(phase.link, index)) return;
   runs_[index].open = 1;
   if (phase.demands.empty()) {
     after(phase.work_ns, What::part, index);
@@ -244,6 +241,9 @@ void Engine::part_ended(int index) {
 
 void Engine::phase_ended(int index) {
   Run& run = runs_[index];
+  if (const int link = run.cost.phases[run.phase].link; link >= 0) {
+    if (const int next = links_.leave(link); next != Turns::kNobody) begin_parts(next);
+  }
   ++run.phase;
   const auto phases = std::ssize(run.cost.phases);
   if (run.cost.stores_last && run.phase + 1 == phases) {
@@ -329,7 +329,8 @@ void Engine::end(int index) {
   ++num_ended_;
   lanes_[lane].free_rows.push(run.row);
   if (!controllers_.empty() && is_gemm(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
-  if (by_engine(run)) release_engine(rank);
+  const int next = by_engine(run) ? engines_.leave(rank) : Turns::kNobody;
+  if (next != Turns::kNobody) begin(next);
   if (!run.cost.stores_last) release_worker(lane, run.worker);
   free_runs_.push_back(index);
 }
@@ -337,14 +338,6 @@ void Engine::end(int index) {
 void Engine::release_worker(int lane, int worker) {
   lanes_[lane].idle.push_back(worker);
   to_take_.push_back(lane);
-}
-
-void Engine::release_engine(int device) {
-  ++devices_[device].free_engines;
-  if (devices_[device].waiting.empty()) return;
-  const int next = devices_[device].waiting.front();
-  devices_[device].waiting.pop_front();
-  begin(next);
 }
 
 void Engine::post(const checking::Use& post) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <queue>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "backends/sim/flows.hpp"
 #include "backends/sim/memory_controller.hpp"
 #include "backends/sim/tracker.hpp"
+#include "backends/sim/turns.hpp"
 #include "check/tasks.hpp"
 #include "tilewire/sim.hpp"
 
@@ -51,10 +51,6 @@ class Engine {
     std::vector<int> held_up;  ///< by worker: the run whose results wait for that; -1 = none
     std::priority_queue<int, std::vector<int>, std::greater<>> free_rows;
     int num_rows = 0;
-  };
-  struct DeviceState {
-    int free_engines = 0;
-    std::deque<int> waiting;  ///< runs that want a copy engine
   };
   enum class What { begin, part, land, posted, ended };
   struct Event {
@@ -98,7 +94,6 @@ class Engine {
   void end(int index);
   void post(const checking::Use& post);
   void release_worker(int lane, int worker);
-  void release_engine(int device);
   int new_run();
 
   const Plan& plan_;
@@ -111,7 +106,8 @@ class Engine {
   SignalBlock tracked_{};                       ///< signals that trackers count
   std::vector<int64_t> totals_;                 ///< by signal, where they do
   std::vector<LaneState> lanes_;
-  std::vector<DeviceState> devices_;
+  Turns engines_;                               ///< that copy, by device
+  Turns links_;                                 ///< that store and forward: one message at a time
   std::vector<int64_t> values_;                 ///< by signal
   std::vector<std::vector<Sleeper>> sleepers_;  ///< by signal
   std::vector<std::vector<int>> meetings_;      ///< runs that have come

@@ -76,6 +76,15 @@ TrafficOverTime traffic_of(const Plan& plan, const Machine& ring, double interva
 
 }  // namespace
 
+std::vector<Config> track_trigger_choices(const Machine& machine) {
+  const Config ring = config_of("track_trigger", kCopyLanes);
+  if (machine.links.topology == Topology::ring) return {ring};
+  if (!machine.tracker) return {};
+  Config direct = config_of("track_trigger", 1);
+  direct.algorithm = Algorithm::direct;
+  return {direct, ring};
+}
+
 SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) {
   Machine ring = ring_of(layer, machine);
   const Team team = team_of(ring, layer.tp);
@@ -95,7 +104,7 @@ SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) 
   }
   const Simulation ag =
       simulate(collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, shard_bytes, ring), ring);
-  const Config mapped = config_of("track_trigger", kCopyLanes);
+  const Config mapped = track_trigger_choices(ring).front();
   times.rs_near_ns =
       simulate(communication_only(cleared(make_mapped_plan(problem, team, mapped, all_by_dma(layer.tp)))), ring)
           .total_ns;
