@@ -15,6 +15,7 @@
 #include "cli/geometric_mean.hpp"
 #include "cli/machine_values.hpp"
 #include "cli/options.hpp"
+#include "cli/t3_order.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -142,6 +143,12 @@ std::string iteration_means(const std::string& title, const std::vector<T3Iterat
   return means + "\n" + most + "\n";
 }
 
+std::vector<T3Row> rows_of(const std::vector<Group>& groups) {
+  std::vector<T3Row> rows;
+  for (const Group& group : groups) rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+  return rows;
+}
+
 std::string text_of(const T3& t3, const Machine& machine, const std::vector<Group>& groups) {
   std::string text = machine.name + "\n" + head();
   std::string iterations = fmt::format(
@@ -160,7 +167,8 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<Grou
   }
   iterations += iteration_ends + "assumed:\n";
   for (const std::string& assumed : texts_of(t3.assumptions)) iterations += "  " + assumed + "\n";
-  return text + means + iterations;
+  const std::vector<T3Row> rows = rows_of(groups);
+  return text + means + order_text(out_of_order(rows), rows.size()) + iterations;
 }
 
 nlohmann::json json_of(const T3Speedups& speedups) {
@@ -244,6 +252,7 @@ nlohmann::json json_of(const T3& t3, const Machine& machine, const std::vector<G
   return {{"machine", machine},
           {"rows", rows},
           {"summaries", summaries},
+          {"out_of_order", out_of_order(rows_of(groups))},
           {"end_to_end", iterations},
           {"attention_share", t3.assumptions.attention_share},
           {"backward_gemms", t3.assumptions.backward_gemms},
@@ -280,9 +289,16 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags) {
       ->type_name("NAME|FILE");
   verb.add_option("--set", flags.set, "Set a value of the machine (--set links.bandwidth_GBps=150)")
       ->type_name("KEY=VALUE");
+  verb.add_option("--sweep", flags.sweep)->group("");  // in no help: known so that it is refused in words
+}
+
+void refuse_sweeps(const T3MachineFlags& flags) {
+  require(flags.sweep.empty(), "--sweep {}: a study has one machine; call once for each value, with --set",
+          fmt::join(flags.sweep, " "));
 }
 
 Machine machine_of(const T3MachineFlags& flags) {
+  refuse_sweeps(flags);
   for (const std::string& set : flags.set) {
     require(!set.starts_with("controller.arbitration=") && !set.starts_with("links.dims="),
             "--set {}: the study sets the arbitration and the number of devices itself", set);
