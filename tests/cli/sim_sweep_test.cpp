@@ -104,8 +104,7 @@ TEST(SimPlan, APlanFromAFileTakesAsLongAsItsOperator) {
     EXPECT_TRUE(row.contains(field)) << field;
   }
   const json asked = result_of(args + " --machine h200x4 --set links.latency_ns=900 --ranks 4")["rows"][0];
-  EXPECT_NEAR(row["total_ns"].get<double>() / asked["total_ns"].get<double>(), 1, 0.2)
-      << "the plan was made for ranks whose links are not known";
+  EXPECT_EQ(row["total_ns"], asked["total_ns"]);
   const std::string text = run_tilewire("sim " + path + " --machine h200x4").out;
   for (const char* part : {"gemm_reduce_scatter", "ends us", "link MB", "read MB"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
@@ -177,7 +176,13 @@ TEST(SimVerb, TheDocsHaveTheDefaultsOfAMachine) {
     if (!values.is_object()) continue;
     for (const auto& [key, value] : values.items()) {
       if (least.contains(part) && least[part].contains(key)) continue;
-      defaults[part + "." + key] = value.is_string() ? value.get<std::string>() : value.dump();
+      std::ostringstream text;
+      if (value.is_number()) {
+        text << value.get<double>();
+      } else {
+        text << (value.is_string() ? value.get<std::string>() : value.dump());
+      }
+      defaults[part + "." + key] = text.str();
     }
   }
   const std::string docs = read_text(TILEWIRE_DOCS "/simulator.md");
@@ -195,7 +200,7 @@ TEST(SimVerb, TheDocsHaveTheDefaultsOfAMachine) {
       }
     }
   }
-  for (const auto& [key, value] : defaults) EXPECT_EQ(json(documented[key]), json(value)) << key;
+  for (const auto& [key, value] : defaults) EXPECT_EQ(documented[key], value) << key;
   EXPECT_EQ(documented.size(), defaults.size());
 }
 

@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce -m 8 -n 8", "give one of --machine"},
         Refusal{"all_reduce -m 8 -n 8 --machine nowhere", "the known machines are"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --topology ring:4", "give one of --machine"},
-        Refusal{"--machine h200x4", "name an operator or a collective"},
+        Refusal{"--machine h200x4", "name an operator, a collective or the file of a plan"},
         Refusal{"all_reduce --bytes 1024 --topology star:4", "'star' is none of ring, fully_connected, switch,"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.bandwidth_GBps=0", "links.bandwidth_GBps = 0"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.topology=mesh",
