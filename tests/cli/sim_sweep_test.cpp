@@ -172,7 +172,8 @@ TEST(SimVerb, TheDocsHaveTheDefaultsOfAMachine) {
   const Outcome shown = run_tilewire("sim --show --machine " + path);
   ASSERT_EQ(shown.code, 0) << shown.err;
   std::map<std::string, std::string> defaults;
-  for (const auto& [part, values] : json::parse(shown.out).items()) {
+  const json machine = json::parse(shown.out);
+  for (const auto& [part, values] : machine.items()) {
     if (!values.is_object()) continue;
     for (const auto& [key, value] : values.items()) {
       if (least.contains(part) && least[part].contains(key)) continue;
