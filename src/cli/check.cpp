@@ -5,16 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "cli/options.hpp"
+#include "cli/plan_files.hpp"
 #include "cli/ranks.hpp"
 #include "cli/verbs.hpp"
 #include "core/text.hpp"
 #include "schedules/variants.hpp"
-#include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
 #include "tuner/tuner.hpp"
 
@@ -97,31 +96,11 @@ void check_auto(Check& verb, const std::vector<Problem>& problems) {
   });
 }
 
-bool is_operator(const std::string& name) {
-  return std::ranges::any_of(operators(), [&](const Operator& op) { return op.name == name; });
-}
-
 // Names are operators or files of plans; both may be given.
 void check_verb(Check& verb) {
-  std::vector<std::string> files;
-  std::erase_if(verb.options.operators, [&](const std::string& name) {
-    const bool file = !is_operator(name) && (name.find_first_of("./") != name.npos || std::filesystem::exists(name));
-    if (file) files.push_back(name);
-    return file;
-  });
+  const std::vector<std::string> files = take_files(verb.options.operators);
   check_names(verb.options);
-  for (const std::string& path : files) {
-    Plan plan;
-    try {
-      plan = from_json_text<Plan>(read_file(path));
-      validate(plan.problem, plan.team.num_ranks);
-      validate(plan);
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      throw Error(error.kind(), text.starts_with(path) ? text : path + ": " + text);
-    }
-    check_one(verb, plan, path);
-  }
+  for (const std::string& path : files) check_one(verb, load_plan(path), path);
   const std::vector<Problem> problems = problems_of(verb.options);
   if (verb.options.schedule == "auto" && !problems.empty()) {
     check_auto(verb, problems);

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -283,6 +285,24 @@ std::pair<std::string, std::string> key_and_value(const std::string& flag, const
   const size_t equals = text.find('=');
   require(equals != std::string::npos && equals > 0, "{} {}: want {}", flag, text, wanted);
   return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+int64_t bytes_of(const std::string& flag, const std::string& text) {
+  static const std::map<std::string, double> kUnits{{"", 1},         {"B", 1},       {"KB", 1e3},     {"MB", 1e6},
+                                                    {"GB", 1e9},     {"TB", 1e12},   {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                                                    {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  constexpr double kMost = 0x1p53;  // whole numbers up to here are exact
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const auto unit = kUnits.find(end);
+  // NOTE: strtod also takes "inf", "nan" and hexadecimal numbers.
+  const bool decimal = !text.empty() && text.find_first_not_of("0123456789.eE+KMGTiB") == std::string::npos;
+  require(decimal && end != text.c_str() && unit != kUnits.end(),
+          "{} {}: want a number of bytes, as 1048576, 1e6, 64KiB or 2MB", flag, text);
+  const double bytes = number * unit->second;
+  require(bytes <= kMost && bytes == std::floor(bytes), "{} {}: want a whole number of bytes, at most {:.0f}", flag,
+          text, kMost);
+  return static_cast<int64_t>(bytes);
 }
 
 std::string read_file(const std::string& path) {

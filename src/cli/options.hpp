@@ -89,6 +89,10 @@ void check_names(const Options& options);
 [[nodiscard]] std::pair<std::string, std::string> key_and_value(const std::string& flag, const std::string& text,
                                                                 const std::string& wanted);
 
+/// A number of bytes: "1048576", "1e6", "64KiB", "1.5MiB", "2MB". Throws Error(invalid_input) that names the flag and
+/// the value.
+[[nodiscard]] int64_t bytes_of(const std::string& flag, const std::string& text);
+
 /// Text of a file. Reads no standard input: "-" is a file of that name. Throws Error(invalid_input).
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Write a file, or standard output for "-". Throws Error(invalid_input).

@@ -5,13 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/all_cores.hpp"
-#include "cli/bench_table.hpp"
 #include "cli/chakra_files.hpp"
 #include "cli/machine_values.hpp"
+#include "cli/plan_files.hpp"
+#include "cli/sim_anomalies.hpp"
 #include "cli/sim_compare.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_sweep.hpp"
 #include "cli/sim_t3.hpp"
+#include "cli/sim_table.hpp"
 #include "cli/traces.hpp"
 #include "cli/verbs.hpp"
 #include "core/text.hpp"
@@ -25,7 +27,9 @@ struct Sim {
   std::string machine;
   std::string topology;
   std::vector<std::string> sweeps;
-  std::optional<int64_t> bytes;
+  std::string bytes_text;
+  std::optional<int64_t> bytes;    // of bytes_text
+  std::vector<std::string> files;  // of plans, among the operators
   std::string algorithm = "ring";
   std::string compare;
   std::string chakra;
@@ -59,10 +63,16 @@ std::string list_of_machines() {
   return text;
 }
 
-// A collective, or a problem with all its rows, on one machine.
+struct PlanFile {
+  std::string path{};
+  Plan plan{};
+};
+
+// A collective, a plan, or a problem with all its rows, on one machine.
 struct Job {
   const SweepPoint* point = nullptr;
   std::optional<CollectiveRequest> collective{};
+  const PlanFile* file = nullptr;
   Problem problem{};
 };
 
@@ -73,8 +83,10 @@ Options options_on(const Sim& sim, const Machine& machine) {
   return options;
 }
 
-std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point) {
+std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point, const std::vector<PlanFile>& files) {
   std::vector<Job> jobs;
+  for (const PlanFile& file : files) jobs.push_back({.point = &point, .file = &file});
+  if (!files.empty()) return jobs;
   if (sim.bytes) {
     for (const std::string& name : sim.options.operators) {
       require(is_collective(name),
@@ -96,6 +108,8 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   std::vector<Simulated> rows;
   if (job.collective) {
     rows.push_back(simulate_collective(*job.collective, machine));
+  } else if (job.file != nullptr) {
+    rows.push_back(simulate_plan(job.file->path, job.file->plan, machine));
   } else {
     const Options options = options_on(sim, machine);
     rows = simulate_operator(options, job.problem, entries_of(options), machine);
@@ -109,66 +123,64 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
 }
 
 // On all cores; rows keep their order.
-std::vector<std::vector<Simulated>> do_all(const Sim& sim, const std::vector<Job>& jobs) {
+std::vector<Simulated> do_all(const Sim& sim, const std::vector<Job>& jobs) {
   std::vector<std::vector<Simulated>> done(jobs.size());
   on_all_cores(jobs.size(), "problems", [&](size_t i) { done[i] = do_job(sim, jobs[i]); });
-  return done;
+  std::vector<Simulated> rows;
+  for (std::vector<Simulated>& each : done) std::ranges::move(each, std::back_inserter(rows));
+  return rows;
 }
 
-std::string text_of(const Sim& sim, const std::vector<Job>& jobs, const std::vector<std::vector<Simulated>>& done) {
-  size_t width = 11;
-  for (const Entry& entry : sim.bytes ? std::vector<Entry>() : entries_of(sim.options)) {
-    width = std::max(width, entry.name.size());
-  }
-  const std::string head = sim.bytes ? collective_head() : table_head(true, width, false);
-  std::string text;
-  const SweepPoint* point = nullptr;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (std::exchange(point, jobs[i].point) != jobs[i].point) {
-      text += fmt::format("{}{}{}\n{}", i > 0 ? "\n" : "", point->machine.name, point->text(), head);
-    }
-    for (const Simulated& made : done[i]) {
-      if (!made.refused.empty()) {
-        text += "  " + made.refused + "\n";
-      } else {
-        text += sim.bytes ? collective_line(made.row) : table_line(made.row, width);
-      }
-    }
+std::string text_of(const Sim& sim, const Machine& machine, const std::vector<Simulated>& rows) {
+  std::string text = machine.name + "\n" + table_of(rows, swept_keys(sim.sweeps));
+  for (const Simulated& each : rows) {
+    if (!sim.files.empty() && sim.sweeps.empty()) text += fmt::format("\n{}\n{}", each.title, loads_text(each.row));
   }
   return text;
 }
 
-void simulate_all(const Sim& sim, const Machine& machine) {
-  const std::vector<SweepPoint> points = sweep_points(machine, sim.sweeps);
-  std::vector<Job> jobs;
-  for (const SweepPoint& point : points) {
-    for (Job& job : jobs_of(sim, point)) jobs.push_back(std::move(job));
-  }
-  const size_t num_rows = jobs.size() * (sim.bytes ? 1 : entries_of(sim.options).size());
-  require(sim.chakra.empty() || num_rows == 1, "--chakra: the flags name {} plans; name one schedule and one shape",
-          num_rows);
-  const std::vector<std::vector<Simulated>> done = do_all(sim, jobs);
-  nlohmann::json result = {
-      {"machine", machine}, {"rows", nlohmann::json::array()}, {"refused", nlohmann::json::array()}};
+// Plans that are executed, with --trace and --chakra.
+void write_plans(const Sim& sim, const Machine& machine, const std::vector<Simulated>& rows) {
   TraceFile traces;
-  for (const std::vector<Simulated>& rows : done) {
-    for (const Simulated& made : rows) {
-      result[made.refused.empty() ? "rows" : "refused"].push_back(made.row);
-      if (sim.options.trace.empty() || !made.refused.empty()) continue;
+  for (const Simulated& made : rows) {
+    if (!sim.options.trace.empty() && made.refused.empty()) {
       traces.add(made.title, made.run.plan, made.run.simulation.trace);
     }
   }
-  if (sim.options.json != "-") print(text_of(sim, jobs, done));
-  if (!sim.options.json.empty()) write_file(sim.options.json, result.dump(1) + "\n");
   if (!sim.options.trace.empty()) {
     traces.write(sim.options.trace);
     if (sim.options.json != "-") print(traces.summary());
   }
-  if (!sim.chakra.empty() && !result["rows"].empty()) {
-    const std::string said = write_chakra(sim.chakra, done.front().front().run.plan, jobs.front().point->machine);
+  if (!sim.chakra.empty() && rows.front().refused.empty()) {
+    const std::string said = write_chakra(sim.chakra, rows.front().run.plan, machine);
     if (sim.options.json != "-") print(said);
   }
-  require(!result["rows"].empty(), "every schedule refuses: {}", done.front().front().refused);
+}
+
+void simulate_all(const Sim& sim, const Machine& machine) {
+  std::vector<PlanFile> files;
+  for (const std::string& path : sim.files) files.push_back({path, load_plan(path)});
+  const std::vector<SweepPoint> points = sweep_points(machine, sim.sweeps);
+  std::vector<Job> jobs;
+  for (const SweepPoint& point : points) {
+    for (Job& job : jobs_of(sim, point, files)) jobs.push_back(std::move(job));
+  }
+  const size_t num_rows = jobs.size() * (sim.bytes || !files.empty() ? 1 : entries_of(sim.options).size());
+  require(sim.chakra.empty() || num_rows == 1, "--chakra: the flags name {} plans; name one schedule and one shape",
+          num_rows);
+  const std::vector<Simulated> rows = do_all(sim, jobs);
+  nlohmann::json result = {
+      {"machine", machine}, {"rows", nlohmann::json::array()}, {"refused", nlohmann::json::array()}};
+  for (const Simulated& made : rows) result[made.refused.empty() ? "rows" : "refused"].push_back(made.row);
+  std::string text = text_of(sim, machine, rows);
+  if (!sim.sweeps.empty()) {
+    result["anomalies"] = anomalies_of(result["rows"]);
+    text += anomalies_text(result["anomalies"]);
+  }
+  if (sim.options.json != "-") print(text);
+  if (!sim.options.json.empty()) write_file(sim.options.json, result.dump(1) + "\n");
+  write_plans(sim, points.front().machine, rows);
+  require(!result["rows"].empty(), "every schedule refuses: {}", rows.front().refused);
 }
 
 // Flags that would mean nothing.
@@ -183,6 +195,12 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
   } else {
     refuse({"--algorithm"}, "goes with --bytes");
   }
+  if (!sim.files.empty()) {
+    refuse({"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--schedule", "--configs", "--ranks"},
+           "a plan from a file has its own");
+    require(sim.options.operators.empty(), "{}: name files of plans or operators, not both",
+            fmt::join(sim.options.operators, " "));
+  }
   if (!sim.compare.empty()) {
     refuse({"operator", "--bytes", "--sweep", "--trace", "--chakra", "--schedule", "--configs", "--ranks"},
            "--compare takes everything from its file");
@@ -192,14 +210,15 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
 void sim_verb(Sim sim) {
   if (sim.list) return print(list_of_machines());
   const Machine machine = machine_of(sim, take_machine_values(sim.options));
-  require((!sim.bytes && sim.compare.empty()) || sim.options.set.empty(), "--set {}: there is no knob to set here",
-          fmt::join(sim.options.set, ", "));
+  require((!sim.bytes && sim.compare.empty() && sim.files.empty()) || sim.options.set.empty(),
+          "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);
   check_writable(sim.options.trace);
   make_chakra_folder(sim.chakra);
   if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
-  require(!sim.options.operators.empty(), "name an operator or a collective, or give --compare, --list or --show");
+  require(!sim.options.operators.empty() || !sim.files.empty(),
+          "name an operator, a collective or the file of a plan, or give --compare, --list or --show");
   simulate_all(sim, machine);
 }
 
@@ -215,6 +234,7 @@ Examples:
   tilewire sim all_reduce --bytes 1048576 --topology ring:8 --set links.bandwidth_GBps=64 --algorithm ring
   tilewire sim gemm_all_reduce -m 1024 -n 8192 -k 8192 --machine h200x4 --sweep links.bandwidth_GBps=100:400:100
   tilewire sim gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --machine h200x4 --schedule fused --chakra traces
+  tilewire sim plan.json --machine h200x4
   tilewire sim --machine h200x4 --compare bench/results/peers_x4.json
   tilewire sim t3 --json t3.json)";
 
@@ -225,8 +245,9 @@ void add_sim(CLI::App& app) {
   Options& options = sim->options;
   CLI::App* verb = app.add_subcommand("sim", "Simulate plans on a machine that is described by numbers");
   verb->footer(kFooter);
-  verb->add_option("operator", options.operators, "Operators, as in bench; with --bytes collectives")
-      ->type_name("NAME");
+  verb->add_option("operator", options.operators,
+                   "Operators, as in bench; with --bytes collectives; or plans that `tilewire plan --json` wrote")
+      ->type_name("NAME|FILE");
   const std::string group = "Machine";
   verb->add_option("--machine", sim->machine, "A known machine (--list), or a JSON file")
       ->type_name("NAME|FILE")
@@ -240,7 +261,9 @@ void add_sim(CLI::App& app) {
       ->group(group);
   verb->add_flag("--list", sim->list, "Print the known machines")->group(group);
   verb->add_flag("--show", sim->show, "Print the machine as JSON, with the source of each number")->group(group);
-  verb->add_option("--bytes", sim->bytes, "A collective alone: bytes that each device brings")->type_name("S");
+  verb->add_option("--bytes", sim->bytes_text,
+                   "A collective alone: bytes that each device brings, as 1048576, 1e6 or 64KiB")
+      ->type_name("S");
   verb->add_option("--algorithm", sim->algorithm, "ring, direct or halving_doubling (default: ring)")
       ->type_name("NAME");
   verb->add_option("--compare", sim->compare, "Predict the rows of a bench's JSON, and print both")->type_name("FILE");
@@ -254,16 +277,22 @@ void add_sim(CLI::App& app) {
   verb->add_option("--ranks", options.ranks, "Number of ranks (default: the machine's devices)")
       ->type_name("N")
       ->group("Machine");
-  add_json_flag(*verb, options,
-                "Write {machine, rows, refused} to a file, or - for standard output (then without the table)");
+  add_json_flag(
+      *verb, options,
+      "Write {machine, rows, refused, anomalies} to a file, or - for standard output (then without the table)");
   verb->add_option("--trace", options.trace, "Write a Chrome trace of all rows, side by side")->type_name("FILE");
   verb->add_option("--chakra", sim->chakra, "Write the plan as execution traces, and the machine, for ASTRA-sim")
       ->type_name("DIR");
   add_sim_t3(*verb);
   add_sim_claims(*verb);
-  verb->callback([sim, verb] {
+  verb->callback([sim, verb, &options] {
     if (!verb->get_subcommands().empty()) return;  // it has done everything
     sim->ranks_given = verb->count("--ranks") > 0;
+    if (verb->count("--bytes") > 0) {
+      sim->bytes = bytes_of("--bytes", sim->bytes_text);
+    } else {
+      sim->files = take_files(options.operators);
+    }
     check_flags(*sim, *verb);
     require(sim->options.configs.empty() || verb->count("--schedule") == 0, "--schedule: --configs names schedules");
     sim_verb(*sim);

@@ -54,6 +54,7 @@ std::vector<std::string> papers_of(const Claims& flags) {
 
 // What is set of a machine concerns one paper's.
 void check_machine_flags(const Claims& flags, const std::vector<std::string>& papers) {
+  refuse_sweeps(flags.machine);
   require(flags.machine.set.empty() || papers.size() == 1, "--set {}: name the one --paper whose machines it concerns",
           fmt::join(flags.machine.set, " "));
   for (const PointPaper& paper : point_papers()) {

@@ -12,6 +12,7 @@
 #include "cli/bench_table.hpp"
 #include "cli/measure.hpp"
 #include "core/text.hpp"
+#include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
@@ -49,10 +50,27 @@ void add_time(nlohmann::json& row, const std::string& name, std::optional<double
   row[name + "_ns"] = ns ? nlohmann::json(*ns) : nlohmann::json();
 }
 
-// What rows of operators and of collectives have in common.
-void add_outcome(nlohmann::json& row, const Simulation& simulation, const Machine& machine) {
+nlohmann::json lanes_json(const SimulatedPlan& run) {
+  nlohmann::json lanes = nlohmann::json::array();
+  for (const LaneSummary& each : summarize(run.plan, run.simulation.trace)) {
+    const Lane& lane = run.plan.lanes[each.lane];
+    lanes.push_back({{"rank", lane.rank},
+                     {"lane", lane.name},
+                     {"engine", to_string(lane.engine)},
+                     {"busy_ns", each.busy_ns},
+                     {"waiting_ns", each.waiting_ns},
+                     {"span_ns", each.span_ns}});
+  }
+  return lanes;
+}
+
+// What rows of operators, of collectives and of plans have in common.
+void add_outcome(nlohmann::json& row, const SimulatedPlan& run, const Machine& machine) {
+  const Simulation& simulation = run.simulation;
   row.update({{"machine", machine.name},
               {"rank_ns", simulation.rank_ns},
+              {"lanes", lanes_json(run)},
+              {"events", simulation.events},
               {"links", links_json(simulation)},
               {"memory", memory_json(simulation)}});
   if (machine.tracker) row["tracker"] = {{"most", simulation.most_tracked}, {"without_room", simulation.not_tracked}};
@@ -112,7 +130,7 @@ Simulated simulate_entry(const Options& options, const Problem& problem, const E
   add_time(made.row, "link", link_ns);
   add_time(made.row, "free", free_ns);
   if (!options.configs.empty()) made.row["name"] = entry.name;
-  add_outcome(made.row, made.run.simulation, machine);
+  add_outcome(made.row, made.run, machine);
   return made;
 }
 
@@ -188,21 +206,24 @@ Simulated simulate_collective(const CollectiveRequest& request, const Machine& m
               {"algorithm", request.algorithm},
               {"bytes", request.bytes},
               {"ranks", num_devices(machine)}};
-  add_outcome(made.row, made.run.simulation, machine);
+  add_outcome(made.row, made.run, machine);
   return made;
 }
 
-std::string collective_head() {
-  return fmt::format("{:<15} {:<17} {:>5} {:>13} {:>14} {:>12}\n", "collective", "algorithm", "ranks", "bytes",
-                     "total ns", "bytes / ns");
-}
-
-std::string collective_line(const nlohmann::json& row) {
-  const auto bytes = row["bytes"].get<int64_t>();
-  const auto ns = row["total_ns"].get<double>();
-  return fmt::format("{:<15} {:<17} {:>5} {:>13} {:>14.1f} {:>12.2f}\n", row["collective"].get<std::string>(),
-                     row["algorithm"].get<std::string>(), row["ranks"].get<int>(), bytes, ns,
-                     ns > 0 ? static_cast<double>(bytes) / ns : 0.0);
+Simulated simulate_plan(const std::string& path, const Plan& plan, const Machine& machine) {
+  const CheckResult proof = check(plan);
+  if (!proof.ok()) {
+    fail(ErrorKind::refused_plan, "{}: the checker refuses the plan: {}", path, proof.violations.front().text);
+  }
+  Simulated made{.title = path, .run = simulated(plan, machine)};
+  made.row = sizes_json(plan.problem);
+  made.row.update({{"plan", path},
+                   {"schedule", plan.config.schedule},
+                   {"ranks", plan.team.num_ranks},
+                   {"dtype", to_string(plan.problem.dtype)},
+                   {"config", config_json(plan.config)}});
+  add_outcome(made.row, made.run, machine);
+  return made;
 }
 
 }  // namespace tilewire::cli

@@ -65,7 +65,7 @@ struct CollectiveRequest {
 /// Whether it is one of those.
 [[nodiscard]] bool is_collective(const std::string& name);
 
-[[nodiscard]] std::string collective_head();
-[[nodiscard]] std::string collective_line(const nlohmann::json& row);
+/// A plan from a file. Throws Error(refused_plan) with the checker's words where it does not prove the plan.
+[[nodiscard]] Simulated simulate_plan(const std::string& path, const Plan& plan, const Machine& machine);
 
 }  // namespace tilewire::cli

@@ -12,6 +12,7 @@ namespace tilewire::cli {
 namespace {
 
 constexpr size_t kMostPoints = 100000;
+constexpr const char* kWanted = "KEY=from:to:step or KEY=a,b,c";
 
 double number(const std::string& sweep, const std::string& text) {
   char* end = nullptr;
@@ -42,19 +43,20 @@ std::vector<double> range(const std::string& sweep, const std::string& text) {
 
 }  // namespace
 
-std::string SweepPoint::text() const {
-  std::string text;
-  for (const auto& [key, value] : settings) text += fmt::format(", {} = {:g}", key, value);
-  return text;
+std::vector<std::string> swept_keys(const std::vector<std::string>& sweeps) {
+  std::vector<std::string> keys;
+  for (const std::string& sweep : sweeps) keys.push_back(key_and_value("--sweep", sweep, kWanted).first);
+  return keys;
 }
 
 std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<std::string>& sweeps) {
   std::vector<SweepPoint> points{{machine, {}}};
   for (const std::string& sweep : sweeps) {
-    const auto [key, text] = key_and_value("--sweep", sweep, "KEY=from:to:step or KEY=a,b,c");
+    const auto [key, text] = key_and_value("--sweep", sweep, kWanted);
     const std::vector<double> values =
         text.find(':') == std::string::npos ? numbers(sweep, text, ',') : range(sweep, text);
     require(!values.empty(), "--sweep {}: no values", sweep);
+    require(!points.front().settings.contains(key), "--sweep {}: {} is swept twice", sweep, key);
     require(points.size() * values.size() <= kMostPoints, "--sweep: more than {} machines", kMostPoints);
     std::vector<SweepPoint> grid;
     for (const SweepPoint& point : points) {
@@ -62,11 +64,12 @@ std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<s
         SweepPoint& next = grid.emplace_back(point);
         set_value(next.machine, key, fmt::format("{}", value));
         next.settings[key] = value;
-        validate(next.machine);
       }
     }
     points = std::move(grid);
   }
+  // NOTE: only now, as values may depend on each other.
+  for (const SweepPoint& point : points) validate(point.machine);
   return points;
 }
 

@@ -13,10 +13,10 @@ namespace tilewire::cli {
 struct SweepPoint {
   Machine machine{};
   std::map<std::string, double> settings{};  ///< by key; what differs from the first machine
-
-  /// ", links.latency_ns = 500"
-  [[nodiscard]] std::string text() const;
 };
+
+/// Their keys, in their order.
+[[nodiscard]] std::vector<std::string> swept_keys(const std::vector<std::string>& sweeps);
 
 /// Every combination of "KEY=from:to:step" and "KEY=a,b,c"; the machine alone where there are none. Throws
 /// Error(invalid_input) that names the flag and what is wrong with it.

@@ -17,6 +17,7 @@
 #include "cli/machine_values.hpp"
 #include "cli/options.hpp"
 #include "cli/t3_json.hpp"
+#include "cli/t3_order.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cli {
@@ -169,7 +170,8 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<T3Gr
   }
   iterations += iteration_ends + "assumed:\n";
   for (const std::string& assumed : texts_of(t3.assumptions)) iterations += "  " + assumed + "\n";
-  return text + means + iterations;
+  const std::vector<T3Row> rows = rows_of(groups);
+  return text + means + order_text(out_of_order(rows), rows.size()) + iterations;
 }
 
 // What --units adds.
@@ -248,9 +250,16 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags) {
       ->type_name("NAME|FILE");
   verb.add_option("--set", flags.set, "Set a value of the machine (--set links.bandwidth_GBps=150)")
       ->type_name("KEY=VALUE");
+  verb.add_option("--sweep", flags.sweep)->group("");  // in no help: known so that it is refused in words
+}
+
+void refuse_sweeps(const T3MachineFlags& flags) {
+  require(flags.sweep.empty(), "--sweep {}: a study has one machine; call once for each value, with --set",
+          fmt::join(flags.sweep, " "));
 }
 
 Machine machine_of(const T3MachineFlags& flags) {
+  refuse_sweeps(flags);
   for (const std::string& set : flags.set) {
     require(!set.starts_with("controller.arbitration=") && !set.starts_with("links.dims="),
             "--set {}: the study sets the arbitration and the number of devices itself", set);

@@ -21,8 +21,11 @@ void add_sim_claims(CLI::App& sim);
 struct T3MachineFlags {
   std::string machine = "t3_ring";
   std::vector<std::string> set{};
+  std::vector<std::string> sweep{};  ///< refused
 };
 void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags);
+/// Throw Error(invalid_input) where there are any.
+void refuse_sweeps(const T3MachineFlags& flags);
 /// Throws Error(invalid_input).
 [[nodiscard]] Machine machine_of(const T3MachineFlags& flags);
 /// Throw Error(invalid_input) where `sim` was given flags or names of its own, which `verb` would not see.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/geometric_mean.hpp"
+#include "cli/t3_order.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::cli {
@@ -148,6 +149,7 @@ nlohmann::json json_of(const std::vector<T3Group>& groups, const Machine& machin
   return {{"machine", machine},
           {"rows", rows},
           {"summaries", summaries},
+          {"out_of_order", out_of_order(rows_of(groups))},
           {"end_to_end", iterations},
           {"attention_share", assumptions.attention_share},
           {"backward_gemms", assumptions.backward_gemms},

@@ -11,7 +11,7 @@
 
 namespace tilewire::cli {
 
-/// {machine, rows, summaries, end_to_end, attention_share, backward_gemms, assumed}
+/// {machine, rows, summaries, out_of_order, end_to_end, attention_share, backward_gemms, assumed}
 [[nodiscard]] nlohmann::json json_of(const std::vector<T3Group>& groups, const Machine& machine,
                                      const T3Assumptions& assumptions);
 /// Add `twice_cu` and `splits`.

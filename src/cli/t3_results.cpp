@@ -47,6 +47,12 @@ T3Phase sum(const T3Phase& a, const T3Phase& b) {
 
 }  // namespace
 
+std::vector<T3Row> rows_of(const std::vector<T3Group>& groups) {
+  std::vector<T3Row> rows;
+  for (const T3Group& group : groups) rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+  return rows;
+}
+
 double sequential_ns(const SubLayerTimes& times) { return times.gemm_ns + times.rs_ns + times.ag_ns; }
 
 T3Speedups speedups_of(const SubLayerTimes& times) {

@@ -21,6 +21,7 @@ struct T3Group {
   std::string title{};
   std::vector<T3Row> rows{};
 };
+[[nodiscard]] std::vector<T3Row> rows_of(const std::vector<T3Group>& groups);
 
 /// Times of Sequential over those of the paper's other configurations (T3, section 5.3); 1.3 is 30 % faster.
 struct T3Speedups {

@@ -2,7 +2,9 @@
 // Called through tilewire/json.hpp and tilewire/print.hpp.
 #include "tilewire/json.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "core/fields.hpp"
@@ -81,7 +83,10 @@ void read_value(const Json& json, T& value, const std::string& where) {
     value = json.get<std::string>();
   } else if constexpr (requires { Names<T>::kList; }) {
     require(json.is_string(), "{}: want one of {}, got {}", where, known_names<T>(), shorten(json.dump()));
-    value = parse<T>(json.get<std::string>());
+    const auto name = json.get<std::string>();
+    const auto found = std::ranges::find(Names<T>::kList, name, [](const auto& each) { return each.second; });
+    require(found != Names<T>::kList.end(), "{}: unknown '{}'; known: {}", where, name, known_names<T>());
+    value = found->first;
   } else if constexpr (requires { Fields<T>::kList; }) {
     from_json(json, value);
   } else if constexpr (requires { typename T::mapped_type; }) {
@@ -96,9 +101,20 @@ void read_value(const Json& json, T& value, const std::string& where) {
   }
 }
 
+/// What messages call a T: parts of a machine as its JSON does, everything else by its type.
+template <class T>
+std::string name_of() {
+  std::string name = Fields<T>::kType;
+  for_each_field<Machine>([&](const auto& f) {
+    using Member = std::remove_cvref_t<decltype(std::declval<Machine>().*f.member)>;
+    if constexpr (std::is_same_v<Member, T> || std::is_same_v<Member, std::optional<T>>) name = f.name;
+  });
+  return name;
+}
+
 template <class T>
 void read_struct(const Json& json, T& value) {
-  const std::string type = Fields<T>::kType;
+  const std::string type = name_of<T>();
   require(json.is_object(), "{}: want an object, got {}", type, shorten(json.dump()));
   value = T{};
   size_t num_read = 0;

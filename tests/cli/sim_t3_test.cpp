@@ -51,6 +51,28 @@ TEST(SimT3, RowsSayTimesSpeedupsAndTraffic) {
   ASSERT_EQ(result["end_to_end"].size(), 2);
   EXPECT_GT(result["end_to_end"][0]["prompt"]["speedups"]["t3_mca"], 1);
   EXPECT_EQ(result["assumed"].size(), 5);
+  EXPECT_NE(outcome.out.find("order Sequential < T3 <= T3-MCA <= Ideal-RS+NMC: "), std::string::npos) << outcome.out;
+  EXPECT_TRUE(result["out_of_order"].is_array());
+}
+
+TEST(SimT3, SaysWhichConfigurationsAreInTheWrongOrder) {
+  const std::string path = fresh_folder() + "/t3.json";
+  const Outcome outcome = run_tilewire("sim t3 --models t-nlg --set controller.update_clocks=16 --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(read_text(path));
+  const json& broken = result["out_of_order"];
+  ASSERT_FALSE(broken.empty()) << "with slow updates T3-MCA is behind T3 (docs/simulator.md)";
+  bool mca_behind = false;
+  for (const json& each : broken) {
+    mca_behind = mca_behind || (each["slower"] == "T3" && each["faster"] == "T3-MCA");
+    for (const json& row : result["rows"]) {
+      if (row["tp"] != each["tp"] || row["layer"] != each["layer"] || each["slower"] != "T3") continue;
+      const double t3 = row["speedups"]["t3"];
+      EXPECT_DOUBLE_EQ(each["by"], t3 / row["speedups"]["t3_mca"].get<double>() - 1);
+    }
+  }
+  EXPECT_TRUE(mca_behind) << broken;
+  EXPECT_NE(outcome.out.find("faster than T3-MCA\n"), std::string::npos) << outcome.out;
 }
 
 TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
@@ -211,6 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"t3 --set links.dims=[4]", "the number of devices itself"},
                       Refusal{"claims --paper t3 --set compute.units=160", "claims are about 80 and 160 units"},
                       Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "T3's study needs a ring"},
+                      Refusal{"t3 --sweep compute.units=80,160", "call once for each value, with --set"},
+                      Refusal{"claims --paper flux --sweep compute.units=80,160", "a study has one machine"},
                       Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
                       Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},
                       Refusal{"all_reduce claims", "operator: goes with `sim` alone"},

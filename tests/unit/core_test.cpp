@@ -64,7 +64,7 @@ TEST(Json, MalformedTextIsRefusedWithThePlace) {
   EXPECT_EQ(read("[]"), "Plan: want an object, got []");
   EXPECT_EQ(read(R"({"lanes": 3})"), "Plan.lanes: want a list, got 3");
   EXPECT_EQ(read(R"({"lanes": [{"tasks": [{"kind": "sink"}]}]})"),
-            "unknown TaskKind 'sink'; known: compute, copy, reduce, fill, sync, gemm_call, collective_call");
+            "Task.kind: unknown 'sink'; known: compute, copy, reduce, fill, sync, gemm_call, collective_call");
   EXPECT_EQ(read(R"({"team": {"num_ranks": 1.5}})"), "Team.num_ranks: want an integer, got 1.5");
   EXPECT_EQ(read(R"({"team": {"num_ranks": 99999999999}})"), "Team.num_ranks: 99999999999 does not fit into 32 bits");
   EXPECT_EQ(read(R"({"team": {"ranks": 1}})"), "Team: unknown field 'ranks'; known: num_ranks, rank, devices, links");
@@ -83,7 +83,8 @@ TEST(Knobs, AreSetByName) {
   EXPECT_NE(message_of([&] { set_knob(config, "tile", "1"); }).find("unknown knob 'tile'; known: schedule, tile_m"),
             std::string::npos);
   EXPECT_EQ(message_of([&] { set_knob(config, "tile_m", "big"); }), "knob tile_m: want an integer, got \"big\"");
-  EXPECT_EQ(message_of([&] { set_knob(config, "order", "odd"); }), "unknown Order 'odd'; known: naive, rank_shifted");
+  EXPECT_EQ(message_of([&] { set_knob(config, "order", "odd"); }),
+            "knob order: unknown 'odd'; known: naive, rank_shifted");
 }
 
 TEST(Print, WritesOneLine) {

@@ -65,20 +65,30 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   EXPECT_EQ(refused("memory.bandwidth_GBps", "-3"), "machine round: memory.bandwidth_GBps = -3: want more than 0");
   EXPECT_EQ(refused("compute.efficiency", "1.5"),
             "machine round: compute.efficiency = 1.5: want more than 0 and at most 1");
-  EXPECT_EQ(refused("compute.side_units", "2"), "machine round: compute.side_units = 2: want 0 to compute.units = 1");
+  EXPECT_EQ(refused("compute.side_units", "2"),
+            "machine round: compute.side_units = 2: want 0 to compute.units = 1; to have other units set both");
   EXPECT_EQ(refused("compute.tile_efficiency", R"({"8x8": 0})"),
             "machine round: compute.tile_efficiency.8x8 = 0: want more than 0 and at most 1");
-  EXPECT_EQ(refused("copy.engines", "0"), "machine round: copy.engines = 0: want at least 1");
+  EXPECT_EQ(refused("compute.tile_efficiency", R"({"0x-1": 0.5})"),
+            "machine round: compute.tile_efficiency has '0x-1': want a shape of tiles, as 128x128");
+  EXPECT_EQ(refused("copy.engines", "0"), "machine round: copy.engines = 0: want 1 to 1048576");
+  EXPECT_EQ(refused("links.bandwidth_GBps", "1e308"),
+            "machine round: links.bandwidth_GBps = 1e+308: want 0.001 to 1000000000");
+  EXPECT_EQ(refused("links.latency_ns", "1e300"), "machine round: links.latency_ns = 1e+300: want 0 to 1000000000");
+  EXPECT_EQ(refused("links.unit_bandwidth_GBps", "1e-300"),
+            "machine round: links.unit_bandwidth_GBps = 1e-300: want 0.001 to 1000000000");
+  EXPECT_EQ(refused("compute.fp32_speed", "1e9"),
+            "machine round: compute.fp32_speed = 1000000000: want 1e-06 to 1000000");
   EXPECT_EQ(refused("links.dims", "[2,2]"), "machine round: links.dims has 2 sizes, fully_connected wants 1");
   EXPECT_EQ(refused("links.dims", "[0]"), "machine round: links.dims has 0: want at least 1");
   EXPECT_EQ(refused("links.dims", "[5000]"), "machine round: links.dims make more than 1024 devices");
   EXPECT_EQ(refused("links.topology", "star"),
-            "unknown Topology 'star'; known: ring, fully_connected, switched, torus2d, two_level");
-  EXPECT_EQ(refused("memory.cache_MiB", "1e300"), "machine round: memory.cache_MiB = 1e+300: want at most 1000000000");
+            "links.topology: unknown 'star'; known: ring, fully_connected, switched, torus2d, two_level");
+  EXPECT_EQ(refused("memory.cache_MiB", "1e300"), "machine round: memory.cache_MiB = 1e+300: want 0 to 1000000000");
   EXPECT_EQ(refused("name.x", "3"), "machine: name has no values to set");
   EXPECT_NE(refused("links.speed", "3").find("unknown field 'speed'; known: topology, dims"), std::string::npos);
   EXPECT_NE(refused("wires.speed", "3").find("unknown field 'wires'"), std::string::npos);
-  EXPECT_EQ(refused("links.latency_ns", "fast"), "Links.latency_ns: want a number, got \"fast\"");
+  EXPECT_EQ(refused("links.latency_ns", "fast"), "links.latency_ns: want a number, got \"fast\"");
   EXPECT_NE(refused("controllers.queue", "8").find("unknown field 'controllers'"), std::string::npos);
   EXPECT_EQ(refused("latency_ns", "3"), "machine: 'latency_ns' is no key: want PART.NAME, as links.latency_ns");
 }
@@ -105,6 +115,14 @@ TEST(Machines, AFileIsReadAsStrictly) {
   EXPECT_NE(loaded("{").find("malformed JSON"), std::string::npos);
   EXPECT_NE(loaded(R"({"link": {}})").find("unknown field 'link'"), std::string::npos);
   EXPECT_NE(loaded(R"({"links": {"dims": [2]}})").find("compute.units = 0: want 1 to"), std::string::npos);
+  EXPECT_NE(loaded(R"({"links": {"latency_ns": NaN}})").find("JSON has no NaN and no Infinity"), std::string::npos);
+  EXPECT_EQ(loaded(R"({"links": {"dims": [2], "latency_ns": 1, "latency_ns": 2}})"),
+            path + ": key 'latency_ns' is there twice in one object");
+  for (const char* key : {"links.speed", "links", "controller.queue", "sources.x"}) {
+    nlohmann::json machine = sim_machines::round_numbers(2);
+    machine["sources"][key] = "guessed";
+    EXPECT_EQ(loaded(machine.dump()), path + ": machine round: sources has '" + key + "': the machine has no such key");
+  }
   EXPECT_NE(
       message_of([] { static_cast<void>(load_machine("nowhere.json")); }).find("the known machines are a100_nvlink8"),
       std::string::npos);
@@ -119,6 +137,10 @@ TEST(Machines, ABareNetworkIsNamedByKindAndSize) {
        {"ring", "ring:", "ring:x", "ring:4x4", "torus2d:4", "star:4", "ring:-3", "ring:9999999", "ring:0"}) {
     EXPECT_NE(message_of([&] { static_cast<void>(bare_network(bad)); }), "nothing was thrown") << bad;
   }
+  EXPECT_EQ(message_of([] { static_cast<void>(bare_network("mesh:4")); }),
+            "topology mesh:4: 'mesh' is none of ring, fully_connected, switch, torus2d, two_level");
+  EXPECT_EQ(message_of([] { static_cast<void>(bare_network("ring:x")); }),
+            "topology ring:x: 'x' is no size: want numbers of devices, as 8 or 4x4");
 }
 
 /// Devices and switches on the way, the last one included.
@@ -177,17 +199,20 @@ TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
   EXPECT_EQ(refused("controller.channels", "0"), "machine t3_ring: controller.channels = 0: want at least 1");
   EXPECT_EQ(refused("controller.queue", "-1"), "machine t3_ring: controller.queue = -1: want at least 1");
   EXPECT_EQ(refused("controller.request_bytes", "16"),
-            "machine t3_ring: controller.request_bytes = 16: want at least 32");
-  EXPECT_EQ(refused("controller.update_clocks", "1"), "machine t3_ring: controller.update_clocks = 1: want at least 2");
+            "machine t3_ring: controller.request_bytes = 16: want at least controller.column_bytes = 32");
+  EXPECT_EQ(refused("controller.update_clocks", "1"),
+            "machine t3_ring: controller.update_clocks = 1: want at least controller.column_clocks = 2");
   EXPECT_EQ(refused("controller.thresholds", "[0]"), "machine t3_ring: controller.thresholds = 0: want at least 1");
+  EXPECT_EQ(refused("controller.thresholds", "[30,10]"),
+            "machine t3_ring: controller.thresholds = [30, 10]: want the lowest first, none twice");
   EXPECT_EQ(refused("controller.clock_GHz", "0"), "machine t3_ring: controller.clock_GHz = 0: want more than 0");
   EXPECT_EQ(refused("controller.arbitration", "fair"),
-            "unknown Arbitration 'fair'; known: round_robin, compute_first, communication_aware");
+            "controller.arbitration: unknown 'fair'; known: round_robin, compute_first, communication_aware");
   EXPECT_EQ(refused("controller.channels", "2000000000"),
             "machine t3_ring: controller.channels = 2000000000: want at most 1048576");
   EXPECT_EQ(refused("memory.bandwidth_GBps", "4000"),
             "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s");
-  EXPECT_NE(refused("memory.bandwidth_GBps", "1e-300").find("of a channel's bus: want at most"), std::string::npos);
+  EXPECT_NE(refused("memory.bandwidth_GBps", "1e-3").find("of a channel's bus: want at most"), std::string::npos);
   EXPECT_EQ(refused("tracker.entries", "0"), "machine t3_ring: tracker.entries = 0: want 1 to 1048576");
   EXPECT_EQ(refused("tracker.entries", "100"),
             "machine t3_ring: tracker.entries = 100: want a power of two, as low bits of workgroups choose one");

@@ -1,0 +1,37 @@
+// Plans that `tilewire plan --json` wrote.
+// Called by check and sim.
+#include "cli/plan_files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/options.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/operator.hpp"
+
+namespace tilewire::cli {
+
+std::vector<std::string> take_files(std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  std::erase_if(names, [&](const std::string& name) {
+    const bool is_operator = std::ranges::any_of(operators(), [&](const Operator& op) { return op.name == name; });
+    const bool file = !is_operator && (name.find_first_of("./") != name.npos || std::filesystem::exists(name));
+    if (file) files.push_back(name);
+    return file;
+  });
+  return files;
+}
+
+Plan load_plan(const std::string& path) {
+  try {
+    Plan plan = from_json_text<Plan>(read_file(path));
+    validate(plan.problem, plan.team.num_ranks);
+    validate(plan);
+    return plan;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    throw Error(error.kind(), text.starts_with(path) ? text : path + ": " + text);
+  }
+}
+
+}  // namespace tilewire::cli
