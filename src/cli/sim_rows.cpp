@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "cli/bench_table.hpp"
 #include "cli/measure.hpp"
 #include "core/text.hpp"
+#include "schedules/task_limit.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
@@ -100,11 +103,44 @@ std::vector<Config> candidates_on(const Schedule& schedule, const Problem& probl
   return list;
 }
 
+// The most tasks of a plan that is one of many to be tried, and of those that are simulated side by side: a task takes
+// about a kilobyte in all.
+constexpr int64_t kMostTasks = 1'000'000;
+constexpr int64_t kMostTasksBeside = 200'000;
+
+SimulatedPlan within_limits(const Problem& problem, const Team& team, const Config& config, const Machine& machine) {
+  const auto try_with = [&](int64_t most_tasks) {
+    const TaskLimit limit(most_tasks);
+    return simulated(make_plan(problem, team, config), machine);
+  };
+  try {
+    return try_with(kMostTasksBeside);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+  }
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  return try_with(kMostTasks);
+}
+
+// Nothing where its plan would be too large.
+std::optional<SimulatedPlan> if_within_limits(const Problem& problem, const Team& team, const Config& config,
+                                              const Machine& machine) {
+  try {
+    return within_limits(problem, team, config, machine);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+    return std::nullopt;
+  }
+}
+
 // "auto": the fastest of everything that any schedule would measure.
 SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
                               const Machine& machine) {
   if (entry.schedule == "auto") return fastest_plan(problem, team, machine, [](const Config&) { return true; });
-  return simulated(make_plan(problem, team, config_on(options, entry, problem, team, machine)), machine);
+  const Config config = config_on(options, entry, problem, team, machine);
+  if (entry.may_be_refused) return within_limits(problem, team, config, machine);
+  return simulated(make_plan(problem, team, config), machine);
 }
 
 // One row of a problem.
@@ -142,13 +178,12 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
   any.reduction = Reduction::any;  // as users run a library's collectives
   for (const Config& config : find_schedule("sequential").candidates(any, team)) {
     if (library_alone && config.collective != Provider::library) continue;
-    const Plan plan = make_plan(any, team, config);
-    const Plan gemm = gemm_only(plan);
+    Plan plan = make_plan(any, team, config);
     const double total_ns = ns_of(plan, machine);
     if (total_ns < least.sequential_ns) least.sequential = config;
     least.sequential_ns = std::min(least.sequential_ns, total_ns);
-    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm, machine));
-    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(plan), machine));
+    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm_only(plan), machine));
+    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(std::move(plan)), machine));
   }
   return least;
 }
@@ -168,8 +203,8 @@ SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machi
   for (const Schedule& schedule : schedules()) {
     for (const Config& config : candidates_on(schedule, problem, team, machine)) {
       if (!accepts(config) || schedule.refuses(problem, team, config)) continue;
-      SimulatedPlan made = simulated(make_plan(problem, team, config), machine);
-      if (!best || made.simulation.total_ns < best->simulation.total_ns) best = std::move(made);
+      std::optional<SimulatedPlan> made = if_within_limits(problem, team, config, machine);
+      if (made && (!best || made->simulation.total_ns < best->simulation.total_ns)) best = std::move(made);
     }
   }
   if (!best) fail(ErrorKind::unsupported, "{}: no candidate of any schedule is accepted", problem.op);
@@ -184,6 +219,7 @@ std::vector<Simulated> simulate_operator(const Options& options, const Problem& 
   for (const Entry& entry : entries) {
     try {
       rows.push_back(simulate_entry(options, problem, entry, team, machine, least));
+      if (options.trace.empty() && entries.size() > 1) rows.back().run = {};  // nobody reads it
     } catch (const Error& error) {
       if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
       rows.push_back({.row = sizes_json(problem), .refused = error.what()});

@@ -4,11 +4,24 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <utility>
 
 #include "core/text.hpp"
+#include "schedules/task_limit.hpp"
 #include "tilewire/operator.hpp"
 
 namespace tilewire {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+thread_local int64_t most_tasks = kNoLimit;
+thread_local int64_t tasks_made = 0;  // of the plan under construction
+
+}  // namespace
+
+TaskLimit::TaskLimit(int64_t most) : before_(std::exchange(most_tasks, most)) {}
+TaskLimit::~TaskLimit() { most_tasks = before_; }
 
 bool in_arena(const Problem& problem, const std::string& name) {
   return std::ranges::find(problem.arena, name) != problem.arena.end();
@@ -25,6 +38,7 @@ PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config&
   plan_.buffers = std::move(buffers);
   for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
   num_parts_.assign(team.num_ranks, 0);
+  tasks_made = 0;
 }
 
 int PlanBuilder::buffer(const std::string& name) const {
@@ -49,7 +63,12 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
   return static_cast<int>(plan_.lanes.size()) - 1;
 }
 
-void PlanBuilder::add(int lane, Task task) { plan_.lanes[lane].tasks.push_back(std::move(task)); }
+void PlanBuilder::add(int lane, Task task) {
+  if (++tasks_made > most_tasks) {
+    fail(ErrorKind::unsupported, "schedule {}: a plan of more than {} tasks", plan_.config.schedule, most_tasks);
+  }
+  plan_.lanes[lane].tasks.push_back(std::move(task));
+}
 
 void PlanBuilder::merge_posts(Task& task) {
   std::vector<Post> merged;

@@ -2,6 +2,8 @@
 // Called by bench and the simulator.
 #include "schedules/parts.hpp"
 
+#include <utility>
+
 namespace tilewire {
 namespace {
 
@@ -17,11 +19,9 @@ Region on_rank(const Plan& plan, Region region, int rank) {
 bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
 
 Plan gemm_only(const Plan& plan) {
-  Plan part = plan;
-  part.lanes.clear();
+  Plan part{plan.problem, plan.config, plan.team, plan.buffers, plan.signals};
   for (const Lane& lane : plan.lanes) {
-    Lane kept = lane;
-    kept.tasks.clear();
+    Lane kept{lane.rank, lane.engine, lane.name, lane.workers};
     for (const Task& task : lane.tasks) {
       if (!is_gemm(task)) continue;
       Task& alone = kept.tasks.emplace_back(task);
@@ -34,14 +34,14 @@ Plan gemm_only(const Plan& plan) {
   return part;
 }
 
-Plan communication_only(const Plan& plan) {
-  Plan part = plan;
-  for (Lane& lane : part.lanes) {
+Plan communication_only(Plan plan) {
+  for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
-      if (is_gemm(task)) task = {.kind = TaskKind::sync, .waits = task.waits, .posts = task.posts};
+      if (!is_gemm(task)) continue;
+      task = {.kind = TaskKind::sync, .waits = std::move(task.waits), .posts = std::move(task.posts)};
     }
   }
-  return part;
+  return plan;
 }
 
 }  // namespace tilewire

@@ -12,6 +12,6 @@ namespace tilewire {
 /// other tasks. What they stored at peers they store in their own copy of the buffer.
 [[nodiscard]] Plan gemm_only(const Plan& plan);
 /// The rest of a plan alone: every compute task becomes a `sync` that waits and posts as before.
-[[nodiscard]] Plan communication_only(const Plan& plan);
+[[nodiscard]] Plan communication_only(Plan plan);
 
 }  // namespace tilewire

@@ -57,6 +57,21 @@ TEST(SimVerb, ARowHasBenchsFieldsAndNanoseconds) {
   EXPECT_EQ(row["total_us"].get<double>(), row["total_ns"].get<double>() * 1e-3);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(SimVerb, APlanThatIsTooLargeIsListedWithTheReason) {
+  const Outcome outcome = run_tilewire("sim all_reduce -m 4096 -n 4096 --machine dlrm_torus128 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_FALSE(result["rows"].empty());
+  bool listed = false;
+  for (const json& row : result["refused"]) {
+    listed |= row["name"] == "two_stream" &&
+              row["reason"].get<std::string>().find("more than 1000000 tasks") != std::string::npos;
+  }
+  EXPECT_TRUE(listed) << result["refused"].dump(1);
+}
+#endif
+
 TEST(SimVerb, TheTableNamesSchedulesAndTheTraceHasEveryRank) {
   const std::string path = fresh_folder() + "/t.json";
   const Outcome outcome =

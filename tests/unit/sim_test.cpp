@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check_plans.hpp"
+#include "schedules/task_limit.hpp"
 #include "schedules/variants.hpp"
 #include "sim_machines.hpp"
 #include "tilewire/json.hpp"
@@ -327,6 +328,20 @@ TEST(Sim, AThousandTasksOnEachOf128RanksTakeSeconds) {
   EXPECT_GT(simulate(plan, machine).total_ns, 0);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_LT(taken.count(), 120) << "five seconds where it is optimised and alone";
+}
+
+TEST(Sim, APlanOfTooManyTasksIsRefusedWhileItIsMade) {
+  const Problem problem{.op = "gemm_all_reduce", .m = 256, .n = 256, .k = 256};
+  const Config config{.schedule = "two_stream"};
+  const auto made = [&] { return num_tasks(make_plan(problem, {.num_ranks = 4}, config)); };
+  const int64_t tasks = made();
+  {
+    const TaskLimit limit(tasks);
+    EXPECT_EQ(made(), tasks);
+    const TaskLimit lower(tasks - 1);
+    EXPECT_THROW(static_cast<void>(made()), Error);
+  }
+  EXPECT_EQ(made(), tasks);
 }
 
 TEST(SimCollectives, A128RankExchangeIsSimulatedInSeconds) {

@@ -121,7 +121,15 @@ void Flows::push_end(int index, Time now) {
   ++kind.version;
   if (kind.goals.empty() || kind.speed <= 0) return;
   const double left_ns = std::max(0.0, kind.goals.top().progress_ns - kind.progress_ns);
-  ends_.push({later(now, left_ns / kind.speed), order_++, index, kind.version});
+  ends_.push_back({later(now, left_ns / kind.speed), order_++, index, kind.version});
+  std::push_heap(ends_.begin(), ends_.end());
+  if (ends_.size() > 64 + 4 * kinds_.size()) drop_old_ends();
+}
+
+// Each new speed of a kind leaves an old end behind.
+void Flows::drop_old_ends() {
+  std::erase_if(ends_, [&](const End& end) { return end.version != kinds_[end.kind].version; });
+  std::make_heap(ends_.begin(), ends_.end());
 }
 
 void Flows::gather(int kind) {
@@ -249,8 +257,11 @@ void Flows::settle(Time now) {
 }
 
 Time Flows::next_end() {
-  while (!ends_.empty() && ends_.top().version != kinds_[ends_.top().kind].version) ends_.pop();
-  return ends_.empty() ? kNever : ends_.top().time;
+  while (!ends_.empty() && ends_.front().version != kinds_[ends_.front().kind].version) {
+    std::pop_heap(ends_.begin(), ends_.end());
+    ends_.pop_back();
+  }
+  return ends_.empty() ? kNever : ends_.front().time;
 }
 
 Time Flows::next_stop() { return std::min(next_sharing_, next_end()); }
@@ -258,7 +269,7 @@ Time Flows::next_stop() { return std::min(next_sharing_, next_end()); }
 void Flows::take_ended(Time now, std::vector<int>& ended) {
   constexpr double kRounding = 1e-6;  // ns
   while (next_end() <= now) {
-    const int index = ends_.top().kind;
+    const int index = ends_.front().kind;
     Kind& kind = kinds_[index];
     advance(kind, now);
     change(index);

@@ -103,6 +103,7 @@ class Flows {
   void change(int kind);
   void drop(int kind);
   void push_end(int kind, Time now);
+  void drop_old_ends();
   void gather(int kind);
   [[nodiscard]] Time gather_part(Time now);
   [[nodiscard]] bool share_part(Time now);
@@ -123,7 +124,7 @@ class Flows {
   Time next_sharing_ = kNever;       ///< of these
   std::vector<int> part_;            ///< kinds that depend on each other, which are shared anew
   std::vector<int> part_resources_;  ///< and what limits them
-  std::priority_queue<End> ends_;
+  std::vector<End> ends_;            ///< a heap, the next one first
   uint64_t order_ = 0;
   std::vector<double> used_ns_;
   double most_used_ = 0;
