@@ -97,13 +97,13 @@ TEST(SimClaims, PapersInTheOrderOfTheTable) {
   EXPECT_EQ(result["not_covered"].back()["id"], "QA22");
 }
 
-struct Refusal {
+struct ClaimsRefusal {
   const char* args;
   const char* part;
 };
-void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.args; }
+void PrintTo(const ClaimsRefusal& refusal, std::ostream* out) { *out << refusal.args; }
 
-class SimClaimsRefuses : public ::testing::TestWithParam<Refusal> {};
+class SimClaimsRefuses : public ::testing::TestWithParam<ClaimsRefusal> {};
 
 TEST_P(SimClaimsRefuses, InWords) {
   const Outcome outcome = run_tilewire(std::string("sim claims ") + GetParam().args);
@@ -113,17 +113,18 @@ TEST_P(SimClaimsRefuses, InWords) {
 
 INSTANTIATE_TEST_SUITE_P(
     SimClaims, SimClaimsRefuses,
-    ::testing::Values(
-        Refusal{"--paper nccl", "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
-        Refusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
-        Refusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
-        Refusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
-        Refusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
-        Refusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
-        Refusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
-        Refusal{"--paper distfuse --set links.dims=[2]", "2 devices, want 4 ranks"},
-        Refusal{"--paper fused_collectives --set links.latency_ns=1", "nothing is simulated of fused_collectives"},
-        Refusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
+    ::testing::Values(ClaimsRefusal{"--paper nccl",
+                                    "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
+                      ClaimsRefusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
+                      ClaimsRefusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
+                      ClaimsRefusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
+                      ClaimsRefusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
+                      ClaimsRefusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
+                      ClaimsRefusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
+                      ClaimsRefusal{"--paper distfuse --set links.dims=[2]", "2 devices, want 4 ranks"},
+                      ClaimsRefusal{"--paper fused_collectives --set links.latency_ns=1",
+                                    "nothing is simulated of fused_collectives"},
+                      ClaimsRefusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
 
 }  // namespace
 }  // namespace tilewire::testing

@@ -199,13 +199,13 @@ TEST(SimClaims, HasPaperAndOurs) {
   EXPECT_FALSE(result["not_covered"].empty());
 }
 
-struct Refusal {
+struct T3Refusal {
   const char* args;
   const char* part;
 };
-void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.args; }
+void PrintTo(const T3Refusal& refusal, std::ostream* out) { *out << refusal.args; }
 
-class SimT3Refuses : public ::testing::TestWithParam<Refusal> {};
+class SimT3Refuses : public ::testing::TestWithParam<T3Refusal> {};
 
 TEST_P(SimT3Refuses, InWords) {
   const Outcome outcome = run_tilewire(std::string("sim ") + GetParam().args);
@@ -215,30 +215,30 @@ TEST_P(SimT3Refuses, InWords) {
 
 INSTANTIATE_TEST_SUITE_P(
     SimT3, SimT3Refuses,
-    ::testing::Values(Refusal{"t3 --models bert",
-                              "unknown model 'bert'; known: Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG"},
-                      Refusal{"t3 --models t-nlg --large", "--large: --models names them"},
-                      Refusal{"t3 --models t-nlg --units", "--units: --models names others"},
-                      Refusal{"t3 --units --set compute.units=72", "--units is about 80 and 160 units"},
-                      Refusal{"t3 --traffic T-NLG:8:FC-2", "goes to the file of --json"},
-                      Refusal{"t3 --traffic T-NLG --json -", "want a model, its TP and a sub-layer"},
-                      Refusal{"t3 --traffic bert:8:FC-2 --json -", "--traffic: unknown model 'bert'"},
-                      Refusal{"t3 --traffic T-NLG:4:FC-2 --json -", "T-NLG has TP 8, 16"},
-                      Refusal{"t3 --traffic T-NLG:8:FC-2 --interval 0 --json -", "--interval 0: want 0.001 us"},
-                      Refusal{"t3 --interval 5 --json -", "--interval: goes with --traffic"},
-                      Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
-                      Refusal{"t3 --machine nowhere", "the known machines are"},
-                      Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
-                      Refusal{"t3 --set controller.arbitration=round_robin", "the study sets the arbitration"},
-                      Refusal{"t3 --set links.dims=[4]", "the number of devices itself"},
-                      Refusal{"claims --paper t3 --set compute.units=160", "claims are about 80 and 160 units"},
-                      Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "T3's study needs a ring"},
-                      Refusal{"t3 --sweep compute.units=80,160", "call once for each value, with --set"},
-                      Refusal{"claims --paper flux --sweep compute.units=80,160", "a study has one machine"},
-                      Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
-                      Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},
-                      Refusal{"all_reduce claims", "operator: goes with `sim` alone"},
-                      Refusal{"t3 all_reduce", "not expected: all_reduce"}));
+    ::testing::Values(T3Refusal{"t3 --models bert",
+                                "unknown model 'bert'; known: Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG"},
+                      T3Refusal{"t3 --models t-nlg --large", "--large: --models names them"},
+                      T3Refusal{"t3 --models t-nlg --units", "--units: --models names others"},
+                      T3Refusal{"t3 --units --set compute.units=72", "--units is about 80 and 160 units"},
+                      T3Refusal{"t3 --traffic T-NLG:8:FC-2", "goes to the file of --json"},
+                      T3Refusal{"t3 --traffic T-NLG --json -", "want a model, its TP and a sub-layer"},
+                      T3Refusal{"t3 --traffic bert:8:FC-2 --json -", "--traffic: unknown model 'bert'"},
+                      T3Refusal{"t3 --traffic T-NLG:4:FC-2 --json -", "T-NLG has TP 8, 16"},
+                      T3Refusal{"t3 --traffic T-NLG:8:FC-2 --interval 0 --json -", "--interval 0: want 0.001 us"},
+                      T3Refusal{"t3 --interval 5 --json -", "--interval: goes with --traffic"},
+                      T3Refusal{"t3 --attention-share 1", "--attention-share 1: want a share"},
+                      T3Refusal{"t3 --machine nowhere", "the known machines are"},
+                      T3Refusal{"t3 --set links.colour=2", "unknown field 'colour'"},
+                      T3Refusal{"t3 --set controller.arbitration=round_robin", "the study sets the arbitration"},
+                      T3Refusal{"t3 --set links.dims=[4]", "the number of devices itself"},
+                      T3Refusal{"claims --paper t3 --set compute.units=160", "claims are about 80 and 160 units"},
+                      T3Refusal{"t3 --machine mi300x_mesh8 --models t-nlg", "T3's study needs a ring"},
+                      T3Refusal{"t3 --sweep compute.units=80,160", "call once for each value, with --set"},
+                      T3Refusal{"claims --paper flux --sweep compute.units=80,160", "a study has one machine"},
+                      T3Refusal{"t3 --json /nowhere/t3.json", "/nowhere/t3.json"},
+                      T3Refusal{"--machine h200x4 t3", "--machine: goes with `sim` alone"},
+                      T3Refusal{"all_reduce claims", "operator: goes with `sim` alone"},
+                      T3Refusal{"t3 all_reduce", "not expected: all_reduce"}));
 
 }  // namespace
 }  // namespace tilewire::testing
