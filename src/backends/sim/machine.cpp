@@ -10,13 +10,13 @@
 #include <sstream>
 
 #include "backends/sim/known_machines.hpp"
+#include "backends/sim/network.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire {
 namespace {
 
-constexpr int kMostDevices = 1024;
 constexpr double kNoLimit = 1e9;  // GB/s
 
 // NOTE: the JSON library keeps the last of several keys of one name.
@@ -123,7 +123,7 @@ Machine bare_network(const std::string& text) {
   machine.links.dims = sizes_of(text, text.substr(colon + 1));
   machine.compute = {.units = 1, .clock_GHz = kNoLimit, .flops_per_clock_per_unit = kNoLimit};
   machine.memory.bandwidth_GBps = kNoLimit;
-  machine.copy.engines = kMostDevices;
+  machine.copy.engines = sim::kMostDevices;
   validate(machine);
   return machine;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "backends/sim/network.hpp"
 #include "core/text.hpp"
 #include "tilewire/machine.hpp"
 #include "tilewire/print.hpp"
@@ -12,7 +13,6 @@
 namespace tilewire {
 namespace {
 
-constexpr int kMostDevices = 1024;
 constexpr double kMostCache = 1e9;  // MiB
 constexpr int64_t kMostCount = 1 << 20;
 constexpr double kLongestRequest = 1e6;  // ns
@@ -72,7 +72,8 @@ void validate_links(const Machine& machine) {
   for (const int size : links.dims) {
     require(size >= 1, "machine {}: links.dims has {}: want at least 1", machine.name, size);
     devices *= size;
-    require(devices <= kMostDevices, "machine {}: links.dims make more than {} devices", machine.name, kMostDevices);
+    require(devices <= sim::kMostDevices, "machine {}: links.dims make more than {} devices", machine.name,
+            sim::kMostDevices);
   }
   want_rate(machine, "links.bandwidth_GBps", links.bandwidth_GBps);
   want_time(machine, "links.latency_ns", links.latency_ns);

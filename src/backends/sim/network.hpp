@@ -1,5 +1,5 @@
 // The links of a machine and the way from one device to another.
-// Used by costs.cpp, simulate.cpp and collectives.cpp.
+// Used by costs.cpp, simulate.cpp, collectives.cpp and what reads machines.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,8 @@
 #include "tilewire/machine.hpp"
 
 namespace tilewire::sim {
+
+inline constexpr int kMostDevices = 1024;  ///< of a machine
 
 /// One direction of one link. Vertices are devices, then switches.
 struct Edge {
