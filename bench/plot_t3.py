@@ -127,7 +127,8 @@ def collective_points(results, operator):
     """(measured us, simulated us, MiB) of a collective alone, for each file."""
     width = "k" if operator == "all_gather_gemm" else "n"
     for result in results:
-        rows = [row for row in result["rows"] if row["operator"] == operator and row["measured_comm_us"]]
+        rows = [row for row in result["rows"] if row["operator"] == operator and row["measured_comm_us"]
+                and row["predicted_comm_us"]]
         yield [(row["measured_comm_us"], row["predicted_comm_us"], 2 * row["m"] * row[width] / MIB) for row in rows]
 
 

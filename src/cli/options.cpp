@@ -300,12 +300,14 @@ int64_t bytes_of(const std::string& flag, const std::string& text) {
   require(decimal && end != text.c_str() && unit != kUnits.end(),
           "{} {}: want a number of bytes, as 1048576, 1e6, 64KiB or 2MB", flag, text);
   const double bytes = number * unit->second;
-  require(bytes <= kMost && bytes == std::floor(bytes), "{} {}: want a whole number of bytes, at most {:.0f}", flag,
-          text, kMost);
+  require(bytes >= 1 && bytes <= kMost && bytes == std::floor(bytes),
+          "{} {}: want a whole number of bytes, 1 to {:.0f}", flag, text, kMost);
   return static_cast<int64_t>(bytes);
 }
 
 std::string read_file(const std::string& path) {
+  std::error_code unknown;
+  require(!std::filesystem::is_directory(path, unknown), "{}: it is a directory", path);
   std::ifstream file(path, std::ios::binary);
   require(file.good(), "{}: cannot open it", path);
   std::stringstream text;

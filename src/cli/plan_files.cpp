@@ -15,7 +15,8 @@ std::vector<std::string> take_files(std::vector<std::string>& names) {
   std::vector<std::string> files;
   std::erase_if(names, [&](const std::string& name) {
     const bool is_operator = std::ranges::any_of(operators(), [&](const Operator& op) { return op.name == name; });
-    const bool file = !is_operator && (name.find_first_of("./") != name.npos || std::filesystem::exists(name));
+    std::error_code none;
+    const bool file = !is_operator && (name.find_first_of("./") != name.npos || std::filesystem::exists(name, none));
     if (file) files.push_back(name);
     return file;
   });

@@ -2,6 +2,7 @@
 // Called by main.
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "cli/all_cores.hpp"
@@ -116,6 +117,7 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   }
   for (Simulated& made : rows) {
     if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
+    if (sim.options.json.empty()) made.row.erase("lanes");
     if (sim.options.trace.empty()) made.run.simulation = {};
     if (sim.options.trace.empty() && sim.chakra.empty()) made.run.plan = {};
   }
@@ -183,27 +185,34 @@ void simulate_all(const Sim& sim, const Machine& machine) {
   require(!result["rows"].empty(), "every schedule refuses: {}", rows.front().refused);
 }
 
+// What says which plan an operator's is.
+constexpr std::array kPlanFlags{"-m",           "-n",          "-k",         "--shapes",    "--model", "--tokens",
+                                "--dtype",      "--out-dtype", "--b-layout", "--reduction", "--bias",  "--gathered",
+                                "--allow-tf32", "--arena",     "--schedule", "--configs"};
+
 // Flags that would mean nothing.
 void check_flags(const Sim& sim, const CLI::App& verb) {
-  const auto refuse = [&](std::initializer_list<const char*> flags, const char* why) {
+  const auto refuse = [&](const auto& flags, const char* why) {
     for (const char* flag : flags) require(verb.count(flag) == 0, "{}: {}", flag, why);
   };
   if (sim.bytes) {
-    refuse({"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--schedule", "--configs"},
-           "--bytes asks for collectives alone, which have none");
-    refuse({"--ranks"}, "--bytes asks for collectives of all devices");
+    refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
+    refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
   } else {
-    refuse({"--algorithm"}, "goes with --bytes");
+    refuse(std::array{"--algorithm"}, "goes with --bytes");
   }
   if (!sim.files.empty()) {
-    refuse({"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--schedule", "--configs", "--ranks"},
-           "a plan from a file has its own");
+    refuse(kPlanFlags, "a plan from a file has its own");
+    refuse(std::array{"--ranks"}, "a plan from a file has its own");
+    for (const std::string& file : sim.files)
+      require(file != sim.options.json && file != sim.options.trace, "{}: the plan's file would be overwritten", file);
     require(sim.options.operators.empty(), "{}: name files of plans or operators, not both",
             fmt::join(sim.options.operators, " "));
   }
   if (!sim.compare.empty()) {
-    refuse({"operator", "--bytes", "--sweep", "--trace", "--chakra", "--schedule", "--configs", "--ranks"},
-           "--compare takes everything from its file");
+    constexpr const char* kWhy = "--compare takes everything from its file";
+    refuse(kPlanFlags, kWhy);
+    refuse(std::array{"operator", "--bytes", "--sweep", "--trace", "--chakra", "--ranks"}, kWhy);
   }
 }
 
@@ -262,7 +271,7 @@ void add_sim(CLI::App& app) {
   verb->add_flag("--list", sim->list, "Print the known machines")->group(group);
   verb->add_flag("--show", sim->show, "Print the machine as JSON, with the source of each number")->group(group);
   verb->add_option("--bytes", sim->bytes_text,
-                   "A collective alone: bytes that each device brings, as 1048576, 1e6 or 64KiB")
+                   "A collective alone: bytes that each device brings, as 1048576, 1e6, 64KiB or 2MB")
       ->type_name("S");
   verb->add_option("--algorithm", sim->algorithm, "ring, direct or halving_doubling (default: ring)")
       ->type_name("NAME");

@@ -49,9 +49,12 @@ nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
                          {"k", problem.k},         {"ranks", team.num_ranks}, {"config", row["config"]}};
   both["measured_us"] = row.at("total_us");
   both["predicted_us"] = ns_of(plan, machine) * 1e-3;
-  both["measured_gemm_us"] = row.value("gemm_us", 0.0);
+  const auto measured = [&](const char* field) {
+    return row.contains(field) && row[field].is_number() ? row[field].get<double>() : 0.0;
+  };
+  both["measured_gemm_us"] = measured("gemm_us");
   both["predicted_gemm_us"] = ns_of(gemm_only(plan), machine) * 1e-3;
-  both["measured_comm_us"] = row.value("comm_us", 0.0);
+  both["measured_comm_us"] = measured("comm_us");
   both["predicted_comm_us"] = yardsticks_of(problem, team, machine, true).comm_ns * 1e-3;
   return both;
 }

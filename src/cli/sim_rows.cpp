@@ -86,8 +86,8 @@ Config config_on(const Options& options, const Entry& entry, const Problem& prob
   Options set = options;
   set.set = entry.set;
   for (const Config& choice : track_trigger_choices(machine)) {
+    if (entry.schedule != choice.schedule) continue;
     const Config config = with_knobs(choice, set);
-    if (entry.schedule != choice.schedule) break;
     if (!find_schedule(choice.schedule).refuses(problem, team, config)) return config;
   }
   return config_of(options, entry, problem, team);
@@ -108,30 +108,35 @@ std::vector<Config> candidates_on(const Schedule& schedule, const Problem& probl
 constexpr int64_t kMostTasks = 1'000'000;
 constexpr int64_t kMostTasksBeside = 200'000;
 
-SimulatedPlan within_limits(const Problem& problem, const Team& team, const Config& config, const Machine& machine) {
-  const auto try_with = [&](int64_t most_tasks) {
-    const TaskLimit limit(most_tasks);
-    return simulated(make_plan(problem, team, config), machine);
-  };
+// Nothing where it would have more tasks than that.
+std::optional<Plan> plan_of_at_most(int64_t tasks, const Problem& problem, const Team& team, const Config& config) {
+  const TaskLimit limit(tasks);
   try {
-    return try_with(kMostTasksBeside);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::unsupported) throw;
+    return make_plan(problem, team, config);
+  } catch (const Error&) {
+    if (!TaskLimit::met()) throw;
+    return std::nullopt;
+  }
+}
+
+// Do something with a plan; if it is large, while nobody else has a large one. False where it is too large.
+bool with_plan(const Problem& problem, const Team& team, const Config& config, const std::function<void(Plan)>& use) {
+  if (std::optional<Plan> plan = plan_of_at_most(kMostTasksBeside, problem, team, config)) {
+    use(std::move(*plan));
+    return true;
   }
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  return try_with(kMostTasks);
+  std::optional<Plan> plan = plan_of_at_most(kMostTasks, problem, team, config);
+  if (plan) use(std::move(*plan));
+  return plan.has_value();
 }
 
-// Nothing where its plan would be too large.
 std::optional<SimulatedPlan> if_within_limits(const Problem& problem, const Team& team, const Config& config,
                                               const Machine& machine) {
-  try {
-    return within_limits(problem, team, config, machine);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::unsupported) throw;
-    return std::nullopt;
-  }
+  std::optional<SimulatedPlan> made;
+  static_cast<void>(with_plan(problem, team, config, [&](Plan plan) { made = simulated(std::move(plan), machine); }));
+  return made;
 }
 
 // "auto": the fastest of everything that any schedule would measure.
@@ -139,35 +144,45 @@ SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const 
                               const Machine& machine) {
   if (entry.schedule == "auto") return fastest_plan(problem, team, machine, [](const Config&) { return true; });
   const Config config = config_on(options, entry, problem, team, machine);
-  if (entry.may_be_refused) return within_limits(problem, team, config, machine);
-  return simulated(make_plan(problem, team, config), machine);
+  if (!entry.may_be_refused) return simulated(make_plan(problem, team, config), machine);
+  std::optional<SimulatedPlan> made = if_within_limits(problem, team, config, machine);
+  if (!made)
+    fail(ErrorKind::unsupported, "schedule {}: a plan of more than {} tasks; name the schedule to have it simulated",
+         config.schedule, kMostTasks);
+  return std::move(*made);
 }
 
-// One row of a problem.
+// One row of a problem, without what it is compared with.
 Simulated simulate_entry(const Options& options, const Problem& problem, const Entry& entry, const Team& team,
-                         const Machine& machine, const Yardsticks& least) {
+                         const Machine& machine) {
   Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
   made.run = simulated_entry(options, entry, problem, team, machine);
-  const double overlap = overlap_efficiency(made.run.simulation.total_ns, least.gemm_ns, least.sequential_ns);
-  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
-  const std::optional<double> link_ns = exchange_ns(machine, team.num_ranks, bytes);
-  std::optional<double> free_ns;
-  if (link_ns && least.gemm_ns > 0) free_ns = std::max(*link_ns, least.gemm_ns);
   made.row = sizes_json(problem);
   made.row.update({{"schedule", entry.schedule},
                    {"ranks", options.ranks},
                    {"dtype", to_string(problem.dtype)},
-                   {"overlap", std::isfinite(overlap) ? nlohmann::json(overlap) : nlohmann::json()},
-                   {"config", config_json(made.run.plan.config)},
-                   {"sequential_config", config_json(least.sequential)}});
-  add_time(made.row, "gemm", least.gemm_ns);
-  add_time(made.row, "comm", least.comm_ns);
-  add_time(made.row, "sequential", least.sequential_ns);
-  add_time(made.row, "link", link_ns);
-  add_time(made.row, "free", free_ns);
+                   {"config", config_json(made.run.plan.config)}});
   if (!options.configs.empty()) made.row["name"] = entry.name;
   add_outcome(made.row, made.run, machine);
   return made;
+}
+
+std::optional<double> known(double ns) { return std::isfinite(ns) ? std::optional(ns) : std::nullopt; }
+
+void compare(nlohmann::json& row, const Problem& problem, const Team& team, const Machine& machine,
+             const Yardsticks& least) {
+  const double overlap = overlap_efficiency(row["total_ns"], least.gemm_ns, least.sequential_ns);
+  const int64_t bytes = find_operator(problem.op).least_bytes(problem, team.num_ranks) / team.num_ranks;
+  const std::optional<double> link_ns = exchange_ns(machine, team.num_ranks, bytes);
+  std::optional<double> free_ns;
+  if (link_ns && least.gemm_ns > 0 && known(least.gemm_ns)) free_ns = std::max(*link_ns, least.gemm_ns);
+  row["overlap"] = std::isfinite(overlap) ? nlohmann::json(overlap) : nlohmann::json();
+  row["sequential_config"] = config_json(least.sequential);
+  add_time(row, "gemm", known(least.gemm_ns));
+  add_time(row, "comm", known(least.comm_ns));
+  add_time(row, "sequential", known(least.sequential_ns));
+  add_time(row, "link", link_ns);
+  add_time(row, "free", free_ns);
 }
 
 }  // namespace
@@ -178,12 +193,13 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
   any.reduction = Reduction::any;  // as users run a library's collectives
   for (const Config& config : find_schedule("sequential").candidates(any, team)) {
     if (library_alone && config.collective != Provider::library) continue;
-    Plan plan = make_plan(any, team, config);
-    const double total_ns = ns_of(plan, machine);
-    if (total_ns < least.sequential_ns) least.sequential = config;
-    least.sequential_ns = std::min(least.sequential_ns, total_ns);
-    least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm_only(plan), machine));
-    least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(std::move(plan)), machine));
+    static_cast<void>(with_plan(any, team, config, [&](Plan plan) {
+      const double total_ns = ns_of(plan, machine);
+      if (total_ns < least.sequential_ns) least.sequential = config;
+      least.sequential_ns = std::min(least.sequential_ns, total_ns);
+      least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm_only(plan), machine));
+      least.comm_ns = std::min(least.comm_ns, ns_of(communication_only(std::move(plan)), machine));
+    }));
   }
   return least;
 }
@@ -214,17 +230,21 @@ SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machi
 std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
                                          const std::vector<Entry>& entries, const Machine& machine) {
   const Team team = tilewire::team_of(machine, options.ranks);
-  const Yardsticks least = yardsticks_of(problem, team, machine, false);
   std::vector<Simulated> rows;
   for (const Entry& entry : entries) {
     try {
-      rows.push_back(simulate_entry(options, problem, entry, team, machine, least));
+      rows.push_back(simulate_entry(options, problem, entry, team, machine));
       if (options.trace.empty() && entries.size() > 1) rows.back().run = {};  // nobody reads it
     } catch (const Error& error) {
       if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
       rows.push_back({.row = sizes_json(problem), .refused = error.what()});
       rows.back().row.update({{"name", entry.name}, {"reason", error.what()}});
     }
+  }
+  if (std::ranges::all_of(rows, [](const Simulated& each) { return !each.refused.empty(); })) return rows;
+  const Yardsticks least = yardsticks_of(problem, team, machine, false);
+  for (Simulated& each : rows) {
+    if (each.refused.empty()) compare(each.row, problem, team, machine, least);
   }
   return rows;
 }
@@ -234,6 +254,9 @@ bool is_collective(const std::string& name) {
 }
 
 Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine) {
+  const auto known_algorithms = {"ring", "direct", "halving_doubling"};
+  require(std::ranges::find(known_algorithms, request.algorithm) != known_algorithms.end(),
+          "--algorithm: unknown '{}'; known: {}", request.algorithm, fmt::join(known_algorithms, ", "));
   const auto algorithm = parse<CollectiveAlgorithm>(request.algorithm);
   Simulated made{.title = fmt::format("{} {} of {} bytes", request.algorithm, request.collective, request.bytes)};
   made.run =

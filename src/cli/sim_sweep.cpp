@@ -37,7 +37,8 @@ std::vector<double> range(const std::string& sweep, const std::string& text) {
   const double steps = std::floor((bounds[1] - bounds[0]) / bounds[2] + 1e-9);
   require(steps < kMostPoints, "--sweep {}: more than {} values", sweep, kMostPoints);
   std::vector<double> values;
-  for (int i = 0; i <= static_cast<int>(steps); ++i) values.push_back(bounds[0] + i * bounds[2]);
+  for (int i = 0; i <= static_cast<int>(steps); ++i)
+    values.push_back(std::stod(fmt::format("{:.12g}", bounds[0] + i * bounds[2])));  // 1, not 0.9999999999999999
   return values;
 }
 

@@ -197,7 +197,7 @@ void check_flags(const T3& t3) {
   const double share = t3.assumptions.attention_share;
   require(share >= 0 && share < 1, "--attention-share {}: want a share from 0 to below 1", share);
   require(t3.traffic.empty() || !t3.json.empty(), "--traffic {}: goes to the file of --json", t3.traffic);
-  require(t3.interval_us >= 0.001, "--interval {}: want 0.001 us or more", t3.interval_us);
+  require(t3.interval_us >= 0.001 && t3.interval_us <= 1e9, "--interval {}: want 0.001 to 1e9 us", t3.interval_us);
   for (const std::string& set : t3.machine.set)
     require(!t3.units || !set.starts_with("compute.units="),
             "--set {}: --units is about 80 and 160 units, and parts of 80", set);

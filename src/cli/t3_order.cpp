@@ -9,6 +9,11 @@
 #include <vector>
 
 namespace tilewire::cli {
+namespace {
+
+constexpr double kRounding = 1e-6;
+
+}  // namespace
 
 nlohmann::json out_of_order(std::span<const T3Row> rows) {
   std::vector<nlohmann::json> broken;
@@ -19,7 +24,7 @@ nlohmann::json out_of_order(std::span<const T3Row> rows) {
     for (size_t i = 0; i + 1 < order.size(); ++i) {
       const auto& [slower, slow] = order[i];
       const auto& [faster, fast] = order[i + 1];
-      if (slow < fast || (i > 0 && slow == fast)) continue;
+      if (slow <= fast * (1 + kRounding)) continue;
       broken.push_back({{"model", row.layer.model},
                         {"tp", row.layer.tp},
                         {"layer", short_name(row.layer.kind)},

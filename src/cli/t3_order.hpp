@@ -11,7 +11,7 @@
 namespace tilewire::cli {
 
 /// The rows in which two neighbours of that order are the wrong way round: [{"model", "tp", "layer", "slower",
-/// "faster", "by"}], the largest first. "slower" ought to be, but is faster by that share (0: they are equal).
+/// "faster", "by"}], the largest first. "slower" ought to be, but is faster by that share.
 [[nodiscard]] nlohmann::json out_of_order(std::span<const T3Row> rows);
 /// The same in words, a line for each.
 [[nodiscard]] std::string order_text(const nlohmann::json& broken, size_t num_rows);

@@ -16,12 +16,13 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 thread_local int64_t most_tasks = kNoLimit;
-thread_local int64_t tasks_made = 0;  // of the plan under construction
+thread_local bool limit_met = false;
 
 }  // namespace
 
-TaskLimit::TaskLimit(int64_t most) : before_(std::exchange(most_tasks, most)) {}
+TaskLimit::TaskLimit(int64_t most) : before_(std::exchange(most_tasks, most)) { limit_met = false; }
 TaskLimit::~TaskLimit() { most_tasks = before_; }
+bool TaskLimit::met() { return limit_met; }
 
 bool in_arena(const Problem& problem, const std::string& name) {
   return std::ranges::find(problem.arena, name) != problem.arena.end();
@@ -38,7 +39,6 @@ PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config&
   plan_.buffers = std::move(buffers);
   for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
   num_parts_.assign(team.num_ranks, 0);
-  tasks_made = 0;
 }
 
 int PlanBuilder::buffer(const std::string& name) const {
@@ -64,7 +64,8 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 }
 
 void PlanBuilder::add(int lane, Task task) {
-  if (++tasks_made > most_tasks) {
+  if (++num_tasks_ > most_tasks) {
+    limit_met = true;
     fail(ErrorKind::unsupported, "schedule {}: a plan of more than {} tasks", plan_.config.schedule, most_tasks);
   }
   plan_.lanes[lane].tasks.push_back(std::move(task));

@@ -68,6 +68,7 @@ class PlanBuilder {
   int parts_ = -1;
   int parts_made_ = -1;
   std::vector<int> num_parts_;  ///< per rank: split tiles added so far
+  int64_t num_tasks_ = 0;
 };
 
 /// Whether caller's buffer `name` lies in the arena.

@@ -14,6 +14,9 @@ class TaskLimit {
   TaskLimit(const TaskLimit&) = delete;
   TaskLimit& operator=(const TaskLimit&) = delete;
 
+  /// Whether a plan was refused since.
+  [[nodiscard]] static bool met();
+
  private:
   int64_t before_;
 };

@@ -39,10 +39,13 @@ TEST(SimSweep, WhereABetterMachineIsSlowerItSaysSo) {
     EXPECT_LE(each["slower"], before) << "worst first";
     before = each["slower"];
   }
+  int found = 0;
   for (const json& row : result["rows"]) {
     if (row["schedule"] != slower[0]["schedule"] || row["settings"]["compute.units"] != slower[0]["to"]) continue;
     EXPECT_EQ(row["total_ns"], slower[0]["to_ns"]);
+    ++found;
   }
+  EXPECT_EQ(found, 1);
   const std::string text = run_tilewire(std::string("sim ") + kSlowerWithMore).out;
   std::ostringstream said;
   said << slower.size() << " of 60 steps to a better value made a row slower, the worst first:\n";
@@ -52,12 +55,20 @@ TEST(SimSweep, WhereABetterMachineIsSlowerItSaysSo) {
 
 TEST(SimSweep, NoCollectiveIsSlowerOnABetterNetwork) {
   for (const char* network : {"ring:4", "fully_connected:8", "switch:4", "torus2d:2x4", "two_level:2x2"}) {
-    const json result =
-        result_of(std::string("all_reduce all_gather reduce_scatter --bytes 1e6 --topology ") + network +
-                  " --sweep links.bandwidth_GBps=50:400:25 --sweep links.latency_ns=0,100,1000");
-    EXPECT_EQ(result["anomalies"]["steps"], 3 * (14 * 3 + 15 * 2)) << network;
-    EXPECT_EQ(result["anomalies"]["slower"], json::array()) << network;
+    for (const char* algorithm : {"ring", "direct"}) {
+      const json result = result_of(std::string("all_reduce all_gather reduce_scatter all_to_all --bytes 1e6") +
+                                    " --topology " + network + " --algorithm " + algorithm +
+                                    " --sweep links.bandwidth_GBps=50:400:25 --sweep links.latency_ns=0,100,1000");
+      EXPECT_EQ(result["anomalies"]["steps"], 4 * (14 * 3 + 15 * 2)) << network << " " << algorithm;
+      EXPECT_EQ(result["anomalies"]["slower"], json::array()) << network << " " << algorithm;
+    }
   }
+}
+
+TEST(SimSweep, ValuesOfARangeAreRound) {
+  const json result = result_of("all_reduce --bytes 1e6 --machine h200x4 --sweep compute.efficiency=0.1:1:0.3");
+  ASSERT_EQ(result["rows"].size(), 4);
+  EXPECT_EQ(result["rows"][3]["settings"]["compute.efficiency"].get<double>(), 1);
 }
 
 TEST(SimSweep, WhatIsNoBetterEitherWayIsNotCompared) {

@@ -228,7 +228,9 @@ TEST(TrafficOverTime, RefusesWhatCannotBeNoted) {
   EXPECT_EQ(refusal("h200x4", {.interval_ns = 1000}), "machine h200x4: traffic over time needs a memory controller");
   EXPECT_EQ(refusal("t3_ring", {.interval_ns = 1000, .device = 8}), "machine t3_ring: no device 8, it has 8");
   EXPECT_EQ(refusal("t3_ring", {.interval_ns = -1}),
-            "interval_ns -1: want 1 ns or more, or 0 for no traffic over time");
+            "interval_ns -1: want 1 to 1e+12 ns, or 0 for no traffic over time");
+  EXPECT_EQ(refusal("t3_ring", {.interval_ns = 1e300}),
+            "interval_ns 1e+300: want 1 to 1e+12 ns, or 0 for no traffic over time");
 }
 
 TEST(BlockCache, TheOldestGoesFirst) {

@@ -54,7 +54,8 @@ Machine parse_machine(const std::string& text, const std::string& where) {
     check_sources(machine);
     return machine;
   } catch (const Error& error) {
-    const bool malformed = std::string(error.what()).find("malformed JSON") != std::string::npos;
+    const bool malformed = std::string(error.what()).find("malformed JSON") != std::string::npos &&
+                           (text.find("NaN") != text.npos || text.find("Infinity") != text.npos);
     throw Error(error.kind(), where + ": " + error.what() + (malformed ? "; JSON has no NaN and no Infinity" : ""));
   }
 }
@@ -80,6 +81,8 @@ std::vector<int> sizes_of(const std::string& text, const std::string& sizes) {
     require(number, "topology {}: '{}' is no size: want numbers of devices, as 8 or 4x4", text, sizes);
     dims.push_back(std::stoi(size));
   }
+  require(!sizes.empty() && sizes.back() != 'x', "topology {}: want numbers of devices after the colon, as 8 or 4x4",
+          text);
   return dims;
 }
 

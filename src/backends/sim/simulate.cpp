@@ -14,8 +14,9 @@ namespace {
 
 void check(const TrafficRequest& traffic, const Machine& machine) {
   constexpr double kLeastNs = 1;  // so that a short interval does not fill this host's memory
-  require(traffic.interval_ns >= kLeastNs && std::isfinite(traffic.interval_ns),
-          "interval_ns {}: want {} ns or more, or 0 for no traffic over time", traffic.interval_ns, kLeastNs);
+  constexpr double kMostNs = 1e12;
+  require(traffic.interval_ns >= kLeastNs && traffic.interval_ns <= kMostNs,
+          "interval_ns {}: want {} to {:g} ns, or 0 for no traffic over time", traffic.interval_ns, kLeastNs, kMostNs);
   require(machine.controller.has_value(), "machine {}: traffic over time needs a memory controller", machine.name);
   require(traffic.device >= 0 && traffic.device < num_devices(machine), "machine {}: no device {}, it has {}",
           machine.name, traffic.device, num_devices(machine));
