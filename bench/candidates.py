@@ -4,7 +4,7 @@ Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
 TILE_K = 64  # columns of A that a step of the kernel takes
-PIECES = 12  # of few rows, for all peers together: each has a worker of its own
+PIECES = 16  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
@@ -68,6 +68,24 @@ def by_workers(tile, m, k, ranks):
     return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
+def pieces(m, ranks):
+    """Copies by workers of some rows: PIECES for all peers together; twice as many where they would be long."""
+    shard = -(-m // ranks)
+    rows = shard * max(1, ranks - 1)
+    if 2 * PIECES < rows <= 4 * PIECES:
+        return {"transport": "store", "chunk_rows": -(-rows // (2 * PIECES)), "copy_workers": 2 * PIECES}
+    return {"transport": "store", "chunk_rows": max(1, -(-rows // PIECES))}
+
+
+def owners_at_once(m, ranks):
+    """A row of tiles for each owner: all of them together, so that pairs share B, behind copies by few workers."""
+    shard = -(-m // ranks)
+    if ranks == 1 or m <= 128 or shard > 128:
+        return []
+    tile = knobs_of((128, 256, 2), m) | {"group_owners": ranks}
+    return [tile | {"transport": "store", "chunk_rows": -(-shard * (ranks - 1) // 8)}]
+
+
 def parts_of_k(tile_n, m, n, k, ranks, kind):
     """CTAs that share the K of each tile: about all SMs have one, but for some that copy and sum; and one more."""
     sms, beside, least, most = 132, 48, 512, 8
@@ -84,12 +102,11 @@ def in_parts(kind, m, n, k, ranks):
     tile = knobs_of((64 if m <= 64 else 128, 128, 1), m)
     parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
     if kind == "ag":
-        workers = {"transport": "store", "chunk_rows": max(1, -(-(-(-m // ranks)) // 16))}
-        return [config for each in parts for config in (each | workers, each | by_engines(ranks))]
+        return [config for each in parts for config in (each | pieces(m, ranks), each | by_engines(ranks))]
     flags = {"transport": "ll"} | summers(n, 128)
     configs = [tile | flags] if 64 < m <= 128 else []
     for each in parts:
-        configs += [each | {"transport": "tma"}] if m > 64 else []
+        configs += [each | {"transport": "tma"} | ({"rounds": 2} if ranks > 1 else {})] if m > 64 else []
         configs += [each | flags] if m <= 128 else []
     return configs
 
@@ -102,6 +119,7 @@ def gather(m, n, k, ranks):
         [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 else [])
     configs += by_workers(tiles[0], m, k, ranks)
     configs += in_parts("ag", m, n, k, ranks)
+    configs += owners_at_once(m, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs

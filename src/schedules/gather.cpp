@@ -90,7 +90,16 @@ class GatherPlanner {
   /// My own rows that others' tiles share, number `piece`.
   [[nodiscard]] Signal own(int rank, int piece, int part) const { return {rank, own_ + part * kMostPieces + piece}; }
   void add_own(std::vector<Wait>& waits, int rank, int piece) const {
-    for (int part = 0; part < num_parts(); ++part) waits.push_back({own(rank, piece, part)});
+    const auto posts = std::ssize(own_cuts(pieces_[piece]));
+    for (int part = 0; part < num_parts(); ++part) waits.push_back({own(rank, piece, part), posts});
+  }
+
+  /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
+  [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
+  /// A piece of my own rows as it is copied: of a pool of workers, each takes a chunk.
+  [[nodiscard]] std::vector<Range> own_cuts(Range piece) const {
+    const bool pool = !own_apart() && config().transport != Transport::copy_engine;
+    return cuts(piece, pool ? config().chunk_rows : 0);
   }
 
   /// Chunks of one owner: of all columns, or of the columns that are cut `part`-th.
@@ -124,7 +133,7 @@ class GatherPlanner {
   [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
     const int64_t cols = shard_of(problem().n, n_, rank).size();
     if (by_library() && !one_call()) return calls_of(rank, cols);
-    return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n);
+    return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n, n_);
   }
 
   /// What a call of the library multiplies: a chunk that arrives, or all that need not travel.
@@ -170,15 +179,11 @@ class GatherPlanner {
   void find_straddling_pieces(int rank) {
     pieces_.clear();
     const Range rows = shard(rank);
-    const int64_t tile = tile_rows();
-    if (rows.size() == 0 || n_ == 1 || (by_library() && !one_call())) return;
-    const auto tile_of = [&](int64_t row) {
-      return Range{row / tile * tile, std::min(problem().m, row / tile * tile + tile)};
-    };
-    for (const Range in : {tile_of(rows.begin), tile_of(rows.end - 1)}) {
-      const Range piece{std::max(in.begin, rows.begin), std::min(in.end, rows.end)};
+    if (by_library() && !one_call()) return;
+    for (const Tile& tile : tile_grid(problem().m, 1, tile_rows(), 1, n_)) {
+      const Range in = tile.rows;
       const bool straddles = in.begin < rows.begin || in.end > rows.end;
-      if (straddles && (pieces_.empty() || !(pieces_.back() == piece))) pieces_.push_back(piece);
+      if (straddles && meet(in, rows)) pieces_.push_back({std::max(in.begin, rows.begin), std::min(in.end, rows.end)});
     }
   }
 
@@ -194,15 +199,15 @@ class GatherPlanner {
   }
 
   void add_own_copies(int rank) {
-    // Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
-    const bool at_once = !pieces_.empty() && one_row_of_tiles();
-    const int lane_of_own = at_once ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
+    const int lane_of_own = own_apart() ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
     for (int part = 0; part < num_parts(); ++part) {
       for (int i = 0; i < std::ssize(pieces_); ++i) {
-        build_.add(lane_of_own, {.kind = TaskKind::copy,
-                                 .reads = {shard_region(rank, a_, pieces_[i], columns_[part])},
-                                 .writes = {{PlanBuilder::region(rank, gathered_, pieces_[i], columns_[part])}},
-                                 .posts = {{own(rank, i, part)}}});
+        for (const Range rows : own_cuts(pieces_[i])) {
+          build_.add(lane_of_own, {.kind = TaskKind::copy,
+                                   .reads = {shard_region(rank, a_, rows, columns_[part])},
+                                   .writes = {{PlanBuilder::region(rank, gathered_, rows, columns_[part])}},
+                                   .posts = {{own(rank, i, part)}}});
+        }
       }
     }
     if (!stages_) return;

@@ -137,9 +137,11 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   return {config};
 }
 
-/// Copies by workers. Few rows: a dozen pieces for all peers at once, half of the columns first.
+/// Pieces of few or some rows that workers copy, for all peers together: each has a worker of its own.
+constexpr int kPieces = 16;
+
+/// Copies by workers. Few rows: kPieces at once, half of the columns first.
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
-  constexpr int kPieces = 12;
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const bool few = problem.m <= kFew;
   const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
@@ -154,13 +156,34 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// Copies by workers of some rows: kPieces for all peers together; twice as many where they would be long.
+Config in_pieces(const Problem& problem, const Team& team) {
+  const int64_t rows = shard_of(problem.m, team.num_ranks, 0).size() * std::max(1, team.num_ranks - 1);
+  const bool twice = rows > 2 * kPieces && rows <= 4 * kPieces;
+  const int pieces = twice ? 2 * kPieces : kPieces;
+  Config config{.schedule = "fused"};
+  config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
+  if (twice) config.copy_workers = pieces;
+  return config;
+}
+
+/// A row of tiles for each owner: all of them together, so that pairs share B, behind copies by a few workers, as tiles
+/// take most SMs.
+std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
+  constexpr int64_t kWorkers = 8;
+  const TileChoice pair{.m = 128, .n = 256, .cluster_m = 2};
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  if (team.num_ranks == 1 || problem.m <= kSome || shard > pair.m) return {};
+  Config config = with_tile({.schedule = "fused"}, problem, pair);
+  config.group_owners = team.num_ranks;
+  config.chunk_rows = (shard * (team.num_ranks - 1) + kWorkers - 1) / kWorkers;
+  return {config};
+}
+
 /// Few or some rows: tiles whose K several CTAs share, behind copies by workers and by engines.
 std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
   if (problem.m > kMiddle) return {};
-  constexpr int64_t kPieces = 16;
-  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  Config workers{.schedule = "fused"};
-  workers.chunk_rows = std::max<int64_t>(1, (shard + kPieces - 1) / kPieces);
+  const Config workers = in_pieces(problem, team);
   const TileChoice tile{.m = problem.m <= kFew ? 64 : 128, .n = 128};
   std::vector<Config> list;
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
@@ -188,6 +211,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   list.push_back(library);
   append(list, worker_choices(problem, team));
   append(list, parts_choices(problem, team));
+  append(list, owners_at_once(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -210,8 +234,10 @@ std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& tea
   flags = with_summers(flags, problem, team);
   std::vector<Config> list;
   if (problem.m > kFew && problem.m <= kSome) list.push_back(flags);
+  Config stores{.schedule = "fused", .transport = Transport::tma};
+  if (team.num_ranks > 1) stores.rounds = 2;
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
-    if (problem.m > kFew) list.push_back(with_tile({.schedule = "fused", .transport = Transport::tma}, problem, each));
+    if (problem.m > kFew) list.push_back(with_tile(stores, problem, each));
     flags.cluster_k = each.cluster_k;
     if (problem.m <= kSome) list.push_back(flags);
   }

@@ -67,7 +67,8 @@ void cut_chunks(OutputCut& cut, const Problem& problem, const Config& config, in
 
 OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share) {
   OutputCut cut;
-  const std::vector<Tile> grid = tile_grid(problem.m, problem.n, config.tile_m, config.tile_n);
+  const int shards = share == Share::rows ? num_ranks : 1;
+  const std::vector<Tile> grid = tile_grid(problem.m, problem.n, config.tile_m, config.tile_n, shards);
   const bool library = config.compute == Provider::library && !grid.empty();
   cut.tiles = library ? tile_grid(problem.m, problem.n, problem.m, problem.n) : grid;
   cut_pieces(cut, grid, problem, config, num_ranks, share);
