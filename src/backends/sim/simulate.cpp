@@ -1,7 +1,6 @@
 // One call on the virtual clock, and the ranks of a machine as a team.
 // Called by the command line and the tests.
 #include <algorithm>
-#include <cmath>
 
 #include "backends/sim/engine.hpp"
 #include "check/stages.hpp"
