@@ -114,7 +114,7 @@ std::optional<Plan> plan_of_at_most(int64_t tasks, const Problem& problem, const
   try {
     return make_plan(problem, team, config);
   } catch (const Error&) {
-    if (!TaskLimit::met()) throw;
+    if (!limit.met()) throw;
     return std::nullopt;
   }
 }

@@ -339,7 +339,7 @@ TEST(Sim, APlanOfTooManyTasksIsRefusedWhileItIsMade) {
     const TaskLimit limit(tasks);
     EXPECT_EQ(made(), tasks);
     const TaskLimit lower(tasks - 1);
-    EXPECT_FALSE(TaskLimit::met());
+    EXPECT_FALSE(lower.met());
     try {
       static_cast<void>(made());
       FAIL() << "one task more than the limit";
@@ -347,7 +347,8 @@ TEST(Sim, APlanOfTooManyTasksIsRefusedWhileItIsMade) {
       EXPECT_EQ(error.kind(), ErrorKind::unsupported);
       EXPECT_EQ(std::string(error.what()).find("schedule two_stream: a plan of more than"), 0) << error.what();
     }
-    EXPECT_TRUE(TaskLimit::met());
+    EXPECT_TRUE(lower.met());
+    EXPECT_FALSE(limit.met()) << "the one around it refused nothing";
   }
   EXPECT_EQ(made(), tasks);
 }
