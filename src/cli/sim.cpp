@@ -89,13 +89,9 @@ std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point, const std::vec
   for (const PlanFile& file : files) jobs.push_back({.point = &point, .file = &file});
   if (!files.empty()) return jobs;
   if (sim.bytes) {
-    for (const std::string& name : sim.options.operators) {
-      require(is_collective(name),
-              "--bytes: '{}' is no collective; known: all_reduce, reduce_scatter, all_gather, "
-              "all_to_all",
-              name);
-      jobs.push_back({.point = &point, .collective = CollectiveRequest{name, sim.algorithm, *sim.bytes}});
-    }
+    const auto algorithm = parse<CollectiveAlgorithm>(sim.algorithm, "--algorithm");
+    for (const std::string& name : sim.options.operators)
+      jobs.push_back({.point = &point, .collective = CollectiveRequest{collective_of(name), algorithm, *sim.bytes}});
     return jobs;
   }
   const Options options = options_on(sim, point.machine);
@@ -231,8 +227,9 @@ void sim_verb(Sim sim) {
   simulate_all(sim, machine);
 }
 
+// {} are the collectives.
 constexpr const char* kFooter =
-    R"(With --bytes the names are collectives alone: all_reduce, reduce_scatter, all_gather, all_to_all; S is what each
+    R"(With --bytes the names are collectives alone: {}; S is what each
 device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled,
 docs/chakra.md what --chakra writes.
 
@@ -253,7 +250,7 @@ void add_sim(CLI::App& app) {
   auto sim = std::make_shared<Sim>();
   Options& options = sim->options;
   CLI::App* verb = app.add_subcommand("sim", "Simulate plans on a machine that is described by numbers");
-  verb->footer(kFooter);
+  verb->footer(fmt::format(kFooter, collective_names()));
   verb->add_option("operator", options.operators,
                    "Operators, as in bench; with --bytes collectives; or plans that `tilewire plan --json` wrote")
       ->type_name("NAME|FILE");
@@ -273,7 +270,7 @@ void add_sim(CLI::App& app) {
   verb->add_option("--bytes", sim->bytes_text,
                    "A collective alone: bytes that each device brings, as 1048576, 1e6, 64KiB or 2MB")
       ->type_name("S");
-  verb->add_option("--algorithm", sim->algorithm, "ring, direct or halving_doubling (default: ring)")
+  verb->add_option("--algorithm", sim->algorithm, known_names<CollectiveAlgorithm>() + " (default: ring)")
       ->type_name("NAME");
   verb->add_option("--compare", sim->compare, "Predict the rows of a bench's JSON, and print both")->type_name("FILE");
   add_problem_flags(*verb, options);

@@ -35,7 +35,7 @@ Problem problem_of_row(const nlohmann::json& row) {
                   .m = row.at("m").get<int64_t>(),
                   .n = row.at("n").get<int64_t>(),
                   .k = row.at("k").get<int64_t>()};
-  problem.dtype = parse<DType>(row.value("dtype", "bf16"));
+  problem.dtype = parse<DType>(row.value("dtype", "bf16"), "dtype");
   problem.reduction = Reduction::any;
   return problem;
 }

@@ -238,7 +238,8 @@ TEST(SimCollectives, AgreeWithASTRASim) {
     Machine machine = bare_network(kind + ":" + row[1]);
     set_value(machine, "links.bandwidth_GBps", row[2]);
     set_value(machine, "links.latency_ns", row[3]);
-    const Plan plan = collective_plan(parse<Collective>(row[5]), algorithm_of(row[4]), std::stoll(row[6]), machine);
+    const Plan plan =
+        collective_plan(parse<Collective>(row[5], "collective"), algorithm_of(row[4]), std::stoll(row[6]), machine);
     const double wanted = std::stod(row[7]);
     EXPECT_NEAR(simulate(plan, machine).total_ns, wanted, 0.001 * wanted) << line;
     ++rows;
