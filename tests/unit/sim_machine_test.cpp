@@ -130,6 +130,19 @@ TEST(Machines, AFileIsReadAsStrictly) {
   EXPECT_EQ(num_devices(load_machine(path)), 3);
 }
 
+TEST(Machines, ACallThatTakesMonthsNamesTheSlowestValues) {
+  Machine machine = sim_machines::round_numbers(2);
+  const Plan plan = collective_plan(Collective::all_reduce, CollectiveAlgorithm::direct, int64_t{1} << 50, machine);
+  EXPECT_GT(simulate(plan, machine).total_ns, 0);
+  set_value(machine, "links.store_efficiency", "1e-6");
+  set_value(machine, "links.bandwidth_GBps", "0.001");
+  set_value(machine, "overheads.collective_efficiency", "1e-5");
+  EXPECT_EQ(
+      message_of([&] { static_cast<void>(simulate(plan, machine)); }),
+      "machine round: the call takes more than 92 days; the slowest of its values: links.store_efficiency = 1e-06, "
+      "links.bandwidth_GBps = 0.001, overheads.collective_efficiency = 1e-05");
+}
+
 TEST(Machines, ABareNetworkIsNamedByKindAndSize) {
   EXPECT_EQ(num_devices(bare_network("torus2d:4x3")), 12);
   EXPECT_EQ(bare_network("switch:16").links.topology, Topology::switched);
