@@ -175,6 +175,11 @@ TEST(Machines, ACallThatTakesMonthsNamesTheSlowestValues) {
 TEST(Machines, ABareNetworkIsNamedByKindAndSize) {
   EXPECT_EQ(num_devices(bare_network("torus2d:4x3")), 12);
   EXPECT_EQ(bare_network("switch:16").links.topology, Topology::switched);
+  const std::string path = ::testing::TempDir() + "network.json";
+  for (const char* name : {"ring:8", "fully_connected:8", "switch:16", "torus2d:4x4", "two_level:2x4"}) {
+    std::ofstream(path) << to_string(bare_network(name));
+    EXPECT_EQ(load_machine(path), bare_network(name)) << "what is written can be read";
+  }
   for (const char* bad :
        {"ring", "ring:", "ring:x", "ring:4x4", "torus2d:4", "star:4", "ring:-3", "ring:9999999", "ring:0"}) {
     EXPECT_NE(message_of([&] { static_cast<void>(bare_network(bad)); }), "nothing was thrown") << bad;
