@@ -113,6 +113,7 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   }
   for (Simulated& made : rows) {
     if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
+    for (const auto& [key, value] : job.point->settings) made.title += fmt::format(", {} = {}", key, value);
     if (sim.options.json.empty()) made.row.erase("lanes");
     if (sim.options.trace.empty()) made.run.simulation = {};
     if (sim.options.trace.empty() && sim.chakra.empty()) made.run.plan = {};
@@ -156,8 +157,8 @@ void write_plans(const Sim& sim, const Machine& machine, const std::vector<Simul
 }
 
 void simulate_all(const Sim& sim, const Machine& machine) {
-  std::vector<PlanFile> files;
-  for (const std::string& path : sim.files) files.push_back({path, load_plan(path)});
+  std::vector<PlanFile> files(sim.files.size());
+  on_all_cores(files.size(), "plans", [&](size_t i) { files[i] = {sim.files[i], load_proven_plan(sim.files[i])}; });
   const std::vector<SweepPoint> points = sweep_points(machine, sim.sweeps);
   std::vector<Job> jobs;
   for (const SweepPoint& point : points) {

@@ -1,4 +1,4 @@
-// Rows of `tilewire sim`: an operator or a collective on a machine.
+// Rows of `tilewire sim`: an operator, a collective or a plan from a file, on a machine.
 // Used by sim.cpp, sim_compare.cpp and sim_claims.cpp.
 #pragma once
 
@@ -67,7 +67,7 @@ struct CollectiveRequest {
 /// The one of that name. Throws Error(invalid_input) that lists them.
 [[nodiscard]] Collective collective_of(const std::string& name);
 
-/// A plan from a file. Throws Error(refused_plan) with the checker's words where it does not prove the plan.
+/// A plan from a file, which the checker has proved.
 [[nodiscard]] Simulated simulate_plan(const std::string& path, const Plan& plan, const Machine& machine);
 
 }  // namespace tilewire::cli
