@@ -1,5 +1,5 @@
-// What the bench measures of a problem: schedules by --schedule, or a list of configs in a file by --configs.
-// Called by bench.
+// What bench and sim have rows of: schedules by --schedule, or a list of configs in a file by --configs.
+// Called by bench and sim.
 #include "cli/entries.hpp"
 
 #include <algorithm>

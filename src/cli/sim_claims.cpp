@@ -13,6 +13,7 @@
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
+#include "cli/t3_claims.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/json.hpp"

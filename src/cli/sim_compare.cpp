@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cli/geometric_mean.hpp"
-#include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"

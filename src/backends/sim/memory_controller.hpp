@@ -1,5 +1,5 @@
 // One channel of a device's memory, request by request: two streams, arbitration, a DRAM queue, bank groups.
-// Used by the engine.
+// Used by the engine, costs.cpp (Access) and tests.
 #pragma once
 
 #include <array>
