@@ -2,7 +2,9 @@
 // Called by main.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "cli/all_cores.hpp"
@@ -187,11 +189,25 @@ constexpr std::array kPlanFlags{"-m",           "-n",          "-k",         "--
                                 "--dtype",      "--out-dtype", "--b-layout", "--reduction", "--bias",  "--gathered",
                                 "--allow-tf32", "--arena",     "--schedule", "--configs"};
 
+// Of flags that ask for nothing to be simulated.
+void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    require(option->count() == 0 || std::ranges::find(allowed, name) != allowed.end(),
+            "{}: {} simulates nothing, and takes {}", name, *allowed.begin(),
+            allowed.size() == 1 ? "no other flag" : "a machine alone");
+  }
+}
+
 // Flags that would mean nothing.
 void check_flags(const Sim& sim, const CLI::App& verb) {
   const auto refuse = [&](const auto& flags, const char* why) {
     for (const char* flag : flags) require(verb.count(flag) == 0, "{}: {}", flag, why);
   };
+  if (sim.list) want_only(verb, {"--list"});
+  if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
+  require(sim.options.trace.empty() || sim.options.trace != sim.options.json, "--trace {}: --json goes there",
+          sim.options.trace);
   if (sim.bytes) {
     refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
     refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
@@ -216,7 +232,7 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
 void sim_verb(Sim sim) {
   if (sim.list) return print(list_of_machines());
   const Machine machine = machine_of(sim, take_machine_values(sim.options));
-  require((!sim.bytes && sim.compare.empty() && sim.files.empty()) || sim.options.set.empty(),
+  require((!sim.bytes && sim.compare.empty() && sim.files.empty() && !sim.show) || sim.options.set.empty(),
           "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);

@@ -2,6 +2,7 @@
 // Called by the command line, the simulator and tests.
 #include "tilewire/machine.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -119,6 +120,8 @@ Machine load_machine(const std::string& name_or_path) {
   for (const sim::KnownMachine& known : sim::known_machines()) {
     if (name_or_path == known.name) return parse_machine(known.json, name_or_path);
   }
+  std::error_code unknown;
+  require(!std::filesystem::is_directory(name_or_path, unknown), "machine {}: it is a directory", name_or_path);
   std::ifstream file(name_or_path);
   std::ostringstream text;
   if (file) text << file.rdbuf();
