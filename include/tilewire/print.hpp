@@ -42,8 +42,12 @@ template <class T>
 requires requires(const T& value) { tilewire::to_string(value); }
 std::ostream& operator<<(std::ostream& out, const T& value) { return out << to_string(value); }
 
-/// The enumerator of that name. Throws Error(invalid_input) that lists the known ones.
+/// The enumerator of that name. Throws Error(invalid_input) that says whose it is ("--dtype") and lists the known ones.
 template <class E>
-[[nodiscard]] E parse(const std::string& name);
+[[nodiscard]] E parse(const std::string& name, const std::string& what);
+
+/// Names of all enumerators, as in "ring, direct".
+template <class E>
+[[nodiscard]] std::string known_names();
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
 // Goes through a plan as one worker for each lane would, the lanes taking turns, and notes what each task amounts to.
-// Called by chakra_files.cpp, `tilewire sim`, tests.
+// Called by chakra_files.cpp and tests.
 #include "cli/chakra.hpp"
 
 #include <algorithm>

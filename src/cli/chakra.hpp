@@ -1,5 +1,5 @@
 // A plan as execution traces: a graph of work, sends and receives for each rank, as plain data. docs/chakra.md says
-// what becomes what. Used by chakra_files.cpp and `tilewire sim`.
+// what becomes what. Used by chakra_files.cpp and tests.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Execution traces as files of MLCommons Chakra, and the machine as ASTRA-sim's configuration. docs/chakra.md says what
-// is in them. Used by `tilewire sim --chakra`.
+// is in them. Used by `tilewire sim --chakra` and tests.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What the bench measures of a problem: schedules by --schedule, or a list of configs in a file by --configs.
-// Called by bench.
+// What bench and sim have rows of: schedules by --schedule, or a list of configs in a file by --configs.
+// Called by bench and sim.
 #include "cli/entries.hpp"
 
 #include <algorithm>
@@ -19,26 +19,25 @@ Options with_set(const Options& options, const std::vector<std::string>& set) {
   return with;
 }
 
-std::string text_field(const json& item, const char* field, const std::string& by_default, const std::string& where) {
+std::string text_field(const json& item, const char* field, const std::string& by_default) {
   if (!item.contains(field)) return by_default;
-  require(item[field].is_string(), "{}: '{}' = {}: want text", where, field, item[field].dump());
+  require(item[field].is_string(), "'{}' = {}: want text", field, item[field].dump());
   return item[field].get<std::string>();
 }
 
-Entry entry_of(const json& item, const Options& options, const std::string& where) {
-  require(item.is_object(), "{}: want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", where, item.dump());
+Entry entry_of(const json& item, const Options& options) {
+  require(item.is_object(), "want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", item.dump());
   for (const auto& [key, value] : item.items()) {
-    require(key == "name" || key == "schedule" || key == "set", "{}: unknown field '{}'; known: name, schedule, set",
-            where, key);
+    require(key == "name" || key == "schedule" || key == "set", "unknown field '{}'; known: name, schedule, set", key);
   }
-  Entry entry{.name = text_field(item, "name", "", where),
-              .schedule = text_field(item, "schedule", "fused", where),
+  Entry entry{.name = text_field(item, "name", ""),
+              .schedule = text_field(item, "schedule", "fused"),
               .set = options.set,
               .may_be_refused = true};
-  require(!entry.name.empty(), "{}: no 'name'", where);
+  require(!entry.name.empty(), "no 'name'");
   entry.schedule = find_schedule(entry.schedule).name;
   const json knobs = item.value("set", json::object());
-  require(knobs.is_object(), "{}: 'set' = {}: want {{knob: value}}", where, knobs.dump());
+  require(knobs.is_object(), "'set' = {}: want {{knob: value}}", knobs.dump());
   for (const auto& [knob, value] : knobs.items()) {
     entry.set.push_back(knob + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
   }
@@ -54,10 +53,14 @@ std::vector<Entry> entries_of_file(const Options& options) {
           path);
   std::vector<Entry> entries;
   for (size_t i = 0; i < list.size(); ++i) {
-    Entry entry = entry_of(list[i], options, fmt::format("{}[{}]", path, i));
-    require(std::ranges::find(entries, entry.name, &Entry::name) == entries.end(), "{}[{}]: a second config named '{}'",
-            path, i, entry.name);
-    entries.push_back(std::move(entry));
+    try {
+      Entry entry = entry_of(list[i], options);
+      require(std::ranges::find(entries, entry.name, &Entry::name) == entries.end(), "a second config named '{}'",
+              entry.name);
+      entries.push_back(std::move(entry));
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}[{}]: {}", path, i, error.what()));
+    }
   }
   return entries;
 }

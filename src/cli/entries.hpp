@@ -1,5 +1,5 @@
-// What the bench measures of a problem: schedules by --schedule, or a list of configs in a file by --configs.
-// Used by bench.
+// What bench and sim have rows of: schedules by --schedule, or a list of configs in a file by --configs.
+// Used by bench and sim.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace tilewire::cli {
 
-/// A row of the bench.
+/// A row.
 struct Entry {
   std::string name;              ///< what it is called: the schedule, or what the file says
   std::string schedule;          ///< or "auto"
   std::vector<std::string> set;  ///< as --set
-  bool may_be_refused = false;   ///< the others are measured all the same
+  bool may_be_refused = false;   ///< the others are measured, or simulated, all the same
 
   bool operator==(const Entry&) const = default;
 };

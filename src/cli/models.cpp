@@ -1,5 +1,5 @@
 // The table of models and where their shapes come from.
-// Called by the flags of all verbs (options.cpp).
+// Called by the flags of all verbs (options.cpp) and by info.
 #include "cli/models.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 // Layer shapes of known models, for --model.
-// Used by the flags of all verbs (options.cpp).
+// Used by the flags of all verbs (options.cpp) and by info.
 #pragma once
 
 #include <cstdint>

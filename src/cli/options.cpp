@@ -201,10 +201,10 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what) {
 
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {
   Problem problem{.op = op, .m = m, .n = n, .k = op == "all_reduce" ? 0 : k};
-  problem.dtype = parse<DType>(options.dtype.empty() ? "bf16" : options.dtype);
-  if (!options.out_dtype.empty()) problem.out_dtype = parse<DType>(options.out_dtype);
-  problem.b_layout = parse<BLayout>(options.b_layout);
-  problem.reduction = parse<Reduction>(options.reduction);
+  problem.dtype = parse<DType>(options.dtype.empty() ? "bf16" : options.dtype, "--dtype");
+  if (!options.out_dtype.empty()) problem.out_dtype = parse<DType>(options.out_dtype, "--out-dtype");
+  problem.b_layout = parse<BLayout>(options.b_layout, "--b-layout");
+  problem.reduction = parse<Reduction>(options.reduction, "--reduction");
   // A flag that an operator has no use for concerns the other operators of the command.
   const bool alone = options.operators.size() <= 1;
   if (options.bias && (alone || op != "all_reduce")) problem.epilogue.push_back({.kind = EpilogueKind::bias});

@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "cli/options.hpp"
+#include "core/text.hpp"
+#include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
 
@@ -33,6 +35,15 @@ Plan load_plan(const std::string& path) {
     const std::string text = error.what();
     throw Error(error.kind(), text.starts_with(path) ? text : path + ": " + text);
   }
+}
+
+Plan load_proven_plan(const std::string& path) {
+  Plan plan = load_plan(path);
+  const CheckResult proof = check(plan);
+  if (!proof.ok()) {
+    fail(ErrorKind::refused_plan, "{}: the checker refuses the plan: {}", path, proof.violations.front().text);
+  }
+  return plan;
 }
 
 }  // namespace tilewire::cli

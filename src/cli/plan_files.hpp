@@ -13,5 +13,7 @@ namespace tilewire::cli {
 [[nodiscard]] std::vector<std::string> take_files(std::vector<std::string>& names);
 /// Read one; its structure is valid. Throws Error(invalid_input) that names the file.
 [[nodiscard]] Plan load_plan(const std::string& path);
+/// The same; throws Error(refused_plan) with the checker's words where it does not prove the plan.
+[[nodiscard]] Plan load_proven_plan(const std::string& path);
 
 }  // namespace tilewire::cli

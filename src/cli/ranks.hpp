@@ -1,5 +1,5 @@
 // Running the body of a verb on all ranks, those that a launcher started or our own.
-// Used by bench, run, and by plan and check with --schedule auto.
+// Used by bench, run, and by plan and check with --schedule auto; its line of progress by sim, too.
 #pragma once
 
 #include <functional>

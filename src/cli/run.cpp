@@ -34,7 +34,7 @@ std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
   std::string path = found->second;
   const size_t at = path.find("{rank}");
   if (at != std::string::npos) path.replace(at, 6, "0");
-  return read_npy_header(path, parse<DType>(run.options.dtype.empty() ? "bf16" : run.options.dtype));
+  return read_npy_header(path, parse<DType>(run.options.dtype.empty() ? "bf16" : run.options.dtype, "--dtype"));
 }
 
 bool is_global(const Run& run, const std::string& input) {

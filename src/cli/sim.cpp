@@ -2,7 +2,9 @@
 // Called by main.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "cli/all_cores.hpp"
@@ -89,13 +91,9 @@ std::vector<Job> jobs_of(const Sim& sim, const SweepPoint& point, const std::vec
   for (const PlanFile& file : files) jobs.push_back({.point = &point, .file = &file});
   if (!files.empty()) return jobs;
   if (sim.bytes) {
-    for (const std::string& name : sim.options.operators) {
-      require(is_collective(name),
-              "--bytes: '{}' is no collective; known: all_reduce, reduce_scatter, all_gather, "
-              "all_to_all",
-              name);
-      jobs.push_back({.point = &point, .collective = CollectiveRequest{name, sim.algorithm, *sim.bytes}});
-    }
+    const auto algorithm = parse<CollectiveAlgorithm>(sim.algorithm, "--algorithm");
+    for (const std::string& name : sim.options.operators)
+      jobs.push_back({.point = &point, .collective = CollectiveRequest{collective_of(name), algorithm, *sim.bytes}});
     return jobs;
   }
   const Options options = options_on(sim, point.machine);
@@ -117,6 +115,7 @@ std::vector<Simulated> do_job(const Sim& sim, const Job& job) {
   }
   for (Simulated& made : rows) {
     if (!job.point->settings.empty()) made.row["settings"] = job.point->settings;
+    for (const auto& [key, value] : job.point->settings) made.title += fmt::format(", {} = {}", key, value);
     if (sim.options.json.empty()) made.row.erase("lanes");
     if (sim.options.trace.empty()) made.run.simulation = {};
     if (sim.options.trace.empty() && sim.chakra.empty()) made.run.plan = {};
@@ -160,8 +159,8 @@ void write_plans(const Sim& sim, const Machine& machine, const std::vector<Simul
 }
 
 void simulate_all(const Sim& sim, const Machine& machine) {
-  std::vector<PlanFile> files;
-  for (const std::string& path : sim.files) files.push_back({path, load_plan(path)});
+  std::vector<PlanFile> files(sim.files.size());
+  on_all_cores(files.size(), "plans", [&](size_t i) { files[i] = {sim.files[i], load_proven_plan(sim.files[i])}; });
   const std::vector<SweepPoint> points = sweep_points(machine, sim.sweeps);
   std::vector<Job> jobs;
   for (const SweepPoint& point : points) {
@@ -190,11 +189,25 @@ constexpr std::array kPlanFlags{"-m",           "-n",          "-k",         "--
                                 "--dtype",      "--out-dtype", "--b-layout", "--reduction", "--bias",  "--gathered",
                                 "--allow-tf32", "--arena",     "--schedule", "--configs"};
 
+// Of flags that ask for nothing to be simulated.
+void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    require(option->count() == 0 || std::ranges::find(allowed, name) != allowed.end(),
+            "{}: {} simulates nothing, and takes {}", name, *allowed.begin(),
+            allowed.size() == 1 ? "no other flag" : "a machine alone");
+  }
+}
+
 // Flags that would mean nothing.
 void check_flags(const Sim& sim, const CLI::App& verb) {
   const auto refuse = [&](const auto& flags, const char* why) {
     for (const char* flag : flags) require(verb.count(flag) == 0, "{}: {}", flag, why);
   };
+  if (sim.list) want_only(verb, {"--list"});
+  if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
+  require(sim.options.trace.empty() || sim.options.trace != sim.options.json, "--trace {}: --json goes there",
+          sim.options.trace);
   if (sim.bytes) {
     refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
     refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
@@ -219,7 +232,7 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
 void sim_verb(Sim sim) {
   if (sim.list) return print(list_of_machines());
   const Machine machine = machine_of(sim, take_machine_values(sim.options));
-  require((!sim.bytes && sim.compare.empty() && sim.files.empty()) || sim.options.set.empty(),
+  require((!sim.bytes && sim.compare.empty() && sim.files.empty() && !sim.show) || sim.options.set.empty(),
           "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);
@@ -231,8 +244,9 @@ void sim_verb(Sim sim) {
   simulate_all(sim, machine);
 }
 
+// {} are the collectives.
 constexpr const char* kFooter =
-    R"(With --bytes the names are collectives alone: all_reduce, reduce_scatter, all_gather, all_to_all; S is what each
+    R"(With --bytes the names are collectives alone: {}; S is what each
 device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled,
 docs/chakra.md what --chakra writes.
 
@@ -253,7 +267,7 @@ void add_sim(CLI::App& app) {
   auto sim = std::make_shared<Sim>();
   Options& options = sim->options;
   CLI::App* verb = app.add_subcommand("sim", "Simulate plans on a machine that is described by numbers");
-  verb->footer(kFooter);
+  verb->footer(fmt::format(kFooter, collective_names()));
   verb->add_option("operator", options.operators,
                    "Operators, as in bench; with --bytes collectives; or plans that `tilewire plan --json` wrote")
       ->type_name("NAME|FILE");
@@ -273,7 +287,7 @@ void add_sim(CLI::App& app) {
   verb->add_option("--bytes", sim->bytes_text,
                    "A collective alone: bytes that each device brings, as 1048576, 1e6, 64KiB or 2MB")
       ->type_name("S");
-  verb->add_option("--algorithm", sim->algorithm, "ring, direct or halving_doubling (default: ring)")
+  verb->add_option("--algorithm", sim->algorithm, known_names<CollectiveAlgorithm>() + " (default: ring)")
       ->type_name("NAME");
   verb->add_option("--compare", sim->compare, "Predict the rows of a bench's JSON, and print both")->type_name("FILE");
   add_problem_flags(*verb, options);

@@ -13,6 +13,7 @@
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
+#include "cli/t3_claims.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
@@ -84,8 +85,9 @@ Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<st
 PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
   PointTimes times{.point = point};
   const int64_t bytes = point.m * point.k * kElementBytes / point.ranks;
-  for (const char* algorithm : {"direct", "ring"}) {
-    times.ns[algorithm] = simulate_collective({point.op, algorithm, bytes}, machine).run.simulation.total_ns;
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring}) {
+    const CollectiveRequest request{collective_of(point.op), algorithm, bytes};
+    times.ns[to_string(algorithm)] = simulate_collective(request, machine).run.simulation.total_ns;
   }
   return times;
 }

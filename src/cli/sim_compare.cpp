@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cli/geometric_mean.hpp"
-#include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
@@ -35,7 +35,7 @@ Problem problem_of_row(const nlohmann::json& row) {
                   .m = row.at("m").get<int64_t>(),
                   .n = row.at("n").get<int64_t>(),
                   .k = row.at("k").get<int64_t>()};
-  problem.dtype = parse<DType>(row.value("dtype", "bf16"));
+  problem.dtype = parse<DType>(row.value("dtype", "bf16"), "dtype");
   problem.reduction = Reduction::any;
   return problem;
 }

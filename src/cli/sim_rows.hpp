@@ -1,4 +1,4 @@
-// Rows of `tilewire sim`: an operator or a collective on a machine.
+// Rows of `tilewire sim`: an operator, a collective or a plan from a file, on a machine.
 // Used by sim.cpp, sim_compare.cpp and sim_claims.cpp.
 #pragma once
 
@@ -55,17 +55,19 @@ struct Yardsticks {
 [[nodiscard]] std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,
                                                        const std::vector<Entry>& entries, const Machine& machine);
 
-/// A collective alone: names are as on the command line.
+/// A collective alone.
 struct CollectiveRequest {
-  std::string collective;
-  std::string algorithm;
+  Collective collective = Collective::all_reduce;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
   int64_t bytes = 0;
 };
 [[nodiscard]] Simulated simulate_collective(const CollectiveRequest& request, const Machine& machine);
-/// Whether it is one of those.
-[[nodiscard]] bool is_collective(const std::string& name);
+/// The collectives of --bytes, as in "all_reduce, all_gather".
+[[nodiscard]] std::string collective_names();
+/// The one of that name. Throws Error(invalid_input) that lists them.
+[[nodiscard]] Collective collective_of(const std::string& name);
 
-/// A plan from a file. Throws Error(refused_plan) with the checker's words where it does not prove the plan.
+/// A plan from a file, which the checker has proved.
 [[nodiscard]] Simulated simulate_plan(const std::string& path, const Plan& plan, const Machine& machine);
 
 }  // namespace tilewire::cli

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/t3_claims.hpp"
+#include "cli/t3_results.hpp"
 #include "tilewire/machine.hpp"
 
 namespace tilewire::cli {

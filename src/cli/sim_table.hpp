@@ -1,5 +1,5 @@
 // What `tilewire sim` prints of its rows.
-// Called by sim.
+// Used by sim.
 #pragma once
 
 #include <string>

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/t3_claims.hpp"
 #include "cli/t3_results.hpp"
 #include "tilewire/machine.hpp"
 

@@ -1,5 +1,5 @@
 // What T3's study makes of the times of sub-layers: speedups, means, and whole iterations. Arithmetic alone.
-// Called by sim_t3.cpp, t3_json.cpp, t3_claims.cpp and tests.
+// Called by sim_t3.cpp, t3_json.cpp, t3_order.cpp, t3_claims.cpp and tests.
 #include "cli/t3_results.hpp"
 
 #include <algorithm>

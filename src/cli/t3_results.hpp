@@ -1,11 +1,14 @@
-// What T3's study makes of the times of sub-layers: speedups, means, and whole iterations. Arithmetic alone.
-// Used by sim_t3.cpp, t3_json.cpp, t3_claims.cpp and tests.
+// T3's study: what is simulated, and what it makes of it: speedups, means, and whole iterations. Arithmetic alone.
+// Used by sim_t3.cpp, t3_study.cpp, t3_json.cpp, t3_order.cpp, t3_claims.cpp and tests.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tilewire/machine.hpp"
 #include "tilewire/t3.hpp"
 
 namespace tilewire::cli {
@@ -86,5 +89,34 @@ struct T3Iteration {
 /// For each model and degree in `rows`, in their order. Throws Error(invalid_input) where one of its four sub-layers is
 /// missing, or where the share is not in [0, 1).
 [[nodiscard]] std::vector<T3Iteration> iterations_of(std::span<const T3Row> rows, const T3Assumptions& assumptions);
+
+/// A GEMM and its all-reduce side by side, on compute units of their own (T3, section 3.2.1).
+struct T3Split {
+  SubLayer layer{};
+  double gemm_ns = 0;  ///< on all of them, and so on
+  double ar_ns = 0;    ///< reduce-scatter and all-gather
+  double gemm72_ns = 0;
+  double ar8_ns = 0;
+  double gemm64_ns = 0;
+  double ar16_ns = 0;
+  double rs_ns = 0;  ///< of ar_ns, the reduce-scatter
+  double rs8_ns = 0;
+  double rs16_ns = 0;
+
+  /// What running both at once could gain at most over one after the other on all units, where they take so long.
+  [[nodiscard]] double speedup(double gemm_part_ns, double ar_part_ns) const {
+    return (gemm_ns + ar_ns) / std::max(gemm_part_ns, ar_part_ns);
+  }
+};
+
+/// Everything that the paper's figures are about.
+struct T3Study {
+  std::vector<T3Row> rows{};         ///< Mega-GPT-2 and T-NLG, at 8 and 16
+  std::vector<T3Row> large{};        ///< GPT-3, PALM and MT-NLG, at 32
+  std::vector<T3Row> twice_cu{};     ///< OP and FC-2 of `rows` with 160 compute units
+  std::vector<T3Split> splits{};     ///< OP and FC-2 of `rows` at 8
+  std::optional<Tracker> tracker{};  ///< of the machine
+  T3Assumptions assumptions{};
+};
 
 }  // namespace tilewire::cli

@@ -1,5 +1,5 @@
 // Several calls in one Chrome trace.
-// Called by bench and run.
+// Called by bench, run and sim.
 #include "cli/traces.hpp"
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -1,5 +1,5 @@
 // One Chrome trace file of several calls, side by side.
-// Used by bench and run.
+// Used by bench, run and sim.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -11,6 +11,22 @@
 #include "core/text.hpp"
 
 namespace tilewire {
+
+template <class E>
+std::string known_names() {
+  std::string list;
+  for (const auto& [value, name] : Names<E>::kList) list += (list.empty() ? "" : ", ") + std::string(name);
+  return list;
+}
+
+template <class E>
+E parse(const std::string& name, const std::string& what) {
+  for (const auto& [value, known] : Names<E>::kList) {
+    if (known == name) return value;
+  }
+  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: {}", what, name, known_names<E>());
+}
+
 namespace {
 
 using Json = nlohmann::json;
@@ -19,13 +35,6 @@ template <class T>
 constexpr bool kIsOptional = false;
 template <class T>
 constexpr bool kIsOptional<std::optional<T>> = true;
-
-template <class E>
-std::string known_names() {
-  std::string list;
-  for (const auto& [value, name] : Names<E>::kList) list += (list.empty() ? "" : ", ") + std::string(name);
-  return list;
-}
 
 template <class T, class Visit>
 void for_each_field(const Visit& visit) {
@@ -83,10 +92,7 @@ void read_value(const Json& json, T& value, const std::string& where) {
     value = json.get<std::string>();
   } else if constexpr (requires { Names<T>::kList; }) {
     require(json.is_string(), "{}: want one of {}, got {}", where, known_names<T>(), shorten(json.dump()));
-    const auto name = json.get<std::string>();
-    const auto found = std::ranges::find(Names<T>::kList, name, [](const auto& each) { return each.second; });
-    require(found != Names<T>::kList.end(), "{}: unknown '{}'; known: {}", where, name, known_names<T>());
-    value = found->first;
+    value = parse<T>(json.get<std::string>(), where);
   } else if constexpr (requires { Fields<T>::kList; }) {
     from_json(json, value);
   } else if constexpr (requires { typename T::mapped_type; }) {
@@ -171,14 +177,6 @@ struct Hasher {
 
 }  // namespace
 
-template <class E>
-E parse(const std::string& name) {
-  for (const auto& [value, known] : Names<E>::kList) {
-    if (known == name) return value;
-  }
-  fail(ErrorKind::invalid_input, "unknown {} '{}'; known: {}", Names<E>::kType, name, known_names<E>());
-}
-
 #define TILEWIRE_DEFINE(E)                                                                 \
   std::string to_string(E value) {                                                         \
     for (const auto& [known, name] : Names<E>::kList) {                                    \
@@ -188,7 +186,8 @@ E parse(const std::string& name) {
   }                                                                                        \
   void to_json(Json& json, const E& value) { json = to_string(value); }                    \
   void from_json(const Json& json, E& value) { read_value(json, value, Names<E>::kType); } \
-  template E parse<E>(const std::string&);
+  template E parse<E>(const std::string&, const std::string&);                             \
+  template std::string known_names<E>();
 TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DEFINE)
 #undef TILEWIRE_DEFINE
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "core/text.hpp"
@@ -14,15 +13,18 @@
 namespace tilewire {
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-thread_local int64_t most_tasks = kNoLimit;
-thread_local bool limit_met = false;
+thread_local TaskLimit* youngest_limit = nullptr;
 
 }  // namespace
 
-TaskLimit::TaskLimit(int64_t most) : before_(std::exchange(most_tasks, most)) { limit_met = false; }
-TaskLimit::~TaskLimit() { most_tasks = before_; }
-bool TaskLimit::met() { return limit_met; }
+TaskLimit::TaskLimit(int64_t most) : before_(std::exchange(youngest_limit, this)), most_(most) {}
+TaskLimit::~TaskLimit() { youngest_limit = before_; }
+
+void TaskLimit::check(const std::string& schedule, int64_t tasks) {
+  if (youngest_limit == nullptr || tasks <= youngest_limit->most_) return;
+  youngest_limit->met_ = true;
+  fail(ErrorKind::unsupported, "schedule {}: a plan of more than {} tasks", schedule, youngest_limit->most_);
+}
 
 bool in_arena(const Problem& problem, const std::string& name) {
   return std::ranges::find(problem.arena, name) != problem.arena.end();
@@ -64,10 +66,7 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 }
 
 void PlanBuilder::add(int lane, Task task) {
-  if (++num_tasks_ > most_tasks) {
-    limit_met = true;
-    fail(ErrorKind::unsupported, "schedule {}: a plan of more than {} tasks", plan_.config.schedule, most_tasks);
-  }
+  TaskLimit::check(plan_.config.schedule, ++num_tasks_);
   plan_.lanes[lane].tasks.push_back(std::move(task));
 }
 

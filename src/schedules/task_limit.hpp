@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace tilewire {
 
-/// A plan of more tasks is refused while it is made, with Error(unsupported).
+/// A plan of more tasks is refused while it is made, with Error(unsupported). Of several the youngest counts.
 class TaskLimit {
  public:
   explicit TaskLimit(int64_t most);
@@ -14,11 +15,15 @@ class TaskLimit {
   TaskLimit(const TaskLimit&) = delete;
   TaskLimit& operator=(const TaskLimit&) = delete;
 
-  /// Whether a plan was refused since.
-  [[nodiscard]] static bool met();
+  /// Whether it refused a plan.
+  [[nodiscard]] bool met() const { return met_; }
+  /// Called by PlanBuilder for each task. Throws Error(unsupported) where the thread's youngest limit refuses so many.
+  static void check(const std::string& schedule, int64_t tasks);
 
  private:
-  int64_t before_;
+  TaskLimit* before_;
+  int64_t most_;
+  bool met_ = false;
 };
 
 }  // namespace tilewire

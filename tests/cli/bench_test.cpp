@@ -172,8 +172,8 @@ TEST(Bench, WrongConfigsAreRefusedBeforeAnythingIsMeasured) {
       {R"(["fused"])", "want {"},
       {R"([{"schedule": "fused"}])", "no 'name'"},
       {R"([{"name": "a", "knobs": {}}])", "unknown field 'knobs'"},
-      {R"([{"name": "a", "schedule": "best"}])", "best"},
-      {R"([{"name": "a", "set": {"tile": 3}}])", "tile"},
+      {R"([{"name": "a", "schedule": "best"}])", "configs.json[0]: unknown schedule 'best'"},
+      {R"([{"name": "a", "set": {"tile": 3}}])", "configs.json[0]: unknown knob 'tile'"},
       {R"([{"name": "a", "set": 3}])", "want {knob: value}"},
       {R"([{"name": "a"}, {"name": "a"}])", "a second config named 'a'"}};
   for (const auto& [text, words] : wrong) {

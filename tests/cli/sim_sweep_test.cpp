@@ -122,6 +122,20 @@ TEST(SimPlan, APlanFromAFileTakesAsLongAsItsOperator) {
   }
 }
 
+TEST(SimSweep, ATraceNamesEachPoint) {
+  const std::string path = fresh_folder() + "/t.json";
+  ASSERT_EQ(run_tilewire("sim all_reduce --bytes 1e6 --topology ring:2 --sweep links.latency_ns=0,1500 --sweep "
+                         "links.bandwidth_GBps=12.5 --trace " +
+                         path)
+                .code,
+            0);
+  const std::string trace = read_text(path);
+  for (const char* title :
+       {"ring all_reduce of 1000000 bytes, links.bandwidth_GBps = 12.5, links.latency_ns = 0: rank 0",
+        "ring all_reduce of 1000000 bytes, links.bandwidth_GBps = 12.5, links.latency_ns = 1500: "})
+    EXPECT_NE(trace.find(title), std::string::npos) << title;
+}
+
 TEST(SimPlan, APlanThatIsNotProvenIsRefused) {
   const std::string folder = fresh_folder();
   const std::string path = folder + "/plan.json";

@@ -2,6 +2,10 @@
 // Built as part of the target `cli_test`.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -159,7 +163,22 @@ TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   EXPECT_NE(bad.err.find("row 0"), std::string::npos) << bad.err;
 }
 
+// Of the rows that `counts` says, as docs/simulator.md prints it.
+std::string mean_error(const json& rows, const std::function<bool(const json&)>& counts) {
+  double sum = 0;
+  int count = 0;
+  for (const json& row : rows) {
+    if (!counts(row)) continue;
+    sum += std::abs(std::log(row["predicted_us"].get<double>() / row["measured_us"].get<double>()));
+    ++count;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), " %.1f %% |", 100 * (std::exp(sum / count) - 1));
+  return text.data();
+}
+
 TEST(SimVerb, ItIsAsNearToWhatWasMeasuredAsTheDocsSay) {
+  const std::string docs = read_text(TILEWIRE_DOCS "/simulator.md");
   for (const auto& [file, most] : {std::pair("peers_x2.json", 0.07),
                                    {"peers_x4.json", 0.12},
                                    {"ablations_x4.json", 0.2},
@@ -167,7 +186,16 @@ TEST(SimVerb, ItIsAsNearToWhatWasMeasuredAsTheDocsSay) {
     const Outcome outcome =
         run_tilewire(std::string("sim --machine h200x4 --json - --compare " TILEWIRE_RESULTS "/") + file);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_LT(json::parse(outcome.out)["geometric_mean_error"], most) << file;
+    const json result = json::parse(outcome.out);
+    EXPECT_LT(result["geometric_mean_error"], most) << file;
+    std::string said = mean_error(result["rows"], [](const json&) { return true; });
+    for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"})
+      said += mean_error(result["rows"], [&](const json& row) { return row["operator"] == op; });
+    said += mean_error(result["rows"], [](const json& row) { return row["m"] >= 1024; });
+    const size_t begin = docs.find(std::string("| `") + file + "`, ");
+    ASSERT_NE(begin, std::string::npos) << file;
+    const std::string line = docs.substr(begin, docs.find('\n', begin) - begin);
+    EXPECT_TRUE(line.ends_with(" |" + said)) << line << "\nwhere it is\n" << said;
   }
 }
 
@@ -219,16 +247,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "links.latency_ns = 1e+300: want 0 to"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set links.colour=2", "unknown field 'colour'"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --algorithm tree",
-                "--algorithm: unknown 'tree'; known: ring"},
+                "--algorithm: unknown 'tree'; known: ring, direct, halving_doubling"},
         Refusal{"all_reduce --bytes 0 --topology ring:4", "--bytes 0: want a whole number of bytes, 1 to"},
         Refusal{"all_reduce --bytes 64KiB --topology ring:4 --out-dtype bf16", "--out-dtype: --bytes asks for"},
         Refusal{"all_reduce --bytes 64KiB --topology ring:4 --gathered", "--gathered: --bytes asks for"},
         Refusal{"all_reduce --bytes 64KiB --topology torus2d:4x4x", "want numbers of devices after the colon"},
         Refusal{". --machine h200x4", ".: it is a directory"},
+        Refusal{"all_reduce --bytes 8 --machine .", "machine .: it is a directory"},
+        Refusal{"--list --json F", "--json: --list simulates nothing, and takes no other flag"},
+        Refusal{"--show --machine h200x4 all_reduce -m 8 -n 8",
+                "operator: --show simulates nothing, and takes a machine"},
+        Refusal{"--show --machine h200x4 --set tile_m=8", "--set tile_m=8: there is no knob to set here"},
+        Refusal{"all_reduce --bytes 8 --topology ring:4 --json F --trace F", "--trace F: --json goes there"},
         Refusal{"plan.json --machine h200x4 --json plan.json", "the plan's file would be overwritten"},
         Refusal{"plan.json --machine h200x4 --bias", "--bias: a plan from a file has its own"},
         Refusal{"--machine h200x4 --compare r.json --dtype fp16", "--dtype: --compare takes everything"},
-        Refusal{"gemm_all_reduce --bytes 1024 --topology ring:4", "'gemm_all_reduce' is no collective"},
+        Refusal{"gemm_all_reduce --bytes 1024 --topology ring:4",
+                "'gemm_all_reduce' is no collective; known: all_reduce, reduce_scatter, all_gather, all_to_all"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2", "want from:to:step"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2:0", "step 0 is not above 0"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=a", "'a' is no number"},

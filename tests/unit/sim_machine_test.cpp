@@ -79,7 +79,8 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
             "machine round: links.unit_bandwidth_GBps = 1e-300: want 0.001 to 1000000000");
   EXPECT_EQ(refused("compute.fp32_speed", "1e9"),
             "machine round: compute.fp32_speed = 1000000000: want 1e-06 to 1000000");
-  EXPECT_EQ(refused("links.dims", "[2,2]"), "machine round: links.dims has 2 sizes, fully_connected wants 1");
+  EXPECT_EQ(refused("links.dims", "[2,2]"),
+            "machine round: links.dims has 2 sizes, links.topology = fully_connected wants 1");
   EXPECT_EQ(refused("links.dims", "[0]"), "machine round: links.dims has 0: want at least 1");
   EXPECT_EQ(refused("links.dims", "[5000]"), "machine round: links.dims make more than 1024 devices");
   EXPECT_EQ(refused("links.topology", "star"),
@@ -114,7 +115,8 @@ TEST(Machines, AFileIsReadAsStrictly) {
   EXPECT_NE(loaded("").find("malformed JSON"), std::string::npos);
   EXPECT_NE(loaded("{").find("malformed JSON"), std::string::npos);
   EXPECT_NE(loaded(R"({"link": {}})").find("unknown field 'link'"), std::string::npos);
-  EXPECT_NE(loaded(R"({"links": {"dims": [2]}})").find("compute.units = 0: want 1 to"), std::string::npos);
+  EXPECT_NE(loaded(R"({"links": {"dims": [2]}})").find("compute.units is missing: every machine has it"),
+            std::string::npos);
   EXPECT_NE(loaded(R"({"links": {"latency_ns": NaN}})").find("JSON has no NaN and no Infinity"), std::string::npos);
   EXPECT_EQ(loaded(R"({"links": {"dims": [2], "latency_ns": 1, "latency_ns": 2}})"),
             path + ": key 'latency_ns' is there twice in one object");
@@ -130,9 +132,54 @@ TEST(Machines, AFileIsReadAsStrictly) {
   EXPECT_EQ(num_devices(load_machine(path)), 3);
 }
 
+// Every key of every known machine taken away, and set to what it cannot be: it loads, or the message names the key.
+TEST(Machines, AMissingOrWrongKeyIsNamed) {
+  const std::string path = ::testing::TempDir() + "wrong.json";
+  const nlohmann::json wrong[] = {nullptr, 0, -1, 1e30, "text", nlohmann::json::array(), true, 1, 1e-3};
+  const auto check = [&](const nlohmann::json& machine, const std::string& key) {
+    std::ofstream(path) << machine.dump();
+    const std::string message = message_of([&] { static_cast<void>(load_machine(path)); });
+    EXPECT_TRUE(message == "nothing was thrown" || message.find(key) != std::string::npos) << key << ": " << message;
+  };
+  for (const std::string& name : machine_names()) {
+    nlohmann::json all = load_machine(name);
+    all.erase("sources");
+    for (const auto& [part, values] : all.items()) {
+      if (!values.is_object()) continue;
+      for (const auto& [key, value] : values.items()) {
+        nlohmann::json machine = all;
+        for (const nlohmann::json& each : wrong) {
+          machine[part][key] = each;
+          check(machine, part + "." + key);
+        }
+        machine[part].erase(key);
+        check(machine, part + "." + key);
+      }
+    }
+  }
+}
+
+TEST(Machines, ACallThatTakesMonthsNamesTheSlowestValues) {
+  Machine machine = sim_machines::round_numbers(2);
+  const Plan plan = collective_plan(Collective::all_reduce, CollectiveAlgorithm::direct, int64_t{1} << 50, machine);
+  EXPECT_GT(simulate(plan, machine).total_ns, 0);
+  set_value(machine, "links.store_efficiency", "1e-6");
+  set_value(machine, "links.bandwidth_GBps", "0.001");
+  set_value(machine, "overheads.collective_efficiency", "1e-5");
+  EXPECT_EQ(
+      message_of([&] { static_cast<void>(simulate(plan, machine)); }),
+      "machine round: the call takes more than 92 days; the slowest of its values: links.store_efficiency = 1e-06, "
+      "links.bandwidth_GBps = 0.001, overheads.collective_efficiency = 1e-05");
+}
+
 TEST(Machines, ABareNetworkIsNamedByKindAndSize) {
   EXPECT_EQ(num_devices(bare_network("torus2d:4x3")), 12);
   EXPECT_EQ(bare_network("switch:16").links.topology, Topology::switched);
+  const std::string path = ::testing::TempDir() + "network.json";
+  for (const char* name : {"ring:8", "fully_connected:8", "switch:16", "torus2d:4x4", "two_level:2x4"}) {
+    std::ofstream(path) << to_string(bare_network(name));
+    EXPECT_EQ(load_machine(path), bare_network(name)) << "what is written can be read";
+  }
   for (const char* bad :
        {"ring", "ring:", "ring:x", "ring:4x4", "torus2d:4", "star:4", "ring:-3", "ring:9999999", "ring:0"}) {
     EXPECT_NE(message_of([&] { static_cast<void>(bare_network(bad)); }), "nothing was thrown") << bad;
@@ -211,9 +258,12 @@ TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
   EXPECT_EQ(refused("controller.channels", "2000000000"),
             "machine t3_ring: controller.channels = 2000000000: want at most 1048576");
   EXPECT_EQ(refused("memory.bandwidth_GBps", "4000"),
-            "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s");
+            "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s; "
+            "controller.channels = 32, controller.bank_groups = 4, controller.column_bytes = 32, "
+            "controller.column_clocks = 2, controller.clock_GHz = 1");
   EXPECT_NE(refused("memory.bandwidth_GBps", "1e-3").find("of a channel's bus: want at most"), std::string::npos);
   EXPECT_EQ(refused("tracker.entries", "0"), "machine t3_ring: tracker.entries = 0: want 1 to 1048576");
+  EXPECT_EQ(refused("tracker.ways", "257"), "machine t3_ring: tracker.ways = 257: want 1 to 256");
   EXPECT_EQ(refused("tracker.entries", "100"),
             "machine t3_ring: tracker.entries = 100: want a power of two, as low bits of workgroups choose one");
   EXPECT_EQ(refused("links.forwarding", "store_and_forward"),

@@ -1,5 +1,5 @@
 // A device's last-level cache block by block: what of the inputs that an inner loop steps through, and of results, is
-// there. Used by costs.cpp on machines with a memory controller.
+// there. Used by costs.cpp on machines with a memory controller, and by tests.
 #pragma once
 
 #include <cstdint>

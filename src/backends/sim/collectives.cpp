@@ -74,7 +74,8 @@ class Traffic {
     if (told.empty()) told.push_back({.signal = {.rank = posts_to, .index = num_signals_[posts_to]++}, .at_least = 0});
     ++told.front().at_least;
     task.posts = {{.signal = told.front().signal}};
-    require(++num_tasks_ <= kMostTasks, "the collective has more than {} messages and sums", kMostTasks);
+    require(++num_tasks_ <= kMostTasks, "{} devices: the collective has more than {} messages and sums",
+            plan_.team.num_ranks, kMostTasks);
     plan_.lanes[lane].tasks.push_back(std::move(task));
   }
   int lane_of(int rank, int lane) {

@@ -205,9 +205,10 @@ void Engine::begin_phase(int index) {
 // NOTE: a flow that demands nothing needs no sharing.
 void Engine::begin_parts(int index) {
   const Phase& phase = runs_[index].cost.phases[runs_[index].phase];
-  ensure(phase.link < 0 || phase.times == 1, "a message that has link {} alone comes {} times", phase.link,
-         phase.times);
-  if (phase.link >= 0 && !links_.enter(phase.link, index)) return;
+  if (phase.link >= 0) {
+    ensure(phase.times == 1, "a message that has link {} alone comes {} times", phase.link, phase.times);
+    if (!links_.enter(phase.link, index)) return;
+  }
   runs_[index].open = 1;
   if (phase.demands.empty()) {
     after(phase.work_ns, What::part, index);

@@ -1,5 +1,5 @@
 // What runs at once shares what it needs: a fluid model. Everybody who meets at a resource slows by the same factor.
-// Used by the engine.
+// Used by the engine, costs.cpp (Demand) and tests.
 #pragma once
 
 #include <compare>

@@ -1,5 +1,5 @@
 // The machines that tilewire knows, as the text of their JSON files.
-// Used by machine.cpp.
+// Used by machine.cpp and tests.
 #pragma once
 
 #include <span>

@@ -1,7 +1,8 @@
 // Machines: from JSON, from `--topology`, changed by `--set`. Their rules are in machine_rules.cpp.
-// Called by the command line.
+// Called by the command line, the simulator and tests.
 #include "tilewire/machine.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -34,6 +35,22 @@ void refuse_repeated_keys(const std::string& text) {
   });
 }
 
+// What no default makes sense for.
+void check_needed(const std::string& text, const Machine& machine) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  const auto need = [&](const char* part, const char* key, const char* why) {
+    const auto found = json.find(part);
+    require(found != json.end() && found->contains(key), "machine {}: {}.{} is missing: {} it", machine.name, part, key,
+            why);
+  };
+  constexpr const char* kAll = "every machine has";
+  for (const char* key : {"units", "clock_GHz", "flops_per_clock_per_unit"}) need("compute", key, kAll);
+  need("memory", "bandwidth_GBps", kAll);
+  for (const char* key : {"dims", "bandwidth_GBps"}) need("links", key, kAll);
+  if (machine.links.topology == Topology::two_level)
+    need("links", "between_bandwidth_GBps", "links.topology = two_level needs");
+}
+
 // Each source is of a value that the machine has.
 void check_sources(const Machine& machine) {
   const nlohmann::json json = machine;
@@ -50,6 +67,7 @@ Machine parse_machine(const std::string& text, const std::string& where) {
   try {
     auto machine = from_json_text<Machine>(text);
     refuse_repeated_keys(text);
+    check_needed(text, machine);
     validate(machine);
     check_sources(machine);
     return machine;
@@ -102,6 +120,8 @@ Machine load_machine(const std::string& name_or_path) {
   for (const sim::KnownMachine& known : sim::known_machines()) {
     if (name_or_path == known.name) return parse_machine(known.json, name_or_path);
   }
+  std::error_code unknown;
+  require(!std::filesystem::is_directory(name_or_path, unknown), "machine {}: it is a directory", name_or_path);
   std::ifstream file(name_or_path);
   std::ostringstream text;
   if (file) text << file.rdbuf();

@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kMostCache = 1e9;  // MiB
 constexpr int64_t kMostCount = 1 << 20;
+constexpr int64_t kMostWays = 256;       // of a tracker, which are looked through one by one
 constexpr double kLongestRequest = 1e6;  // ns
 // What no machine is outside of; with less or more a call could take years, or no time at all.
 constexpr double kLeastRate = 1e-3;  // GB/s, GHz, FLOP per clock
@@ -66,8 +67,8 @@ bool is_shape(const std::string& text) {
 void validate_links(const Machine& machine) {
   const Links& links = machine.links;
   const bool two = links.topology == Topology::torus2d || links.topology == Topology::two_level;
-  require(std::ssize(links.dims) == (two ? 2 : 1), "machine {}: links.dims has {} sizes, {} wants {}", machine.name,
-          links.dims.size(), to_string(links.topology), two ? 2 : 1);
+  require(std::ssize(links.dims) == (two ? 2 : 1), "machine {}: links.dims has {} sizes, links.topology = {} wants {}",
+          machine.name, links.dims.size(), to_string(links.topology), two ? 2 : 1);
   int64_t devices = 1;
   for (const int size : links.dims) {
     require(size >= 1, "machine {}: links.dims has {}: want at least 1", machine.name, size);
@@ -108,13 +109,20 @@ void validate_controller(const Machine& machine, const MemoryController& control
   const double columns_ns = controller.column_clocks / controller.clock_GHz;
   const double reach =
       static_cast<double>(controller.channels) * controller.bank_groups * controller.column_bytes / columns_ns;
-  require(reach >= machine.memory.bandwidth_GBps,
-          "machine {}: memory.bandwidth_GBps = {}: the bank groups of controller reach {} GB/s", machine.name,
-          machine.memory.bandwidth_GBps, reach);
+  require(
+      reach >= machine.memory.bandwidth_GBps,
+      "machine {}: memory.bandwidth_GBps = {}: the bank groups of controller reach {} GB/s; controller.channels = {}, "
+      "controller.bank_groups = {}, controller.column_bytes = {}, controller.column_clocks = {}, "
+      "controller.clock_GHz = {}",
+      machine.name, machine.memory.bandwidth_GBps, reach, controller.channels, controller.bank_groups,
+      controller.column_bytes, controller.column_clocks, controller.clock_GHz);
   const double request_ns =
       static_cast<double>(controller.request_bytes) * controller.channels / machine.memory.bandwidth_GBps;
-  require(request_ns <= kLongestRequest, "machine {}: a request takes {} ns of a channel's bus: want at most {}",
-          machine.name, request_ns, kLongestRequest);
+  require(request_ns <= kLongestRequest,
+          "machine {}: a request takes {} ns of a channel's bus: want at most {}; memory.bandwidth_GBps = {}, "
+          "controller.channels = {}, controller.request_bytes = {}",
+          machine.name, request_ns, kLongestRequest, machine.memory.bandwidth_GBps, controller.channels,
+          controller.request_bytes);
   want_time(machine, "controller.latency_ns", controller.latency_ns);
   for (const int threshold : controller.thresholds) at_least("thresholds", threshold, 1);
   require(std::ranges::is_sorted(controller.thresholds, std::less_equal<>()),
@@ -126,11 +134,12 @@ void validate_controller(const Machine& machine, const MemoryController& control
 
 void validate_tracker(const Machine& machine, const Tracker& tracker) {
   const std::pair<const char*, int> values[] = {{"entries", tracker.entries},
-                                                {"ways", tracker.ways},
                                                 {"address_bits", tracker.address_bits},
                                                 {"counter_bits", tracker.counter_bits},
                                                 {"workgroup_bits", tracker.workgroup_bits},
                                                 {"wavefront_bits", tracker.wavefront_bits}};
+  require(tracker.ways >= 1 && tracker.ways <= kMostWays, "machine {}: tracker.ways = {}: want 1 to {}", machine.name,
+          tracker.ways, kMostWays);
   for (const auto& [key, value] : values)
     require(value >= 1 && value <= kMostCount, "machine {}: tracker.{} = {}: want 1 to {}", machine.name, key, value,
             kMostCount);

@@ -30,9 +30,8 @@ ChannelController::ChannelController(const MemoryController& controller, double 
 }
 
 bool ChannelController::ask(const Access& access, int owner, Time now) {
-  const bool twice = access.kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
   double& rest = left_over_[index_of(access.stream)][index_of(access.kind)];
-  rest += access.bytes * (twice ? 2 : 1) / request_share_;
+  rest += access.bytes * (moves_twice(access.kind) ? 2 : 1) / request_share_;
   constexpr double kRounding = 1e-9;
   const auto count = static_cast<int64_t>(rest + kRounding);
   if (count == 0) return false;
@@ -124,8 +123,7 @@ void ChannelController::add_traffic(IntervalLoad& load, Stream stream, AccessKin
   const bool compute = stream == Stream::compute;
   double& read = compute ? load.compute_read_bytes : load.communication_read_bytes;
   double& written = compute ? load.compute_written_bytes : load.communication_written_bytes;
-  const bool twice = kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
-  const double read_share = kind == AccessKind::read ? 1 : twice ? 0.5 : 0;
+  const double read_share = kind == AccessKind::read ? 1 : moves_twice(kind) ? 0.5 : 0;
   read += read_share * bytes;
   written += (1 - read_share) * bytes;
 }

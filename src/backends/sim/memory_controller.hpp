@@ -1,5 +1,5 @@
 // One channel of a device's memory, request by request: two streams, arbitration, a DRAM queue, bank groups.
-// Used by the engine.
+// Used by the engine, costs.cpp (Access) and tests.
 #pragma once
 
 #include <array>
@@ -78,6 +78,10 @@ class ChannelController {
   void measure_intensity();
   void plan_next();
   void add_traffic(IntervalLoad& load, Stream stream, AccessKind kind, double bytes) const;
+  /// Atomics read what they write; an op-and-store is one command.
+  [[nodiscard]] bool moves_twice(AccessKind kind) const {
+    return kind == AccessKind::update && config_.near_memory == NearMemory::atomics;
+  }
 
   MemoryController config_;
   Time bus_time_;                   ///< of a request

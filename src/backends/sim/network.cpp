@@ -1,5 +1,5 @@
 // Links and routes of every topology.
-// Called by costs.cpp, simulate.cpp and collectives.cpp.
+// Called by costs.cpp, the engine, simulate.cpp, collectives.cpp and tests.
 #include "backends/sim/network.hpp"
 
 #include <functional>

@@ -1,5 +1,5 @@
 // The links of a machine and the way from one device to another.
-// Used by costs.cpp, simulate.cpp, collectives.cpp and what reads machines.
+// Used by costs.cpp, the engine, simulate.cpp, collectives.cpp, what reads machines, and tests.
 #pragma once
 
 #include <vector>

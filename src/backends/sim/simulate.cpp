@@ -1,9 +1,9 @@
 // One call on the virtual clock, and the ranks of a machine as a team.
-// Called by the command line and the tests.
+// Called by the command line, t3.cpp and tests.
 #include <algorithm>
-#include <cmath>
 
 #include "backends/sim/engine.hpp"
+#include "backends/sim/slow_values.hpp"
 #include "check/stages.hpp"
 #include "core/text.hpp"
 #include "tilewire/sim.hpp"
@@ -22,6 +22,16 @@ void check(const TrafficRequest& traffic, const Machine& machine) {
           machine.name, traffic.device, num_devices(machine));
 }
 
+// Whether the plan came to its end.
+bool ran(sim::Engine& engine, const Machine& machine) {
+  try {
+    return engine.run();
+  } catch (const sim::TooLong&) {
+    fail(ErrorKind::invalid_input, "machine {}: the call takes more than 92 days; the slowest of its values: {}",
+         machine.name, sim::slowest_values(machine));
+  }
+}
+
 }  // namespace
 
 Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic) {
@@ -33,7 +43,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
   if (over_time) check(traffic, machine);
   sim::Engine engine(plan, machine);
   if (over_time) engine.controller(traffic.device).note_traffic(traffic.interval_ns);
-  if (engine.run()) {
+  if (ran(engine, machine)) {
     std::vector<IntervalLoad> intervals;
     if (over_time) intervals = engine.controller(traffic.device).traffic();
     Simulation result = std::move(engine).result();

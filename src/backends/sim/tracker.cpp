@@ -1,5 +1,5 @@
 // Counters in sets, as a cache has them.
-// Called by the engine.
+// Called by the engine, the claims (bytes_of) and tests.
 #include "backends/sim/tracker.hpp"
 
 #include <algorithm>
