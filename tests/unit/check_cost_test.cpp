@@ -4,21 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 
 #include "check_plans.hpp"
+#include "cpu_time.hpp"
 
 namespace tilewire {
 namespace {
 
 using namespace check_plans;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
-constexpr bool kTimesCount = false;
-#else
-constexpr bool kTimesCount = true;
-#endif
 
 constexpr int kRanks = 8;
 constexpr int64_t kTileRows = 16;
@@ -78,10 +72,8 @@ struct Timed {
 };
 
 Timed timed(const Plan& plan, const char* what) {
-  // Processor time: other programs may run at the same time.
-  const std::clock_t begin = std::clock();
-  Timed run{check(plan), 0};
-  run.seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  Timed run{};
+  run.seconds = cpu_seconds([&] { run.result = check(plan); });
   std::cout << fmt::format("{}: {} tasks, {:.0f} ms\n", what, num_tasks(plan), 1e3 * run.seconds);
   return run;
 }

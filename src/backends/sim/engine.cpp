@@ -105,8 +105,8 @@ Time Engine::serve_memory(Time next) {
     const ChannelController::Done done = controller.step();
     *first = controller.next();
     if (done.owner < 0) continue;
-    events_.push({done.time, order_++, What::part, done.owner});
-    next = std::min(next, done.time);
+    part_ends(done.owner, done.time);
+    if (runs_[done.owner].open == 0) next = std::min(next, runs_[done.owner].ready);
   }
   return next;
 }
@@ -117,7 +117,7 @@ void Engine::handle(const Event& event) {
       begin_parts(event.index);
       break;
     case What::part:
-      part_ended(event.index);
+      all_parts_ended(event.index);
       break;
     case What::land:
       land(event.index);
@@ -209,18 +209,19 @@ void Engine::begin_parts(int index) {
     ensure(phase.times == 1, "a message that has link {} alone comes {} times", phase.link, phase.times);
     if (!links_.enter(phase.link, index)) return;
   }
-  runs_[index].open = 1;
+  Run& run = runs_[index];
+  run.open = 1;
+  run.ready = 0;
+  for (const Access& access : phase.accesses) ask(index, access);
+  if (phase.first_step != Phase::kNoInputs)
+    ask(index, costs_.inputs_of_step(run.cost, plan_lane(run).rank, phase.first_step + run.round));
   if (phase.demands.empty()) {
-    after(phase.work_ns, What::part, index);
+    part_ends(index, later(now_, phase.work_ns));
   } else {
     const int flow = flows_.start(phase.work_ns, phase.demands, now_);
     run_of_flow_.resize(std::max<size_t>(run_of_flow_.size(), flow + 1));
     run_of_flow_[flow] = index;
   }
-  for (const Access& access : phase.accesses) ask(index, access);
-  if (phase.first_step == Phase::kNoInputs) return;
-  const Run& run = runs_[index];
-  ask(index, costs_.inputs_of_step(run.cost, plan_lane(run).rank, phase.first_step + run.round));
 }
 
 void Engine::ask(int index, const Access& access) {
@@ -230,9 +231,28 @@ void Engine::ask(int index, const Access& access) {
   next_request_[access.device] = controller.next();
 }
 
+// A part will end at `time`. When the ends of all are known, the last one is an event: so a step of a GEMM whose inputs
+// come is one, not two.
+void Engine::part_ends(int index, Time time) {
+  Run& run = runs_[index];
+  const uint64_t order = order_++;
+  if (time >= run.ready) run.ready = time, run.order = order;
+  if (--run.open == 0) events_.push({run.ready, run.order, What::part, index});
+}
+
+// A part has ended now.
 void Engine::part_ended(int index) {
   Run& run = runs_[index];
   if (--run.open > 0) return;
+  if (run.ready > now_) {
+    events_.push({run.ready, run.order, What::part, index});
+  } else {
+    all_parts_ended(index);
+  }
+}
+
+void Engine::all_parts_ended(int index) {
+  Run& run = runs_[index];
   if (run.landing) {
     tell(index, 0);
   } else if (++run.round < run.cost.phases[run.phase].times) {
@@ -298,6 +318,7 @@ void Engine::finish(int index) {
 void Engine::land(int index) {
   runs_[index].landing = true;
   runs_[index].open = 1;
+  runs_[index].ready = 0;
   for (const Access& access : runs_[index].cost.landing) ask(index, access);
   part_ended(index);
 }

@@ -40,7 +40,9 @@ class Engine {
     Cost cost{};
     int phase = 0;
     int64_t round = 0;     ///< of the phase
-    int open = 0;          ///< flows and accesses that go on
+    int open = 0;          ///< parts whose ends are not known: flows and accesses
+    Time ready = 0;        ///< the last of the ends that are known,
+    uint64_t order = 0;    ///< and its place among events of that time
     bool landing = false;  ///< all phases have ended, and everything has come
     int next_wait = 0;     ///< in Tasks::waits: those before are satisfied
   };
@@ -83,7 +85,9 @@ class Engine {
   void begin_phase(int index);
   void begin_parts(int index);
   void ask(int index, const Access& access);
+  void part_ends(int index, Time time);
   void part_ended(int index);
+  void all_parts_ended(int index);
   void phase_ended(int index);
   void land(int index);
   void tell(int index, double latency_ns);
