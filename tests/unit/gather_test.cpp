@@ -84,8 +84,9 @@ int64_t own_copies(const Plan& plan, int rank) {
 }
 
 TEST(OwnRows, AreCopiedOnlyWhereATileHasOthersToo) {
-  // Shards of 30 rows have tiles of their own.
+  // Shards of 30 rows, and of 20, have tiles of their own.
   EXPECT_EQ(own_copies(plan_of(120, {.tile_m = 32}), 1), 0);
+  EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 32}), 1), 0);
   // In tiles of 16 they would take 8 instead of 5: rank 1 has 12 rows in a tile of rank 0's, and 8 in one of rank 2's.
   EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 16}), 1), 2);
   EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 16, .chunk_rows = 4}), 1), 5) << "each worker takes a chunk";

@@ -161,11 +161,12 @@ std::vector<int64_t> first_rows(int64_t rows, int64_t tile_m, int num_ranks) {
   return first;
 }
 
-TEST(Order, ShardsHaveTilesOfTheirOwnWhereThatTakesNoMore) {
+TEST(Order, ShardsHaveTilesOfTheirOwnWhereThatTakesFewMore) {
   using Rows = std::vector<int64_t>;
   EXPECT_EQ(first_rows(192, 128, 2), (Rows{0, 96}));
   EXPECT_EQ(first_rows(1000, 128, 4), (Rows{0, 128, 250, 378, 500, 628, 750, 878}));
-  EXPECT_EQ(first_rows(300, 128, 2), (Rows{0, 128, 256})) << "shards of 150 rows would take four";
+  EXPECT_EQ(first_rows(300, 128, 2), (Rows{0, 128, 150, 278})) << "a third more";
+  EXPECT_EQ(first_rows(540, 128, 4), (Rows{0, 128, 256, 384, 512})) << "shards of 135 rows would take eight";
   EXPECT_EQ(first_rows(100, 128, 2), (Rows{0}));
   EXPECT_EQ(first_rows(5, 2, 4), (Rows{0, 2, 4})) << "shards of 2, 2, 1 and no rows";
   EXPECT_EQ(first_rows(512, 128, 4), (Rows{0, 128, 256, 384}));
