@@ -1,9 +1,10 @@
-// What tiles of an AllGather + GEMM of few rows wait for: all that arrives of a cut of columns counts in one signal.
+// AllGather + GEMM: what tiles of few rows wait for, in one signal a cut of columns; tiles of shards, own rows copied.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "schedules/order.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/tilewire.hpp"
 
@@ -70,6 +71,25 @@ TEST(FewRows, OfARingAndOfSmallTilesArriveOneByOne) {
       EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), std::ssize(waits) - 1) << "my own rows count together";
     }
   }
+}
+
+/// First rows of the tiles of a column.
+std::vector<int64_t> first_rows(int64_t rows, int64_t tile_m, int num_ranks) {
+  std::vector<int64_t> first;
+  for (const Tile& tile : tile_grid(rows, 1, tile_m, 1, num_ranks)) first.push_back(tile.rows.begin);
+  return first;
+}
+
+TEST(TileGrid, ShardsHaveTilesOfTheirOwnWhereThatTakesFewMore) {
+  using Rows = std::vector<int64_t>;
+  EXPECT_EQ(first_rows(192, 128, 2), (Rows{0, 96}));
+  EXPECT_EQ(first_rows(1000, 128, 4), (Rows{0, 128, 250, 378, 500, 628, 750, 878}));
+  EXPECT_EQ(first_rows(300, 128, 2), (Rows{0, 128, 150, 278})) << "a third more";
+  EXPECT_EQ(first_rows(540, 128, 4), (Rows{0, 128, 256, 384, 512})) << "shards of 135 rows would take eight";
+  EXPECT_EQ(first_rows(100, 128, 2), (Rows{0}));
+  EXPECT_EQ(first_rows(5, 2, 4), (Rows{0, 2, 4})) << "shards of 2, 2, 1 and no rows";
+  EXPECT_EQ(first_rows(512, 128, 4), (Rows{0, 128, 256, 384}));
+  EXPECT_EQ(first_rows(0, 128, 4), Rows{});
 }
 
 /// Copies of a rank's own rows.
