@@ -69,7 +69,7 @@ def by_workers(tile, m, k, ranks):
 
 
 def pieces(m, ranks):
-    """Copies by workers of some rows: PIECES for all peers together; twice as many where they would be long."""
+    """Copies by workers of some rows: PIECES for all peers together; of 33 to 64 rows twice as many."""
     shard = -(-m // ranks)
     rows = shard * max(1, ranks - 1)
     if 2 * PIECES < rows <= 4 * PIECES:

@@ -156,7 +156,7 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// Copies by workers of some rows: kPieces for all peers together; twice as many where they would be long.
+/// Copies by workers of some rows: kPieces for all peers together; of 33 to 64 rows twice as many, each by a worker.
 Config in_pieces(const Problem& problem, const Team& team) {
   const int64_t rows = shard_of(problem.m, team.num_ranks, 0).size() * std::max(1, team.num_ranks - 1);
   const bool twice = rows > 2 * kPieces && rows <= 4 * kPieces;
@@ -167,16 +167,16 @@ Config in_pieces(const Problem& problem, const Team& team) {
   return config;
 }
 
-/// A row of tiles for each owner: all of them together, so that pairs share B, behind copies by a few workers, as tiles
-/// take most SMs.
+/// At most a row of tiles for each owner: all of them together, so that pairs share B, behind few copies, as tiles take
+/// most SMs and each copy a worker.
 std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
-  constexpr int64_t kWorkers = 8;
+  constexpr int64_t kCopies = 8;
   const TileChoice pair{.m = 128, .n = 256, .cluster_m = 2};
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   if (team.num_ranks == 1 || problem.m <= kSome || shard > pair.m) return {};
   Config config = with_tile({.schedule = "fused"}, problem, pair);
   config.group_owners = team.num_ranks;
-  config.chunk_rows = (shard * (team.num_ranks - 1) + kWorkers - 1) / kWorkers;
+  config.chunk_rows = (shard * (team.num_ranks - 1) + kCopies - 1) / kCopies;
   return {config};
 }
 

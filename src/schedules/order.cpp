@@ -32,12 +32,12 @@ void append_cuts(std::vector<Range>& cuts, Range whole, int64_t size) {
   for (int64_t at = whole.begin; at < whole.end; at += size) cuts.push_back({at, std::min(whole.end, at + size)});
 }
 
-/// Rows of the tiles of a grid: shard by shard, unless that takes more than a third more of them.
+/// Rows of the tiles of a grid: shard by shard, unless that takes more tiles.
 std::vector<Range> rows_of_tiles(int64_t rows, int64_t tile_m, int num_ranks) {
   std::vector<Range> across, by_shard;
   append_cuts(across, {0, rows}, tile_m);
   for (int rank = 0; rank < num_ranks; ++rank) append_cuts(by_shard, shard_of(rows, num_ranks, rank), tile_m);
-  return 3 * by_shard.size() <= 4 * across.size() ? by_shard : across;
+  return by_shard.size() <= across.size() ? by_shard : across;
 }
 
 }  // namespace

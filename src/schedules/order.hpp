@@ -27,7 +27,7 @@ struct Tile {
 };
 
 /// All tiles of a rows x cols matrix, row by row of tiles. Each of the shards of `num_ranks` ranks begins with a tile
-/// of its own, so that no tile has rows of two, unless that takes more than a third more rows of tiles.
+/// of its own, so that no tile has rows of two, unless that takes more tiles.
 [[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n,
                                           int num_ranks = 1);
 

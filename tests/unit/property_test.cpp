@@ -332,7 +332,7 @@ std::vector<Damage> damages() {
       {"no ready handshake", staged, kScatter, {race}, drop_all_ready_waits},
       {"ready said last", staged, kScatter, {progress}, say_ready_last},
       {"swapped tasks of a copy lane", ring, kGather, {progress}, swap_tasks_of_a_copy_lane},
-      {"swapped writes", staged, kScatter, {coverage, race}, swap_writes},
+      {"swapped writes", staged, kScatter, {structure, coverage, race}, swap_writes},
       {"shifted write", staged, kScatter, {structure, coverage, race}, shift_write},
       {"shifted write of a chunk", gather, kGather, {structure, coverage, race}, shift_write},
       {"shifted read", staged, kScatter, {coverage, race}, shift_read},

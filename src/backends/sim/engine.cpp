@@ -236,7 +236,10 @@ void Engine::ask(int index, const Access& access) {
 void Engine::part_ends(int index, Time time) {
   Run& run = runs_[index];
   const uint64_t order = order_++;
-  if (time >= run.ready) run.ready = time, run.order = order;
+  if (time >= run.ready) {
+    run.ready = time;
+    run.order = order;
+  }
   if (--run.open == 0) events_.push({run.ready, run.order, What::part, index});
 }
 
