@@ -59,14 +59,6 @@ class GatherPlanner {
     first_chunk_.push_back(static_cast<int>(chunks_.size()));
   }
 
-  /// `whole` in pieces of `size`; 0 = one piece.
-  [[nodiscard]] static std::vector<Range> cuts(Range whole, int64_t size) {
-    std::vector<Range> pieces;
-    const int64_t step = size > 0 ? size : std::max<int64_t>(1, whole.size());
-    for (int64_t at = whole.begin; at < whole.end; at += step) pieces.push_back({at, std::min(whole.end, at + step)});
-    return pieces;
-  }
-
   /// Whether a tile is as high as the output.
   [[nodiscard]] bool one_row_of_tiles() const { return problem().m <= tile_rows(); }
   /// Whether every tile needs all rows, so that all that arrives of some columns counts in one signal. A ring hands on

@@ -26,25 +26,30 @@ std::vector<int> adders_of(int num_ranks, int last_owner, int owner) {
   return order;
 }
 
-namespace {
-
-void append_cuts(std::vector<Range>& cuts, Range whole, int64_t size) {
-  for (int64_t at = whole.begin; at < whole.end; at += size) cuts.push_back({at, std::min(whole.end, at + size)});
+std::vector<Range> cuts(Range whole, int64_t size) {
+  std::vector<Range> pieces;
+  const int64_t step = size > 0 ? size : std::max<int64_t>(1, whole.size());
+  for (int64_t at = whole.begin; at < whole.end; at += step) pieces.push_back({at, std::min(whole.end, at + step)});
+  return pieces;
 }
+
+namespace {
 
 /// Rows of the tiles of a grid: shard by shard, unless that takes more tiles.
 std::vector<Range> rows_of_tiles(int64_t rows, int64_t tile_m, int num_ranks) {
-  std::vector<Range> across, by_shard;
-  append_cuts(across, {0, rows}, tile_m);
-  for (int rank = 0; rank < num_ranks; ++rank) append_cuts(by_shard, shard_of(rows, num_ranks, rank), tile_m);
+  std::vector<Range> across = cuts({0, rows}, tile_m);
+  std::vector<Range> by_shard;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::vector<Range> mine = cuts(shard_of(rows, num_ranks, rank), tile_m);
+    by_shard.insert(by_shard.end(), mine.begin(), mine.end());
+  }
   return by_shard.size() <= across.size() ? by_shard : across;
 }
 
 }  // namespace
 
 std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n, int num_ranks) {
-  std::vector<Range> columns;
-  append_cuts(columns, {0, cols}, tile_n);
+  const std::vector<Range> columns = cuts({0, cols}, tile_n);
   std::vector<Tile> tiles;
   for (const Range row : rows_of_tiles(rows, tile_m, num_ranks)) {
     for (const Range col : columns) tiles.push_back({row, col});

@@ -20,6 +20,9 @@ namespace tilewire {
 /// so no two ranks wait for each other, however many owners the tile has.
 [[nodiscard]] std::vector<int> adders_of(int num_ranks, int last_owner, int owner);
 
+/// `whole` in pieces of `size`; 0 = one piece.
+[[nodiscard]] std::vector<Range> cuts(Range whole, int64_t size);
+
 /// One output tile in a grid of tiles, cut off at the edges.
 struct Tile {
   Range rows;

@@ -42,7 +42,7 @@ TEST(SimSpeed, TheSixTimesOfASubLayer) {
 }
 
 TEST(SimSpeed, TheLargestSubLayerOfT3) {
-  if (!kTimesCount) GTEST_SKIP() << "30 million events";
+  if (!kTimesCount) GTEST_SKIP() << "8 million events";
   const SubLayer layer = fc2_of("MT-NLG", 32);
   Machine machine = load_machine("t3_ring");
   machine.links.dims = {layer.tp};
