@@ -163,7 +163,8 @@ void validate(const Machine& machine);
 
 /// Names of the machines that tilewire knows.
 [[nodiscard]] std::vector<std::string> machine_names();
-/// A machine that tilewire knows, or the one in the JSON file of that path. Validated. Throws Error(invalid_input).
+/// A machine that tilewire knows, or the one in the JSON file of that path, whose name it has if it says none.
+/// Validated. Throws Error(invalid_input).
 [[nodiscard]] Machine load_machine(const std::string& name_or_path);
 /// A network without compute or memory limits: "ring:8", "fully_connected:8", "switch:16", "torus2d:4x4",
 /// "two_level:2x4". Messages are stored and forwarded; links have 100 GB/s and 500 ns until they are set. Throws

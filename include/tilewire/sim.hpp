@@ -55,6 +55,7 @@ struct Simulation {
   std::vector<double> rank_ns{};        ///< by rank
   std::vector<LinkLoad> links{};        ///< those that carried anything
   std::vector<MemoryLoad> memory{};     ///< by device
+  std::vector<double> units_busy{};     ///< by device: how much of the total time its compute units multiply, 0 to 1
   std::vector<IntervalLoad> traffic{};  ///< where it was asked for; in all as much as `memory` of that device
   int64_t events = 0;                   ///< that the clock stopped for
   int64_t most_tracked = 0;             ///< wavefronts that one device's tracker held at once, where it has one

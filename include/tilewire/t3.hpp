@@ -8,6 +8,7 @@
 
 #include "tilewire/config.hpp"
 #include "tilewire/machine.hpp"
+#include "tilewire/problem.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire {
@@ -93,6 +94,8 @@ struct SubLayerTraffic {
 [[nodiscard]] std::vector<SubLayer> sub_layers_of(const T3Model& model, int tp);
 /// "OP", "FC-2", "FC-1", "IP".
 [[nodiscard]] std::string short_name(SubLayerKind kind);
+/// The sub-layer's GEMM and reduce-scatter as an operator's problem: fp16, K of all ranks, outputs in the arena.
+[[nodiscard]] Problem problem_of(const SubLayer& layer);
 /// What `track_trigger` runs with on that machine, the most promising first: on a ring as in this study (tiles of 128 x
 /// 128, a DMA block each, of which the next 64 start as soon as they are complete), elsewhere where it has a tracker.
 [[nodiscard]] std::vector<Config> track_trigger_choices(const Machine& machine);

@@ -74,7 +74,8 @@ void add_outcome(nlohmann::json& row, const SimulatedPlan& run, const Machine& m
               {"lanes", lanes_json(run)},
               {"events", simulation.events},
               {"links", links_json(simulation)},
-              {"memory", memory_json(simulation)}});
+              {"memory", memory_json(simulation)},
+              {"units_busy", simulation.units_busy}});
   if (machine.tracker) row["tracker"] = {{"most", simulation.most_tracked}, {"without_room", simulation.not_tracked}};
   add_time(row, "total", simulation.total_ns);
 }

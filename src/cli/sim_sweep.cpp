@@ -54,6 +54,9 @@ std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<s
   std::vector<SweepPoint> points{{machine, {}}};
   for (const std::string& sweep : sweeps) {
     const auto [key, text] = key_and_value("--sweep", sweep, kWanted);
+    require(key.find('.') != std::string::npos,
+            "--sweep {}: {} is no value of a machine, which has a dot, as links.latency_ns; only those are swept",
+            sweep, key);
     const std::vector<double> values =
         text.find(':') == std::string::npos ? numbers(sweep, text, ',') : range(sweep, text);
     require(!values.empty(), "--sweep {}: no values", sweep);

@@ -73,7 +73,8 @@ SubLayer layer_of(const std::string& text) {
 // Those named, or those of the paper's figures 15 to 18, and with --large the others.
 std::vector<T3Model> models_of(const T3& t3) {
   require(t3.models.empty() || !t3.large, "--large: --models names them");
-  require(t3.models.empty() || !t3.units, "--units: --models names others than the paper's figures");
+  require(t3.models.empty() || !t3.units,
+          "--units is about the models of the paper's figures 15 to 18; give it without --models");
   std::vector<T3Model> models;
   for (const std::string& name : t3.models) {
     const T3Model& model = find_t3_model("--models", name);

@@ -83,13 +83,14 @@ std::string table_of(const std::vector<Simulated>& rows, const std::vector<std::
 }
 
 std::string loads_text(const nlohmann::json& row) {
-  std::string text =
-      fmt::format("  {:>6} {:>11} {:>11} {:>11} {:>8}\n", "rank", "ends us", "read MB", "written MB", "memory");
+  std::string text = fmt::format("  {:>6} {:>11} {:>11} {:>11} {:>8} {:>8}\n", "rank", "ends us", "read MB",
+                                 "written MB", "memory", "units");
   for (size_t rank = 0; rank < row["rank_ns"].size(); ++rank) {
     const nlohmann::json& memory = row["memory"][rank];
-    text += fmt::format("  {:>6} {:>11.1f} {:>11.3f} {:>11.3f} {:>6.1f} %\n", rank,
+    text += fmt::format("  {:>6} {:>11.1f} {:>11.3f} {:>11.3f} {:>6.1f} % {:>6.1f} %\n", rank,
                         row["rank_ns"][rank].get<double>() * 1e-3, megabytes(memory["read_bytes"]),
-                        megabytes(memory["written_bytes"]), 100 * memory["busy"].get<double>());
+                        megabytes(memory["written_bytes"]), 100 * memory["busy"].get<double>(),
+                        100 * row["units_busy"][rank].get<double>());
   }
   text += fmt::format("  {:>6} {:>6} {:>11} {:>8}\n", "from", "to", "link MB", "busy");
   for (const nlohmann::json& link : row["links"]) {

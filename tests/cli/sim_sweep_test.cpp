@@ -111,13 +111,13 @@ TEST(SimPlan, APlanFromAFileTakesAsLongAsItsOperator) {
   ASSERT_EQ(run_tilewire("plan " + args + " --ranks 4 --json " + path).code, 0);
   const json row = result_of(path + " --machine h200x4 --set links.latency_ns=900")["rows"][0];
   EXPECT_EQ(row["plan"], path);
-  for (const char* field : {"rank_ns", "links", "memory", "lanes", "events", "total_us"}) {
+  for (const char* field : {"rank_ns", "links", "memory", "units_busy", "lanes", "events", "total_us"}) {
     EXPECT_TRUE(row.contains(field)) << field;
   }
   const json asked = result_of(args + " --machine h200x4 --set links.latency_ns=900 --ranks 4")["rows"][0];
   EXPECT_EQ(row["total_ns"], asked["total_ns"]);
   const std::string text = run_tilewire("sim " + path + " --machine h200x4").out;
-  for (const char* part : {"gemm_reduce_scatter", "ends us", "link MB", "read MB"}) {
+  for (const char* part : {"gemm_reduce_scatter", "ends us", "link MB", "read MB", "units"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
 }

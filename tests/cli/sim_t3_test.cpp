@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(T3Refusal{"t3 --models bert",
                                 "unknown model 'bert'; known: Mega-GPT-2, T-NLG, GPT-3, PALM, MT-NLG"},
                       T3Refusal{"t3 --models t-nlg --large", "--large: --models names them"},
-                      T3Refusal{"t3 --models t-nlg --units", "--units: --models names others"},
+                      T3Refusal{"t3 --models t-nlg --units", "--units is about the models of the paper's figures"},
                       T3Refusal{"t3 --units --set compute.units=72", "--units is about 80 and 160 units"},
                       T3Refusal{"t3 --traffic T-NLG:8:FC-2", "goes to the file of --json"},
                       T3Refusal{"t3 --traffic T-NLG --json -", "want a model, its TP and a sub-layer"},

@@ -50,6 +50,7 @@ TEST(SimVerb, ARowHasBenchsFieldsAndNanoseconds) {
                             "rank_ns",
                             "links",
                             "memory",
+                            "units_busy",
                             "machine"}) {
     EXPECT_TRUE(row.contains(field)) << field;
   }
@@ -269,6 +270,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2", "want from:to:step"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=1:2:0", "step 0 is not above 0"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --sweep links.latency_ns=a", "'a' is no number"},
+        Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --sweep tile_m=64,128",
+                "--sweep tile_m=64,128: tile_m is no value of a machine"},
+        Refusal{"all_reduce --bytes 8 --topology ring:6 --algorithm halving_doubling",
+                "algorithm halving_doubling on ring:6: its links.dims have 6 devices in a row"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --ranks 5", "4 devices, want 5 ranks"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --set tile_q=5", "unknown knob 'tile_q'"},
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --ranks 3", "--bytes asks for collectives of all devices"},

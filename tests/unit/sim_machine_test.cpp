@@ -130,6 +130,11 @@ TEST(Machines, AFileIsReadAsStrictly) {
       std::string::npos);
   std::ofstream(path) << to_string(sim_machines::round_numbers(3));
   EXPECT_EQ(num_devices(load_machine(path)), 3);
+  EXPECT_EQ(load_machine(path).name, "round");
+  Machine nameless = sim_machines::round_numbers(3);
+  nameless.name.clear();
+  std::ofstream(path) << to_string(nameless);
+  EXPECT_EQ(load_machine(path).name, "machine") << "as its file";
 }
 
 // Every key of every known machine taken away, and set to what it cannot be: it loads, or the message names the key.

@@ -15,11 +15,11 @@ namespace tilewire {
 namespace {
 
 constexpr int kManyRanks = kTimesCount ? 128 : 16;
-/// 5 s are promised on a machine of its own; beside other work it takes half as long again.
+/// 5 s are promised on an idle machine; how idle one is is known to a third or so.
 constexpr double kLongSeconds = 8;
 
 double seconds_of(const Plan& plan, const Machine& machine, const char* what) {
-  const double seconds = cpu_seconds([&] { EXPECT_GT(simulate(plan, machine).total_ns, 0); });
+  const double seconds = idle_seconds([&] { EXPECT_GT(simulate(plan, machine).total_ns, 0); });
   std::cout << fmt::format("{}: {} tasks, {:.0f} ms\n", what, num_tasks(plan), 1e3 * seconds);
   return seconds;
 }
@@ -34,7 +34,7 @@ TEST(SimSpeed, TheSixTimesOfASubLayer) {
   SubLayer layer = fc2_of("T-NLG", tp);
   if (!kTimesCount) layer.m /= 16;
   const double seconds =
-      cpu_seconds([&] { EXPECT_GT(simulate_sub_layer(layer, load_machine("t3_ring")).fused_mca_ns, 0); });
+      idle_seconds([&] { EXPECT_GT(simulate_sub_layer(layer, load_machine("t3_ring")).fused_mca_ns, 0); });
   std::cout << fmt::format("T-NLG FC-2 on {} devices: {:.0f} ms\n", tp, 1e3 * seconds);
   if (kTimesCount) {
     EXPECT_LT(seconds, 5);
@@ -47,16 +47,10 @@ TEST(SimSpeed, TheLargestSubLayerOfT3) {
   Machine machine = load_machine("t3_ring");
   machine.links.dims = {layer.tp};
   machine.controller->arbitration = Arbitration::communication_aware;
-  const Problem problem{.op = "gemm_reduce_scatter",
-                        .m = layer.m,
-                        .n = layer.n,
-                        .k = layer.k * layer.tp,
-                        .dtype = DType::fp16,
-                        .reduction = Reduction::any,
-                        .arena = {"c"}};
   const Config config = track_trigger_choices(machine).front();
-  EXPECT_LT(seconds_of(make_plan(problem, team_of(machine, layer.tp), config), machine, "MT-NLG FC-2, T3-MCA"),
-            kLongSeconds);
+  EXPECT_LT(
+      seconds_of(make_plan(problem_of(layer), team_of(machine, layer.tp), config), machine, "MT-NLG FC-2, T3-MCA"),
+      kLongSeconds);
 }
 
 TEST(SimSpeed, OperatorsOfEightRanks) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check_plans.hpp"
+#include "schedules/parts.hpp"
 #include "schedules/task_limit.hpp"
 #include "schedules/variants.hpp"
 #include "sim_machines.hpp"
@@ -112,9 +113,25 @@ TEST(Sim, BytesAreTheCheckersAndBusyIsTheirTime) {
     EXPECT_EQ(link.bytes, 16);
     EXPECT_NEAR(link.busy, 16.0 / 52, 1e-4);
   }
+  ASSERT_EQ(simulation.units_busy.size(), 2);
+  for (const double busy : simulation.units_busy) EXPECT_NEAR(busy, 2 * 16.0 / 52, 1e-4);
   // A and B once for each tile that is not in the cache: 2 x 16 + 16; two partials of 16 come, two are summed to one.
   EXPECT_EQ(simulation.memory[0].read_bytes, 48 + 32);
   EXPECT_EQ(simulation.memory[0].written_bytes, 16 + 16 + 16);
+}
+
+TEST(Sim, UnitsAreBusyForWhatTheyMultiply) {
+  Machine machine = round_numbers(1);
+  machine.compute.units = 4;
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 8, .n = 8, .k = 64};
+  for (const auto& [workers, busy] : {std::pair(1, 0.25), {2, 0.5}, {4, 1.0}, {64, 1.0}, {0, 1.0}}) {
+    const Plan plan =
+        gemm_only(make_plan(problem, {.num_ranks = 1}, {.tile_m = 2, .tile_n = 2, .tile_workers = workers}));
+    const Simulation simulation = simulate(plan, machine);
+    EXPECT_NEAR(simulation.units_busy[0], busy, 1e-3) << workers;
+    EXPECT_LE(simulation.units_busy[0], 1) << workers;
+    EXPECT_NEAR(simulation.total_ns, 2.0 * 8 * 8 * 64 / 4 / busy, 1) << workers;
+  }
 }
 
 TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
@@ -131,6 +148,8 @@ TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
       ASSERT_EQ(simulation, simulate(plan, machine)) << "not the same again: " << to_string(config);
       for (const LinkLoad& link : simulation.links) ASSERT_LE(link.busy, 1 + 1e-6) << to_string(config);
       for (const MemoryLoad& memory : simulation.memory) ASSERT_LE(memory.busy, 1 + 1e-6) << to_string(config);
+      for (const double busy : simulation.units_busy) ASSERT_LE(busy, 1 + 1e-6) << to_string(config);
+      EXPECT_EQ(simulation.units_busy[0] > 0, problem.k > 0) << to_string(config);
       ++plans;
     }
   }

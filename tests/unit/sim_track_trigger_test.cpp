@@ -279,7 +279,10 @@ TEST(Requests, MoreWorkersThanUnitsAreNotFaster) {
   Config config{.tile_m = 128, .tile_n = 128, .tile_workers = 80};
   const double all = simulate(gemm_only(make_plan(problem, {.num_ranks = 1}, config)), machine).total_ns;
   config.tile_workers = 800;
-  EXPECT_EQ(simulate(gemm_only(make_plan(problem, {.num_ranks = 1}, config)), machine).total_ns, all);
+  const Simulation crowded = simulate(gemm_only(make_plan(problem, {.num_ranks = 1}, config)), machine);
+  EXPECT_EQ(crowded.total_ns, all);
+  EXPECT_LE(crowded.units_busy[0], 1);
+  EXPECT_GT(crowded.units_busy[0], 0.5);
 }
 
 // Updates that keep bank groups busy for long, and a GEMM that waits behind them: it ends sooner where it goes first.
@@ -359,6 +362,7 @@ TEST(Requests, BooksAreKeptAndTheSameAgain) {
     }
     EXPECT_EQ(carried, sent);
     for (const MemoryLoad& memory : simulation.memory) EXPECT_LE(memory.busy, 1);
+    for (const double busy : simulation.units_busy) EXPECT_LE(busy, 1);
     EXPECT_EQ(simulation.not_tracked, 0);
     EXPECT_GT(simulation.most_tracked, 0);
   }

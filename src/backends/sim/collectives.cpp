@@ -165,10 +165,14 @@ void halve_or_double(Traffic& traffic, const Ranks& group, int64_t elements, boo
 
 int64_t part_of(int64_t elements, const Ranks& group) { return rounded_up(elements, std::ssize(group)); }
 
-void check_algorithm(Collective collective, CollectiveAlgorithm algorithm, const Ranks& group) {
+void check_algorithm(Collective collective, CollectiveAlgorithm algorithm, const Ranks& group, const Machine& machine) {
   if (algorithm != CollectiveAlgorithm::halving_doubling) return;
-  require(collective != Collective::all_to_all, "halving_doubling does no all_to_all; ring and direct do");
-  require(std::has_single_bit(group.size()), "halving_doubling: {} ranks are no power of two", group.size());
+  require(collective != Collective::all_to_all, "algorithm halving_doubling does no all_to_all; ring and direct do");
+  require(
+      std::has_single_bit(group.size()),
+      "algorithm halving_doubling on {}: its links.dims have {} devices in a row, which is no power of two; ring and "
+      "direct take any number",
+      machine.name, group.size());
 }
 
 void scatter(Traffic& traffic, const Ranks& group, CollectiveAlgorithm algorithm, int64_t elements) {
@@ -196,7 +200,7 @@ Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64
   require(collective != Collective::none, "collective_plan: no collective is named");
   require(bytes > 0, "{} bytes: want more than none", bytes);
   const std::vector<std::vector<Ranks>> dims = sim::groups_of(machine.links);
-  for (const std::vector<Ranks>& groups : dims) check_algorithm(collective, algorithm, groups.front());
+  for (const std::vector<Ranks>& groups : dims) check_algorithm(collective, algorithm, groups.front(), machine);
   int64_t elements = rounded_up(bytes, kElementBytes);
   Traffic traffic(collective, machine, elements);
   const bool scatters = collective == Collective::reduce_scatter || collective == Collective::all_reduce;

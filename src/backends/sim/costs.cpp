@@ -25,7 +25,8 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       caches_(num_devices_, Cache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
       block_caches_(num_devices_, BlockCache(static_cast<int64_t>(machine.memory.cache_MiB * kBytesPerMiB))),
       link_bytes_(network_.edges().size()),
-      memory_(num_devices_) {
+      memory_(num_devices_),
+      units_ns_(num_devices_) {
   const auto& known = machine.compute.tile_efficiency;
   const auto found = known.find(fmt::format("{}x{}", plan.config.tile_m, plan.config.tile_n));
   if (found != known.end()) tile_efficiency_ = found->second;
@@ -198,9 +199,11 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const double flops =
         shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(plan_, task));
     const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
+    const double all_units_ns = (products_ns + machine_.compute.tile_ns) / machine_.compute.units;
+    units_ns_[lane.rank] += all_units_ns;
     loop.take_at_least(products_ns / plan_.config.cluster_k + machine_.compute.tile_ns);
     // NOTE: with a memory controller each worker is a unit, so there is nothing to share.
-    if (!machine_.controller) loop.use(lane.rank, (products_ns + machine_.compute.tile_ns) / machine_.compute.units);
+    if (!machine_.controller) loop.use(lane.rank, all_units_ns);
     for (const Region& region : task.reads) {
       if (machine_.controller && region.rank == lane.rank) continue;
       const int64_t bytes = bytes_of_region(region);

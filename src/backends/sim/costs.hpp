@@ -64,6 +64,8 @@ class Costs {
   /// Links and memories, but for `busy`.
   [[nodiscard]] const std::vector<int64_t>& link_bytes() const { return link_bytes_; }
   [[nodiscard]] const std::vector<MemoryLoad>& memory() const { return memory_; }
+  /// By device: nanoseconds of all its compute units that products took.
+  [[nodiscard]] const std::vector<double>& units_ns() const { return units_ns_; }
   [[nodiscard]] int memory_resource(int device) const { return num_devices_ + device; }
   [[nodiscard]] int link_resource(int edge) const { return 2 * num_devices_ + edge; }
 
@@ -107,6 +109,7 @@ class Costs {
   std::vector<BlockCache> block_caches_;  ///< with a memory controller, instead
   std::vector<int64_t> link_bytes_;
   std::vector<MemoryLoad> memory_;
+  std::vector<double> units_ns_;
 };
 
 }  // namespace tilewire::sim

@@ -11,9 +11,8 @@ Simulation Engine::result() && {
   const Time last = *std::ranges::max_element(rank_end_);
   Simulation result{.total_ns = static_cast<double>(last) / kPsPerNs, .events = num_stops_};
   for (const Time end : rank_end_) result.rank_ns.push_back(static_cast<double>(end) / kPsPerNs);
-  const auto busy = [&](int resource) {
-    return last > 0 ? flows_.used_ns()[resource] * kPsPerNs / static_cast<double>(last) : 0.0;
-  };
+  const auto share = [&](double ns) { return last > 0 ? ns * kPsPerNs / static_cast<double>(last) : 0.0; };
+  const auto busy = [&](int resource) { return share(flows_.used_ns()[resource]); };
   const std::vector<Edge>& edges = costs_.network().edges();
   for (int i = 0; i < std::ssize(edges); ++i) {
     if (costs_.link_bytes()[i] == 0) continue;
@@ -25,9 +24,8 @@ Simulation Engine::result() && {
     result.most_tracked = std::max(result.most_tracked, tracker.most());
     result.not_tracked += tracker.without_room();
   }
-  for (int i = 0; i < std::ssize(controllers_) && last > 0; ++i) {
-    result.memory[i].busy = controllers_[i].busy_ns() * kPsPerNs / static_cast<double>(last);
-  }
+  for (int i = 0; i < std::ssize(controllers_); ++i) result.memory[i].busy = share(controllers_[i].busy_ns());
+  for (const double ns : costs_.units_ns()) result.units_busy.push_back(share(ns));
   for (TraceEvent& event : trace_) {
     for (int64_t* time : {&event.taken_ns, &event.start_ns, &event.end_ns}) *time = (*time + 500) / 1000;
   }

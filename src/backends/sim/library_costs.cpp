@@ -58,6 +58,7 @@ Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   Load load(machine_);
   load.take_at_least(best_ns);
   load.use(lane.rank, best_ns);
+  units_ns_[lane.rank] += best_ns;
   if (shape.rows > 0 && shape.cols > 0) {
     const int64_t element = bytes_of(plan_.buffers[task.reads[0].buffer].dtype);
     const auto bytes = static_cast<int64_t>(input_bytes(shape, depth, best, machine_.compute.units, element));

@@ -21,10 +21,10 @@ namespace {
 constexpr double kNoLimit = 1e9;  // GB/s
 
 // NOTE: the JSON library keeps the last of several keys of one name.
-void refuse_repeated_keys(const std::string& text) {
+nlohmann::json json_without_repeated_keys(const std::string& text) {
   using Json = nlohmann::json;
   std::vector<std::set<std::string>> open;  // keys of the objects that are not closed yet
-  [[maybe_unused]] const Json read = Json::parse(text, [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+  return Json::parse(text, [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key) {
@@ -36,8 +36,7 @@ void refuse_repeated_keys(const std::string& text) {
 }
 
 // What no default makes sense for.
-void check_needed(const std::string& text, const Machine& machine) {
-  const nlohmann::json json = nlohmann::json::parse(text);
+void check_needed(const nlohmann::json& json, const Machine& machine) {
   const auto need = [&](const char* part, const char* key, const char* why) {
     const auto found = json.find(part);
     require(found != json.end() && found->contains(key), "machine {}: {}.{} is missing: {} it", machine.name, part, key,
@@ -63,11 +62,12 @@ void check_sources(const Machine& machine) {
   }
 }
 
+// A file without a name has its own.
 Machine parse_machine(const std::string& text, const std::string& where) {
   try {
     auto machine = from_json_text<Machine>(text);
-    refuse_repeated_keys(text);
-    check_needed(text, machine);
+    if (machine.name.empty()) machine.name = std::filesystem::path(where).stem().string();
+    check_needed(json_without_repeated_keys(text), machine);
     validate(machine);
     check_sources(machine);
     return machine;

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/text.hpp"
+#include "tilewire/json.hpp"
 
 namespace tilewire::sim {
 namespace {
@@ -20,47 +24,37 @@ struct Value {
   double slower;  ///< than usual, so many times
 };
 
-// 0 is no limit, or none of it.
-void add_rate(std::vector<Value>& values, const std::string& key, double value, double usual) {
-  if (value > 0) values.push_back({key, value, usual / value});
+// What is usual of a rate or share, by how its key ends; nothing for sizes and counts.
+std::optional<double> usual_of(const std::string& key) {
+  static const std::pair<std::string, double> kUsual[] = {
+      {"memory.bandwidth_GBps", 1000},    {"unit_bandwidth_GBps", 10}, {"_GBps", 100},   {"_GHz", 1},
+      {"flops_per_clock_per_unit", 1000}, {"efficiency", 1},           {"32_speed", 0.5}};
+  for (const auto& [end, usual] : kUsual) {
+    if (key.ends_with(end)) return usual;
+  }
+  return std::nullopt;
 }
 
-void add_time(std::vector<Value>& values, const std::string& key, double value_ns) {
+// NOTE: a rate of 0 is no limit, or none of it.
+void add(std::vector<Value>& values, const std::string& key, const nlohmann::json& number) {
   constexpr double kUsualNs = 1000;
-  values.push_back({key, value_ns, value_ns / kUsualNs});
+  const auto value = number.get<double>();
+  const std::optional<double> usual = usual_of(key);
+  if (key.ends_with("_ns")) values.push_back({key, value, value / kUsualNs});
+  if (usual && value > 0) values.push_back({key, value, *usual / value});
 }
 
 std::vector<Value> values_of(const Machine& machine) {
   std::vector<Value> values;
-  const ComputeUnits& compute = machine.compute;
-  add_rate(values, "compute.clock_GHz", compute.clock_GHz, 1);
-  add_rate(values, "compute.flops_per_clock_per_unit", compute.flops_per_clock_per_unit, 1000);
-  add_rate(values, "compute.efficiency", compute.efficiency, 1);
-  add_rate(values, "compute.fp32_speed", compute.fp32_speed, 0.5);
-  add_rate(values, "compute.tf32_speed", compute.tf32_speed, 0.5);
-  for (const auto& [shape, share] : compute.tile_efficiency)
-    add_rate(values, "compute.tile_efficiency." + shape, share, 1);
-  add_time(values, "compute.tile_ns", compute.tile_ns);
-  add_rate(values, "memory.bandwidth_GBps", machine.memory.bandwidth_GBps, 1000);
-  add_rate(values, "memory.unit_bandwidth_GBps", machine.memory.unit_bandwidth_GBps, 10);
-  if (machine.controller) add_time(values, "controller.latency_ns", machine.controller->latency_ns);
-  add_time(values, "copy.issue_ns", machine.copy.issue_ns);
-  add_time(values, "copy.gate_ns", machine.copy.gate_ns);
-  const Links& links = machine.links;
-  add_rate(values, "links.bandwidth_GBps", links.bandwidth_GBps, 100);
-  add_rate(values, "links.unit_bandwidth_GBps", links.unit_bandwidth_GBps, 10);
-  add_rate(values, "links.between_bandwidth_GBps", links.between_bandwidth_GBps, 100);
-  add_rate(values, "links.store_efficiency", links.store_efficiency, 1);
-  add_rate(values, "links.add_efficiency", links.add_efficiency, 1);
-  add_rate(values, "links.meeting_efficiency", links.meeting_efficiency, 1);
-  add_time(values, "links.latency_ns", links.latency_ns);
-  add_time(values, "links.between_latency_ns", links.between_latency_ns);
-  const Overheads& overheads = machine.overheads;
-  add_rate(values, "overheads.library_efficiency", overheads.library_efficiency, 1);
-  add_rate(values, "overheads.collective_efficiency", overheads.collective_efficiency, 1);
-  add_time(values, "overheads.signal_ns", overheads.signal_ns);
-  add_time(values, "overheads.library_ns", overheads.library_ns);
-  add_time(values, "overheads.collective_ns", overheads.collective_ns);
+  const nlohmann::json parts = machine;
+  for (const auto& [part, keys] : parts.items()) {
+    if (!keys.is_object()) continue;
+    for (const auto& [key, value] : keys.items()) {
+      if (value.is_number()) add(values, part + "." + key, value);
+    }
+  }
+  for (const auto& [shape, share] : machine.compute.tile_efficiency)
+    values.push_back({"compute.tile_efficiency." + shape, share, 1 / share});
   return values;
 }
 

@@ -19,16 +19,6 @@ namespace {
 constexpr int64_t kTile = 128;
 constexpr int kCopyLanes = 64;
 
-Problem problem_of(const SubLayer& layer) {
-  return {.op = "gemm_reduce_scatter",
-          .m = layer.m,
-          .n = layer.n,
-          .k = layer.k * layer.tp,
-          .dtype = DType::fp16,
-          .reduction = Reduction::any,
-          .arena = {"c"}};
-}
-
 Config config_of(const char* schedule, int copy_lanes) {
   Config config{.schedule = schedule, .tile_m = kTile, .tile_n = kTile};
   config.algorithm = Algorithm::ring;
@@ -75,6 +65,16 @@ TrafficOverTime traffic_of(const Plan& plan, const Machine& ring, double interva
 }
 
 }  // namespace
+
+Problem problem_of(const SubLayer& layer) {
+  return {.op = "gemm_reduce_scatter",
+          .m = layer.m,
+          .n = layer.n,
+          .k = layer.k * layer.tp,
+          .dtype = DType::fp16,
+          .reduction = Reduction::any,
+          .arena = {"c"}};
+}
 
 std::vector<Config> track_trigger_choices(const Machine& machine) {
   const Config ring = config_of("track_trigger", kCopyLanes);
