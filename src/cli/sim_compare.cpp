@@ -42,6 +42,8 @@ Problem problem_of_row(const nlohmann::json& row) {
 
 // The row with what is predicted of it.
 nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
+  for (const char* key : {"operator", "m", "n", "k", "ranks", "config", "total_us"})
+    require(row.is_object() && row.contains(key), "no '{}': want rows of `tilewire bench --json`", key);
   const Problem problem = problem_of_row(row);
   const Team team = tilewire::team_of(machine, row.at("ranks").get<int>());
   const Plan plan = make_plan(problem, team, row.at("config").get<Config>());

@@ -161,7 +161,7 @@ TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   write_text(folder + "/bench.json", R"({"rows": [{"operator": "gemm_reduce_scatter"}]})");
   const Outcome bad = run_tilewire("sim --machine h200x4 --compare " + folder + "/bench.json");
   EXPECT_EQ(bad.code, 2);
-  EXPECT_NE(bad.err.find("row 0"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("row 0: no 'm': want rows of `tilewire bench --json`"), std::string::npos) << bad.err;
 }
 
 // Of the rows that `counts` says, as docs/simulator.md prints it.
