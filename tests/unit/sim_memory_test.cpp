@@ -10,6 +10,7 @@
 #include "backends/sim/block_cache.hpp"
 #include "backends/sim/memory_controller.hpp"
 #include "backends/sim/tracker.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
@@ -272,6 +273,30 @@ TEST(Tracker, TellsAliasesApartAndSaysWhereItHasNoRoom) {
   EXPECT_FALSE(table.update(9, 0, 1, 3));
   EXPECT_TRUE(table.update(9, 0, 1, 3)) << "counted all the same";
   EXPECT_EQ(table.size(), 2);
+}
+
+// Two lanes of tiles on one rank, which no schedule makes, but a plan from a file may.
+TEST(Requests, LanesOfTilesShareTheUnits) {
+  Machine machine = load_machine("t3_ring");
+  machine.links.dims = {1};
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 2048, .n = 2048, .k = 1024, .dtype = DType::fp16};
+  for (const auto& [workers, parts] : {std::pair(0, 1), {80, 1}, {0, 2}, {80, 2}}) {
+    const Config config{.tile_m = 128, .tile_n = 128, .cluster_k = parts, .tile_workers = workers};
+    Plan plan = gemm_only(make_plan(problem, {.num_ranks = 1}, config));
+    ASSERT_EQ(plan.lanes.size(), 1);
+    const Simulation one = simulate(plan, machine);
+    EXPECT_LE(one.units_busy[0], 1) << workers << " workers, K in " << parts;
+    Lane& first = plan.lanes.front();
+    Lane second = first;
+    second.name = "more";
+    const auto half = first.tasks.begin() + std::ssize(first.tasks) / 2;
+    second.tasks.assign(half, first.tasks.end());
+    first.tasks.erase(half, first.tasks.end());
+    plan.lanes.push_back(second);
+    const Simulation two = simulate(plan, machine);
+    EXPECT_LE(two.units_busy[0], 1) << workers << " workers, K in " << parts;
+    EXPECT_GT(two.total_ns, 0.9 * one.total_ns) << workers << " workers, K in " << parts;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "backends/sim/engine.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/text.hpp"
@@ -32,18 +33,25 @@ Engine::Engine(const Plan& plan, const Machine& machine)
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
 // theirs; other pools that do not say run beside the tiles.
 void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
-  // NOTE: with a memory controller nothing else keeps a lane from having more units than there are.
-  const auto asked = [&](const Lane& lane) {
-    return by_requests ? std::min(lane.workers, compute.units) : lane.workers;
+  // NOTE: with a memory controller nothing else keeps lanes from having more units than there are: those of tiles on
+  // one rank have equal parts at most.
+  const int together = plan_.config.cluster_k;
+  std::vector<int> tile_lanes(plan_.team.num_ranks);
+  for (const Lane& lane : plan_.lanes) tile_lanes[lane.rank] += lane.engine == tilewire::Engine::tiles ? 1 : 0;
+  const auto most = [&](const Lane& lane) {
+    if (!by_requests) return std::numeric_limits<int>::max();
+    const bool tiles = lane.engine == tilewire::Engine::tiles;
+    return tiles ? std::max(1, compute.units / (tile_lanes[lane.rank] * together)) : compute.units;
   };
+  const auto asked = [&](const Lane& lane) { return std::min(lane.workers, most(lane)); };
   std::vector<int> left(plan_.team.num_ranks, compute.units);
   for (const Lane& lane : plan_.lanes) left[lane.rank] -= is_serial(lane.engine) ? 0 : asked(lane);
   const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
     if (lane.workers > 0) return asked(lane);
-    const int together = plan_.config.cluster_k;
-    return lane.engine == tilewire::Engine::tiles ? std::max(1, left[lane.rank] / together) : beside;
+    if (lane.engine != tilewire::Engine::tiles) return beside;
+    return std::min(most(lane), std::max(1, left[lane.rank] / together));
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
     LaneState& lane = lanes_[i];
