@@ -51,11 +51,11 @@ struct TrafficRequest {
 
 /// One simulated call.
 struct Simulation {
-  double total_ns = 0;                  ///< until the last rank has ended
-  std::vector<double> rank_ns{};        ///< by rank
-  std::vector<LinkLoad> links{};        ///< those that carried anything
-  std::vector<MemoryLoad> memory{};     ///< by device
-  std::vector<double> units_busy{};     ///< by device: how much of the total time its compute units multiply, 0 to 1
+  double total_ns = 0;               ///< until the last rank has ended
+  std::vector<double> rank_ns{};     ///< by rank
+  std::vector<LinkLoad> links{};     ///< those that carried anything
+  std::vector<MemoryLoad> memory{};  ///< by device
+  std::vector<double> units_busy{};  ///< by device: share of the total time in which compute units have tiles of GEMMs
   std::vector<IntervalLoad> traffic{};  ///< where it was asked for; in all as much as `memory` of that device
   int64_t events = 0;                   ///< that the clock stopped for
   int64_t most_tracked = 0;             ///< wavefronts that one device's tracker held at once, where it has one

@@ -7,6 +7,7 @@
 
 #include "cli/options.hpp"
 #include "core/text.hpp"
+#include "schedules/knobs.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
@@ -30,6 +31,7 @@ Plan load_plan(const std::string& path) {
     Plan plan = from_json_text<Plan>(read_file(path));
     validate(plan.problem, plan.team.num_ranks);
     validate(plan);
+    validate(plan.config);
     return plan;
   } catch (const Error& error) {
     const std::string text = error.what();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -199,6 +200,30 @@ void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed)
   }
 }
 
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+}
+
+// What is read is not written over.
+void check_files(const Sim& sim) {
+  const Options& options = sim.options;
+  std::vector<std::pair<std::string, std::string>> outputs;
+  if (!options.json.empty() && options.json != "-") outputs.emplace_back("--json", options.json);
+  if (!options.trace.empty()) outputs.emplace_back("--trace", options.trace);
+  if (outputs.size() == 2)
+    require(!same_file(options.trace, options.json), "--trace {}: --json goes there", options.trace);
+  std::vector<std::pair<std::string, std::string>> inputs{{"--machine", sim.machine},
+                                                          {"--compare", sim.compare},
+                                                          {"--shapes", options.shapes},
+                                                          {"--configs", options.configs}};
+  for (const std::string& file : sim.files) inputs.emplace_back("the plan's file", file);
+  for (const auto& [flag, path] : outputs) {
+    for (const auto& [what, file] : inputs)
+      require(file.empty() || !same_file(file, path), "{} {}: {} would be overwritten", flag, path, what);
+  }
+}
+
 // Flags that would mean nothing.
 void check_flags(const Sim& sim, const CLI::App& verb) {
   const auto refuse = [&](const auto& flags, const char* why) {
@@ -206,8 +231,7 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
   };
   if (sim.list) want_only(verb, {"--list"});
   if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
-  require(sim.options.trace.empty() || sim.options.trace != sim.options.json, "--trace {}: --json goes there",
-          sim.options.trace);
+  check_files(sim);
   if (sim.bytes) {
     refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
     refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
@@ -217,8 +241,6 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
   if (!sim.files.empty()) {
     refuse(kPlanFlags, "a plan from a file has its own");
     refuse(std::array{"--ranks"}, "a plan from a file has its own");
-    for (const std::string& file : sim.files)
-      require(file != sim.options.json && file != sim.options.trace, "{}: the plan's file would be overwritten", file);
     require(sim.options.operators.empty(), "{}: name files of plans or operators, not both",
             fmt::join(sim.options.operators, " "));
   }

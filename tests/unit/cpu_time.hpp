@@ -26,7 +26,7 @@ double cpu_seconds(const Work& work) {
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-/// How many times as long as on an idle machine (docs/simulator.md) a fixed piece of work takes now, at least 1: a heap
+/// How many times as long as on an idle machine a fixed piece of work takes now, at least 1: a heap
 /// and steps through memory, as a simulation has them. Programs beside this one take caches and halves of cores, and
 /// hosts count the time that they give to others.
 inline double slowness() {

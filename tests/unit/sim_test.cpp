@@ -134,6 +134,15 @@ TEST(Sim, UnitsAreBusyForWhatTheyMultiply) {
   }
 }
 
+TEST(Sim, KnobsOfAPlanAreChecked) {
+  Plan plan = two_tiles();
+  plan.config.cluster_k = 0;
+  EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error);
+  plan.config.cluster_k = 1;
+  plan.config.tile_m = plan.config.tile_n = int64_t{1} << 31;
+  EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error) << "whole tiles take years";
+}
+
 TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
   int plans = 0;
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {

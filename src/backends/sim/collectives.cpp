@@ -168,11 +168,10 @@ int64_t part_of(int64_t elements, const Ranks& group) { return rounded_up(elemen
 void check_algorithm(Collective collective, CollectiveAlgorithm algorithm, const Ranks& group, const Machine& machine) {
   if (algorithm != CollectiveAlgorithm::halving_doubling) return;
   require(collective != Collective::all_to_all, "algorithm halving_doubling does no all_to_all; ring and direct do");
-  require(
-      std::has_single_bit(group.size()),
-      "algorithm halving_doubling on {}: its links.dims have {} devices in a row, which is no power of two; ring and "
-      "direct take any number",
-      machine.name, group.size());
+  require(std::has_single_bit(group.size()),
+          "algorithm halving_doubling on {}: {} devices exchange with each other, which is no power of two; ring and "
+          "direct take any number",
+          machine.name, group.size());
 }
 
 void scatter(Traffic& traffic, const Ranks& group, CollectiveAlgorithm algorithm, int64_t elements) {

@@ -28,6 +28,11 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       memory_(num_devices_),
       units_ns_(num_devices_) {
   const auto& known = machine.compute.tile_efficiency;
+  // NOTE: with a memory controller each worker is a unit: there is nothing to share but with a library's call.
+  const auto calls = [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
+  };
+  shares_units_ = !machine.controller || std::ranges::any_of(plan.lanes, calls);
   const auto found = known.find(fmt::format("{}x{}", plan.config.tile_m, plan.config.tile_n));
   if (found != known.end()) tile_efficiency_ = found->second;
 }
@@ -197,13 +202,15 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
     const double flops =
-        shape.rows == 0 || shape.cols == 0 ? 0.0 : 2.0 * static_cast<double>(rows * cols * depth_of(plan_, task));
+        shape.rows == 0 || shape.cols == 0
+            ? 0.0
+            : 2.0 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(depth_of(plan_, task));
     const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
     const double all_units_ns = (products_ns + machine_.compute.tile_ns) / machine_.compute.units;
     units_ns_[lane.rank] += all_units_ns;
-    loop.take_at_least(products_ns / plan_.config.cluster_k + machine_.compute.tile_ns);
-    // NOTE: with a memory controller each worker is a unit, so there is nothing to share.
-    if (!machine_.controller) loop.use(lane.rank, all_units_ns);
+    loop.take_at_least(products_ns / std::min(plan_.config.cluster_k, machine_.compute.units) +
+                       machine_.compute.tile_ns);
+    if (shares_units_) loop.use(lane.rank, all_units_ns);
     for (const Region& region : task.reads) {
       if (machine_.controller && region.rank == lane.rank) continue;
       const int64_t bytes = bytes_of_region(region);

@@ -103,6 +103,7 @@ class Costs {
   Network network_;
   int num_devices_;
   double tile_efficiency_ = 1;
+  bool shares_units_ = true;                                     ///< tiles, with what else multiplies
   Stream stream_ = Stream::compute;                              ///< of the task at hand
   mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; found when first asked for
   std::vector<Cache> caches_;

@@ -6,6 +6,7 @@
 #include "backends/sim/slow_values.hpp"
 #include "check/stages.hpp"
 #include "core/text.hpp"
+#include "schedules/knobs.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire {
@@ -36,6 +37,7 @@ bool ran(sim::Engine& engine, const Machine& machine) {
 
 Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic) {
   validate(plan);
+  validate(plan.config);
   validate(machine);
   require(plan.team.num_ranks <= num_devices(machine), "machine {}: {} devices, but the plan has {} ranks",
           machine.name, num_devices(machine), plan.team.num_ranks);
