@@ -19,7 +19,7 @@ SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
 # What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
 DEFAULTS = {"order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduction": "staged",
             "reduce_when": "beside", "group_owners": 1}
-OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 128, 1), (64, 256, 1)]
+OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 160, 1), (128, 128, 1), (64, 128, 1)]
 
 
 @dataclass

@@ -8,13 +8,23 @@ PIECES = 16  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
-def tiles_for(rows):
+def middle_tile(rows, cols, ranks, sms=132):
+    """Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter."""
+    def time(tile):
+        tiles = -(-rows // tile[0]) * -(-cols // tile[1])
+        return -(-tiles // sms) * tile[1]
+    pairs = 2 if -(-rows // ranks) >= 256 else 1  # of row tiles of one owner
+    return min([(128, 192, 1), (128, 160, pairs)], key=time)
+
+
+def tiles_for(rows, cols, ranks):
     """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
     if rows <= 64:
-        return [(64, 128, 1), (64, 256, 1)]
+        return [(64, 128, 1)]
+    middle = middle_tile(rows, cols, ranks)
     if rows < 1024:
-        return [(128, 192, 1), (128, 128, 1), (128, 256, 2)]
-    return [(128, 256, 2), (128, 192, 1)]
+        return [middle, (128, 128, 1), (128, 256, 2)]
+    return [(128, 256, 2), middle]
 
 
 def knobs_of(tile, rows):
@@ -112,7 +122,8 @@ def in_parts(kind, m, n, k, ranks):
 
 
 def gather(m, n, k, ranks):
-    tiles, shard, engines = [knobs_of(tile, m) for tile in tiles_for(m)], -(-m // ranks), by_engines(ranks)
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks), ranks)]
+    shard, engines = -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
     configs += quarters(tiles[0], m, ranks) or (
@@ -132,7 +143,7 @@ def summers(n, tile_n):
 
 
 def reduction(kind, m, n, k, ranks):
-    tiles = [knobs_of(tile, m) for tile in tiles_for(m)]
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m, n, ranks)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))

@@ -129,17 +129,16 @@ struct Lt {
 
 struct Choice {
   TileShape shape{};
-  Share share = Share::none;
-  int cluster_k = 1;
+  ClusterShape cluster{};
   int group_m = 8;
   StoreVia via = StoreVia::tensor_map;
   bool counter = false;
 
   std::string name() const {
-    static const char* const kShare[] = {"-", "a", "b"};
-    return std::to_string(shape.m) + "x" + std::to_string(shape.n) + " share " + kShare[static_cast<int>(share)] +
-           " group " + std::to_string(group_m) + (via == StoreVia::pointer ? " pointer" : " tensor") +
-           (cluster_k > 1 ? " parts " + std::to_string(cluster_k) : "") + (counter ? " counter" : "");
+    return std::to_string(shape.m) + "x" + std::to_string(shape.n) + " cluster " + std::to_string(cluster.m) + "x" +
+           std::to_string(cluster.n) + " group " + std::to_string(group_m) +
+           (via == StoreVia::pointer ? " pointer" : " tensor") +
+           (cluster.k > 1 ? " parts " + std::to_string(cluster.k) : "") + (counter ? " counter" : "");
   }
 };
 
@@ -154,16 +153,13 @@ struct Bench {
                    .b = {m.b, DType::bf16, s.n, s.k, s.k},
                    .c = {m.c, DType::bf16, s.m, s.n, s.n}};
     p.shape = c.shape;
-    p.share = c.share;
+    p.cluster = c.cluster;
     p.group_m = c.group_m;
     p.via = c.via;
     HostTable host = plain_table(p);
-    if (c.cluster_k > 1) cut_k(host, c.cluster_k);
+    if (c.cluster.k > 1) cut_k(host, static_cast<int>(c.cluster.k));
     const DeviceTable table = upload(host);
-    GemmLaunch launch{.table = table.table,
-                      .counter = c.counter ? m.counter : nullptr,
-                      .share = c.share,
-                      .cluster_k = static_cast<uint32_t>(c.cluster_k)};
+    GemmLaunch launch{.table = table.table, .counter = c.counter ? m.counter : nullptr, .cluster = c.cluster};
     const GemmBodyKind kind{DType::bf16, false, c.shape};
     load_gemm_tiles(kind);
     return [=, stream = timer.stream] {
@@ -194,13 +190,15 @@ struct Bench {
     for (const TileShape& t : kTileShapes) {
       if (s.m > 512 && t.m == 64) continue;
       if (s.m < 128 && t.m > 128) continue;
-      shapes.push_back({.shape = t, .group_m = 2048 / t.m});
-      if (s.m > t.m) shapes.push_back({.shape = t, .share = Share::b, .group_m = 2048 / t.m});
-      if (t.m > 64) shapes.push_back({.shape = t, .share = Share::a, .group_m = 2048 / t.m});
+      for (const ClusterShape cluster : {ClusterShape{}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}}) {
+        // Clusters of four find room on fewer SMs.
+        const bool fits = (cluster.m - 1) * t.m < s.m && (s.m <= 1024 || cluster.m * cluster.n <= 2);
+        if (fits) shapes.push_back({.shape = t, .cluster = cluster, .group_m = 2048 / t.m});
+      }
       const int64_t tiles = ((s.m + t.m - 1) / t.m) * ((s.n + t.n - 1) / t.n);
-      for (int parts = 2; parts <= 6 && may_cut_k(t) && tiles * parts <= 132; ++parts) {
+      for (uint32_t parts = 2; parts <= 6 && may_cut_k(t) && tiles * parts <= 132; ++parts) {
         if (s.k / kTileK / parts < least_part_steps(t)) break;
-        shapes.push_back({.shape = t, .cluster_k = parts, .group_m = 2048 / t.m});
+        shapes.push_back({.shape = t, .cluster = {.k = parts}, .group_m = 2048 / t.m});
       }
     }
     Choice best = fastest(shapes, count);
@@ -210,7 +208,7 @@ struct Bench {
     std::vector<Choice> rest{best, best};
     rest[1].via = StoreVia::pointer;
     best = fastest(rest, count);
-    if (best.share != Share::none || best.cluster_k > 1) return best;
+    if (cluster_ctas(best.cluster) > 1) return best;
     rest = {best, best};
     rest[1].counter = true;
     return fastest(rest, count);

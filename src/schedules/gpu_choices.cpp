@@ -28,11 +28,32 @@ constexpr int64_t kSome = 128;
 constexpr int64_t kMiddle = 512;
 constexpr int64_t kMany = 1024;
 
+/// Columns of the result that a rank makes.
+int64_t own_cols(const Problem& problem, const Team& team) {
+  return gathers(problem) ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
+}
+
+/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter.
+TileChoice middle_tile(const Problem& problem, const Team& team) {
+  const TileChoice wide{.m = 128, .n = 192};
+  TileChoice narrow{.m = 128, .n = 160};
+  // Pairs are of row tiles of one owner.
+  if (shard_of(problem.m, team.num_ranks, 0).size() >= 2 * narrow.m) narrow.cluster_m = 2;
+  const auto time = [&](const TileChoice& tile) {
+    const int64_t across = (own_cols(problem, team) + tile.n - 1) / tile.n;
+    const int64_t tiles = (problem.m + tile.m - 1) / tile.m * across;
+    const int64_t sms = std::max(1, team.devices[0].sms);
+    return (tiles + sms - 1) / sms * tile.n;
+  };
+  return time(narrow) < time(wide) ? narrow : wide;
+}
+
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
-std::vector<TileChoice> tiles_for(int64_t rows) {
-  if (rows <= kFew) return {{64, 128}, {64, 256}};
-  if (rows < kMany) return {{128, 192}, {128, 128}, {128, 256, 2}};
-  return {{128, 256, 2}, {128, 192}};
+std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team) {
+  if (problem.m <= kFew) return {{64, 128}};
+  const TileChoice middle = middle_tile(problem, team);
+  if (problem.m < kMany) return {middle, {128, 128}, {128, 256, 2}};
+  return {{128, 256, 2}, middle};
 }
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {
@@ -48,9 +69,9 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
 }
 
 /// `config` with each choice of tiles.
-std::vector<Config> with_tiles(const Config& config, const Problem& problem, size_t most) {
+std::vector<Config> with_tiles(const Config& config, const Problem& problem, const Team& team, size_t most) {
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles_for(problem.m)) {
+  for (const TileChoice& tile : tiles_for(problem, team)) {
     if (list.size() < most) list.push_back(with_tile(config, problem, tile));
   }
   return list;
@@ -63,9 +84,8 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   constexpr int64_t kLeast = 512;  // columns of A for each part
   constexpr int64_t kMost = 8;
   if (problem.dtype == DType::fp32) return {};
-  const bool gather = gathers(problem);
-  const int64_t cols = gather ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
-  const int64_t depth = gather ? problem.k : problem.k / team.num_ranks;
+  const int64_t cols = own_cols(problem, team);
+  const int64_t depth = gathers(problem) ? problem.k : problem.k / team.num_ranks;
   const int64_t tiles = (problem.m + tile.m - 1) / tile.m * ((cols + tile.n - 1) / tile.n);
   const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
   std::vector<TileChoice> list;
@@ -101,10 +121,10 @@ int64_t quarter_of_shard(const Problem& problem, const Team& team) {
 std::vector<Config> quarter_choices(const Problem& problem, const Team& team) {
   const int64_t quarter = quarter_of_shard(problem, team);
   Config config = paced("fused", team);
-  if (quarter < kLeastQuarter) return with_tiles(config, problem, 1);
+  if (quarter < kLeastQuarter) return with_tiles(config, problem, team, 1);
   config.chunk_rows = quarter;
   config.pacing = Pacing::unpaced;
-  std::vector<Config> list = with_tiles(config, problem, 1);
+  std::vector<Config> list = with_tiles(config, problem, team, 1);
   for (Config& with : list) with.group_m = std::max<int64_t>(1, std::min(with.group_m, quarter / with.tile_m));
   return list;
 }
@@ -148,11 +168,11 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   const int64_t pieces = few ? kPieces : kParts;
   Config config{.schedule = "fused"};
   config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
-  std::vector<Config> list = with_tiles(config, problem, 1);
+  std::vector<Config> list = with_tiles(config, problem, team, 1);
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
   config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
-  if (config.chunk_cols < problem.k) append(list, with_tiles(config, problem, 1));
+  if (config.chunk_cols < problem.k) append(list, with_tiles(config, problem, team, 1));
   return list;
 }
 
@@ -198,7 +218,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   const Config engines = paced("fused", team);
   Config library = engines;
   library.compute = Provider::library;
-  std::vector<Config> list = with_tiles(engines, problem, 1);
+  std::vector<Config> list = with_tiles(engines, problem, team, 1);
   append(list, turn_choices(problem, team));
   if (quarter_of_shard(problem, team) >= kLeastQuarter) {
     append(list, quarter_choices(problem, team));
@@ -212,7 +232,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, worker_choices(problem, team));
   append(list, parts_choices(problem, team));
   append(list, owners_at_once(problem, team));
-  const std::vector<Config> others = with_tiles(engines, problem, 3);
+  const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
 }
@@ -251,7 +271,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   if (problem.op != "all_reduce") stores.transport = Transport::tma;
   // Few rows: flags in the data, which are looked at 16 bytes at a time where elements are short.
   const Transport at_once = bytes_of(out_dtype_of(problem)) == 2 ? Transport::ll : stores.transport;
-  std::vector<Config> list = with_tiles(stores, problem, 1);
+  std::vector<Config> list = with_tiles(stores, problem, team, 1);
   if (problem.op != "all_reduce" && problem.m <= kFew) {
     // What comes after the last tiles is done at once, as soon as it is there.
     list.push_back(with_summers(list.front(), problem, team));
@@ -259,18 +279,18 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config turns = stores;
     turns.rounds = 2;
-    append(list, with_tiles(turns, problem, 1));
+    append(list, with_tiles(turns, problem, team, 1));
     const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
     if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
       list.push_back(with_tile(stores, problem, pair));
     for (const int rounds : {4, 8}) {
       turns.rounds = rounds;
-      if (problem.m >= kMost) append(list, with_tiles(turns, problem, 1));
+      if (problem.m >= kMost) append(list, with_tiles(turns, problem, team, 1));
     }
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {
-      append(list, with_tiles(turns, problem, 1));
+      append(list, with_tiles(turns, problem, team, 1));
       if (problem.m < kMany) list.push_back(with_tile(turns, problem, {.m = 128, .n = 192, .cluster_n = 2}));
     }
   }
@@ -288,15 +308,15 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     library.reduce_when = ReduceWhen::after;
     list.push_back(library);
   }
-  append(list, with_tiles({.schedule = "fused", .reduction = ReduceMode::pull}, problem, 1));
+  append(list, with_tiles({.schedule = "fused", .reduction = ReduceMode::pull}, problem, team, 1));
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;
-  if (!scatters) append(list, with_tiles(one_shot, problem, 1));
+  if (!scatters) append(list, with_tiles(one_shot, problem, team, 1));
   if (!scatters && problem.m <= kFew) {
     if (problem.op == "gemm_all_reduce") list.back() = with_summers(list.back(), problem, team);
     list.back().transport = at_once;
   }
-  const std::vector<Config> others = with_tiles(stores, problem, 3);
+  const std::vector<Config> others = with_tiles(stores, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
 }
@@ -311,7 +331,7 @@ bool on_gpus(const Team& team) {
 std::vector<Config> sequential_choices(const Problem& problem, const Team& team) {
   Config config{.schedule = "sequential"};
   if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
-  std::vector<Config> list = with_tiles(config, problem, 1);
+  std::vector<Config> list = with_tiles(config, problem, team, 1);
   config.compute = problem.op == "all_reduce" ? Provider::tiles : Provider::library;
   if (config.compute == Provider::library) list.push_back(config);
   config.collective = Provider::library;
@@ -324,8 +344,8 @@ std::vector<Config> fused_choices(const Problem& problem, const Team& team) {
   return gathers(problem) ? gather_choices(problem, team) : reduce_choices(problem, team);
 }
 
-std::vector<Config> two_stream_choices(const Problem& problem, const Team&) {
-  return with_tiles({.schedule = "two_stream"}, problem, 2);
+std::vector<Config> two_stream_choices(const Problem& problem, const Team& team) {
+  return with_tiles({.schedule = "two_stream"}, problem, team, 2);
 }
 
 }  // namespace tilewire

@@ -10,15 +10,16 @@
 
 int main() {
   using tilewire::Problem;
-  constexpr std::array<std::array<int64_t, 3>, 9> kShapes{{{8192, 49152, 12288},
-                                                           {4096, 12288, 49152},
-                                                           {2048, 49152, 12288},
-                                                           {1024, 12288, 49152},
-                                                           {512, 49152, 12288},
-                                                           {64, 49152, 12288},
-                                                           {64, 8192, 8192},
-                                                           {8192, 10240, 8192},
-                                                           {1024, 8192, 28672}}};
+  constexpr std::array<std::array<int64_t, 3>, 10> kShapes{{{8192, 49152, 12288},
+                                                            {4096, 12288, 49152},
+                                                            {2048, 49152, 12288},
+                                                            {1024, 12288, 49152},
+                                                            {512, 49152, 12288},
+                                                            {64, 49152, 12288},
+                                                            {64, 8192, 8192},
+                                                            {8192, 10240, 8192},
+                                                            {1024, 8192, 28672},
+                                                            {1024, 10240, 8192}}};
   nlohmann::json all = nlohmann::json::array();
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
     for (const auto& [m, n, k] : kShapes) {

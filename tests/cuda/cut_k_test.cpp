@@ -92,7 +92,7 @@ TEST(CutK, IsAChoiceForTensorCores) {
 
 TEST(CutK, WholeClustersGetSms) {
   RankTables tables;
-  tables.cluster_k = 4;
+  tables.cluster = {.k = 4};
   tables.gemm.tiles.resize(4 * 30);
   tables.walk.lanes.push_back({.ctas = 20, .serial = true});
   share_out_sms(tables, 120, 0);

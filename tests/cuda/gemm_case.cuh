@@ -88,6 +88,14 @@ struct Streams {
   cudaStream_t operator[](int i) const { return all[i]; }
 };
 
+constexpr ClusterShape kAlone{};
+constexpr ClusterShape kPairsM{.m = 2};  // CTAs that share columns of B
+constexpr ClusterShape kPairsN{.n = 2};  // and rows of A
+
+inline std::string name_of(ClusterShape cluster) {
+  return "clusters of " + std::to_string(cluster.m) + " x " + std::to_string(cluster.n);
+}
+
 struct Case {
   int m = 256;
   int n = 256;
@@ -97,18 +105,17 @@ struct Case {
   bool b_is_kn = false;
   bool bias = false;
   TileShape shape{};
-  Share share = Share::none;
+  ClusterShape cluster{};
   StoreVia via = StoreVia::tensor_map;
   bool counter = false;
   int split = 1;  // parts of K, accumulated into C
 
   std::string name() const {
-    static const char* const kShare[] = {"none", "a", "b", "both"};
     static const char* const kVia[] = {"pointer", "tensor", "bulk"};
     char text[200];
-    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d share %s %s%s split %d", m, n, k,
+    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d cluster %ux%u %s%s split %d", m, n, k,
                   dtype == DType::bf16 ? "bf16" : "fp16", out == DType::fp32 ? "fp32" : "same", b_is_kn ? "K,N" : "N,K",
-                  bias ? " bias" : "", shape.m, shape.n, kShare[static_cast<int>(share)], kVia[static_cast<int>(via)],
+                  bias ? " bias" : "", shape.m, shape.n, cluster.m, cluster.n, kVia[static_cast<int>(via)],
                   counter ? " counter" : "", split);
     return text;
   }
@@ -158,7 +165,7 @@ struct Setup {
     p.bias = c.bias ? bias.data : nullptr;
     p.bias_dtype = c.dtype;
     p.shape = c.shape;
-    p.share = c.share;
+    p.cluster = c.cluster;
     p.group_m = 3;
     p.via = c.via;
     return p;
@@ -172,7 +179,7 @@ struct Setup {
     return bytes;
   }
   GemmLaunch launch(const DeviceTable& table) const {
-    return {.table = table.table, .counter = c.counter ? counter.as<uint32_t>() : nullptr, .share = c.share};
+    return {.table = table.table, .counter = c.counter ? counter.as<uint32_t>() : nullptr, .cluster = c.cluster};
   }
 
   /// |out - expected| / |expected| of `result`, which has C's layout.

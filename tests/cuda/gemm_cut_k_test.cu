@@ -21,7 +21,7 @@ void product(const Case& c, int parts) {
   cut_k(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.cluster_k = static_cast<uint32_t>(parts);
+  launch.cluster.k = static_cast<uint32_t>(parts);
   std::vector<std::vector<uint8_t>> results;
   double error = 0;
   for (const uint32_t ctas : {0, 2 * parts}) {
@@ -46,7 +46,7 @@ void sums(const Case& c, int parts, int others_count, int own) {
   cut_k(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.cluster_k = static_cast<uint32_t>(parts);
+  launch.cluster.k = static_cast<uint32_t>(parts);
   launch.walk.watch = signals.watch(5'000'000'000ull);
   const Streams streams;
   add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
@@ -90,8 +90,8 @@ void waits_come_by_columns(TileShape shape, int parts) {
   cut_k(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.cluster_k = static_cast<uint32_t>(parts);
-  launch.ctas = 2 * launch.cluster_k;
+  launch.cluster.k = static_cast<uint32_t>(parts);
+  launch.ctas = 2 * launch.cluster.k;
   launch.walk.watch = signals.watch(5'000'000'000ull);
   const size_t bytes = 2ul * c.m * c.k;
   const Memory good(bytes);
@@ -131,8 +131,8 @@ void tiles_in_a_chain(TileShape shape, int parts) {
   cut_k(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.cluster_k = static_cast<uint32_t>(parts);
-  launch.ctas = launch.cluster_k;
+  launch.cluster.k = static_cast<uint32_t>(parts);
+  launch.ctas = launch.cluster.k;
   launch.walk.watch = signals.watch(2'000'000'000ull);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
@@ -152,7 +152,7 @@ void waits_time_out(int parts) {
   cut_k(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.cluster_k = static_cast<uint32_t>(parts);
+  launch.cluster.k = static_cast<uint32_t>(parts);
   launch.walk.watch = signals.watch(50'000'000);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
@@ -163,14 +163,14 @@ void waits_time_out(int parts) {
 
 /// What the kernel cannot do is refused.
 void refusals() {
-  const auto refused = [](const Case& c, uint32_t parts, Share share) {
+  const auto refused = [](const Case& c, uint32_t parts, ClusterShape cluster) {
     const Setup s(c);
     HostTable host = plain_table(s.product());
     cut_k(host, static_cast<int>(parts));
     const DeviceTable table = upload(host);
     GemmLaunch launch = s.launch(table);
-    launch.cluster_k = parts;
-    launch.share = share;
+    launch.cluster = cluster;
+    launch.cluster.k = parts;
     try {
       launch_gemm_tiles(s.kind(), launch, nullptr);
     } catch (const tilewire::Error& error) {
@@ -181,9 +181,9 @@ void refusals() {
   const Case c{.m = 256, .n = 512, .k = 4096, .shape = {128, 128}};
   Case large = c;
   large.shape = {128, 256};
-  report("large tiles are refused", refused(large, 2, Share::none), 0);
-  report("too many parts are refused", refused(c, 16, Share::none), 0);
-  report("shared operands are refused", refused(c, 2, Share::b), 0);
+  report("large tiles are refused", refused(large, 2, kAlone), 0);
+  report("too many parts are refused", refused(c, 16, kAlone), 0);
+  report("shared operands are refused", refused(c, 2, kPairsM), 0);
 }
 
 void all_tests(bool small) {

@@ -79,10 +79,10 @@ void several_destinations(StoreVia via) {
 }
 
 /// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
-void waits_are_satisfied(Share share, StoreVia via, TileShape shape = {128, 256}) {
+void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {128, 256}) {
   // With few rows and much to load, fewer steps are on their way than were loaded while the tile waited.
   const bool few = shape.m == 64;
-  Case c{.m = 384, .n = 512, .k = few ? 2048 : 128, .shape = shape, .share = share, .via = via};
+  Case c{.m = 384, .n = 512, .k = few ? 2048 : 128, .shape = shape, .cluster = cluster, .via = via};
   const Setup s(c);
   const Signals signals;
   HostTable host = plain_table(s.product());
@@ -113,9 +113,9 @@ void waits_are_satisfied(Share share, StoreVia via, TileShape shape = {128, 256}
 }
 
 /// A's columns come in three cuts, and each wait is for one of them.
-void waits_come_by_columns(Share share) {
+void waits_come_by_columns(ClusterShape cluster) {
   constexpr int kCuts = 3;
-  Case c{.m = 384, .n = 512, .k = 768, .shape = {128, 256}, .share = share};
+  Case c{.m = 384, .n = 1024, .k = 768, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
   const Signals signals;
   HostTable host = plain_table(s.product());
@@ -131,7 +131,7 @@ void waits_come_by_columns(Share share) {
   }
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.ctas = 2;
+  launch.ctas = std::max(2U, cluster_ctas(cluster));
   launch.walk.watch = signals.watch(5'000'000'000ull);
   const size_t bytes = 2ul * c.m * c.k;
   const Memory good(bytes);
@@ -155,8 +155,8 @@ void waits_come_by_columns(Share share) {
 
 /// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may be held back while the next tile
 /// waits.
-void tiles_in_a_chain(Share share) {
-  Case c{.m = 512, .n = 1024, .k = 256, .shape = {128, 256}, .share = share};
+void tiles_in_a_chain(ClusterShape cluster) {
+  Case c{.m = 512, .n = 1024, .k = 256, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
   const Signals signals;
   HostTable host = plain_table(s.product());
@@ -166,22 +166,22 @@ void tiles_in_a_chain(Share share) {
   for (size_t i = 0; i < host.tiles.size(); ++i) {
     host.tiles[i].first_wait = static_cast<uint32_t>(i);
     host.tiles[i].flags |= kBStands;  // all of its few steps are loaded early
-    host.waits.push_back({signals.at(0), i - i % cluster_ctas(share), 0});
+    host.waits.push_back({signals.at(0), i - i % cluster_ctas(cluster), 0});
   }
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.ctas = cluster_ctas(share);
+  launch.ctas = cluster_ctas(cluster);
   launch.walk.watch = signals.watch(2'000'000'000ull);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
   const double error = s.error(s.out.data);
   const bool ok = error < s.tolerance() && signals.failure->written == 0 && signals.value(0) == host.tiles.size();
-  report("tiles in a chain, share " + std::to_string(static_cast<int>(share)), ok, error);
+  report("tiles in a chain, " + name_of(cluster), ok, error);
 }
 
 /// Nobody signals: the kernel leaves in time, says what it waited for, posts and stores nothing.
-void waits_time_out(Share share) {
-  Case c{.m = 1024, .n = 1024, .k = 256, .shape = {128, 256}, .share = share};
+void waits_time_out(ClusterShape cluster) {
+  Case c{.m = 1024, .n = 1024, .k = 256, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
   const Signals signals;
   HostTable host = plain_table(s.product());
@@ -198,8 +198,7 @@ void waits_time_out(Share share) {
   bool untouched = true;
   for (const uint16_t v : out) untouched = untouched && v == 0xffff;
   const bool ok = f.written == 1 && f.wanted == 7 && f.seen == 3 && signals.value(1) == 0 && untouched;
-  report("timeout leaves the kernel, share " + std::to_string(static_cast<int>(share)), ok,
-         static_cast<double>(f.seen));
+  report("timeout leaves the kernel, " + name_of(cluster), ok, static_cast<double>(f.seen));
 }
 
 /// Tiles complete a sum after their own steps, where every CTA has one tile, and during the next one's, where one CTA
@@ -221,7 +220,7 @@ void sums(const Case& c, int parts, int own) {
     CHECK(cudaMemset(s.out.data, 0xff, s.out_bytes()));
     CHECK(cudaMemset(signals.at(0), 0, 8));
     CHECK(cudaDeviceSynchronize());
-    launch.ctas = few == 1 ? cluster_ctas(c.share) : static_cast<uint32_t>(host.tiles.size());
+    launch.ctas = few == 1 ? cluster_ctas(c.cluster) : static_cast<uint32_t>(host.tiles.size());
     launch_gemm_tiles(s.kind(true), launch, streams[0]);
     usleep(2000);
     add_to<<<1, 1, 0, streams[1]>>>(signals.at(0), 1);
@@ -237,8 +236,8 @@ void sums(const Case& c, int parts, int own) {
 void all_sums(bool small) {
   for (const TileShape& shape : kTileShapes) {
     if (!holds_results(shape) || (small && shape.n != 256)) continue;
-    const Share share = shape.m == 64 ? Share::none : shape.m > shape.n ? Share::a : Share::b;
-    const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .share = share};
+    const ClusterShape cluster = shape.m == 64 ? kAlone : shape.m > shape.n ? kPairsN : kPairsM;
+    const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .cluster = cluster};
     sums(c, 3, 2);
     if (small) continue;
     Case other{.m = c.m, .n = c.n, .k = c.k, .dtype = DType::fp16, .b_is_kn = true, .shape = shape};
@@ -258,7 +257,7 @@ void all_sums(bool small) {
 std::vector<Case> all_cases(bool small) {
   std::vector<Case> cases;
   for (const TileShape& shape : kTileShapes) {
-    const Share share = shape.m > shape.n ? Share::a : Share::b;
+    const ClusterShape cluster = shape.m > shape.n ? kPairsN : kPairsM;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       if (small && (dtype == DType::fp16 || shape.n == 192)) continue;
       for (const bool kn : {false, true}) {
@@ -268,10 +267,10 @@ std::vector<Case> all_cases(bool small) {
           for (const DType out : {DType::bf16, DType::fp32}) {
             Case c{.m = 777, .n = 1336, .k = 200, .dtype = dtype, .out = out, .b_is_kn = kn, .shape = shape};
             c.bias = true;
-            c.share = share;
+            c.cluster = cluster;
             c.via = via;
             cases.push_back(c);
-            c.share = Share::none;
+            c.cluster = kAlone;
             c.counter = true;
             c.m = 2048;
             cases.push_back(c);
@@ -281,14 +280,21 @@ std::vector<Case> all_cases(bool small) {
     }
     if (small) continue;
     cases.push_back({.m = 1, .n = 8, .k = 8, .shape = shape});
-    cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .share = share});
-    cases.push_back({.m = 1500, .n = 2000, .k = 1000, .shape = shape, .share = shape.m == 64 ? Share::b : Share::both});
-    cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
+    cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .cluster = cluster});
+    for (const ClusterShape several : {ClusterShape{2, 2}, {1, 4}, {4, 1}, {3, 1}, {1, 3}, {3, 2}, {2, 4}}) {
+      Case c{.m = 1500, .n = 2000, .k = 1000, .shape = shape, .cluster = several};
+      cases.push_back(c);
+      c.b_is_kn = true;
+      cases.push_back(c);
+    }
+    if (!chunks_overlap(shape)) {
+      cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
+    }
     for (const StoreVia via : {StoreVia::pointer, StoreVia::bulk}) {
       cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .via = via, .split = 4});
     }
   }
-  if (!small) cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .share = Share::b});
+  if (!small) cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .cluster = kPairsM});
   return cases;
 }
 
@@ -300,16 +306,18 @@ int main(int argc, char** argv) {
     for (const Case& c : all_cases(small)) run_case(c);
     several_destinations(StoreVia::tensor_map);
     several_destinations(StoreVia::pointer);
-    waits_are_satisfied(Share::none, StoreVia::tensor_map);
-    waits_are_satisfied(Share::b, StoreVia::pointer);
-    waits_are_satisfied(Share::none, StoreVia::tensor_map, {64, 128});
-    waits_are_satisfied(Share::b, StoreVia::tensor_map, {64, 128});
-    for (const Share share : {Share::none, Share::a, Share::b}) waits_come_by_columns(share);
+    waits_are_satisfied(kAlone, StoreVia::tensor_map);
+    waits_are_satisfied(kPairsM, StoreVia::pointer);
+    waits_are_satisfied(kAlone, StoreVia::tensor_map, {64, 128});
+    waits_are_satisfied(kPairsM, StoreVia::tensor_map, {64, 128});
+    for (const ClusterShape cluster : {kAlone, kPairsN, kPairsM, {1, 4}}) waits_come_by_columns(cluster);
     all_sums(small);
-    tiles_in_a_chain(Share::none);
-    tiles_in_a_chain(Share::b);
-    waits_time_out(Share::none);
-    waits_time_out(Share::b);
+    tiles_in_a_chain(kAlone);
+    tiles_in_a_chain(kPairsM);
+    tiles_in_a_chain({2, 2});
+    waits_time_out(kAlone);
+    waits_time_out(kPairsM);
+    waits_time_out({1, 4});
   } catch (const std::exception& e) {
     std::printf("FAIL exception: %s\n", e.what());
     return 1;

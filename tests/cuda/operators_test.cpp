@@ -65,7 +65,8 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
   const Problem problem{.op = op(), .m = 128 * ranks(), .n = 264, .k = 256 * ranks(), .dtype = DType::bf16};
   for (const Config& base :
        {Config{.tile_n = 128, .tile_workers = 2}, Config{.cluster_m = 2, .group_m = 4, .tile_workers = 4},
-        Config{.cluster_n = 2, .group_m = 2, .tile_workers = 2}}) {
+        Config{.cluster_n = 2, .group_m = 2, .tile_workers = 2},
+        Config{.cluster_m = 2, .group_m = 4, .tile_workers = 1}}) {
     expect(problem, base, 2, 41, 1);
   }
   // Columns of A that come one after another, and owners whose tiles are walked together.
@@ -231,6 +232,36 @@ TEST_P(OnGpus, LateWalkersHelp) {
         configs.push_back({.schedule = "two_stream", .tile_n = 128, .reduce_workers = workers});
     }
     expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+  }
+}
+
+/// Tiles whose chunks overlap: nothing is added or published twice.
+TEST_P(OnGpus, TilesOf160Columns) {
+  if (op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles";
+  uint64_t seed = 1200;
+  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+    const int64_t n = op() == std::string("all_gather_gemm") ? 488 * ranks() : 488;
+    const Problem problem{.op = op(),
+                          .m = 330,
+                          .n = n,
+                          .k = 72 * ranks(),
+                          .dtype = DType::bf16,
+                          .b_layout = layout,
+                          .reduction = Reduction::any};
+    std::vector<Config> configs;
+    const auto with = [&](auto&& change) { change(configs.emplace_back(Config{.tile_n = 160, .tile_workers = 2})); };
+    with([](Config&) {});
+    with([](Config& c) { c.cluster_m = 2, c.group_m = 2; });
+    if (op() != std::string("all_gather_gemm")) {
+      for (const Transport way : {Transport::tma, Transport::bulk, Transport::ll}) {
+        with([&](Config& c) { c.transport = way; });
+      }
+      for (const Transport way : {Transport::store, Transport::tma, Transport::bulk}) {
+        with([&](Config& c) { c.transport = way, c.reduction = ReduceMode::accumulate; });
+      }
+      with([](Config& c) { c.reduction = ReduceMode::pull; });
+    }
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }
 }
 

@@ -54,36 +54,50 @@ struct GemmBody {
   static constexpr int kGroupM = kSplitN ? kTileM : kTileM / 2;
   static constexpr int kGroupN = kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
-  static constexpr int kChunksPerBlock = kGroupN / 64;
+  static constexpr int kChunksPerBlock = chunks_across(kGroupN);
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
+  // Columns from chunk to chunk: the last one ends with the tile, and chunks overlap evenly.
+  static constexpr int kChunkStep = kChunksPerBlock == 1 ? 64 : (kGroupN - 64) / (kChunksPerBlock - 1);
+  static_assert(kChunkStep % 8 == 0 && kChunkStep * (kChunksPerBlock - 1) + 64 == kGroupN);
+  static_assert(kChunkStep == 64 || kBlocksM == 1);
+  static constexpr int kChunkWords = kChunkStep / 4;  // of a thread's rounded results, from chunk to chunk
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
   static constexpr bool kCutsK = may_cut_k(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
-  static constexpr int kBytesB = kTileN * kTileK * 2;
-  static constexpr int kStageBytes = kBytesA + kBytesB;
-  static constexpr int kBoxesA = kSplitN ? 1 : 2;
-  static constexpr int kBoxesB = kNMajor ? kTileN / 64 : 2;
+  static constexpr int kBoxesB = chunks_across(kTileN);  // of B stored [K,N], 64 columns each
+  static constexpr int kBytesB = (kNMajor ? kBoxesB * 64 : kTileN) * kTileK * 2;
+  static constexpr int kStageBytes = stage_bytes(kShape);
   static constexpr int kStages = num_stages(kShape);
   static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
   static constexpr int kPartsPerStage = parts_per_stage(kShape);
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
-/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows.
+/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows; of fp32, two take the place of one
+/// of 16 bits.
 template <class Body, typename Out>
 struct ChunkPlace {
   static constexpr int kCols = 128 / sizeof(Out);
-  static constexpr int kPerBlock = Body::kGroupN / kCols;
+  static constexpr int kPieces = sizeof(Out) / 2;
+  static constexpr int kPerBlock = Body::kChunksPerBlock * kPieces;
   static constexpr int kChunks = Body::kBlocksM * kPerBlock;
   int row;
   int col;
 
   __device__ ChunkPlace(int group, int index)
       : row((Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
-        col((Body::kSplitN ? group * Body::kGroupN : 0) + index % kPerBlock * kCols) {}
+        col((Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
+  /// In the consumer's part.
+  __host__ __device__ static constexpr int col_of(int index) {
+    return index % kPerBlock / kPieces * Body::kChunkStep + index % kPieces * kCols;
+  }
   /// Whether the chunk holds real elements; otherwise both sides of the buffers leave it out.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
+  /// Columns at its start that the chunk before holds, too.
+  __device__ static int again(int index) {
+    return index % kPerBlock < kPieces || index % kPieces > 0 ? 0 : 64 - Body::kChunkStep;
+  }
 };
 
 /// Bits of a row in a chunk that change the places of its units of 16 bytes: threads, and tensor copies, then meet few
@@ -144,22 +158,28 @@ struct Cta {
   uint32_t size;    // of the cluster
   uint32_t a_ctas;  // bits of the CTAs that use the same A
   uint32_t b_ctas;  // and B
+  uint32_t a_part;  // which part of A this one loads for them
+  uint32_t b_part;  // and of B
 };
 
 template <class Body>
 __device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) {
   const uint32_t rank = ptx::cluster_rank();
-  const Share share = launch.share;
-  uint32_t a_ctas = 1u << rank;
-  uint32_t b_ctas = 1u << rank;
-  if (share == Share::a || share == Share::both) a_ctas = 3u << (rank & 2);
-  if (share == Share::b) b_ctas = 3;
-  if (share == Share::both) b_ctas = 5u << (rank & 1);
+  const uint32_t n = launch.cluster.n;
+  const uint32_t row = rank / n;
+  const uint32_t col = rank - row * n;
+  uint32_t a_ctas = 1U << rank;
+  uint32_t b_ctas = 1U << rank;
+  if (launch.cluster.k == 1) {
+    a_ctas = ((1U << n) - 1) << (row * n);
+    for (uint32_t i = 0; i < launch.cluster.m; ++i) b_ctas |= 1U << (i * n + col);
+  }
   uint8_t* stages = shared + kControlBytes;
   return {launch, *reinterpret_cast<Control<Body>*>(shared),
           stages, stages + Body::kStages * Body::kStageBytes,
           rank,   ptx::cluster_size(),
-          a_ctas, b_ctas};
+          a_ctas, b_ctas,
+          col,    launch.cluster.k == 1 ? row : 0};
 }
 
 template <class Body>

@@ -141,13 +141,13 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
   if (tile.flags & kOutputFp32) {
 #pragma unroll
     for (int i = 0; i < ChunkPlace<Body, float>::kChunks; ++i) {
-      constexpr int kPerBlock = ChunkPlace<Body, float>::kPerBlock;
-      send_chunk<Body, float>(cta, tile, group, i, sums[i / kPerBlock] + i % kPerBlock * 16, buffer);
+      using Place = ChunkPlace<Body, float>;
+      send_chunk<Body, float>(cta, tile, group, i, sums[i / Place::kPerBlock] + Place::col_of(i) / 2, buffer);
     }
   } else if constexpr (!Body::kDefer) {
 #pragma unroll
     for (int i = 0; i < Body::kChunks; ++i) {
-      const float* v = sums[i / Body::kChunksPerBlock] + i % Body::kChunksPerBlock * 32;
+      const float* v = sums[i / Body::kChunksPerBlock] + ChunkPlace<Body, In>::col_of(i) / 2;
       uint32_t packed[16];
 #pragma unroll
       for (int j = 0; j < 16; ++j) packed[j] = round_pair(In{}, v[2 * j], v[2 * j + 1]);
@@ -162,7 +162,7 @@ template <class Body>
 struct Pending {
   int slot = -1;        // of the task; -1 = none
   bool lingers = true;  // nothing holds up the next tile
-  uint32_t packed[Body::kChunks * 16] = {};
+  uint32_t packed[Body::kBlocksM * Body::kGroupN / 4] = {};
 };
 
 /// All have left: the slot is given back.
@@ -178,6 +178,7 @@ template <class Body>
 __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pending, int group,
                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
+  constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
   const TileRecord& tile = cta.control.slots[pending.slot].tile;
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
@@ -189,7 +190,7 @@ __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pendin
       send_sum<Body, In, true>(cta, tile, group, chunk, pending.packed, stage, buffer);
     }
 #pragma unroll
-    for (int i = 16; i < 16 * Body::kChunks; ++i) pending.packed[i - 16] = pending.packed[i];
+    for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
   }
   end_pending(cta, pending);
 }

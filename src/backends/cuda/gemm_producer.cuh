@@ -5,72 +5,12 @@
 #include <climits>
 
 #include "backends/cuda/gemm_cut_k.cuh"
+#include "backends/cuda/gemm_loads.cuh"
 #include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
 #include "backends/cuda/spans.cuh"
 
 namespace tilewire::cuda {
-
-/// Load a box, or this CTA's share of the boxes that several CTAs use: each then goes to all of them.
-__device__ inline void load_box(void* to, const CUtensorMap* map, uint64_t* full, int x, int y, uint32_t ctas,
-                                bool mine) {
-  if (__popc(ctas) == 1) {
-    ptx::tensor_load(to, map, full, x, y);
-  } else if (mine) {
-    ptx::tensor_load_shared(to, map, full, x, y, static_cast<uint16_t>(ctas));
-  }
-}
-
-/// Where a tile's operands lie. NOTE: in registers while steps are loaded: one thread issues all loads of a CTA, and of
-/// small tiles a step is not much longer than its instructions take.
-struct Operands {
-  const CUtensorMap* a_map;
-  const CUtensorMap* b_map;
-  int a_row;
-  int b_col;
-  int k;            // of step 0
-  uint64_t policy;  // of B, in tiles of few rows
-};
-
-template <class Body>
-__device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
-  const CUtensorMap* maps = cta.launch.table.maps;
-  const uint64_t policy = Body::kSplitN ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
-  return {&maps[tile.a_map], &maps[tile.b_map], tile.a_row, tile.b_col, tile.k_begin, policy};
-}
-
-/// Load a step of K of A.
-template <class Body>
-__device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
-  uint8_t* to = cta.stages + stage * Body::kStageBytes;
-  const int turn = static_cast<int>(cta.rank & 1);
-#pragma unroll
-  for (int i = 0; i < Body::kBoxesA; ++i) {
-    void* box = to + i * (Body::kBytesA / Body::kBoxesA);
-    const int row = from.a_row + i * (Body::kTileM / Body::kBoxesA);
-    load_box(box, from.a_map, &cta.control.full[stage], from.k + step * kTileK, row, cta.a_ctas, i % 2 == turn);
-  }
-}
-
-/// And of B.
-template <class Body>
-__device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
-  uint8_t* to = cta.stages + stage * Body::kStageBytes + Body::kBytesA;
-  const int turn = static_cast<int>(cta.launch.share == Share::both ? cta.rank / 2 : cta.rank);
-  const int k = from.k + step * kTileK;
-#pragma unroll
-  for (int i = 0; i < Body::kBoxesB; ++i) {
-    void* box = to + i * (Body::kBytesB / Body::kBoxesB);
-    const int col = from.b_col + i * (Body::kTileN / Body::kBoxesB);
-    const int x = Body::kNMajor ? col : k;
-    const int y = Body::kNMajor ? k : col;
-    if (Body::kSplitN && __popc(cta.b_ctas) == 1) {
-      ptx::tensor_load(box, from.b_map, &cta.control.full[stage], x, y, from.policy);
-    } else {
-      load_box(box, from.b_map, &cta.control.full[stage], x, y, cta.b_ctas, i % 2 == turn);
-    }
-  }
-}
 
 /// While a task's signals are missing: load those of its operands that nobody writes during a call into stages that are
 /// free. Returns in how many.
@@ -86,7 +26,7 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, F
 #pragma unroll 1
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
     if (!ptx::barrier_test(&cta.control.empty[fill.stage.index], fill.stage.phase ^ 1)) break;
-    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kBytesA + Body::kBytesB);
     if (tile.flags & kAStands) load_a(cta, from, count, fill.stage.index);
     if (tile.flags & kBStands) load_b(cta, from, count, fill.stage.index);
     fill.next();
@@ -109,7 +49,7 @@ __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, 
 #pragma unroll 1
   for (; step < end; ++step) {
     ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
-    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kStageBytes);
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], Body::kBytesA + Body::kBytesB);
     load_a(cta, from, step, fill.stage.index);
     load_b(cta, from, step, fill.stage.index);
     fill.next();
@@ -273,7 +213,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
     ptx::barrier_arrive(&control.to_store[my.slot.index]);
     my.parts = false;
     const bool next_goes = load_tile(cta, tile, my);
-    if (Body::kCutsK && launch.cluster_k > 1 && cta.rank == 0) offer_stages(cta, my.fill);
+    if (Body::kCutsK && launch.cluster.k > 1 && cta.rank == 0) offer_stages(cta, my.fill);
     const bool sums = Body::kSums && tile.num_parts > 0;
     const bool late = sums && task.late != 0;
     if (sums && !late) wait_for_parts(launch, task, my.parts, my.epoch, my.abandoned);

@@ -50,16 +50,18 @@ __device__ inline void store_unit(Out* to, const uint8_t* from, int count, Store
   }
 }
 
-/// Store a chunk's part of `write` through its pointer, by one warp. (row, col): the chunk's first element in the tile.
+/// Store a chunk's part of `write` through its pointer, by one warp. (row, col): the chunk's first element in the tile;
+/// its first `again` columns are stored already.
 template <typename Out>
 __device__ inline void store_by_pointer(const uint8_t* chunk, uint32_t swizzle, const WriteRecord& write, int row,
-                                        int col) {
+                                        int col, int again) {
   constexpr int kPerUnit = 16 / sizeof(Out);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int first = max(0, write.first_row - row);
   const int end = min(64, write.first_row + write.rows - row);
   const int unit = lane % 8;
   const int at_col = col + unit * kPerUnit;
+  if (unit * kPerUnit < again) return;
   Out* base = static_cast<Out*>(write.to) + at_col;
 #pragma unroll 4
   for (int r = first + lane / 8; r < end; r += 4) {
@@ -70,9 +72,13 @@ __device__ inline void store_by_pointer(const uint8_t* chunk, uint32_t swizzle, 
 
 /// The same by bulk copies, a row of the chunk each.
 template <typename Out>
-__device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& write, int row, int col) {
+__device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& write, int row, int col, int again) {
   const int end = min(64, write.first_row + write.rows - row);
-  const auto bytes = static_cast<uint32_t>(min(128, (write.cols - col) * static_cast<int>(sizeof(Out))));
+  const int skipped = again * static_cast<int>(sizeof(Out));
+  const int bytes = min(128, (write.cols - col) * static_cast<int>(sizeof(Out))) - skipped;
+  if (bytes <= 0) return;
+  col += again;
+  chunk += skipped;
 #pragma unroll 1
   for (int r = max(0, write.first_row - row) + static_cast<int>(threadIdx.x % 32); r < end; r += 32) {
     Out* to = static_cast<Out*>(write.to) + static_cast<int64_t>(row + r) * write.ld + col;
@@ -86,16 +92,17 @@ __device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& wr
 
 /// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
 template <class Body, typename Out>
-__device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const uint8_t* chunk, int row, int col) {
+__device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const uint8_t* chunk, int row, int col,
+                                   int again) {
 #pragma unroll 1
   for (int i = 0; i < task.tile.num_writes; ++i) {
     const WriteRecord& write = task.writes[i];
     if (row >= write.first_row + write.rows || row + 64 <= write.first_row) continue;
     const CUtensorMap* map = &cta.launch.table.maps[write.map];
     if (write.via == StoreVia::pointer) {
-      store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col);
+      store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col, again);
     } else if (write.via == StoreVia::bulk) {
-      store_by_bulk<Out>(chunk, write, row, col);
+      store_by_bulk<Out>(chunk, write, row, col, again);
     } else if (threadIdx.x % 32 == 0 && write.mode == StoreMode::accumulate) {
       ptx::tensor_add(map, chunk, write.col + col, write.row + row);
     } else if (threadIdx.x % 32 == 0) {
@@ -116,7 +123,8 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
     if (!place.in(task.tile)) continue;
     ptx::barrier_wait(&control.chunk_full[group][buffer.index], buffer.phase);
     __syncwarp();
-    if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunks + buffer.index * kChunkBytes, place.row, place.col);
+    const uint8_t* chunk = chunks + buffer.index * kChunkBytes;
+    if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunk, place.row, place.col, place.again(i));
     ptx::bulk_commit();
     ptx::bulk_wait_read<1>();
     __syncwarp();

@@ -34,7 +34,7 @@ __device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, 
   for (int first = 0; first < tile.num_parts; first += Body::kPartsPerStage) {
     const int count = min(Body::kPartsPerStage, tile.num_parts - first);
     uint64_t* full = &cta.control.full[fill.stage.index];
-    uint8_t* to = cta.stages + fill.stage.index * Body::kStageBytes;
+    const uint32_t to = ptx::shared_address(cta.stages) + fill.stage.index * Body::kStageBytes;
     ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
     ptx::barrier_arrive_expect(full, count * 2 * kChunkBytes);
 #pragma unroll 1

@@ -51,10 +51,10 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   return out;
 }
 
-std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share) {
+std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
     if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_parts != y.num_parts) return false;
-    return share == Share::b ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
+    return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
   };
   std::vector<TileRecord> paired;
   for (size_t i = 0; i < tiles.size(); ++i) {
@@ -134,10 +134,10 @@ std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_
 
 HostTable plain_table(const PlainProduct& p) {
   HostTable table;
-  table.maps = {make_a_map(p.a, p.shape), make_b_map(p.b, p.shape, p.b_is_kn)};
+  table.maps = {make_a_map(p.a, p.shape, p.cluster), make_b_map(p.b, p.shape, p.cluster, p.b_is_kn)};
   if (p.via == StoreVia::tensor_map) table.maps.push_back(make_output_map(p.c));
-  const int unit_m = p.share == Share::b || p.share == Share::both ? 2 : 1;
-  const int unit_n = p.share == Share::a || p.share == Share::both ? 2 : 1;
+  const auto unit_m = static_cast<int>(p.cluster.m);
+  const auto unit_n = static_cast<int>(p.cluster.n);
   const auto order = tile_order(ceil_div(p.c.rows, p.shape.m * unit_m), ceil_div(p.c.cols, p.shape.n * unit_n),
                                 (p.group_m + unit_m - 1) / unit_m);
   for (const auto& [m, n] : order) {

@@ -32,9 +32,9 @@ struct DeviceTable {
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
-[[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, Share share);
+[[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);
 
-/// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for GemmLaunch::cluster_k.
+/// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for ClusterShape::k.
 /// Each waits for what its part needs; the first has everything else.
 void cut_k(HostTable& table, int parts);
 
@@ -51,7 +51,7 @@ struct PlainProduct {
   const void* bias = nullptr;
   DType bias_dtype = DType::bf16;
   TileShape shape{};
-  Share share = Share::none;
+  ClusterShape cluster{};
   int group_m = 8;
   StoreVia via = StoreVia::pointer;
 };

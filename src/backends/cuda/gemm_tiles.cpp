@@ -80,12 +80,12 @@ struct LaunchConfig {
 
 }  // namespace
 
-CUtensorMap make_a_map(const MatrixView& a, TileShape shape) {
-  return make_map(a, shape.m == 64 ? 64 : shape.m / 2, promotion_for(shape));
+CUtensorMap make_a_map(const MatrixView& a, TileShape shape, ClusterShape cluster) {
+  return make_map(a, rows_of_a_box(shape, cluster), promotion_for(shape));
 }
 
-CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn) {
-  return make_map(b, b_is_kn ? kTileK : shape.n / 2, promotion_for(shape));
+CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn) {
+  return make_map(b, b_is_kn ? kTileK : cols_of_b_box(shape, cluster), promotion_for(shape));
 }
 
 CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
@@ -127,25 +127,27 @@ void load_gemm_tiles(const GemmBodyKind& kind) {
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
-  const bool cuts_k = launch.cluster_k != 1;
-  if (cuts_k && (launch.cluster_k == 0 || launch.share != Share::none || launch.cluster_k > kMostClusterK ||
-                 !may_cut_k(kind.shape))) {
+  const ClusterShape& shape = launch.cluster;
+  const uint32_t cluster = cluster_ctas(shape);
+  const bool cuts_k = shape.k != 1;
+  if (cluster == 0 || cluster > kMostCluster || (cuts_k && (shape.m * shape.n != 1 || !may_cut_k(kind.shape)))) {
     fail(ErrorKind::unsupported,
-         "gemm_tiles: {} parts of K for tiles of {} x {}: want at most {}, for 128 x 128 or less, no shared operand",
-         launch.cluster_k, kind.shape.m, kind.shape.n, kMostClusterK);
+         "gemm_tiles: clusters of {} x {} tiles of {} x {} in {} parts of K: want at most {} CTAs; parts for 128 x 128 "
+         "or less, no shared operand",
+         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster);
   }
-  const uint32_t cluster = cluster_ctas(launch.share, launch.cluster_k);
   const uint32_t tiles = launch.table.num_tiles;
   GemmLaunch full = launch;
   if (full.ctas == 0) full.ctas = balanced_ctas(kind, cluster, tiles);
   full.ctas = std::min(full.ctas, tiles);
   if (full.ctas == 0) return;
-  if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr) ||
-      (full.share != Share::none && full.share != Share::b && kind.shape.m == 64)) {
-    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups, a fixed order, and boxes to share");
+  if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr)) {
+    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
+  full.a_box = rows_of_a_box(kind.shape, full.cluster);
+  full.b_box = cols_of_b_box(kind.shape, full.cluster);
   const GemmBodyEntry& body = find_body(kind);
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
   const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads) + full.walk.table.late_ctas;

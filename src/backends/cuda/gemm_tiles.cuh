@@ -67,7 +67,7 @@ __device__ inline int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBloc
     const int end = min(steps, step + interval);
 #pragma unroll 1
     for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
-    const uint32_t* packed = pending.packed + 16 * chunk;
+    const uint32_t* packed = pending.packed + Body::kChunkWords * chunk;
     if constexpr (kLate) {
       send_sum<Body, In, false>(cta, before.tile, group, chunk, packed, stage, buffer);
     } else {
@@ -141,13 +141,13 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
     if (!Body::kSplitN) release_stage(cta, last);
     if constexpr (Body::kCutsK) {
-      if (cta.launch.cluster_k > 1 && cta.rank > 0) {
+      if (cta.launch.cluster.k > 1 && cta.rank > 0) {
         give_part(cta, group, sums, given++ % 2);
         ptx::barrier_arrive(&control.record_empty[slot.index]);
         slot = next;
         continue;
       }
-      if (cta.launch.cluster_k > 1) add_given(cta, group, sums, stage);
+      if (cta.launch.cluster.k > 1) add_given(cta, group, sums, stage);
     }
     if (!sum) add_bias<In>(tile, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint8_t* 
   if (cta.size > 1) ptx::cluster_meet();
   if (group == 0) {
     ptx::give_registers<56>();
-    if (warp == 0 && threadIdx.x == 0) load_tiles(cta);
+    if (warp == 0 && ptx::elect()) load_tiles(cta);
     if (warp == 1) schedule_tiles(cta, none);
     if (warp >= 2) store_tiles(cta, warp - 2);
   } else {

@@ -24,15 +24,21 @@ struct TileShape {
 
 /// What the kernel is compiled for.
 inline constexpr std::array<TileShape, 8> kTileShapes{
-    {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 128}, {128, 64}, {64, 256}, {64, 128}}};
+    {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 160}, {128, 128}, {128, 64}, {64, 128}}};
 inline constexpr int kTileK = 64;
 inline constexpr int kThreads = 384;        ///< of a CTA
 inline constexpr int kControlBytes = 3072;  ///< of its shared memory: barriers and records
 inline constexpr int kChunkBytes =
     64 * 128;  ///< of a result on its way out: 64 rows x 128 bytes, swizzled by 128 bytes
+/// Chunks of 16-bit results beside each other in so many columns of a tile.
+[[nodiscard]] constexpr int chunks_across(int cols) { return (cols + 63) / 64; }
+/// Where these are no multiple of 64, neighbours hold the same columns: through a tensor map they are stored twice.
+[[nodiscard]] constexpr bool chunks_overlap(TileShape shape) { return shape.n % 64 != 0; }
 
-/// Bytes of A and B for one step of K.
-[[nodiscard]] constexpr int stage_bytes(TileShape shape) { return (shape.m + shape.n) * kTileK * 2; }
+/// Room for A and B of one step of K. B stored [K,N] comes in boxes of 64 columns.
+[[nodiscard]] constexpr int stage_bytes(TileShape shape) {
+  return (shape.m + chunks_across(shape.n) * 64) * kTileK * 2;
+}
 /// So many bytes of shared memory are for stages and for results on their way out, of which each consumer has two.
 inline constexpr int kStageRoom = 232448 - kControlBytes;
 [[nodiscard]] constexpr int num_stages(TileShape shape) {
@@ -48,18 +54,32 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
   return holds_results(shape) ? num_stages(shape) * parts_per_stage(shape) : 0;
 }
 
-/// Which operands the CTAs of a cluster load once for all. Neighbouring records then run side by side and agree in
-/// k_begin and k_steps. Pairs (2i, 2i + 1) agree in b_map and b_col (`b`), or in a_map and a_row (`a`). Fours are two
-/// rows of two tiles (`both`): each row agrees in A, each column in B.
-enum class Share : uint32_t { none, a, b, both };
+/// The CTAs of a cluster: `m` rows of `n` tiles, whose records are neighbours, row by row. They run side by side and
+/// agree in k_begin and k_steps. Tiles of a row agree in a_map and a_row, those of a column in b_map and b_col: such an
+/// operand is loaded once, each CTA a part of it for all. `k`: so many make one tile together, each over a part of K.
+struct ClusterShape {
+  uint32_t m = 1;
+  uint32_t n = 1;
+  uint32_t k = 1;
 
-/// CTAs of a cluster. `cluster_k`: so many make one tile together, each over a part of K, and share no operand.
-[[nodiscard]] constexpr uint32_t cluster_ctas(Share share, uint32_t cluster_k = 1) {
-  return cluster_k * (share == Share::none ? 1 : share == Share::both ? 4 : 2);
+  bool operator==(const ClusterShape&) const = default;
+};
+
+[[nodiscard]] constexpr uint32_t cluster_ctas(ClusterShape cluster) { return cluster.m * cluster.n * cluster.k; }
+inline constexpr uint32_t kMostCluster = 8;
+/// Rows of A, or columns of B, that each of the CTAs loads which use the same `lines`: whole groups of 8 for all.
+[[nodiscard]] constexpr int lines_of_a_box(int lines, uint32_t ctas) {
+  return ctas >= 4 && lines % 32 == 0 ? lines / 4 : ctas >= 2 && lines % 16 == 0 ? lines / 2 : lines;
 }
-inline constexpr uint32_t kMostClusterK = 8;
+/// Rows of A, or columns of B, that one tensor copy brings; of B stored [K,N] it is 64 columns.
+[[nodiscard]] constexpr int rows_of_a_box(TileShape shape, ClusterShape cluster) {
+  return lines_of_a_box(shape.m, cluster.n);
+}
+[[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
+  return lines_of_a_box(shape.n, cluster.m);
+}
 /// Whether tiles of this shape may be made so: what a consumer has of one fits in a stage of the CTA that adds.
-[[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n * 2 <= stage_bytes(shape); }
+[[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n <= 128 * 128; }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape); }
 
@@ -85,10 +105,11 @@ struct GemmLaunch {
   /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
   /// stages.
   uint32_t depth = 0;
-  Share share = Share::none;
-  /// Neighbouring records, so many, are one tile over parts of K (cut_k): the first CTA of a cluster adds what the
-  /// others have, in their order, and sends the result on. Share::none, and a shape that may_cut_k.
-  uint32_t cluster_k = 1;
+  /// With k > 1 (cut_k) the first CTA of a cluster adds what the others have, in their order, and sends the result on:
+  /// for a shape that may_cut_k, and no operand is shared.
+  ClusterShape cluster{};
+  int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
+  int b_box = 0;
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
 };
@@ -113,8 +134,8 @@ struct MatrixView {
 };
 
 /// Maps to load A ([M,K]) and B ([N,K], or [K,N] where `b_is_kn`) for tiles of this shape. Reads outside give zeros.
-[[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape);
-[[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, bool b_is_kn);
+[[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape, ClusterShape cluster);
+[[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn);
 /// Map to store tiles of any shape into a matrix, and to load parts of sums from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
 

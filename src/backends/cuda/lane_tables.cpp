@@ -44,6 +44,7 @@ class TableMaker {
       completed_.insert({sum.sum_lane, sum.sum});
     }
     out_.kind.sums = !completes_.empty();
+    if (fast) out_.cluster = cluster_of_tiles();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
@@ -54,11 +55,7 @@ class TableMaker {
         add_walk_lane(lane);
       }
     }
-    if (view_.facts.pairs) tiles_.pair_up();
-    if (fast && room_.cluster_k > 1 && !out_.gemm.tiles.empty()) {
-      out_.cluster_k = static_cast<uint32_t>(room_.cluster_k);
-      tiles_.cut_for_clusters();
-    }
+    tiles_.form_clusters();
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
     // NOTE: where ranks share a device, late CTAs might take the room that another rank's kernel waits for.
@@ -73,6 +70,26 @@ class TableMaker {
   }
 
  private:
+  /// Pairs of neighbours that agree in an operand, where the config asks for them, or CTAs that share a tile's K.
+  [[nodiscard]] ClusterShape cluster_of_tiles() const {
+    if (room_.cluster_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_k)};
+    const Config& config = plan_.config;
+    if (!view_.facts.pairs || config.cluster_m * config.cluster_n != 2 || config.tile_m == 64) return {};
+    int64_t tiles = 0;
+    int workers = room_.sms;
+    int lanes = 0;
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank != view_.rank) continue;
+      ++lanes;
+      if (!has_tiles(lane)) continue;
+      tiles += std::ranges::count_if(lane.tasks, is_tile);
+      workers = workers_of(lane);
+    }
+    // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that walks.
+    if (tiles < 2 || workers < 2 || room_.sms < lanes + 2) return {};
+    return {.m = static_cast<uint32_t>(config.cluster_m), .n = static_cast<uint32_t>(config.cluster_n)};
+  }
+
   /// Handshakes before and after the tiles of a lane are the walker's: they move nothing.
   void add_tile_lane(int index) {
     const Lane& lane = plan_.lanes[index];

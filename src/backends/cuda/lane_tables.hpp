@@ -59,8 +59,7 @@ struct RankTables {
   HostTable gemm{};
   GemmBodyKind kind{};
   uint32_t gemm_ctas = 0;
-  Share share = Share::none;
-  uint32_t cluster_k = 1;
+  ClusterShape cluster{};  ///< of the CTAs that take the tiles
   HostWalk walk{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<bool> urgent{};       ///< one for each stream: it comes before others

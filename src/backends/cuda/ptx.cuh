@@ -21,6 +21,17 @@ __device__ inline uint32_t thread_here() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
   return t;
 }
+/// True for one thread of a warp that is here whole, always the same. NOTE: the compiler knows that this is one thread,
+/// and leaves out the loop over threads that it puts around each tensor copy otherwise.
+__device__ inline bool elect() {
+  uint32_t elected;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(elected));
+  return elected != 0;
+}
 __device__ inline uint32_t cluster_rank() {
   uint32_t r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -158,10 +169,10 @@ __device__ inline void fence_tensor_map(const CUtensorMap* map) {
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-__device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y) {
+__device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
-          "r"(shared_address(to)),
+          "r"(to),
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
@@ -176,19 +187,19 @@ __device__ inline uint64_t cache_policy(bool once) {
   return policy;
 }
 /// As tensor_load, with a policy for the L2 cache.
-__device__ inline void tensor_load(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
+__device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "l"(policy)
       : "memory");
 }
 /// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
-__device__ inline void tensor_load_shared(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y,
+__device__ inline void tensor_load_shared(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint16_t ctas) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas)
       : "memory");
 }

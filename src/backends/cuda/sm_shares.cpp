@@ -18,7 +18,7 @@ uint32_t walkers_of(const RankTables& tables) {
 /// Where turns of tiles are few, and lanes that late CTAs help can give way so that there is one less: they do.
 void save_a_turn(RankTables& tables, uint32_t sms) {
   constexpr uint32_t kFew = 4;
-  const uint32_t cluster = cluster_ctas(tables.share, tables.cluster_k);
+  const uint32_t cluster = cluster_ctas(tables.cluster);
   const auto tiles = static_cast<uint32_t>(tables.gemm.tiles.size());
   const auto turns = [&] {
     const uint32_t ctas = (sms - std::min(sms, walkers_of(tables))) / cluster * cluster;
@@ -37,18 +37,12 @@ void save_a_turn(RankTables& tables, uint32_t sms) {
   }
 }
 
-/// One CTA has no partner.
-void unpair(RankTables& tables) {
-  tables.share = Share::none;
-  std::erase_if(tables.gemm.tiles, [](const TileRecord& tile) { return tile.rows == 0; });
-}
-
 }  // namespace
 
 void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help) {
   const auto tiles = static_cast<int>(tables.gemm.tiles.size());
-  const int together = static_cast<int>(tables.cluster_k);
-  const int least_tiles = tiles > 0 ? together : 0;
+  const uint32_t cluster = cluster_ctas(tables.cluster);
+  const int least_tiles = tiles > 0 ? static_cast<int>(cluster) : 0;
   const auto total = [&] { return static_cast<int>(walkers_of(tables)); };
   // Half of the SMs at most go to what moves data beside tiles.
   const int room = tiles > 0 ? std::max(sms / 2, sms - tiles) : sms;
@@ -61,10 +55,8 @@ void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help
   }
   if (tiles == 0) return;
   if (tile_workers == 0 && late_help) save_a_turn(tables, static_cast<uint32_t>(sms));
-  const int most = tile_workers > 0 ? tile_workers * together : sms;
+  const int most = tile_workers > 0 ? tile_workers * static_cast<int>(tables.cluster.k) : sms;
   tables.gemm_ctas = static_cast<uint32_t>(std::min({most, sms - total(), tiles}));
-  const uint32_t cluster = cluster_ctas(tables.share, tables.cluster_k);
-  if (tables.gemm_ctas < cluster) return unpair(tables);
   // As few as take as many turns: an SM less is power for the others.
   const uint32_t turns = (static_cast<uint32_t>(tiles) + tables.gemm_ctas - 1) / tables.gemm_ctas;
   const uint32_t least = (static_cast<uint32_t>(tiles) + turns - 1) / turns;

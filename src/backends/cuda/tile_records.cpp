@@ -32,19 +32,14 @@ bool loads_by_tensor_map(const RankView& view) {
   return true;
 }
 
-/// Neighbours of the list that agree in an operand load it once for both.
-void TileRecords::pair_up() {
-  const Config& config = view_.plan.config;
-  if (config.cluster_m * config.cluster_n != 2 || view_.out.gemm.tiles.size() < 2 || config.tile_m == 64) return;
-  view_.out.share = config.cluster_m == 2 ? Share::b : Share::a;
-  view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, view_.out.share);
-  for (TileRecord& tile : view_.out.gemm.tiles) {
-    if (tile.rows == 0) name_apart(tile);
+void TileRecords::form_clusters() {
+  const ClusterShape& cluster = view_.out.cluster;
+  if (cluster_ctas(cluster) == 1 || view_.out.gemm.tiles.empty()) return;
+  if (cluster.k > 1) {
+    cut_k(view_.out.gemm, static_cast<int>(cluster.k));
+  } else {
+    view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, cluster);
   }
-}
-
-void TileRecords::cut_for_clusters() {
-  cut_k(view_.out.gemm, static_cast<int>(view_.out.cluster_k));
   for (TileRecord& tile : view_.out.gemm.tiles) {
     if (tile.rows == 0) name_apart(tile);
   }
@@ -82,9 +77,9 @@ uint16_t TileRecords::operand_map(const Region& region, bool is_b) {
   (kn ? whole.col : whole.row) = 0;
   MatrixView view{view_.data_of(whole), view_.dtype_of(region), kn ? region.rows : shape.rows,
                   kn ? shape.cols : region.cols, view_.base(region).ld};
-  const CUtensorMap map =
-      is_b ? make_b_map(view, view_.out.kind.shape, view_.out.kind.b_is_kn) : make_a_map(view, view_.out.kind.shape);
-  return remember(key, map);
+  const auto& [kind, cluster] = std::tie(view_.out.kind, view_.out.cluster);
+  return remember(key,
+                  is_b ? make_b_map(view, kind.shape, cluster, kind.b_is_kn) : make_a_map(view, kind.shape, cluster));
 }
 
 uint16_t TileRecords::remember(const MapKey& key, const CUtensorMap& map) {
@@ -206,7 +201,11 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const int64_t size = bytes_of(view_.dtype_of(to));
   const bool whole_rows =
       write.first_row == 0 && to.rows == tile.rows && (to.rows % kStoreRows == 0 || to.row + to.rows == shape.rows);
-  const bool whole_cols = to.cols * size % kStoreBytes == 0 || to.col + to.cols == shape.cols;
+  const TileShape tile_shape = view_.out.kind.shape;
+  const bool overlap = chunks_overlap(tile_shape);
+  const bool ends_chunk = overlap ? to.cols == tile_shape.n : to.cols * size % kStoreBytes == 0;
+  const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
+  const bool twice = overlap && write.mode == WriteMode::accumulate;
   const Base& at = view_.base(to);
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
@@ -214,7 +213,7 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   // And additions of one GPU meet those of others at the same scope.
   const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;
   const bool by_threads = is_flagged(view_.plan, to) || (meets_others && transport != Transport::tma);
-  if (!whole_rows || !whole_cols || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
+  if (!whole_rows || !whole_cols || twice || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
   return whole_map(to);
 }
 

@@ -22,10 +22,9 @@ class TileRecords {
 
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
-  /// Let neighbours of the table that agree in an operand load it once for both, where the config asks for it.
-  void pair_up();
-  /// Cut K of each tile for the CTAs of a cluster.
-  void cut_for_clusters();
+  /// When all are there: let neighbours of the table that agree in an operand load it once, or cut K of each tile, as
+  /// the tables' cluster says.
+  void form_clusters();
 
  private:
   using MapKey = std::tuple<int, int, int, int64_t, int64_t>;

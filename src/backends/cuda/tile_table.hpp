@@ -75,7 +75,7 @@ enum class StoreMode : uint8_t {
 };
 enum class StoreVia : uint8_t {
   pointer,     ///< 16-byte stores of rows [first_row, first_row + rows) x cols [0, cols): any cut, any alignment
-  tensor_map,  ///< TMA; the map's bounds clip
+  tensor_map,  ///< TMA; the map's bounds clip. No additions where chunks_overlap
   bulk,        ///< as pointer, a bulk copy for each row of a chunk: multiples of 16 bytes. The tile is kPlain
 };
 

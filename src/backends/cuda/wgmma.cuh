@@ -1,5 +1,5 @@
 // The warpgroup matrix instruction m64nNk16: fp32 += A (shared memory, K-major) * B (shared memory, either major).
-// Used by gemm_tiles.cuh. One macro writes the four widths and two dtypes.
+// Used by gemm_tiles.cuh. One macro writes the five widths and two dtypes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -44,9 +44,10 @@ __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
   "%40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, " \
   "%56, %57, %58, %59, %60, %61, %62, %63"
-#define TW_LIST_2                            \
+#define TW_LIST_2A                           \
   "%64, %65, %66, %67, %68, %69, %70, %71, " \
-  "%72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%72, %73, %74, %75, %76, %77, %78, %79"
+#define TW_LIST_2B                           \
   "%80, %81, %82, %83, %84, %85, %86, %87, " \
   "%88, %89, %90, %91, %92, %93, %94, %95"
 #define TW_LIST_3                                    \
@@ -60,11 +61,13 @@ __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
 #define TW_D32(d, i) TW_D8(d, i), TW_D8(d, i + 8), TW_D8(d, i + 16), TW_D8(d, i + 24)
 #define TW_O32 TW_D32(d, 0)
 #define TW_O64 TW_O32, TW_D32(d, 32)
+#define TW_O80 TW_O64, TW_D8(d, 64), TW_D8(d, 72)
 #define TW_O96 TW_O64, TW_D32(d, 64)
 #define TW_O128 TW_O96, TW_D32(d, 96)
 #define TW_L32 TW_LIST_0
 #define TW_L64 TW_L32 ", " TW_LIST_1
-#define TW_L96 TW_L64 ", " TW_LIST_2
+#define TW_L80 TW_L64 ", " TW_LIST_2A
+#define TW_L96 TW_L80 ", " TW_LIST_2B
 #define TW_L128 TW_L96 ", " TW_LIST_3
 #define TW_WGMMA(width, dtype, list, outputs, a_op, b_op, add_op, major_op)                                          \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_op                                                           \
@@ -79,11 +82,13 @@ template <typename In, bool kNMajor, int kCount>
 __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint32_t add) {
   constexpr bool kBf16 = std::is_same_v<In, __nv_bfloat16>;
   static_assert(kBf16 || std::is_same_v<In, __half>);
-  static_assert(kCount == 32 || kCount == 64 || kCount == 96 || kCount == 128);
+  static_assert(kCount == 32 || kCount == 64 || kCount == 80 || kCount == 96 || kCount == 128);
   if constexpr (kCount == 32 && kBf16) TW_WGMMA("64", "bf16", TW_L32, TW_O32, "32", "33", "34", "35");
   if constexpr (kCount == 32 && !kBf16) TW_WGMMA("64", "f16", TW_L32, TW_O32, "32", "33", "34", "35");
   if constexpr (kCount == 64 && kBf16) TW_WGMMA("128", "bf16", TW_L64, TW_O64, "64", "65", "66", "67");
   if constexpr (kCount == 64 && !kBf16) TW_WGMMA("128", "f16", TW_L64, TW_O64, "64", "65", "66", "67");
+  if constexpr (kCount == 80 && kBf16) TW_WGMMA("160", "bf16", TW_L80, TW_O80, "80", "81", "82", "83");
+  if constexpr (kCount == 80 && !kBf16) TW_WGMMA("160", "f16", TW_L80, TW_O80, "80", "81", "82", "83");
   if constexpr (kCount == 96 && kBf16) TW_WGMMA("192", "bf16", TW_L96, TW_O96, "96", "97", "98", "99");
   if constexpr (kCount == 96 && !kBf16) TW_WGMMA("192", "f16", TW_L96, TW_O96, "96", "97", "98", "99");
   if constexpr (kCount == 128 && kBf16) TW_WGMMA("256", "bf16", TW_L128, TW_O128, "128", "129", "130", "131");
@@ -93,17 +98,20 @@ __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint
 #undef TW_WGMMA
 #undef TW_L32
 #undef TW_L64
+#undef TW_L80
 #undef TW_L96
 #undef TW_L128
 #undef TW_O32
 #undef TW_O64
+#undef TW_O80
 #undef TW_O96
 #undef TW_O128
 #undef TW_D32
 #undef TW_D8
 #undef TW_LIST_0
 #undef TW_LIST_1
-#undef TW_LIST_2
+#undef TW_LIST_2A
+#undef TW_LIST_2B
 #undef TW_LIST_3
 
 }  // namespace tilewire::cuda::ptx

@@ -15,7 +15,8 @@ struct TileShape {
 };
 
 // Tiles among which a library chooses.
-constexpr TileShape kLibraryTiles[] = {{256, 128}, {128, 256}, {128, 192}, {128, 128}, {128, 64}, {64, 256}, {64, 128}};
+constexpr TileShape kLibraryTiles[] = {{256, 128}, {128, 256}, {128, 192}, {128, 160},
+                                       {128, 128}, {128, 64},  {64, 256},  {64, 128}};
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -1,0 +1,105 @@
+// What a CTA loads of A and B in each step of K: its part of what the CTAs of a cluster share, the whole of what is its
+// own. Used by gemm_producer.cuh.
+#pragma once
+
+#include "backends/cuda/gemm_cta.cuh"
+
+namespace tilewire::cuda {
+
+/// What this CTA loads of one operand of a tile: one box of each step, to the same place of all CTAs that use it. NOTE:
+/// in registers while steps are loaded: one thread issues all loads of a CTA, and of small tiles a step is not much
+/// longer than its instructions take.
+struct Operand {
+  const CUtensorMap* map;
+  uint32_t to;    // of stage 0: where the box goes
+  int line;       // first row of A, or column of the result, in the box
+  uint16_t ctas;  // bits of the CTAs that use it
+  bool shared;    // with others
+  uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
+};
+
+/// Both, and what they have in common.
+struct Operands {
+  Operand a;
+  Operand b;
+  int k;            // of step 0
+  uint64_t policy;  // of B, in tiles of few rows
+};
+
+/// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
+__device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int line, int lines, int box, uint32_t part,
+                                     uint32_t ctas) {
+  const int first = static_cast<int>(part) * box;
+  return {map,
+          to + first * kTileK * 2,
+          line + first,
+          static_cast<uint16_t>(ctas),
+          __popc(ctas) > 1,
+          first < lines ? 1U : 0U};
+}
+
+template <class Body>
+__device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
+  const GemmLaunch& launch = cta.launch;
+  const CUtensorMap* maps = launch.table.maps;
+  const uint64_t policy = Body::kSplitN ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
+  const uint32_t to = ptx::shared_address(cta.stages);
+  Operands from{operand_of(&maps[tile.a_map], to, tile.a_row, Body::kTileM, launch.a_box, cta.a_part, cta.a_ctas),
+                operand_of(&maps[tile.b_map], to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
+                           Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
+                tile.k_begin, policy};
+  if constexpr (Body::kNMajor) {
+    const uint32_t parts = Body::kTileN / launch.b_box;
+    from.b.mine = 0;
+    for (uint32_t i = cta.b_part; cta.b_part < parts && i < Body::kBoxesB; i += parts) from.b.mine |= 1U << i;
+  }
+  return from;
+}
+
+/// Load a box for this CTA alone; of few rows with a policy.
+template <bool kWithPolicy>
+__device__ inline void load_own(uint32_t to, const CUtensorMap* map, uint64_t* full, int x, int y, uint64_t policy) {
+  if constexpr (kWithPolicy) {
+    ptx::tensor_load(to, map, full, x, y, policy);
+  } else {
+    ptx::tensor_load(to, map, full, x, y);
+  }
+}
+
+/// Load a step of K of A.
+template <class Body>
+__device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  const uint32_t to = from.a.to + stage * Body::kStageBytes;
+  const int k = from.k + step * kTileK;
+  if (!from.a.shared) {
+    ptx::tensor_load(to, from.a.map, &cta.control.full[stage], k, from.a.line);
+  } else if (from.a.mine) {
+    ptx::tensor_load_shared(to, from.a.map, &cta.control.full[stage], k, from.a.line, from.a.ctas);
+  }
+}
+
+/// And of B: where it is stored [K,N], 64 columns at a time.
+template <class Body>
+__device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  uint64_t* full = &cta.control.full[stage];
+  const uint32_t to = from.b.to + stage * Body::kStageBytes;
+  const int k = from.k + step * kTileK;
+  if constexpr (Body::kNMajor) {
+#pragma unroll
+    for (int i = 0; i < Body::kBoxesB; ++i) {
+      const uint32_t box = to + i * 64 * kTileK * 2;
+      const int col = from.b.line + i * 64;
+      if (!from.b.shared) {
+        load_own<Body::kSplitN>(box, from.b.map, full, col, k, from.policy);
+      } else if (from.b.mine >> i & 1) {
+        ptx::tensor_load_shared(box, from.b.map, full, col, k, from.b.ctas);
+      }
+    }
+  } else if (!from.b.shared) {
+    load_own<Body::kSplitN>(to, from.b.map, full, k, from.b.line, from.policy);
+  } else if (from.b.mine) {
+    ptx::tensor_load_shared(to, from.b.map, full, k, from.b.line, from.b.ctas);
+  }
+}
+
+}  // namespace tilewire::cuda
