@@ -8,23 +8,23 @@ PIECES = 16  # of few rows, for all peers together: each has a worker of its own
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
-def middle_tile(rows, cols, ranks, sms=132):
+def middle_tile(rows, cols, sms=132):
     """Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter."""
     def time(tile):
         tiles = -(-rows // tile[0]) * -(-cols // tile[1])
-        return -(-tiles // sms) * tile[1]
-    pairs = 2 if -(-rows // ranks) >= 256 else 1  # of row tiles of one owner
-    return min([(128, 192, 1), (128, 160, pairs)], key=time)
+        cycles = 256 + 3 * tile[1]  # of a step: what shared memory takes
+        return -(-tiles // sms) * cycles
+    return min([(128, 192, 1), (128, 160, 1)], key=time)
 
 
-def tiles_for(rows, cols, ranks):
+def tiles_for(rows, cols):
     """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
     if rows <= 64:
         return [(64, 128, 1)]
-    middle = middle_tile(rows, cols, ranks)
+    middle = middle_tile(rows, cols)
     if rows < 1024:
         return [middle, (128, 128, 1), (128, 256, 2)]
-    return [(128, 256, 2), middle]
+    return [(128, 256, 2), middle, (128, 256, 1)]
 
 
 def knobs_of(tile, rows):
@@ -122,7 +122,7 @@ def in_parts(kind, m, n, k, ranks):
 
 
 def gather(m, n, k, ranks):
-    tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks), ranks)]
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks))]
     shard, engines = -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
@@ -143,7 +143,7 @@ def summers(n, tile_n):
 
 
 def reduction(kind, m, n, k, ranks):
-    tiles = [knobs_of(tile, m) for tile in tiles_for(m, n, ranks)]
+    tiles = [knobs_of(tile, m) for tile in tiles_for(m, n)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))

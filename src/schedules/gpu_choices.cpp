@@ -33,27 +33,29 @@ int64_t own_cols(const Problem& problem, const Team& team) {
   return gathers(problem) ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
 }
 
-/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter.
+/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
+/// tensor cores take them.
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
-  TileChoice narrow{.m = 128, .n = 160};
-  // Pairs are of row tiles of one owner.
-  if (shard_of(problem.m, team.num_ranks, 0).size() >= 2 * narrow.m) narrow.cluster_m = 2;
+  if (problem.op == "all_reduce" || problem.dtype == DType::fp32) return wide;
+  const TileChoice narrow{.m = 128, .n = 160};
   const auto time = [&](const TileChoice& tile) {
     const int64_t across = (own_cols(problem, team) + tile.n - 1) / tile.n;
     const int64_t tiles = (problem.m + tile.m - 1) / tile.m * across;
     const int64_t sms = std::max(1, team.devices[0].sms);
-    return (tiles + sms - 1) / sms * tile.n;
+    const int64_t cycles = 256 + 3 * tile.n;  // of a step: what shared memory takes (docs/cuda_gemm_notes.md)
+    return (tiles + sms - 1) / sms * cycles;
   };
   return time(narrow) < time(wide) ? narrow : wide;
 }
 
-/// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy.
+/// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy. Large ones in pairs, and
+/// alone: a GPU of its own is faster with these, one to which others send has less to spare for what pairs save.
 std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team) {
   if (problem.m <= kFew) return {{64, 128}};
   const TileChoice middle = middle_tile(problem, team);
   if (problem.m < kMany) return {middle, {128, 128}, {128, 256, 2}};
-  return {{128, 256, 2}, middle};
+  return {{128, 256, 2}, middle, {128, 256}};
 }
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {

@@ -66,11 +66,15 @@ struct GemmBody {
   static constexpr bool kCutsK = may_cut_k(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBoxesB = chunks_across(kTileN);  // of B stored [K,N], 64 columns each
-  static constexpr int kBytesB = (kNMajor ? kBoxesB * 64 : kTileN) * kTileK * 2;
-  static constexpr int kStageBytes = stage_bytes(kShape);
-  static constexpr int kStages = num_stages(kShape);
+  static constexpr int kStageBytes = stage_bytes(kShape, kNMajor);
+  static constexpr int kBytesB = kStageBytes - kBytesA;
+  static constexpr int kStages = num_stages(kShape, kNMajor);
   static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
   static constexpr int kPartsPerStage = parts_per_stage(kShape);
+  /// The chunks of a CTA's last tile have room of their own: stages, into which nothing is loaded any more. Where
+  /// buffers are fewer, consumers then need not wait for them.
+  static constexpr bool kLastApart = kDefer && !kSums && kChunks > kBuffers;
+  static_assert(!kLastApart || (kChunks <= kStages && !kSplitN && !kCutsK));
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
@@ -125,6 +129,7 @@ struct Control {
   uint64_t room[2];           // the CTA that adds has a stage for a consumer's part: room_stage
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
+  uint64_t last_full[2][Body::kLastApart ? Body::kChunks : 1];
   uint32_t room_stage[2];
   Slot slots[kSlots];
 };
@@ -166,12 +171,16 @@ template <class Body>
 __device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) {
   const uint32_t rank = ptx::cluster_rank();
   const uint32_t n = launch.cluster.n;
-  const uint32_t row = rank / n;
-  const uint32_t col = rank - row * n;
   uint32_t a_ctas = 1U << rank;
   uint32_t b_ctas = 1U << rank;
-  if (launch.cluster.k == 1) {
+  uint32_t row = 0;
+  uint32_t col = 0;
+  // NOTE: a launch begins with this: where no operand is shared, as where K is cut, nothing is computed.
+  if (launch.cluster.m * n > 1) {
+    row = rank / n;
+    col = rank - row * n;
     a_ctas = ((1U << n) - 1) << (row * n);
+#pragma unroll 1
     for (uint32_t i = 0; i < launch.cluster.m; ++i) b_ctas |= 1U << (i * n + col);
   }
   uint8_t* stages = shared + kControlBytes;
@@ -179,7 +188,7 @@ __device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) 
           stages, stages + Body::kStages * Body::kStageBytes,
           rank,   ptx::cluster_size(),
           a_ctas, b_ctas,
-          col,    launch.cluster.k == 1 ? row : 0};
+          col,    row};
 }
 
 template <class Body>
@@ -201,7 +210,14 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.chunk_full[0][i], 128);
     ptx::barrier_init(&c.chunk_free[0][i], 32);
   }
+  for (int i = 0; Body::kLastApart && i < 2 * Body::kChunks; ++i) ptx::barrier_init(&c.last_full[0][i], 128);
   ptx::barrier_init_fence();
+}
+
+/// Where a chunk of the CTA's last tile goes: to rows of A that only this consumer used.
+template <class Body>
+__device__ inline uint8_t* last_chunk(const Cta<Body>& cta, int group, int index) {
+  return cta.stages + index * Body::kStageBytes + group * Body::kGroupM * 128;
 }
 
 /// Tell the producers that fill a stage that this warp is done with it.

@@ -82,17 +82,22 @@ __device__ inline void give_buffer(const Cta<Body>& cta, int group, Ring<Body::k
   buffer.next();
 }
 
-/// Hand a chunk of a warpgroup's results to its storing warp: `values` of this thread, as write_unit takes them.
+/// A chunk of a warpgroup's results: `values` of this thread, as write_unit takes them.
+template <class Body, typename Out, typename Value>
+__device__ inline void write_chunk(uint32_t to, uint32_t swizzle, const Value* values) {
+  constexpr int kValues = 2 * sizeof(Out);  // words of a thread in a unit
+#pragma unroll
+  for (int unit = 0; unit < ChunkPlace<Body, Out>::kCols / kUnitCols; ++unit) {
+    write_unit(to, swizzle, unit, values + unit * kValues);
+  }
+}
+
+/// The same, handed to the storing warp.
 template <class Body, typename Out, typename Value>
 __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                   const Value* values, Ring<Body::kBuffers>& buffer) {
   if (!ChunkPlace<Body, Out>(group, index).in(tile)) return;
-  constexpr int kValues = 2 * sizeof(Out);  // words of a thread in a unit
-  const uint32_t to = take_buffer(cta, group, buffer);
-#pragma unroll
-  for (int unit = 0; unit < ChunkPlace<Body, Out>::kCols / kUnitCols; ++unit) {
-    write_unit(to, swizzle_of(tile), unit, values + unit * kValues);
-  }
+  write_chunk<Body, Out>(take_buffer(cta, group, buffer), swizzle_of(tile), values);
   give_buffer(cta, group, buffer);
 }
 
@@ -191,6 +196,22 @@ __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pendin
     }
 #pragma unroll
     for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
+  }
+  end_pending(cta, pending);
+}
+
+/// They leave at the end of the CTA.
+template <class Body>
+__device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, int group) {
+  using In = typename Body::In;
+  const TileRecord& tile = cta.control.slots[pending.slot].tile;
+#pragma unroll
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
+    const uint32_t to = ptx::shared_address(last_chunk(cta, group, chunk));
+    write_chunk<Body, In>(to, swizzle_of(tile), pending.packed + chunk * Body::kChunkWords);
+    ptx::fence_async_shared();
+    ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
   }
   end_pending(cta, pending);
 }

@@ -6,9 +6,9 @@
 
 namespace tilewire::cuda {
 
-/// What this CTA loads of one operand of a tile: one box of each step, to the same place of all CTAs that use it. NOTE:
-/// in registers while steps are loaded: one thread issues all loads of a CTA, and of small tiles a step is not much
-/// longer than its instructions take.
+/// What this CTA loads of one operand of a tile: one box of each step (of B stored [K,N] several), to the same place of
+/// all CTAs that use it. NOTE: in registers while steps are loaded: one thread issues all loads of a CTA, and of small
+/// tiles a step is not much longer than its instructions take.
 struct Operand {
   const CUtensorMap* map;
   uint32_t to;    // of stage 0: where the box goes

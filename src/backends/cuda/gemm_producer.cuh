@@ -196,15 +196,15 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   return next_goes;
 }
 
-/// The loading warp, one lane of it: waits for a task's signals, then keeps the ring of stages full.
+/// The loading warp, one lane of it: waits for a task's signals, then keeps the ring of stages full. The first task is
+/// here.
 template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
   Loading<Body> my{.fill = Fill<Body>(launch.depth)};
   if (launch.walk.counters != nullptr) my.epoch = launch.walk.counters->epoch;
-  for (;;) {
-    ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase);
+  for (;; ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase)) {
     Slot& task = control.slots[my.slot.index];
     const TileRecord& tile = task.tile;
     if (tile.k_steps == 0) break;

@@ -111,9 +111,11 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
   }
 }
 
-/// Send all chunks of one consumer's part, freeing each buffer when the next one is on its way.
+/// Send all chunks of one consumer's part, freeing each buffer when the next one is on its way. `last`: they have no
+/// buffers (send_last).
 template <class Body, typename Out>
-__device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int group, Ring<Body::kBuffers>& buffer) {
+__device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int group, bool last,
+                                  Ring<Body::kBuffers>& buffer) {
   Control<Body>& control = cta.control;
   const uint8_t* chunks = cta.chunks + group * Body::kBuffers * kChunkBytes;
   int previous = -1;
@@ -121,21 +123,32 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
   for (int i = 0; i < ChunkPlace<Body, Out>::kChunks; ++i) {
     const ChunkPlace<Body, Out> place(group, i);
     if (!place.in(task.tile)) continue;
-    ptx::barrier_wait(&control.chunk_full[group][buffer.index], buffer.phase);
+    uint64_t* full = last ? &control.last_full[group][i] : &control.chunk_full[group][buffer.index];
+    ptx::barrier_wait(full, last ? 0 : buffer.phase);
     __syncwarp();
-    const uint8_t* chunk = chunks + buffer.index * kChunkBytes;
+    const uint8_t* chunk = last ? last_chunk(cta, group, i) : chunks + buffer.index * kChunkBytes;
     if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunk, place.row, place.col, place.again(i));
     ptx::bulk_commit();
+    if (last) continue;
     ptx::bulk_wait_read<1>();
     __syncwarp();
     if (previous >= 0) ptx::barrier_arrive(&control.chunk_free[group][previous]);
     previous = buffer.index;
     buffer.next();
   }
-  if (previous < 0) return;
   ptx::bulk_wait_read<0>();
   __syncwarp();
-  ptx::barrier_arrive(&control.chunk_free[group][previous]);
+  if (previous >= 0) ptx::barrier_arrive(&control.chunk_free[group][previous]);
+}
+
+/// Whether no task of the CTA follows the one in a slot, so that its consumers send_last.
+template <class Body>
+__device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
+  if (!Body::kLastApart || (cta.control.slots[slot.index].tile.flags & kOutputFp32) != 0) return false;
+  slot.next();
+  ptx::barrier_wait(&cta.control.record_full[slot.index], slot.phase);
+  __syncwarp();
+  return cta.control.slots[slot.index].tile.k_steps == 0;
 }
 
 /// Post for a tile when both parts are in memory, by the second storing warp. Where the team leaves, a partner in the
@@ -179,9 +192,9 @@ __device__ void store_tiles(const Cta<Body>& cta, int group) {
     if (task.tile.k_steps == 0) break;
     ptx::barrier_wait(&control.to_store[slot.index], slot.phase);
     if (task.tile.flags & kOutputFp32) {
-      store_part<Body, float>(cta, task, group, buffer);
+      store_part<Body, float>(cta, task, group, false, buffer);
     } else {
-      store_part<Body, typename Body::In>(cta, task, group, buffer);
+      store_part<Body, typename Body::In>(cta, task, group, is_last(cta, slot), buffer);
     }
     post_tile(cta, task, group, slot);
     if (group == 1) note_tile(cta, task);

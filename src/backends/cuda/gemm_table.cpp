@@ -52,6 +52,8 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
 }
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
+  require(cluster_ctas(cluster) == 2 && cluster.k == 1, "clusters of {} x {} tiles in {} parts of K: want pairs",
+          cluster.m, cluster.n, cluster.k);
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
     if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_parts != y.num_parts) return false;
     return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;

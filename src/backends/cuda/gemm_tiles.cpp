@@ -111,9 +111,9 @@ uint32_t balanced_ctas(const GemmBodyKind& kind, uint32_t cluster, uint32_t num_
 uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
   constexpr int64_t kOnTheWay = 16 << 20;
   constexpr int64_t kLeast = 4;
-  const int64_t most = num_stages(kind.shape);
+  const int64_t most = num_stages(kind.shape, kind.b_is_kn);
   if (kind.shape.m > 64) return static_cast<uint32_t>(most);
-  const int64_t depth = kOnTheWay / (int64_t{std::max(1u, ctas)} * stage_bytes(kind.shape));
+  const int64_t depth = kOnTheWay / (int64_t{std::max(1u, ctas)} * stage_bytes(kind.shape, kind.b_is_kn));
   return static_cast<uint32_t>(std::clamp(depth, kLeast, most));
 }
 
@@ -144,7 +144,7 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr)) {
     fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
   }
-  const auto stages = static_cast<uint32_t>(num_stages(kind.shape));
+  const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
@@ -152,6 +152,8 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
   const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads) + full.walk.table.late_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
+  // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
+  if (cluster == 1) config.config.numAttrs = 0;
   void* arguments[] = {&full};
   check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of gemm_tiles");
 }

@@ -124,6 +124,12 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     const bool end = tile.k_steps == 0;
     // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
     if (Body::kDefer && pending.slot >= 0 && !pending.lingers) [[unlikely]] {
+      if constexpr (Body::kLastApart) {
+        if (end) {
+          send_last(cta, pending, group);
+          break;
+        }
+      }
       flush_pending(cta, pending, group, stage, buffer);
     }
     if (end) break;
@@ -180,21 +186,33 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint8_t* 
   const Cta<Body> cta = make_cta<Body>(launch, shared);
   const int group = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 128, 0));
   const int warp = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 32, 0));
-  // Side by side: barriers are made, the first record and the tensor maps come from memory.
+  // Side by side: the first record and the tensor maps come from memory, barriers are made.
+  constexpr int kFirst = 3;  // barriers: the loading warp may begin,
+  constexpr int kBegun = 4;  // and the others may
   bool none = false;
   if (warp == 1) none = fetch_first(cta);
   if (warp == 2) ready_maps(launch.table);
-  if (threadIdx.x == 0) init_control(cta);
-  __syncthreads();
-  if (cta.size > 1) ptx::cluster_meet();
-  if (group == 0) {
+  if (threadIdx.x == 96) init_control(cta);
+  __syncwarp();
+  if (cta.size > 1) ptx::cluster_arrive();
+  if (warp == 0) {
+    // NOTE: it waits where its role's code begins, so that this comes from memory meanwhile.
     ptx::give_registers<56>();
-    if (warp == 0 && ptx::elect()) load_tiles(cta);
-    if (warp == 1) schedule_tiles(cta, none);
-    if (warp >= 2) store_tiles(cta, warp - 2);
+    ptx::cta_meet(kFirst, 128);
+    if (cta.size > 1) ptx::cluster_wait();
+    if (ptx::elect()) load_tiles(cta);
   } else {
-    ptx::take_registers<224>();
-    consume_tiles(cta, group - 1);
+    if (group == 0) ptx::cta_arrive(kFirst, 128);
+    ptx::cta_meet(kBegun, kThreads - 32);
+    if (cta.size > 1) ptx::cluster_wait();
+    if (group == 0) {
+      ptx::give_registers<56>();
+      if (warp == 1) schedule_tiles(cta, none);
+      if (warp >= 2) store_tiles(cta, warp - 2);
+    } else {
+      ptx::take_registers<224>();
+      consume_tiles(cta, group - 1);
+    }
   }
   __syncwarp();
   if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here

@@ -36,22 +36,22 @@ inline constexpr int kChunkBytes =
 [[nodiscard]] constexpr bool chunks_overlap(TileShape shape) { return shape.n % 64 != 0; }
 
 /// Room for A and B of one step of K. B stored [K,N] comes in boxes of 64 columns.
-[[nodiscard]] constexpr int stage_bytes(TileShape shape) {
-  return (shape.m + chunks_across(shape.n) * 64) * kTileK * 2;
+[[nodiscard]] constexpr int stage_bytes(TileShape shape, bool b_is_kn) {
+  return (shape.m + (b_is_kn ? chunks_across(shape.n) * 64 : shape.n)) * kTileK * 2;
 }
 /// So many bytes of shared memory are for stages and for results on their way out, of which each consumer has two.
 inline constexpr int kStageRoom = 232448 - kControlBytes;
-[[nodiscard]] constexpr int num_stages(TileShape shape) {
-  return std::min(8, (kStageRoom - 4 * kChunkBytes) / stage_bytes(shape));
+[[nodiscard]] constexpr int num_stages(TileShape shape, bool b_is_kn) {
+  return std::min(8, (kStageRoom - 4 * kChunkBytes) / stage_bytes(shape, b_is_kn));
 }
 /// Other parts of a sum, a chunk for each of the two consumers, that one stage holds.
-[[nodiscard]] constexpr int parts_per_stage(TileShape shape) { return stage_bytes(shape) / (2 * kChunkBytes); }
+[[nodiscard]] constexpr int parts_per_stage(TileShape shape) { return stage_bytes(shape, false) / (2 * kChunkBytes); }
 
 /// Whether registers hold a rounded tile beside the sums of the next one. Only then may a tile complete a sum.
 [[nodiscard]] constexpr bool holds_results(TileShape shape) { return shape.m * shape.n <= 128 * 256; }
 /// Most other parts of a sum that a tile completes: those of a chunk are in stages at once.
 [[nodiscard]] constexpr int most_parts(TileShape shape) {
-  return holds_results(shape) ? num_stages(shape) * parts_per_stage(shape) : 0;
+  return holds_results(shape) ? num_stages(shape, true) * parts_per_stage(shape) : 0;
 }
 
 /// The CTAs of a cluster: `m` rows of `n` tiles, whose records are neighbours, row by row. They run side by side and
@@ -81,7 +81,7 @@ inline constexpr uint32_t kMostCluster = 8;
 /// Whether tiles of this shape may be made so: what a consumer has of one fits in a stage of the CTA that adds.
 [[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n <= 128 * 128; }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
-[[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape); }
+[[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }
 
 /// A rank's tables in device memory.
 struct GemmTable {

@@ -42,10 +42,22 @@ __device__ inline uint32_t cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
   return n;
 }
-/// All threads of the cluster, each as far as here. Orders nothing but barriers that were initialised before
-/// barrier_init_fence: a release at cluster scope would cost a fence of the whole GPU, some 3,000 cycles.
+/// A warp, whole, is as far as here; cluster_wait waits until all warps of the cluster are. Orders nothing but barriers
+/// that were initialised before barrier_init_fence: a release at cluster scope would cost a fence of the whole GPU,
+/// some 3,000 cycles.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 __device__ inline void cluster_meet() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
+}
+/// So many threads of the CTA, in whole warps, meet at one of its 16 barriers.
+__device__ inline void cta_meet(int barrier, int threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// One of the warps that meet there, which goes on at once.
+__device__ inline void cta_arrive(int barrier, int threads) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 template <int kRegisters>
 __device__ inline void take_registers() {
@@ -74,7 +86,7 @@ __device__ inline uint32_t global_time_low() {
 __device__ inline void barrier_init(uint64_t* bar, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
 }
-/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_meet follows.
+/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_arrive follows.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(uint64_t* bar) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");

@@ -57,6 +57,8 @@ void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help
   if (tile_workers == 0 && late_help) save_a_turn(tables, static_cast<uint32_t>(sms));
   const int most = tile_workers > 0 ? tile_workers * static_cast<int>(tables.cluster.k) : sms;
   tables.gemm_ctas = static_cast<uint32_t>(std::min({most, sms - total(), tiles}));
+  require(tables.gemm_ctas >= cluster, "{} SMs and {} workers are too few for {} CTAs that make tiles together", sms,
+          tile_workers, cluster);
   // As few as take as many turns: an SM less is power for the others.
   const uint32_t turns = (static_cast<uint32_t>(tiles) + tables.gemm_ctas - 1) / tables.gemm_ctas;
   const uint32_t least = (static_cast<uint32_t>(tiles) + turns - 1) / turns;

@@ -77,7 +77,8 @@ uint16_t TileRecords::operand_map(const Region& region, bool is_b) {
   (kn ? whole.col : whole.row) = 0;
   MatrixView view{view_.data_of(whole), view_.dtype_of(region), kn ? region.rows : shape.rows,
                   kn ? shape.cols : region.cols, view_.base(region).ld};
-  const auto& [kind, cluster] = std::tie(view_.out.kind, view_.out.cluster);
+  const GemmBodyKind& kind = view_.out.kind;
+  const ClusterShape& cluster = view_.out.cluster;
   return remember(key,
                   is_b ? make_b_map(view, kind.shape, cluster, kind.b_is_kn) : make_a_map(view, kind.shape, cluster));
 }

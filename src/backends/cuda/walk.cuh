@@ -16,7 +16,7 @@ struct Squad {
   [[nodiscard]] __device__ uint32_t threads() const { return blockDim.x / count; }
   [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
   /// Wait for all of it.
-  __device__ void meet() const { asm volatile("bar.sync %0, %1;" ::"r"(1 + index), "r"(threads()) : "memory"); }
+  __device__ void meet() const { ptx::cta_meet(1 + index, threads()); }
   /// The same; whether one of it says so.
   __device__ bool any(bool says) const {
     uint32_t some = 0;
