@@ -14,25 +14,35 @@ namespace {
 
 std::string name_of(const Case& c, int parts) { return c.name() + " in " + std::to_string(parts) + " parts"; }
 
-/// With a CTA for each part of each tile, and with two clusters for all: the same bits.
+/// With a CTA for each part of each tile, with two clusters for all, and where every second tile posts, so that one CTA
+/// adds all of it: the same bits.
 void product(const Case& c, int parts) {
   const Setup s(c);
-  HostTable host = plain_table(s.product());
-  cut_k(host, parts);
-  const DeviceTable table = upload(host);
-  GemmLaunch launch = s.launch(table);
-  launch.cluster.k = static_cast<uint32_t>(parts);
+  const Signals signals;
   std::vector<std::vector<uint8_t>> results;
   double error = 0;
-  for (const uint32_t ctas : {0, 2 * parts}) {
-    CHECK(cudaMemset(s.out.data, 0xff, s.out_bytes()));
-    launch.ctas = ctas;
-    for (int call = 0; call < 2; ++call) launch_gemm_tiles(s.kind(), launch, nullptr);
-    CHECK(cudaDeviceSynchronize());
-    error = std::max(error, s.error(s.out.data));
-    results.push_back(s.bytes_of_result(s.out.data));
+  size_t tiles = 0;
+  for (const bool posts : {false, true}) {
+    HostTable host = plain_table(s.product());
+    tiles = host.tiles.size();
+    if (posts) signals.attach(host, 0, 0);
+    for (size_t i = 0; i < tiles; i += 2) host.tiles[i].num_posts = 0;
+    cut_k(host, parts);
+    const DeviceTable table = upload(host);
+    GemmLaunch launch = s.launch(table);
+    launch.cluster.k = static_cast<uint32_t>(parts);
+    for (const uint32_t ctas : {0, 2 * parts}) {
+      CHECK(cudaMemset(s.out.data, 0xff, s.out_bytes()));
+      launch.ctas = ctas;
+      for (int call = 0; call < 2; ++call) launch_gemm_tiles(s.kind(), launch, nullptr);
+      CHECK(cudaDeviceSynchronize());
+      error = std::max(error, s.error(s.out.data));
+      results.push_back(s.bytes_of_result(s.out.data));
+    }
   }
-  report(name_of(c, parts), error < s.tolerance() && results[0] == results[1], error);
+  bool same = signals.value(1) == 4 * (tiles / 2);
+  for (const std::vector<uint8_t>& result : results) same = same && result == results[0];
+  report(name_of(c, parts), error < s.tolerance() && same, error);
 }
 
 /// Tiles that complete a sum of other parts, which come when the kernel runs already.

@@ -96,7 +96,7 @@ struct ChunkPlace {
   __host__ __device__ static constexpr int col_of(int index) {
     return index % kPerBlock / kPieces * Body::kChunkStep + index % kPieces * kCols;
   }
-  /// Whether the chunk holds real elements; otherwise both sides of the buffers leave it out.
+  /// Whether the chunk holds real elements.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
   /// Columns at its start that the chunk before holds, too.
   __device__ static int again(int index) {
@@ -116,6 +116,14 @@ __device__ inline int steps_per_chunk(const Slot& before, int steps) {
   return evenly ? min(max(kStepsPerChunk, (steps - 1) / Body::kChunks), kMostPerChunk) : kStepsPerChunk;
 }
 
+/// Where the CTAs that add a tile's chunks have room for what this one has of them: a stage there, when the barrier
+/// says so.
+template <class Body>
+struct Rooms {
+  uint64_t ready[2 * Body::kChunks];
+  uint32_t stage[2 * Body::kChunks];
+};
+
 /// Barriers and tasks in shared memory, before the stages.
 template <class Body>
 struct Control {
@@ -126,11 +134,10 @@ struct Control {
   uint64_t to_store[kSlots];  // what the task writes is here, and the loading warp has begun it
   uint64_t going[kSlots];     // all CTAs of the cluster load the task without waiting for anybody
   uint64_t stored[kSlots];    // the first storing warp's part is in memory
-  uint64_t room[2];           // the CTA that adds has a stage for a consumer's part: room_stage
+  Rooms<Body> rooms[2];       // of tiles that the first CTA adds, and of those that all add in turns
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
   uint64_t last_full[2][Body::kLastApart ? Body::kChunks : 1];
-  uint32_t room_stage[2];
   Slot slots[kSlots];
 };
 
@@ -205,7 +212,9 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
   }
-  for (uint64_t& room : c.room) ptx::barrier_init(&room, 1);
+  for (Rooms<Body>& rooms : c.rooms) {
+    for (uint64_t& ready : rooms.ready) ptx::barrier_init(&ready, 1);
+  }
   for (int i = 0; i < 2 * Body::kBuffers; ++i) {
     ptx::barrier_init(&c.chunk_full[0][i], 128);
     ptx::barrier_init(&c.chunk_free[0][i], 32);

@@ -96,7 +96,7 @@ __device__ inline void write_chunk(uint32_t to, uint32_t swizzle, const Value* v
 template <class Body, typename Out, typename Value>
 __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                   const Value* values, Ring<Body::kBuffers>& buffer) {
-  if (!ChunkPlace<Body, Out>(group, index).in(tile)) return;
+  if (!sends<Body, Out>(cta, tile, group, index)) return;
   write_chunk<Body, Out>(take_buffer(cta, group, buffer), swizzle_of(tile), values);
   give_buffer(cta, group, buffer);
 }
@@ -177,12 +177,32 @@ __device__ inline void end_pending(const Cta<Body>& cta, Pending<Body>& pending)
   pending.slot = -1;
 }
 
-/// They leave now, as something holds up the next tile. NOTE: the next chunk is always in the same registers, and the
-/// others move up, so that there is one piece of code: what is not in the instruction cache costs more than moves.
+/// They leave at the end of the CTA.
 template <class Body>
-__device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pending, int group,
+__device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, int group) {
+  using In = typename Body::In;
+  const TileRecord& tile = cta.control.slots[pending.slot].tile;
+#pragma unroll
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
+    const uint32_t to = ptx::shared_address(last_chunk(cta, group, chunk));
+    write_chunk<Body, In>(to, swizzle_of(tile), pending.packed + chunk * Body::kChunkWords);
+    ptx::fence_async_shared();
+    ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
+  }
+  end_pending(cta, pending);
+}
+
+/// They leave now, as something holds up the next tile, or none comes (`last`). NOTE: the next chunk is always in the
+/// same registers, and the others move up, so that there is one piece of code: what is not in the instruction cache
+/// costs more than moves.
+template <class Body>
+__device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pending, int group, bool last,
                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
+  if constexpr (Body::kLastApart) {
+    if (last) return send_last(cta, pending, group);
+  }
   constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
   const TileRecord& tile = cta.control.slots[pending.slot].tile;
 #pragma unroll 1
@@ -196,22 +216,6 @@ __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pendin
     }
 #pragma unroll
     for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
-  }
-  end_pending(cta, pending);
-}
-
-/// They leave at the end of the CTA.
-template <class Body>
-__device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, int group) {
-  using In = typename Body::In;
-  const TileRecord& tile = cta.control.slots[pending.slot].tile;
-#pragma unroll
-  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
-    if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
-    const uint32_t to = ptx::shared_address(last_chunk(cta, group, chunk));
-    write_chunk<Body, In>(to, swizzle_of(tile), pending.packed + chunk * Body::kChunkWords);
-    ptx::fence_async_shared();
-    ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
   }
   end_pending(cta, pending);
 }

@@ -213,7 +213,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
     ptx::barrier_arrive(&control.to_store[my.slot.index]);
     my.parts = false;
     const bool next_goes = load_tile(cta, tile, my);
-    if (Body::kCutsK && launch.cluster.k > 1 && cta.rank == 0) offer_stages(cta, my.fill);
+    if (Body::kCutsK && launch.cluster.k > 1) offer_stages(cta, tile, my.fill);
     const bool sums = Body::kSums && tile.num_parts > 0;
     const bool late = sums && task.late != 0;
     if (sums && !late) wait_for_parts(launch, task, my.parts, my.epoch, my.abandoned);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/flagged.cuh"
-#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/gemm_cut_k.cuh"
 #include "backends/cuda/signal_device.cuh"
 #include "backends/cuda/spans.cuh"
 
@@ -122,7 +122,7 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
 #pragma unroll 1
   for (int i = 0; i < ChunkPlace<Body, Out>::kChunks; ++i) {
     const ChunkPlace<Body, Out> place(group, i);
-    if (!place.in(task.tile)) continue;
+    if (!sends<Body, Out>(cta, task.tile, group, i)) continue;
     uint64_t* full = last ? &control.last_full[group][i] : &control.chunk_full[group][buffer.index];
     ptx::barrier_wait(full, last ? 0 : buffer.phase);
     __syncwarp();

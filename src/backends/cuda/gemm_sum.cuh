@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/elements.cuh"
-#include "backends/cuda/gemm_cta.cuh"
+#include "backends/cuda/gemm_cut_k.cuh"
 
 namespace tilewire::cuda {
 

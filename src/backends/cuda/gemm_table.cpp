@@ -105,7 +105,8 @@ void cut_k(HostTable& table, int parts) {
       const int first_step = tile.k_steps * i / parts;
       part.k_begin += first_step * kTileK;
       part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
-      if (i > 0) {
+      // Tiles that complete a sum or post are sent on by the first CTA alone, others by all of them in turns.
+      if (i > 0 && (tile.num_parts > 0 || tile.num_posts > 0)) {
         part.num_parts = 0;
         part.rows = part.cols = part.num_part_waits = part.num_posts = part.num_writes = 0;
       }

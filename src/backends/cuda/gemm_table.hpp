@@ -35,7 +35,7 @@ struct DeviceTable {
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);
 
 /// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for ClusterShape::k.
-/// Each waits for what its part needs; the first has everything else.
+/// Each waits for what its part needs; the first alone posts and completes sums.
 void cut_k(HostTable& table, int parts);
 
 /// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are walked together,

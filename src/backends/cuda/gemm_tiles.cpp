@@ -146,6 +146,7 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
+  full.depth = std::max(full.depth, shape.k - 1);  // a part of each other CTA has room at once
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   const GemmBodyEntry& body = find_body(kind);

@@ -124,13 +124,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     const bool end = tile.k_steps == 0;
     // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
     if (Body::kDefer && pending.slot >= 0 && !pending.lingers) [[unlikely]] {
-      if constexpr (Body::kLastApart) {
-        if (end) {
-          send_last(cta, pending, group);
-          break;
-        }
-      }
-      flush_pending(cta, pending, group, stage, buffer);
+      flush_pending(cta, pending, group, end, stage, buffer);
     }
     if (end) break;
     float sums[Body::kBlocksM][Body::kGroupN / 2];
@@ -147,13 +141,11 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
     for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
     if (!Body::kSplitN) release_stage(cta, last);
     if constexpr (Body::kCutsK) {
-      if (cta.launch.cluster.k > 1 && cta.rank > 0) {
-        give_part(cta, group, sums, given++ % 2);
+      if (cta.launch.cluster.k > 1 && !join_parts(cta, tile, group, sums, given, stage)) {
         ptx::barrier_arrive(&control.record_empty[slot.index]);
         slot = next;
         continue;
       }
-      if (cta.launch.cluster.k > 1) add_given(cta, group, sums, stage);
     }
     if (!sum) add_bias<In>(tile, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {

@@ -105,8 +105,9 @@ struct GemmLaunch {
   /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
   /// stages.
   uint32_t depth = 0;
-  /// With k > 1 (cut_k) the first CTA of a cluster adds what the others have, in their order, and sends the result on:
-  /// for a shape that may_cut_k, and no operand is shared.
+  /// With k > 1 (cut_k) the CTAs of a cluster take turns in adding what all have of a chunk, in their order, and
+  /// sending it on (the first one alone of tiles that complete a sum or post): for a shape that may_cut_k, and no
+  /// operand is shared.
   ClusterShape cluster{};
   int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
   int b_box = 0;
