@@ -35,11 +35,31 @@ TEST(CutK, PartsFollowEachOther) {
   EXPECT_EQ(begin, 64 + 10 * kTileK);
 }
 
+TEST(CutK, PartsThatAreAddedInTurnsHaveAllThatIsWritten) {
+  HostTable table;
+  TileRecord tile{.k_steps = 10, .rows = 100, .cols = 50};
+  tile.first_write = 3;
+  tile.num_writes = 2;
+  table.tiles = {tile, tile};
+  table.tiles[1].num_posts = 1;  // which one CTA sends on
+  cut_k(table, 2);
+  for (int i = 0; i < 4; ++i) {
+    const TileRecord& part = table.tiles[i];
+    const int sends = i < 3 ? 1 : 0;
+    EXPECT_EQ(part.rows, sends * 100) << i;
+    EXPECT_EQ(part.cols, sends * 50) << i;
+    EXPECT_EQ(part.num_writes, sends * 2) << i;
+    EXPECT_EQ(part.first_write, 3) << i;
+    EXPECT_EQ(part.num_posts, i == 2 ? 1 : 0) << i;
+  }
+}
+
 TEST(CutK, PartsWaitForWhatTheyNeed) {
   HostTable table;
   TileRecord tile{.k_steps = 20, .num_waits = 3};
   tile.first_wait = 1;
   tile.num_part_waits = 1;
+  tile.num_parts = 1;
   table.tiles = {tile};
   const auto wait = [](uint64_t at_least, uint32_t step) { return WaitRecord{nullptr, at_least, 0, 0, step}; };
   table.waits = {wait(9, 0), wait(1, 0), wait(2, 8), wait(3, 15), wait(7, 0)};
