@@ -55,7 +55,7 @@ __device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, Slot& ta
   return end;
 }
 
-/// Before a CTA's warps part: its first task is here when they do. Returns whether there is none.
+/// Before a CTA's roles begin: its first task is here when they do. Returns whether there is none.
 template <class Body>
 __device__ inline bool fetch_first(const Cta<Body>& cta) {
   return fetch_tile(cta, next_task(cta, 0), cta.control.slots[0], nullptr, 0);

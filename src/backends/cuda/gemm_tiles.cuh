@@ -162,7 +162,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
   }
 }
 
-/// Let the CTA use the tensor maps, by one warp; all of it meets afterwards.
+/// Let the CTA use the tensor maps, by one warp, before its roles begin.
 __device__ inline void ready_maps(const GemmTable& table) {
 #pragma unroll 1
   for (uint32_t map = threadIdx.x % 32; map < table.num_maps; map += 32) {

@@ -78,7 +78,7 @@ inline constexpr uint32_t kMostCluster = 8;
 [[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
   return lines_of_a_box(shape.n, cluster.m);
 }
-/// Whether tiles of this shape may be made so: what a consumer has of one fits in a stage of the CTA that adds.
+/// Whether tiles of this shape may be made so: a consumer has 64 rows of one, in two chunks at most.
 [[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n <= 128 * 128; }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }

@@ -50,8 +50,8 @@ struct HostWalk {
 struct TaskName {
   int lane = 0;  ///< among the lanes that the tables were made of
   int64_t task = 0;
-  bool again =
-      false;  ///< another record has the task's times: this one is for a gate of its lane's kernel, or pads a pair
+  bool again = false;  ///< another record has the task's times: this one is for a gate of its lane's kernel, pads a
+                       ///< pair, or is a later part of K
 };
 
 /// Everything that one rank does in a call.

@@ -40,8 +40,9 @@ void TileRecords::form_clusters() {
   } else {
     view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, cluster);
   }
-  for (TileRecord& tile : view_.out.gemm.tiles) {
-    if (tile.rows == 0) name_apart(tile);
+  auto& tiles = view_.out.gemm.tiles;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    if (tiles[i].rows == 0 || i % cluster.k != 0) name_apart(tiles[i]);
   }
 }
 

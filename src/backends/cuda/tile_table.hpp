@@ -25,7 +25,7 @@ struct alignas(64) TileRecord {
   int32_t k_steps = 0;       ///< steps of 64 elements of K, at least 1; the map ends K (zeros follow)
   uint16_t a_map = 0;        ///< index in GemmTable::maps
   uint16_t b_map = 0;        ///< index in GemmTable::maps
-  uint16_t rows = 0;         ///< real rows, at most the tile's; 0 pads a pair
+  uint16_t rows = 0;         ///< real rows, at most the tile's; 0 = nothing is sent on: pads a pair, a later part of K
   uint16_t cols = 0;         ///< real columns, at most the tile's
   uint32_t first_wait = 0;   ///< in GemmTable::waits
   uint32_t first_post = 0;   ///< in GemmTable::posts
