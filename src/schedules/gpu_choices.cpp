@@ -33,11 +33,14 @@ int64_t own_cols(const Problem& problem, const Team& team) {
   return gathers(problem) ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
 }
 
+/// Whether there are tiles that tensor cores make.
+bool has_fast_tiles(const Problem& problem) { return problem.op != "all_reduce" && problem.dtype != DType::fp32; }
+
 /// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
 /// tensor cores take them.
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
-  if (problem.op == "all_reduce" || problem.dtype == DType::fp32) return wide;
+  if (!has_fast_tiles(problem)) return wide;
   const TileChoice narrow{.m = 128, .n = 160};
   const auto time = [&](const TileChoice& tile) {
     const int64_t across = (own_cols(problem, team) + tile.n - 1) / tile.n;
@@ -85,7 +88,7 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   constexpr int64_t kBeside = 48;  // SMs that copy, sum, or make no whole cluster
   constexpr int64_t kLeast = 512;  // columns of A for each part
   constexpr int64_t kMost = 8;
-  if (problem.dtype == DType::fp32) return {};
+  if (!has_fast_tiles(problem)) return {};
   const int64_t cols = own_cols(problem, team);
   const int64_t depth = gathers(problem) ? problem.k : problem.k / team.num_ranks;
   const int64_t tiles = (problem.m + tile.m - 1) / tile.m * ((cols + tile.n - 1) / tile.n);

@@ -105,7 +105,7 @@ void cut_k(HostTable& table, int parts) {
       const int first_step = tile.k_steps * i / parts;
       part.k_begin += first_step * kTileK;
       part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
-      // Tiles that complete a sum or post are sent on by the first CTA alone, others by all of them in turns.
+      // NOTE: adders_of has the same rule: what completes a sum or posts is sent on by the first CTA alone.
       if (i > 0 && (tile.num_parts > 0 || tile.num_posts > 0)) {
         part.num_parts = 0;
         part.rows = part.cols = part.num_part_waits = part.num_posts = part.num_writes = 0;
