@@ -17,6 +17,31 @@ def middle_tile(rows, cols, sms=132):
     return min([(128, 192, 1), (128, 160, 1)], key=time)
 
 
+def row_of_tiles(m):
+    """Rows of a tile for all of few or some rows, where there is one."""
+    return 64 if m <= 64 else min(128, max(72, -(-m // 8) * 8))
+
+
+def free_tiles(m, cols, ranks, sms=132):
+    """Tiles of 128 columns whose rows are free: they cut each owner's rows, or all, without a rest, and SMs end earlier."""
+    found = []
+    for owners in (ranks, 1):
+        rows = -(-m // owners)
+
+        def time(tile_m, tile_n):
+            tiles = owners * -(-rows // tile_m) * -(-cols // tile_n)
+            return -(-tiles // (sms - 4)) * (256 + 3 * (tile_n if tile_m == 128 else tile_m))
+
+        pieces = range(-(-rows // 248), -(-rows // 64)) if m > 64 else []
+        tiles = [-(-rows // (8 * each)) * 8 for each in pieces]
+        best = min(time(128, n) for n in (128, 160, 192, 256))
+        tiles = [each for each in tiles if each != 128 and time(each, 128) < best]
+        if tiles:
+            tile = min(tiles, key=lambda each: time(each, 128))
+            found += [] if tile in found else [tile]
+    return [knobs_of((tile, 128, 1), m) for tile in found]
+
+
 def tiles_for(rows, cols):
     """(tile_m, tile_n, cluster_m) for so many rows: large where there are many, else as many as keep the SMs busy."""
     if rows <= 64:
@@ -100,7 +125,7 @@ def parts_of_k(tile_n, m, n, k, ranks, kind):
     """CTAs that share the K of each tile: about all SMs have one, but for some that copy and sum; and one more."""
     sms, beside, least, most = 132, 48, 512, 8
     cols, depth = (-(-n // ranks), k) if kind == "ag" else (n, k // ranks)
-    tiles = -(-m // (64 if m <= 64 else 128)) * -(-cols // tile_n)
+    tiles = -(-m // row_of_tiles(m)) * -(-cols // tile_n)
     parts = max(1, (sms - beside) // max(1, tiles))
     return sorted({min(each, most, depth // least) for each in (parts, parts + 1)} - {0, 1})
 
@@ -109,7 +134,7 @@ def in_parts(kind, m, n, k, ranks):
     """Few or some rows: tiles whose K several CTAs share."""
     if m > 512:
         return []
-    tile = knobs_of((64 if m <= 64 else 128, 128, 1), m)
+    tile = knobs_of((row_of_tiles(m), 128, 1), m)
     parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
     if kind == "ag":
         return [config for each in parts for config in (each | pieces(m, ranks), each | by_engines(ranks))]
@@ -131,6 +156,8 @@ def gather(m, n, k, ranks):
     configs += by_workers(tiles[0], m, k, ranks)
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
+    free = free_tiles(m, -(-n // ranks), ranks)
+    configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free[:1] if m < 1024]
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -154,6 +181,8 @@ def reduction(kind, m, n, k, ranks):
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"})
     configs += in_parts(kind, m, n, k, ranks)
+    for tile in free_tiles(m, n, ranks):
+        configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])
     if 64 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:

@@ -186,8 +186,13 @@ struct Bench {
 
   /// Shapes first, then order, stores and how tasks are taken.
   Choice tune(int count) const {
+    std::vector<TileShape> tiles_of(kTileShapes.begin(), kTileShapes.end());
+    for (int64_t across = 1; across <= 16; ++across) {
+      const TileShape free{static_cast<int>((s.m + 8 * across - 1) / (8 * across) * 8), 128};
+      if (has_free_rows(free) && free != tiles_of.back()) tiles_of.push_back(free);
+    }
     std::vector<Choice> shapes;
-    for (const TileShape& t : kTileShapes) {
+    for (const TileShape& t : tiles_of) {
       if (s.m > 512 && t.m == 64) continue;
       if (s.m < 128 && t.m > 128) continue;
       for (const ClusterShape cluster : {ClusterShape{}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}}) {

@@ -3,6 +3,8 @@
 #include "schedules/gpu_choices.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "schedules/collective.hpp"
 #include "schedules/knobs.hpp"
@@ -23,6 +25,9 @@ struct TileChoice {
   int cluster_k = 1;
 };
 
+/// Fewest rows of tiles whose rows are free.
+constexpr int64_t kFewestRows = 72;
+
 constexpr int64_t kFew = 64;
 constexpr int64_t kSome = 128;
 constexpr int64_t kMiddle = 512;
@@ -36,20 +41,59 @@ int64_t own_cols(const Problem& problem, const Team& team) {
 /// Whether there are tiles that tensor cores make.
 bool has_fast_tiles(const Problem& problem) { return problem.op != "all_reduce" && problem.dtype != DType::fp32; }
 
+/// Tiles of all rows, which are cut for each of so many owners.
+int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners = 1) {
+  const int64_t rows = shard_of(problem.m, owners, 0).size();
+  return owners * ((rows + tile.m - 1) / tile.m) * ((own_cols(problem, team) + tile.n - 1) / tile.n);
+}
+
+/// Cycles of a step of K that so many SMs take for all tiles, which have one side of 128: what shared memory takes
+/// (docs/cuda_gemm_notes.md).
+int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
+  const int64_t cycles = 256 + 3 * (tile.m == 128 ? tile.n : tile.m);
+  return (tiles_of(problem, team, tile, owners) + sms - 1) / sms * cycles;
+}
+
 /// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
 /// tensor cores take them.
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
   if (!has_fast_tiles(problem)) return wide;
   const TileChoice narrow{.m = 128, .n = 160};
-  const auto time = [&](const TileChoice& tile) {
-    const int64_t across = (own_cols(problem, team) + tile.n - 1) / tile.n;
-    const int64_t tiles = (problem.m + tile.m - 1) / tile.m * across;
-    const int64_t sms = std::max(1, team.devices[0].sms);
-    const int64_t cycles = 256 + 3 * tile.n;  // of a step: what shared memory takes (docs/cuda_gemm_notes.md)
-    return (tiles + sms - 1) / sms * cycles;
-  };
-  return time(narrow) < time(wide) ? narrow : wide;
+  const int64_t sms = std::max(1, team.devices[0].sms);
+  return time_of(problem, team, narrow, 1, sms) < time_of(problem, team, wide, 1, sms) ? narrow : wide;
+}
+
+/// Tiles of 128 columns whose rows are free: as many as cut the rows of each owner, or all rows, without a rest, where
+/// all SMs then end earlier than with tiles of 128 rows that are cut likewise. (A grid of 128 rows may have fewer
+/// tiles, some of which straddle owners; that costs more than this counts.)
+std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
+  constexpr int64_t kMostRows = 248;
+  constexpr int64_t kOthers = 4;  // SMs that copy, or wait and post
+  if (!has_fast_tiles(problem) || problem.m <= kFew) return {};
+  const int64_t sms = std::max<int64_t>(1, team.devices[0].sms - kOthers);
+  std::vector<TileChoice> list;
+  for (const int owners : {team.num_ranks, 1}) {
+    const int64_t rows = shard_of(problem.m, owners, 0).size();
+    const auto time = [&](const TileChoice& tile) { return time_of(problem, team, tile, owners, sms); };
+    int64_t best = INT64_MAX;
+    for (const int64_t cols : {128, 160, 192, 256}) best = std::min(best, time({128, cols}));
+    std::optional<TileChoice> found;
+    for (int64_t pieces = (rows + kMostRows - 1) / kMostRows; rows > pieces * (kFewestRows - 8); ++pieces) {
+      const TileChoice tile{.m = (rows + 8 * pieces - 1) / (8 * pieces) * 8, .n = 128};
+      if (tile.m == 128 || time(tile) >= best) continue;
+      best = time(tile);
+      found = tile;
+    }
+    if (found && (list.empty() || list[0].m != found->m)) list.push_back(*found);
+  }
+  return list;
+}
+
+/// A tile for all of few or some rows, where there is one.
+TileChoice row_of_tiles(const Problem& problem) {
+  if (problem.m <= kFew) return {64, 128};
+  return {has_fast_tiles(problem) ? std::clamp<int64_t>((problem.m + 7) / 8 * 8, kFewestRows, kSome) : kSome, 128};
 }
 
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy. Large ones in pairs, and
@@ -89,9 +133,8 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   constexpr int64_t kLeast = 512;  // columns of A for each part
   constexpr int64_t kMost = 8;
   if (!has_fast_tiles(problem)) return {};
-  const int64_t cols = own_cols(problem, team);
   const int64_t depth = gathers(problem) ? problem.k : problem.k / team.num_ranks;
-  const int64_t tiles = (problem.m + tile.m - 1) / tile.m * ((cols + tile.n - 1) / tile.n);
+  const int64_t tiles = tiles_of(problem, team, tile);
   const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
   std::vector<TileChoice> list;
   for (const int64_t each : {parts, parts + 1}) {
@@ -209,7 +252,7 @@ std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
 std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
   if (problem.m > kMiddle) return {};
   const Config workers = in_pieces(problem, team);
-  const TileChoice tile{.m = problem.m <= kFew ? 64 : 128, .n = 128};
+  const TileChoice tile = row_of_tiles(problem);
   std::vector<Config> list;
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
     list.push_back(with_tile(workers, problem, each));
@@ -237,6 +280,9 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, worker_choices(problem, team));
   append(list, parts_choices(problem, team));
   append(list, owners_at_once(problem, team));
+  const std::vector<TileChoice> free = free_tiles(problem, team);
+  for (const TileChoice& tile : free) list.push_back(with_tile(engines, problem, tile));
+  if (!free.empty() && problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, free[0]));
   const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -254,7 +300,7 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too.
 std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
   if (problem.m > kMiddle || problem.op == "all_reduce") return {};
-  const TileChoice tile{.m = problem.m <= kFew ? 64 : 128, .n = 128};
+  const TileChoice tile = row_of_tiles(problem);
   Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
   flags = with_summers(flags, problem, team);
   std::vector<Config> list;
@@ -305,6 +351,12 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.back().rounds = 2;
   }
   append(list, reduce_parts_choices(problem, team, at_once));
+  for (const TileChoice& tile : free_tiles(problem, team)) {
+    list.push_back(with_tile(stores, problem, tile));
+    if (team.num_ranks == 1) continue;
+    list.push_back(list.back());
+    list.back().rounds = 2;
+  }
   if (scatters) {
     append(list, quarter_choices(problem, team));
     Config library = paced("fused", team);

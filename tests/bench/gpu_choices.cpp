@@ -10,7 +10,7 @@
 
 int main() {
   using tilewire::Problem;
-  constexpr std::array<std::array<int64_t, 3>, 11> kShapes{{{8192, 49152, 12288},
+  constexpr std::array<std::array<int64_t, 3>, 16> kShapes{{{8192, 49152, 12288},
                                                             {4096, 12288, 49152},
                                                             {2048, 49152, 12288},
                                                             {1024, 12288, 49152},
@@ -20,7 +20,12 @@ int main() {
                                                             {64, 8192, 8192},
                                                             {8192, 10240, 8192},
                                                             {1024, 8192, 28672},
-                                                            {1024, 10240, 8192}}};
+                                                            {1024, 10240, 8192},
+                                                            {100, 28672, 8192},
+                                                            {120, 2560, 8192},
+                                                            {300, 10240, 8192},
+                                                            {600, 8192, 28672},
+                                                            {1500, 4096, 11008}}};
   nlohmann::json all = nlohmann::json::array();
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
     for (const auto& [m, n, k] : kShapes) {

@@ -197,7 +197,7 @@ void refusals() {
 }
 
 void all_tests(bool small) {
-  for (const TileShape& shape : kTileShapes) {
+  for (const TileShape& shape : all_shapes()) {
     if (!may_cut_k(shape) || (small && shape.n != 128)) continue;
     const int least = least_part_steps(shape) * kTileK;
     for (const int parts : {2, 3, 4, 5, 7, 8}) {

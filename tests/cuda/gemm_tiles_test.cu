@@ -78,6 +78,25 @@ void several_destinations(StoreVia via) {
          error < 3 * s.tolerance(), error);
 }
 
+/// Rows below the product's, in the same matrix, stay as they are: the last tiles end inside of a box of 64 rows.
+void nothing_is_stored_below(const Case& c) {
+  constexpr int kMore = 64;
+  const Setup s(c);
+  HostTable host = plain_table(s.product());
+  const MatrixView taller{s.out.data, c.dtype, c.m + kMore, c.n, c.n};
+  host.maps[2] = make_output_map(taller);
+  host.maps[3] = make_rest_map(taller);
+  const DeviceTable table = upload(host);
+  launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
+  CHECK(cudaDeviceSynchronize());
+  std::vector<uint16_t> below(static_cast<size_t>(kMore) * c.n);
+  CHECK(cudaMemcpy(below.data(), s.out.as<uint16_t>() + static_cast<size_t>(c.m) * c.n, 2 * below.size(),
+                   cudaMemcpyDeviceToHost));
+  const bool untouched = std::ranges::all_of(below, [](uint16_t v) { return v == 0xffff; });
+  const double error = s.error(s.out.data);
+  report("nothing is stored below, " + c.name(), untouched && error < s.tolerance(), error);
+}
+
 /// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
 void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {128, 256}) {
   // With few rows and much to load, fewer steps are on their way than were loaded while the tile waited.
@@ -234,14 +253,14 @@ void sums(const Case& c, int parts, int own) {
 }
 
 void all_sums(bool small) {
-  for (const TileShape& shape : kTileShapes) {
-    if (!holds_results(shape) || (small && shape.n != 256)) continue;
+  for (const TileShape& shape : all_shapes()) {
+    if (!holds_results(shape) || (small && shape.n != 256 && shape.m != 104 && shape.m != 200)) continue;
     const ClusterShape cluster = shape.m == 64 ? kAlone : shape.m > shape.n ? kPairsN : kPairsM;
     const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .cluster = cluster};
     sums(c, 3, 2);
     if (small) continue;
     Case other{.m = c.m, .n = c.n, .k = c.k, .dtype = DType::fp16, .b_is_kn = true, .shape = shape};
-    for (const int parts : {1, 2, 7, most_parts(shape)}) {
+    for (const int parts : {1, 2, std::min(7, most_parts(shape) - 1), most_parts(shape)}) {
       for (const int own : {0, parts}) sums(other, parts, own);
     }
     sums(other, 0, 0);  // the same body, for tiles that are no sums
@@ -256,10 +275,11 @@ void all_sums(bool small) {
 
 std::vector<Case> all_cases(bool small) {
   std::vector<Case> cases;
-  for (const TileShape& shape : kTileShapes) {
+  for (const TileShape& shape : all_shapes()) {
     const ClusterShape cluster = shape.m > shape.n ? kPairsN : kPairsM;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       if (small && (dtype == DType::fp16 || shape.n == 192)) continue;
+      if (dtype == DType::fp16 && has_free_rows(shape) && shape.m % 16 == 0) continue;
       for (const bool kn : {false, true}) {
         cases.push_back({.m = 300, .n = 456, .k = 328, .dtype = dtype, .b_is_kn = kn, .shape = shape});
         if (small) continue;
@@ -281,11 +301,22 @@ std::vector<Case> all_cases(bool small) {
     if (small) continue;
     cases.push_back({.m = 1, .n = 8, .k = 8, .shape = shape});
     cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .cluster = cluster});
+    if (has_free_rows(shape)) {
+      // Tiles that end inside of boxes of 64 rows, and of 8.
+      for (const int m : {shape.m, 3 * shape.m, 3 * shape.m + 1, 4 * shape.m - 9}) {
+        cases.push_back({.m = m, .n = 264, .k = 136, .shape = shape});
+        cases.push_back(
+            {.m = m, .n = 264, .k = 136, .out = DType::fp32, .b_is_kn = true, .bias = true, .shape = shape});
+      }
+    }
     for (const ClusterShape several : {ClusterShape{2, 2}, {1, 4}, {4, 1}, {3, 1}, {1, 3}, {3, 2}, {2, 4}}) {
       Case c{.m = 1500, .n = 2000, .k = 1000, .shape = shape, .cluster = several};
       cases.push_back(c);
       c.b_is_kn = true;
       cases.push_back(c);
+    }
+    if (has_free_rows(shape)) {
+      cases.push_back({.m = 2 * shape.m + 8, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
     }
     if (!chunks_overlap(shape)) {
       cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
@@ -294,7 +325,16 @@ std::vector<Case> all_cases(bool small) {
       cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .via = via, .split = 4});
     }
   }
-  if (!small) cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .cluster = kPairsM});
+  if (small) return cases;
+  cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .cluster = kPairsM});
+  // A piece of code for each number of rows.
+  for (int rows = kFewestRows; rows <= 248; rows += 8) {
+    if (!has_free_rows({rows, 128})) continue;
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      cases.push_back({.m = 3 * rows - 3, .n = 1024, .k = 640, .dtype = dtype, .shape = {rows, 128}});
+      cases.push_back({.m = 2 * rows, .n = 1024, .k = 640, .dtype = dtype, .b_is_kn = true, .shape = {rows, 128}});
+    }
+  }
   return cases;
 }
 
@@ -304,6 +344,7 @@ int main(int argc, char** argv) {
   const bool small = argc > 1 && !std::strcmp(argv[1], "--small");
   try {
     for (const Case& c : all_cases(small)) run_case(c);
+    for (const int rows : {72, 104, 136, 200, 248}) nothing_is_stored_below({.m = 2 * rows, .shape = {rows, 128}});
     several_destinations(StoreVia::tensor_map);
     several_destinations(StoreVia::pointer);
     waits_are_satisfied(kAlone, StoreVia::tensor_map);

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "backends/cuda/cuda.hpp"
+#include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/nccl.hpp"
 #include "core/convert.hpp"
 #include "operators/run_case.hpp"
@@ -108,7 +109,7 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
       if (arena) {
         for (const Buffer& buffer : find_operator(op()).buffers(problem, ranks())) problem.arena.push_back(buffer.name);
       }
-      expect(problem, {.tile_m = 64, .tile_n = 256, .chunk_rows = 40}, 24, ++seed);
+      for (const int rows : {64, 104}) expect(problem, {.tile_m = rows, .tile_n = 128, .chunk_rows = 40}, 12, ++seed);
     }
   }
 }
@@ -175,9 +176,9 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
       std::vector<Config> configs;
       for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
         for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
-          Config config{.tile_m = 64, .transport = transport, .reduction = reduction};
-          config.tile_n = m == 65 ? 128 : 256;
-          if (m == 512) config.tile_m = 128, config.cluster_m = 2;
+          Config config{.tile_m = 64, .tile_n = 128, .transport = transport, .reduction = reduction};
+          if (m == 300 || m == 130) config.tile_m = m == 300 ? 152 : 72;
+          if (m == 512) config.tile_m = 128, config.tile_n = 256, config.cluster_m = 2;
           configs.push_back(config);
           if (m != 512) continue;
           config.tile_workers = 2;
@@ -186,10 +187,48 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
           if (reduction == ReduceMode::accumulate) configs.push_back(config);
         }
         if (op() == std::string("gemm_reduce_scatter")) continue;
-        configs.push_back({.tile_m = 64, .transport = transport, .algorithm = Algorithm::one_shot});
+        configs.push_back({.tile_m = 64, .tile_n = 128, .transport = transport, .algorithm = Algorithm::one_shot});
       }
       expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
     }
+  }
+}
+
+/// Tiles of any multiple of 8 rows: alone, in pairs, in parts of K, and few CTAs that take many; on tensor cores.
+TEST_P(OnGpus, RowsOfTilesAreFree) {
+  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
+  const bool gathers = op() == std::string("all_gather_gemm");
+  uint64_t seed = 950;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{300, 264}, {450, 136}, {101, 264}}) {
+    Problem problem{.op = op(), .m = m, .n = n * (gathers ? ranks() : 1), .dtype = DType::bf16};
+    problem.k = (m == 101 ? 808 : 136) * (gathers ? 1 : ranks());
+    if (m == 450) problem.dtype = DType::fp16, problem.b_layout = BLayout::kn;
+    if (m == 450) problem.out_dtype = DType::fp32;
+    if (m == 101) problem.epilogue = {{EpilogueKind::bias}};
+    std::vector<Config> configs;
+    for (const int rows : {80, 104, 152, 248}) {
+      Config config{.tile_m = rows, .tile_n = 128, .group_m = 4, .transport = Transport::tma};
+      if (gathers) config.transport = Transport::store, config.chunk_rows = 40;
+      configs.push_back(config);
+      config.tile_workers = 2;
+      configs.push_back(config);
+      config.cluster_m = 2;
+      configs.push_back(config);
+      std::swap(config.cluster_m, config.cluster_n);
+      if (!gathers) config.rounds = 2;
+      configs.push_back(config);
+      if (rows != 104 || m != 101) continue;
+      config.cluster_n = 1;
+      config.cluster_k = 2;
+      configs.push_back(config);
+      config.transport = gathers ? Transport::store : Transport::ll;
+      configs.push_back(config);
+    }
+    for (const Config& config : configs) {
+      if (config.transport == Transport::ll) continue;
+      EXPECT_EQ(cuda::slow_tiles(make_plan(problem, {.num_ranks = ranks()}, config)), std::nullopt);
+    }
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }
 }
 
@@ -276,6 +315,7 @@ TEST_P(OnGpus, ForSanitizers) {
   if (op() == std::string("all_gather_gemm")) {
     with([](Config& c) { c.reduce_workers = 0, c.chunk_rows = 20; });
     with([](Config& c) { c.reduce_workers = 0, c.direction = Direction::pull; });
+    with([](Config& c) { c.reduce_workers = 0, c.tile_m = 72; });
   } else {
     const bool products = op() != std::string("all_reduce");
     with([](Config&) {});
@@ -283,6 +323,7 @@ TEST_P(OnGpus, ForSanitizers) {
     with([](Config& c) { c.reduction = ReduceMode::accumulate; });
     with([](Config& c) { c.algorithm = Algorithm::ring; });
     if (products) with([](Config& c) { c.transport = Transport::bulk; });
+    if (products) with([](Config& c) { c.transport = Transport::tma, c.tile_m = 72; });
     if (products) with([](Config& c) { c.transport = Transport::tma, c.tile_m = 128, c.cluster_m = 2; });
     if (products) with([](Config& c) { c.transport = Transport::tma, c.reduction = ReduceMode::accumulate; });
   }

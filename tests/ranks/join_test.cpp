@@ -174,6 +174,23 @@ TEST(Join, ASecondJobOfTheNameIsRefusedUntilTheFirstHasEnded) {
   for (int again = 0; again < 20; ++again) static_cast<void>(join("host", options_of(job, 0, 1, 5)));
 }
 
+/// Rank 1 leaves and comes again at once, while rank 0 is still on its way out.
+TEST(Join, WhoLeavesFirstMayComeAgain) {
+  const std::string job = unique_name();
+  Processes processes;
+  for (int rank = 0; rank < 2; ++rank) {
+    processes.start([&, rank] {
+      for (int round = 0; round < 3; ++round) {
+        const auto group = join("host", options_of(job, rank, 2, 20));
+        group->barrier();
+        if (rank == 0) usleep(200'000);
+      }
+      return try_to_join(options_of(job, rank, 2, 20));
+    });
+  }
+  expect_all(processes.lines(), 2, "good");
+}
+
 TEST(Join, StrangersAreIgnoredAndNotTrusted) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string job = unique_name();

@@ -22,7 +22,8 @@ GemmBodyEntry gemm_body() {
 /// Without sums, and with them where the shape allows it.
 template <typename In, bool kBIsKN, size_t kShape>
 void add_gemm_bodies(std::vector<GemmBodyEntry>& bodies) {
-  constexpr TileShape kTile = kTileShapes[kShape];
+  constexpr TileShape kTile =
+      kShape < kTileShapes.size() ? kTileShapes[kShape] : kFreeShapes[kShape - kTileShapes.size()];
   bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, false>>());
   if constexpr (most_parts(kTile) > 0) bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true>>());
 }
@@ -36,7 +37,7 @@ std::vector<GemmBodyEntry> gemm_bodies(std::index_sequence<kShape...>) {
 
 template <typename In, bool kBIsKN>
 std::vector<GemmBodyEntry> gemm_bodies() {
-  return gemm_bodies<In, kBIsKN>(std::make_index_sequence<kTileShapes.size()>{});
+  return gemm_bodies<In, kBIsKN>(std::make_index_sequence<kTileShapes.size() + kFreeShapes.size()>{});
 }
 
 }  // namespace tilewire::cuda

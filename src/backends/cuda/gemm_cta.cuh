@@ -50,9 +50,15 @@ struct GemmBody {
   static constexpr int kTileM = kTileMValue;
   static constexpr int kTileN = kTileNValue;
   static constexpr TileShape kShape{kTileM, kTileN};
-  static constexpr bool kSplitN = kTileM == 64;  // the two consumers share the columns, otherwise the rows
-  static constexpr int kGroupM = kSplitN ? kTileM : kTileM / 2;
-  static constexpr int kGroupN = kSplitN ? kTileN / 2 : kTileN;
+  // Its operands have changed places, and launch.tile_rows says how many of kTileM rows a tile has: rows of the tile
+  // are columns of the matrix instruction, and each consumer has 64 of its 128 columns.
+  static constexpr bool kFlips = has_free_rows(kShape);
+  static constexpr bool kFewRows = kTileM < 128;  // one row of tiles may be all: B is read once
+  static constexpr int kLeastM = kFlips ? least_rows(kShape) : kTileM;
+  static constexpr bool kSplitN = kTileM == 64;  // the consumers share the instruction's columns, otherwise its rows
+  // A consumer's part, as rows and columns of the matrix instruction.
+  static constexpr int kGroupM = kFlips ? kTileN / 2 : kSplitN ? kTileM : kTileM / 2;
+  static constexpr int kGroupN = kFlips ? chunks_across(kTileM) * 64 : kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = chunks_across(kGroupN);
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
@@ -78,8 +84,8 @@ struct GemmBody {
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
-/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows; of fp32, two take the place of one
-/// of 16 bits.
+/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows, or down the columns where the body
+/// flips; of fp32, two beside each other take the place of one of 16 bits.
 template <class Body, typename Out>
 struct ChunkPlace {
   static constexpr int kCols = 128 / sizeof(Out);
@@ -90,11 +96,17 @@ struct ChunkPlace {
   int col;
 
   __device__ ChunkPlace(int group, int index)
-      : row((Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
-        col((Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
+      : row(Body::kFlips ? index / kPieces * 64 : (Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
+        col(Body::kFlips ? group * Body::kGroupM + index % kPieces * kCols
+                         : (Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
   /// In the consumer's part.
   __host__ __device__ static constexpr int col_of(int index) {
     return index % kPerBlock / kPieces * Body::kChunkStep + index % kPieces * kCols;
+  }
+  /// The first of a thread's sums, of those of a block, that the chunk has; where the body flips, both pieces' threads
+  /// have theirs at the same place.
+  __host__ __device__ static constexpr int value_of(int index) {
+    return Body::kFlips ? index / kPieces * 32 : col_of(index) / 2;
   }
   /// Whether the chunk holds real elements.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
@@ -212,8 +224,10 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
   }
-  for (Rooms<Body>& rooms : c.rooms) {
-    for (uint64_t& ready : rooms.ready) ptx::barrier_init(&ready, 1);
+  if (Body::kCutsK && cta.launch.cluster.k > 1) {
+    for (Rooms<Body>& rooms : c.rooms) {
+      for (uint64_t& ready : rooms.ready) ptx::barrier_init(&ready, 1);
+    }
   }
   for (int i = 0; i < 2 * Body::kBuffers; ++i) {
     ptx::barrier_init(&c.chunk_full[0][i], 128);
@@ -223,10 +237,23 @@ __device__ inline void init_control(const Cta<Body>& cta) {
   ptx::barrier_init_fence();
 }
 
-/// Where a chunk of the CTA's last tile goes: to rows of A that only this consumer used.
+/// Where the lines of a stage begin that only this consumer uses: rows of A, or columns of B where the body flips.
 template <class Body>
-__device__ inline uint8_t* last_chunk(const Cta<Body>& cta, int group, int index) {
-  return cta.stages + index * Body::kStageBytes + group * Body::kGroupM * 128;
+__device__ inline uint8_t* own_lines(const Cta<Body>& cta, int group, int stage) {
+  const int first = (Body::kFlips ? Body::kBytesA : 0) + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);
+  return cta.stages + stage * Body::kStageBytes + first;
+}
+
+/// Bytes that a step of K brings to a stage.
+template <class Body>
+__device__ inline uint32_t step_bytes(const Cta<Body>& cta) {
+  return (Body::kFlips ? cta.launch.tile_rows * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
+}
+
+/// Whether tiles have rows in a chunk of their consumers.
+template <class Body>
+__device__ inline bool has_chunk(const Cta<Body>& cta, int chunk) {
+  return !Body::kFlips || chunk * 64 < cta.launch.tile_rows;
 }
 
 /// Tell the producers that fill a stage that this warp is done with it.

@@ -23,13 +23,42 @@ __device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t uni
 
 /// The same, in pairs of 16 bits, to a chunk of 64 columns.
 __device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const uint32_t* v) {
+  ptx::store_blocks(chunk + unit_place(swizzle, unit), v[0], v[1], v[2], v[3]);
+}
+
+/// The same of a body that flips: 16 columns of the matrix instruction are rows of the tile, from row 16 * `unit` of
+/// the chunk on, and the warps' 16 rows each are its columns. Of fp32, piece `piece` of two has those of two warps.
+__device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const float* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
-  const uint32_t to = chunk + thread % 128 / 32 * 16 * 128 + lane % 16 * 128;
-  ptx::store_blocks(to + ((unit * 2 + lane / 16) ^ (lane & swizzle)) * 16, v[0], v[1], v[2], v[3]);
+  const uint32_t warp = thread % 128 / 32;
+  if (warp / 2 != piece) return;
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const uint32_t row = unit * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const uint32_t col = warp % 2 * 16 + i / 2 % 2 * 8 + lane / 4;
+    ptx::store_word(chunk + row * 128 + (col / 4 ^ (row & swizzle)) * 16 + col % 4 * 4, v[i]);
+  }
+}
+
+__device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t, const uint32_t* v) {
+  ptx::store_blocks_turned(chunk + flipped_place(swizzle, unit), v[0], v[1], v[2], v[3]);
 }
 
 inline constexpr int kUnitCols = 16;
+/// Units of a thread in a chunk.
+template <class Body, typename Out>
+inline constexpr int kUnits = Body::kFlips ? 4 : ChunkPlace<Body, Out>::kCols / kUnitCols;
+
+/// A unit to a chunk, as the body has it.
+template <class Body, typename Value>
+__device__ inline void write_unit_of(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const Value* v) {
+  if constexpr (Body::kFlips) {
+    write_flipped(chunk, swizzle, unit, piece, v);
+  } else {
+    write_unit(chunk, swizzle, unit, v);
+  }
+}
 
 /// Round sums to pairs of 16 bits.
 template <typename In, int kCount>
@@ -46,10 +75,21 @@ __device__ inline float bias_of(const TileRecord& tile, int col) {
   return static_cast<float>(static_cast<const In*>(tile.bias)[col]);
 }
 
-/// Add the tile's bias, if any, to kBlocks sums of some columns each, from column `first` of the tile on.
-template <typename In, int kBlocks, int kValues>
-__device__ inline void add_bias(const TileRecord& tile, int first, float (&sums)[kBlocks][kValues]) {
+/// Add the tile's bias, if any, to kBlocks sums of some columns each, from column `first` of the tile on; or of
+/// some rows of the consumer's columns, where the body flips.
+template <class Body, int kBlocks, int kValues>
+__device__ inline void add_bias(const TileRecord& tile, int group, int first, float (&sums)[kBlocks][kValues]) {
+  using In = typename Body::In;
   if (tile.bias == nullptr) return;
+  if constexpr (Body::kFlips) {
+    const int thread = static_cast<int>(ptx::thread_here());
+    const int col = group * Body::kGroupM + thread % 128 / 32 * 16 + thread % 32 / 4;
+    const float x = bias_of<In>(tile, col);
+    const float y = bias_of<In>(tile, col + 8);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) sums[0][i] += i % 4 < 2 ? x : y;
+    return;
+  }
   first += static_cast<int>(ptx::thread_here() % 4) * 2;
 #pragma unroll
   for (int i = 0; i < kValues / 4; ++i) {
@@ -82,13 +122,13 @@ __device__ inline void give_buffer(const Cta<Body>& cta, int group, Ring<Body::k
   buffer.next();
 }
 
-/// A chunk of a warpgroup's results: `values` of this thread, as write_unit takes them.
+/// Chunk `index` of a warpgroup's results: `values` of this thread, as write_unit takes them.
 template <class Body, typename Out, typename Value>
-__device__ inline void write_chunk(uint32_t to, uint32_t swizzle, const Value* values) {
+__device__ inline void write_chunk(uint32_t to, uint32_t swizzle, int index, const Value* values) {
   constexpr int kValues = 2 * sizeof(Out);  // words of a thread in a unit
 #pragma unroll
-  for (int unit = 0; unit < ChunkPlace<Body, Out>::kCols / kUnitCols; ++unit) {
-    write_unit(to, swizzle, unit, values + unit * kValues);
+  for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
+    write_unit_of<Body>(to, swizzle, unit, index % ChunkPlace<Body, Out>::kPieces, values + unit * kValues);
   }
 }
 
@@ -97,7 +137,7 @@ template <class Body, typename Out, typename Value>
 __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                   const Value* values, Ring<Body::kBuffers>& buffer) {
   if (!sends<Body, Out>(cta, tile, group, index)) return;
-  write_chunk<Body, Out>(take_buffer(cta, group, buffer), swizzle_of(tile), values);
+  write_chunk<Body, Out>(take_buffer(cta, group, buffer), swizzle_of(tile), index, values);
   give_buffer(cta, group, buffer);
 }
 
@@ -108,7 +148,7 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
                                 Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
   constexpr int kPieces = sizeof(Out) / sizeof(In);  // chunks of results in one of parts
-  constexpr int kUnits = ChunkPlace<Body, Out>::kCols / kUnitCols;
+  if (!has_chunk(cta, index)) return;
   const Ring<Body::kStages> first = stage;
   await_parts(cta, tile, stage);
 #pragma unroll
@@ -117,17 +157,17 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
     if (!place.in(tile)) continue;
     const uint32_t to = take_buffer(cta, group, buffer);
 #pragma unroll
-    for (int unit = 0; unit < kUnits; ++unit) {
-      const int in_chunk = piece * kUnits + unit;
+    for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
+      const int in_chunk = Body::kFlips ? unit : piece * kUnits<Body, Out> + unit;
       float total[1][8];
       sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, total[0]);
-      if constexpr (kBias) add_bias<In>(tile, place.col + unit * kUnitCols, total);
+      if constexpr (kBias) add_bias<Body>(tile, group, place.col + unit * kUnitCols, total);
       if constexpr (kPieces > 1) {
-        write_unit(to, swizzle_of(tile), unit, total[0]);
+        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, total[0]);
       } else {
         uint32_t packed[4];
         pack_sums<In>(packed, total[0]);
-        write_unit(to, swizzle_of(tile), unit, packed);
+        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, packed);
       }
     }
     give_buffer(cta, group, buffer);
@@ -147,12 +187,12 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
 #pragma unroll
     for (int i = 0; i < ChunkPlace<Body, float>::kChunks; ++i) {
       using Place = ChunkPlace<Body, float>;
-      send_chunk<Body, float>(cta, tile, group, i, sums[i / Place::kPerBlock] + Place::col_of(i) / 2, buffer);
+      send_chunk<Body, float>(cta, tile, group, i, sums[i / Place::kPerBlock] + Place::value_of(i), buffer);
     }
   } else if constexpr (!Body::kDefer) {
 #pragma unroll
     for (int i = 0; i < Body::kChunks; ++i) {
-      const float* v = sums[i / Body::kChunksPerBlock] + ChunkPlace<Body, In>::col_of(i) / 2;
+      const float* v = sums[i / Body::kChunksPerBlock] + ChunkPlace<Body, In>::value_of(i);
       uint32_t packed[16];
 #pragma unroll
       for (int j = 0; j < 16; ++j) packed[j] = round_pair(In{}, v[2 * j], v[2 * j + 1]);
@@ -185,8 +225,8 @@ __device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, i
 #pragma unroll
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
     if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
-    const uint32_t to = ptx::shared_address(last_chunk(cta, group, chunk));
-    write_chunk<Body, In>(to, swizzle_of(tile), pending.packed + chunk * Body::kChunkWords);
+    const uint32_t to = ptx::shared_address(own_lines(cta, group, chunk));
+    write_chunk<Body, In>(to, swizzle_of(tile), chunk, pending.packed + chunk * Body::kChunkWords);
     ptx::fence_async_shared();
     ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
   }

@@ -42,9 +42,10 @@ template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
   const GemmLaunch& launch = cta.launch;
   const CUtensorMap* maps = launch.table.maps;
-  const uint64_t policy = Body::kSplitN ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
+  const uint64_t policy = Body::kFewRows ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
   const uint32_t to = ptx::shared_address(cta.stages);
-  Operands from{operand_of(&maps[tile.a_map], to, tile.a_row, Body::kTileM, launch.a_box, cta.a_part, cta.a_ctas),
+  const int rows = Body::kFlips ? launch.tile_rows : Body::kTileM;
+  Operands from{operand_of(&maps[tile.a_map], to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
                 operand_of(&maps[tile.b_map], to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
                            Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
                 tile.k_begin, policy};
@@ -90,13 +91,13 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
       const uint32_t box = to + i * 64 * kTileK * 2;
       const int col = from.b.line + i * 64;
       if (!from.b.shared) {
-        load_own<Body::kSplitN>(box, from.b.map, full, col, k, from.policy);
+        load_own<Body::kFewRows>(box, from.b.map, full, col, k, from.policy);
       } else if (from.b.mine >> i & 1) {
         ptx::tensor_load_shared(box, from.b.map, full, col, k, from.b.ctas);
       }
     }
   } else if (!from.b.shared) {
-    load_own<Body::kSplitN>(to, from.b.map, full, k, from.b.line, from.policy);
+    load_own<Body::kFewRows>(to, from.b.map, full, k, from.b.line, from.policy);
   } else if (from.b.mine) {
     ptx::tensor_load_shared(to, from.b.map, full, k, from.b.line, from.b.ctas);
   }

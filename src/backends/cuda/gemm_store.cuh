@@ -90,6 +90,18 @@ __device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& wr
   }
 }
 
+/// The first `rows` of a chunk through a map of kRestRows, a box each lane.
+__device__ inline void store_rest(const CUtensorMap* map, const uint8_t* chunk, const WriteRecord& write, int row,
+                                  int col, int rows) {
+  const int first = static_cast<int>(threadIdx.x % 32) * kRestRows;
+  if (first >= rows) return;
+  if (write.mode == StoreMode::accumulate) {
+    ptx::tensor_add(map, chunk + first * 128, write.col + col, write.row + row + first);
+  } else {
+    ptx::tensor_store(map, chunk + first * 128, write.col + col, write.row + row + first);
+  }
+}
+
 /// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
 template <class Body, typename Out>
 __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const uint8_t* chunk, int row, int col,
@@ -99,10 +111,13 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
     const WriteRecord& write = task.writes[i];
     if (row >= write.first_row + write.rows || row + 64 <= write.first_row) continue;
     const CUtensorMap* map = &cta.launch.table.maps[write.map];
+    const int rest = write.first_row + write.rows - row;
     if (write.via == StoreVia::pointer) {
       store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col, again);
     } else if (write.via == StoreVia::bulk) {
       store_by_bulk<Out>(chunk, write, row, col, again);
+    } else if (Body::kFlips && write.rest_map != kNoMap && rest < 64) {
+      store_rest(cta.launch.table.maps + write.rest_map, chunk, write, row, col, rest);
     } else if (threadIdx.x % 32 == 0 && write.mode == StoreMode::accumulate) {
       ptx::tensor_add(map, chunk, write.col + col, write.row + row);
     } else if (threadIdx.x % 32 == 0) {
@@ -126,7 +141,7 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
     uint64_t* full = last ? &control.last_full[group][i] : &control.chunk_full[group][buffer.index];
     ptx::barrier_wait(full, last ? 0 : buffer.phase);
     __syncwarp();
-    const uint8_t* chunk = last ? last_chunk(cta, group, i) : chunks + buffer.index * kChunkBytes;
+    const uint8_t* chunk = last ? own_lines(cta, group, i) : chunks + buffer.index * kChunkBytes;
     if (!task.abandoned) store_chunk<Body, Out>(cta, task, chunk, place.row, place.col, place.again(i));
     ptx::bulk_commit();
     if (last) continue;

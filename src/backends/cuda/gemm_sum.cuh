@@ -29,6 +29,7 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
 /// Load a chunk of the other parts of a tile, as many parts in a stage as fit. They must have arrived.
 template <class Body>
 __device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, int chunk, Fill<Body>& fill) {
+  if (!has_chunk(cta, chunk)) return;
   const PartRecord* parts = cta.launch.table.parts + tile.first_part;
 #pragma unroll 1
   for (int first = 0; first < tile.num_parts; first += Body::kPartsPerStage) {
@@ -59,6 +60,22 @@ __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
   }
 }
 
+/// Where a lane's 16 bytes of a unit lie in a chunk of 64 columns of 16 bits (ptx::store_blocks): 8 columns of a row.
+/// A unit is 16 columns of the matrix instruction: as many of the chunk,
+__device__ inline uint32_t unit_place(uint32_t swizzle, uint32_t unit) {
+  const uint32_t thread = ptx::thread_here();
+  const uint32_t lane = thread % 32;
+  return thread % 128 / 32 * 16 * 128 + lane % 16 * 128 + ((unit * 2 + lane / 16) ^ (lane & swizzle)) * 16;
+}
+
+/// or 16 of its rows, where the body flips: the warps' 16 rows each are its columns (ptx::store_blocks_turned).
+__device__ inline uint32_t flipped_place(uint32_t swizzle, uint32_t unit) {
+  const uint32_t thread = ptx::thread_here();
+  const uint32_t lane = thread % 32;
+  const uint32_t row = unit * 16 + lane / 16 * 8 + lane % 8;
+  return row * 128 + ((thread % 128 / 32 * 2 + lane / 8 % 2) ^ (row & swizzle)) * 16;
+}
+
 /// Wait for the stages with the other parts of a chunk.
 template <class Body>
 __device__ inline void await_parts(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages>& stage) {
@@ -76,10 +93,7 @@ template <class Body>
 __device__ inline void sum_unit(const Cta<Body>& cta, const TileRecord& tile, int group, uint32_t unit,
                                 const uint32_t* own, Ring<Body::kStages> stage, float (&total)[8]) {
   using In = typename Body::In;
-  const uint32_t thread = ptx::thread_here();
-  const uint32_t lane = thread % 32;
-  const uint32_t at =
-      group * kChunkBytes + thread % 128 / 32 * 16 * 128 + lane % 16 * 128 + ((unit * 2 + lane / 16) ^ lane % 8) * 16;
+  const uint32_t at = group * kChunkBytes + (Body::kFlips ? flipped_place(7, unit) : unit_place(7, unit));
 #pragma unroll
   for (int j = 0; j < 8; ++j) total[j] = -0.0F;  // the sum of nothing: adding to it changes no value
   int in_stage = 0;
@@ -88,7 +102,11 @@ __device__ inline void sum_unit(const Cta<Body>& cta, const TileRecord& tile, in
     uint32_t pairs[4] = {own[0], own[1], own[2], own[3]};
     if (part != tile.own_part) {
       const uint32_t from = ptx::shared_address(cta.stages) + stage.index * Body::kStageBytes;
-      ptx::load_blocks(from + 2 * in_stage * kChunkBytes + at, pairs);
+      if constexpr (Body::kFlips) {
+        ptx::load_blocks_turned(from + 2 * in_stage * kChunkBytes + at, pairs);
+      } else {
+        ptx::load_blocks(from + 2 * in_stage * kChunkBytes + at, pairs);
+      }
       if (++in_stage == Body::kPartsPerStage) {
         in_stage = 0;
         stage.next();

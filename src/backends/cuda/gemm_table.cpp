@@ -138,7 +138,7 @@ std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_
 HostTable plain_table(const PlainProduct& p) {
   HostTable table;
   table.maps = {make_a_map(p.a, p.shape, p.cluster), make_b_map(p.b, p.shape, p.cluster, p.b_is_kn)};
-  if (p.via == StoreVia::tensor_map) table.maps.push_back(make_output_map(p.c));
+  if (p.via == StoreVia::tensor_map) table.maps.insert(table.maps.end(), {make_output_map(p.c), make_rest_map(p.c)});
   const auto unit_m = static_cast<int>(p.cluster.m);
   const auto unit_n = static_cast<int>(p.cluster.n);
   const auto order = tile_order(ceil_div(p.c.rows, p.shape.m * unit_m), ceil_div(p.c.cols, p.shape.n * unit_n),
@@ -170,7 +170,8 @@ HostTable plain_table(const PlainProduct& p) {
            .map = 2,
            .rows = tile.rows,
            .cols = tile.cols,
-           .via = p.via});
+           .via = p.via,
+           .rest_map = has_free_rows(p.shape) ? uint16_t{3} : kNoMap});
       table.tiles.push_back(tile);
     }
   }

@@ -24,7 +24,8 @@ const std::vector<GemmBodyEntry>& all_bodies() {
 }
 
 const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
-  const auto found = std::ranges::find(all_bodies(), kind, &GemmBodyEntry::kind);
+  const GemmBodyKind compiled{kind.dtype, kind.b_is_kn, body_shape(kind.shape), kind.sums};
+  const auto found = std::ranges::find(all_bodies(), compiled, &GemmBodyEntry::kind);
   if (found != all_bodies().end()) return *found;
   fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{}{} for these dtypes", kind.shape.m, kind.shape.n,
        kind.sums ? " with sums" : "");
@@ -56,7 +57,7 @@ CUtensorMap make_map(const MatrixView& m, int box_rows,
 
 /// Few rows read B once, at the speed of memory: to fetch half of the next step with each then costs 3 to 7 %.
 CUtensorMapL2promotion promotion_for(TileShape shape) {
-  return shape.m == 64 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  return shape.m < 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 }
 
 /// What CUDA wants to know about a launch; not to be copied, as `config` points into it.
@@ -89,6 +90,8 @@ CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluste
 }
 
 CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
+
+CUtensorMap make_rest_map(const MatrixView& c) { return make_map(c, kRestRows); }
 
 int shared_bytes(const GemmBodyKind& kind) { return find_body(kind).shared_bytes; }
 
@@ -149,6 +152,7 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   full.depth = std::max(full.depth, shape.k - 1);  // a part of each other CTA has room at once
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
+  full.tile_rows = kind.shape.m;
   const GemmBodyEntry& body = find_body(kind);
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
   const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads) + full.walk.table.late_ctas;

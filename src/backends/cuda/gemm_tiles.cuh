@@ -12,32 +12,61 @@
 
 namespace tilewire::cuda {
 
-/// One step of K for one consumer warpgroup; `a` and `b` describe its part of stage 0.
-template <class Body>
-__device__ inline void multiply_step(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
-                                     int stage, bool add) {
-  a += stage * (Body::kStageBytes >> 4);
-  b += stage * (Body::kStageBytes >> 4);
-  constexpr int kAdvanceB = Body::kNMajor ? 16 * 128 : 32;  // bytes for 16 elements of K
+/// One step of K of kCols columns of the matrix instruction; `a` and `b` describe the consumer's part.
+template <class Body, int kCols>
+__device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
+                                              bool add) {
+  // Bytes for 16 elements of K.
+  constexpr int kAdvanceA = Body::kFlips && Body::kNMajor ? 16 * 128 : 32;
+  constexpr int kAdvanceB = !Body::kFlips && Body::kNMajor ? 16 * 128 : 32;
   ptx::matrix_fence();
 #pragma unroll
   for (int k = 0; k < kTileK / 16; ++k) {
 #pragma unroll
     for (int m = 0; m < Body::kBlocksM; ++m) {
-      ptx::multiply<typename Body::In, Body::kNMajor>(sums[m], a + ((m * 64 * 128 + k * 32) >> 4),
-                                                      b + (k * kAdvanceB >> 4), add || k > 0);
+      ptx::multiply<typename Body::In, kAdvanceA != 32, kAdvanceB != 32, kCols>(
+          sums[m], a + ((m * 64 * 128 + k * kAdvanceA) >> 4), b + (k * kAdvanceB >> 4), add || k > 0);
     }
   }
   ptx::matrix_commit();
 }
 
+/// The same for so many of a tile's rows as the launch says: a piece of code for each number.
+template <class Body, int kFirst, int kLast>
+__device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
+                                              bool add, int rows) {
+  if constexpr (kFirst == kLast) {
+    multiply_cols<Body, kFirst>(sums, a, b, add);
+  } else {
+    constexpr int kMiddle = (kFirst / 8 + kLast / 8) / 2 * 8;
+    if (rows <= kMiddle) {
+      multiply_rows<Body, kFirst, kMiddle>(sums, a, b, add, rows);
+    } else {
+      multiply_rows<Body, kMiddle + 8, kLast>(sums, a, b, add, rows);
+    }
+  }
+}
+
+/// One step of K for one consumer warpgroup; `a` and `b` describe its part of stage 0.
+template <class Body>
+__device__ __forceinline__ void multiply_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                              uint64_t a, uint64_t b, int stage, bool add) {
+  a += stage * (Body::kStageBytes >> 4);
+  b += stage * (Body::kStageBytes >> 4);
+  if constexpr (Body::kFlips) {
+    multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, cta.launch.tile_rows);
+  } else {
+    multiply_cols<Body, Body::kGroupN>(sums, a, b, add);
+  }
+}
+
 /// One step of K; the stage of the step before goes back when this one's work is on its way. With few rows, whose steps
 /// memory is late with, its own stage goes back as soon as it is used: the next step may be long in coming.
 template <class Body>
-__device__ inline void take_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
-                                 uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
+__device__ __forceinline__ void take_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                          uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
   ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
-  multiply_step<Body>(sums, a, b, stage.index, step > 0);
+  multiply_step(cta, sums, a, b, stage.index, step > 0);
   if constexpr (Body::kSplitN) {
     ptx::matrix_wait<0>();
     release_stage(cta, stage.index);
@@ -55,9 +84,9 @@ __device__ inline void take_step(const Cta<Body>& cta, float (&sums)[Body::kBloc
 /// steps. `kLate`: a sum, whose other parts come now. Returns how many steps were taken. NOTE: two copies of the loop,
 /// so that the one without sums stays short: what it jumped over would be missing in the instruction cache.
 template <bool kLate, class Body>
-__device__ inline int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
-                                 uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
-                                 Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+__device__ __forceinline__ int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                          uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
+                                          Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
   const Slot& before = cta.control.slots[pending.slot];
   const int interval = steps_per_chunk<Body>(before, steps);
@@ -80,9 +109,9 @@ __device__ inline int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBloc
 
 /// All steps of a tile. Returns the last one's stage: its products are on their way.
 template <class Body>
-__device__ inline int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
-                                    uint64_t b, int steps, Ring<Body::kStages>& stage, Pending<Body>& pending,
-                                    int group, Ring<Body::kBuffers>& buffer) {
+__device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                             uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                             Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
   int previous = 0;
   int step = 0;
   if (Body::kDefer && pending.slot >= 0) {
@@ -106,13 +135,14 @@ __device__ inline bool is_going(const Cta<Body>& cta, const Ring<kSlots>& slot, 
 
 /// A consumer warpgroup: multiplies its part of each tile and sends the results on.
 template <class Body>
-__device__ void consume_tiles(const Cta<Body>& cta, int group) {
+__device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   using In = typename Body::In;
   Control<Body>& control = cta.control;
-  const uint8_t* part_a = cta.stages + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);
-  const uint8_t* part_b = cta.stages + Body::kBytesA + (Body::kSplitN ? group * Body::kGroupN * 128 : 0);
+  const uint8_t* part_a = own_lines(cta, group, 0);
+  const uint8_t* part_b =
+      cta.stages + (Body::kFlips ? 0 : Body::kBytesA) + (Body::kSplitN ? group * Body::kGroupN * 128 : 0);
   const uint64_t a = ptx::matrix_descriptor(part_a, 16);
-  const uint64_t b = ptx::matrix_descriptor(part_b, Body::kNMajor ? kTileK * 128 : 16);
+  const uint64_t b = ptx::matrix_descriptor(part_b, Body::kNMajor && !Body::kFlips ? kTileK * 128 : 16);
   Ring<Body::kStages> stage;
   Ring<kSlots> slot;
   Ring<Body::kBuffers> buffer;
@@ -147,7 +177,7 @@ __device__ void consume_tiles(const Cta<Body>& cta, int group) {
         continue;
       }
     }
-    if (!sum) add_bias<In>(tile, Body::kSplitN ? group * Body::kGroupN : 0, sums);
+    if (!sum) add_bias<Body>(tile, group, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
       for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(pending.packed + m * Body::kGroupN / 4, sums[m]);

@@ -25,6 +25,22 @@ struct TileShape {
 /// What the kernel is compiled for.
 inline constexpr std::array<TileShape, 8> kTileShapes{
     {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 160}, {128, 128}, {128, 64}, {64, 128}}};
+/// And bodies whose number of rows is told at the launch: any multiple of 8 from kFewestRows to these, so that rows are
+/// cut without a rest. Their operands have changed places: tile rows are columns of the matrix instruction.
+inline constexpr std::array<TileShape, 2> kFreeShapes{{{120, 128}, {248, 128}}};
+inline constexpr int kFewestRows = 72;
+[[nodiscard]] constexpr bool has_free_rows(TileShape shape) {
+  return shape.n == 128 && shape.m >= kFewestRows && shape.m <= 248 && shape.m != 128 && shape.m % 8 == 0;
+}
+/// The shape that the body of such tiles is compiled for: `shape` itself, or one of kFreeShapes.
+[[nodiscard]] constexpr TileShape body_shape(TileShape shape) {
+  return !has_free_rows(shape) ? shape : kFreeShapes[shape.m <= kFreeShapes[0].m ? 0 : 1];
+}
+/// Fewest rows that such a body takes.
+[[nodiscard]] constexpr int least_rows(TileShape body) { return body == kFreeShapes[0] ? kFewestRows : 136; }
+[[nodiscard]] constexpr bool is_compiled(TileShape shape) {
+  return has_free_rows(shape) || std::ranges::find(kTileShapes, shape) != kTileShapes.end();
+}
 inline constexpr int kTileK = 64;
 inline constexpr int kThreads = 384;        ///< of a CTA
 inline constexpr int kControlBytes = 3072;  ///< of its shared memory: barriers and records
@@ -37,7 +53,7 @@ inline constexpr int kChunkBytes =
 
 /// Room for A and B of one step of K. B stored [K,N] comes in boxes of 64 columns.
 [[nodiscard]] constexpr int stage_bytes(TileShape shape, bool b_is_kn) {
-  return (shape.m + (b_is_kn ? chunks_across(shape.n) * 64 : shape.n)) * kTileK * 2;
+  return (body_shape(shape).m + (b_is_kn ? chunks_across(shape.n) * 64 : shape.n)) * kTileK * 2;
 }
 /// So many bytes of shared memory are for stages and for results on their way out, of which each consumer has two.
 inline constexpr int kStageRoom = 232448 - kControlBytes;
@@ -78,7 +94,7 @@ inline constexpr uint32_t kMostCluster = 8;
 [[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
   return lines_of_a_box(shape.n, cluster.m);
 }
-/// Whether tiles of this shape may be made so: a consumer has 64 rows of one, in two chunks at most.
+/// Whether tiles of this shape may be made so: a consumer has two chunks of one at most.
 [[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n <= 128 * 128; }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }
@@ -111,6 +127,7 @@ struct GemmLaunch {
   ClusterShape cluster{};
   int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
   int b_box = 0;
+  int tile_rows = 0;  ///< of GemmBodyKind::shape: filled in at the launch
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
 };
@@ -139,6 +156,8 @@ struct MatrixView {
 [[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn);
 /// Map to store tiles of any shape into a matrix, and to load parts of sums from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
+/// For WriteRecord::rest_map: the same in boxes of kRestRows.
+[[nodiscard]] CUtensorMap make_rest_map(const MatrixView& c);
 
 /// Bytes of shared memory that one CTA takes: an SM holds one.
 [[nodiscard]] int shared_bytes(const GemmBodyKind& kind);

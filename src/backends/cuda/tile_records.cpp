@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kStoreRows = 64;
 constexpr int64_t kStoreBytes = 128;
 constexpr int kStores = 2;
+constexpr int kRests = 3;
 
 }  // namespace
 
@@ -167,14 +168,18 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
   if (dtype == DType::fp32) tile.flags |= kOutputFp32;
   if (write.to.rank != view_.rank) tile.flags |= kLeavesFar;
   if (const auto map = store_map(tile, write)) {
-    view_.out.gemm.writes.push_back({.row = static_cast<int32_t>(write.to.row - write.first_row),
-                                     .col = static_cast<int32_t>(write.to.col),
-                                     .map = *map,
-                                     .first_row = static_cast<uint16_t>(write.first_row),
-                                     .rows = static_cast<uint16_t>(write.to.rows),
-                                     .cols = static_cast<uint16_t>(write.to.cols),
-                                     .mode = view_.mode_of(write),
-                                     .via = StoreVia::tensor_map});
+    const Shape whole = shape_on(view_.plan.buffers[write.to.buffer], write.to.rank);
+    const bool ends = write.to.row + write.to.rows == whole.rows;
+    view_.out.gemm.writes.push_back(
+        {.row = static_cast<int32_t>(write.to.row - write.first_row),
+         .col = static_cast<int32_t>(write.to.col),
+         .map = *map,
+         .first_row = static_cast<uint16_t>(write.first_row),
+         .rows = static_cast<uint16_t>(write.to.rows),
+         .cols = static_cast<uint16_t>(write.to.cols),
+         .mode = view_.mode_of(write),
+         .via = StoreVia::tensor_map,
+         .rest_map = ends || write.to.rows % kStoreRows == 0 ? kNoMap : rest_map(write.to)});
     ++tile.num_writes;
     return;
   }
@@ -196,14 +201,16 @@ bool TileRecords::fits_bulk(const Region& to) const {
          to.cols * size % 16 == 0;
 }
 
-/// A map to store through, where boxes of 64 rows lie in the region whole, or end with the buffer.
+/// A map to store through, where boxes of 64 rows lie in the region whole, or end with the buffer; or those of
+/// rest_map do.
 std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Write& write) {
   const Region& to = write.to;
   const Shape shape = shape_on(view_.plan.buffers[to.buffer], to.rank);
   const int64_t size = bytes_of(view_.dtype_of(to));
-  const bool whole_rows =
-      write.first_row == 0 && to.rows == tile.rows && (to.rows % kStoreRows == 0 || to.row + to.rows == shape.rows);
   const TileShape tile_shape = view_.out.kind.shape;
+  const bool whole_boxes = to.rows % (has_free_rows(tile_shape) ? kRestRows : kStoreRows) == 0;
+  const bool whole_rows =
+      write.first_row == 0 && to.rows == tile.rows && (whole_boxes || to.row + to.rows == shape.rows);
   const bool overlap = chunks_overlap(tile_shape);
   const bool ends_chunk = overlap ? to.cols == tile_shape.n : to.cols * size % kStoreBytes == 0;
   const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
@@ -220,12 +227,17 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
 }
 
 /// A map over the whole buffer, in boxes of a chunk.
-uint16_t TileRecords::whole_map(const Region& region) {
-  const MapKey key{kStores, region.rank, region.buffer, 0, 0};
+uint16_t TileRecords::whole_map(const Region& region) { return buffer_map(region, kStores, make_output_map); }
+
+/// And in boxes of kRestRows.
+uint16_t TileRecords::rest_map(const Region& region) { return buffer_map(region, kRests, make_rest_map); }
+
+uint16_t TileRecords::buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&)) {
+  const MapKey key{what, region.rank, region.buffer, 0, 0};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
   const Base& at = view_.base(region);
-  return remember(key, make_output_map({at.data, view_.dtype_of(region), shape.rows, shape.cols, at.ld}));
+  return remember(key, make({at.data, view_.dtype_of(region), shape.rows, shape.cols, at.ld}));
 }
 
 }  // namespace tilewire::cuda

@@ -26,8 +26,8 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   const Problem& problem = plan.problem;
   if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16) return "type " + to_string(problem.dtype);
   if (problem.a_layout == ALayout::km) return "A is stored [K,M]";
-  const TileShape shape{static_cast<int>(plan.config.tile_m), static_cast<int>(plan.config.tile_n)};
-  if (std::ranges::find(kTileShapes, shape) == kTileShapes.end()) {
+  const TileShape shape = kind_of(plan).shape;
+  if (!is_compiled(shape)) {
     return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
   }
   for (const Lane& lane : plan.lanes) {

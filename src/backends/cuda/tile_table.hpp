@@ -79,8 +79,13 @@ enum class StoreVia : uint8_t {
   bulk,        ///< as pointer, a bulk copy for each row of a chunk: multiples of 16 bytes. The tile is kPlain
 };
 
+/// Rows of a box of WriteRecord::rest_map, and what says that there is none.
+inline constexpr int kRestRows = 8;
+inline constexpr uint16_t kNoMap = 0xffff;
+
 /// Rows [first_row, first_row + rows) of a tile go to one place. A box of 64 rows is stored whole through a
-/// tensor map where it meets these rows, so that what lies outside must lie outside of the map, too.
+/// tensor map where it meets these rows, so that what lies outside must lie outside of the map, too; unless there is a
+/// map for what is left of less than 64 rows.
 struct alignas(16) WriteRecord {
   void* to = nullptr;  ///< `pointer`: where element (0, 0) of the tile would go
   int32_t ld = 0;      ///< `pointer`: elements from row to row
@@ -92,6 +97,7 @@ struct alignas(16) WriteRecord {
   uint16_t cols = 0;
   StoreMode mode = StoreMode::store;
   StoreVia via = StoreVia::pointer;
+  uint16_t rest_map = kNoMap;  ///< `tensor_map`, of tiles whose rows are free: make_rest_map of the same matrix
 };
 static_assert(sizeof(WriteRecord) == 32);
 

@@ -50,13 +50,20 @@ void Monitor::watch() {
     for (const Watched& peer : peers_) watched.push_back({peer.process.get(), POLLIN, 0});
     if (poll(watched.data(), watched.size(), -1) < 0) continue;
     if (watched[0].revents != 0) return;
-    if (watched[1].revents != 0) turn_away(door_, job_, segment_->num_ranks());
+    if (watched[1].revents != 0) turn_away(door_, job_, segment_->num_ranks(), somebody_left());
     for (size_t i = peers_.size(); i-- > 0;) {
       if (watched[i + 2].revents == 0) continue;
       report_death(peers_[i].rank);
       peers_.erase(peers_.begin() + static_cast<int64_t>(i));
     }
   }
+}
+
+bool Monitor::somebody_left() const {
+  for (int rank = 0; rank < segment_->num_ranks(); ++rank) {
+    if (segment_->rank(rank).presence.load(std::memory_order_acquire) == Presence::left) return true;
+  }
+  return false;
 }
 
 void Monitor::report_death(int rank) const {

@@ -26,6 +26,8 @@ class Monitor {
   };
   void watch();
   void report_death(int rank) const;
+  /// Whether the job is ending.
+  [[nodiscard]] bool somebody_left() const;
 
   std::shared_ptr<Segment> segment_;
   Descriptor door_;

@@ -166,15 +166,19 @@ class Host {
   std::string trouble_;
 };
 
-/// One attempt to come through rank 0's door; nothing where nobody is there yet.
-std::optional<Membership> knock(const JoinOptions& options, const Hello& hello) {
+/// One attempt to come through rank 0's door; nothing where nobody is there yet, or a job that ends, whose process
+/// `ending` then is.
+std::optional<Membership> knock(const JoinOptions& options, const Hello& hello, pid_t& ending) {
   constexpr int64_t kPatience = 1000 * kMillisecond;
+  ending = 0;
   const Descriptor socket = new_socket();
   const Address address = address_of(options.job);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) return std::nullopt;
   const auto peer = peer_of(socket);
   require(peer && peer->uid == geteuid(), "job name '{}' is held by another user's process", options.job);
-  send_hello(socket, hello);
+  // The last job of this name may be on its way out: its door closes before it has heard us, or is closed to us.
+  ending = peer->pid;
+  if (!send_hello(socket, hello)) return std::nullopt;
   if (!readable_by(socket, hello.deadline_ns + kPatience)) {
     fail(ErrorKind::timeout, "job '{}' did not start: rank 0 (process {}) did not answer within {} s", options.job,
          peer->pid, options.timeout_s);
@@ -182,7 +186,6 @@ std::optional<Membership> knock(const JoinOptions& options, const Hello& hello) 
   Verdict verdict;
   Descriptor memory;
   const int64_t size = receive_verdict(socket, verdict, memory);
-  // The last job of this name may be on its way out: its door closes before it has heard us.
   if (size == -ECONNRESET) return std::nullopt;
   if (size <= 0) {
     fail(ErrorKind::rank_lost, "job '{}' did not start: rank 0 (process {}) ended during start-up", options.job,
@@ -208,24 +211,28 @@ Membership meet(const JoinOptions& options) {
   validate(options);
   const Hello hello{kProtocol, options.rank, options.num_ranks, options.arena_bytes,
                     now_ns() + to_ns(options.timeout_s)};
+  pid_t ending = 0;
   while (true) {
     if (options.rank == 0) {
       if (auto door = listen_at(options.job)) return Host(options, std::move(*door), hello).receive_all();
     }
-    if (auto membership = knock(options, hello)) return std::move(*membership);
+    if (auto membership = knock(options, hello, ending)) return std::move(*membership);
     if (now_ns() >= hello.deadline_ns) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  fail(ErrorKind::timeout, "job '{}' did not start: no word from rank 0 of {} within {} s", options.job,
-       options.num_ranks, options.timeout_s);
+  const std::string other =
+      ending == 0 ? "" : fmt::format("; process {} has not left another job of the name, which is ending", ending);
+  fail(ErrorKind::timeout, "job '{}' did not start: no word from rank 0 of {} within {} s{}", options.job,
+       options.num_ranks, options.timeout_s, other);
 }
 
-void turn_away(const Descriptor& door, const std::string& job, int num_ranks) {
+void turn_away(const Descriptor& door, const std::string& job, int num_ranks, bool ending) {
   constexpr int64_t kPatience = 100 * kMillisecond;
   const Descriptor socket(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) return;
   const auto peer = peer_of(socket);
   if (!peer || peer->uid != geteuid() || !readable_by(socket, now_ns() + kPatience)) return;
+  if (ending) return;  // with an unread hello: they hear ECONNRESET, and knock again
   // NOTE: a socket closed with an unread hello would drop the answer.
   Hello hello;
   static_cast<void>(recv(socket.get(), &hello, sizeof(hello), 0));

@@ -20,7 +20,8 @@ struct Membership {
 /// silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one that died.
 [[nodiscard]] Membership meet(const JoinOptions& options);
 
-/// Tell whoever knocks that the job is running already.
-void turn_away(const Descriptor& door, const std::string& job, int num_ranks);
+/// Tell whoever knocks that the job is running already. `ending`: a rank has left, and may be who knocks; then they are
+/// told nothing, and knock until the door is the next job's.
+void turn_away(const Descriptor& door, const std::string& job, int num_ranks, bool ending);
 
 }  // namespace tilewire::host

@@ -106,9 +106,8 @@ int64_t receive_message(const Descriptor& socket, std::span<std::byte> message, 
   return size;
 }
 
-// A lost connection shows when the answer is read.
-void send_hello(const Descriptor& socket, const Hello& hello) {
-  send_message(socket, std::as_bytes(std::span(&hello, 1)));
+bool send_hello(const Descriptor& socket, const Hello& hello) {
+  return send_message(socket, std::as_bytes(std::span(&hello, 1)));
 }
 
 void send_verdict(const Descriptor& socket, const Verdict& verdict, int memory) {

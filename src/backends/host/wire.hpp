@@ -61,7 +61,8 @@ bool send_message(const Descriptor& socket, std::span<const std::byte> message, 
 /// Bytes received; 0 = the other end is closed, < 0 = an errno, negated.
 [[nodiscard]] int64_t receive_message(const Descriptor& socket, std::span<std::byte> message, Descriptor& descriptor);
 
-void send_hello(const Descriptor& socket, const Hello& hello);
+/// As send_message.
+bool send_hello(const Descriptor& socket, const Hello& hello);
 /// Never blocks and never fails: who does not listen is watched by its process.
 void send_verdict(const Descriptor& socket, const Verdict& verdict, int memory = -1);
 /// As receive_message.

@@ -1,0 +1,75 @@
+// Which tiles the GEMM kernel takes, and which of its bodies takes them.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/gemm_tiles.hpp"
+#include "schedules/gpu_choices.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+TEST(TileShapes, AnyMultipleOf8RowsOf128Columns) {
+  for (int rows = 0; rows <= 320; ++rows) {
+    const TileShape shape{rows, 128};
+    const bool fixed = rows == 64 || rows == 128 || rows == 256;
+    const bool free = rows >= 72 && rows <= 248 && rows % 8 == 0 && !fixed;
+    EXPECT_EQ(has_free_rows(shape), free) << rows;
+    EXPECT_EQ(is_compiled(shape), free || fixed) << rows;
+    EXPECT_FALSE(has_free_rows({rows, 256}));
+  }
+  for (const TileShape& shape : kTileShapes) {
+    EXPECT_TRUE(is_compiled(shape));
+    EXPECT_EQ(body_shape(shape), shape);
+  }
+}
+
+TEST(TileShapes, ABodyHasRoomForItsTiles) {
+  for (int rows = kFewestRows; rows <= 248; rows += 8) {
+    const TileShape shape{rows, 128};
+    if (!has_free_rows(shape)) continue;
+    const TileShape body = body_shape(shape);
+    EXPECT_LE(shape.m, body.m);
+    EXPECT_GE(shape.m, least_rows(body));
+    EXPECT_EQ(body_shape(body), body);
+    for (const bool kn : {false, true}) {
+      EXPECT_GE(stage_bytes(shape, kn), (rows + 128) * kTileK * 2);
+      EXPECT_EQ(stage_bytes(shape, kn) % 1024, 0);
+      EXPECT_GE(num_stages(shape, kn), 4);
+    }
+    EXPECT_TRUE(holds_results(shape));
+    EXPECT_EQ(may_cut_k(shape), may_cut_k(body));
+    EXPECT_GE(most_parts(shape), 3);
+    EXPECT_FALSE(chunks_overlap(shape));
+  }
+}
+
+TEST(TileShapes, WhatIsMeasuredIsCompiled) {
+  Team team{.num_ranks = 1};
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+    for (int64_t m = 1; m < 5000; m = m * 9 / 8 + 1) {
+      for (const int ranks : {1, 2, 4, 8}) {
+        team.num_ranks = ranks;
+        team.devices.assign(static_cast<size_t>(ranks), {.sms = 132});
+        const Problem problem{.op = op, .m = m, .n = 10240, .k = 8192, .dtype = DType::bf16};
+        for (const Config& config : fused_choices(problem, team)) {
+          const TileShape shape{static_cast<int>(config.tile_m), static_cast<int>(config.tile_n)};
+          EXPECT_TRUE(is_compiled(shape)) << op << " " << m << ": " << shape.m << " x " << shape.n;
+          EXPECT_TRUE(config.cluster_k == 1 || may_cut_k(shape)) << op << " " << m << ": " << shape.m;
+        }
+      }
+    }
+  }
+}
+
+TEST(TileShapes, LinesThatCtasShareAreWholeGroupsOfEight) {
+  for (int rows = 8; rows <= 256; rows += 8) {
+    for (const uint32_t ctas : {1U, 2U, 3U, 4U, 8U}) {
+      const int box = lines_of_a_box(rows, ctas);
+      EXPECT_EQ(box % 8, 0) << rows << " " << ctas;
+      EXPECT_EQ(rows % box, 0) << rows << " " << ctas;
+      EXPECT_LE(rows / box, static_cast<int>(ctas)) << rows << " " << ctas;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
