@@ -183,7 +183,7 @@ def reduction(kind, m, n, k, ranks):
     configs += in_parts(kind, m, n, k, ranks)
     for tile in free_tiles(m, n, ranks):
         configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])
-    if 64 < m <= 4096 and ranks > 2:
+    if 128 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:
             configs.append(configs[-1] | {"tile_m": 128, "tile_n": 192, "cluster_m": 1, "cluster_n": 2})
