@@ -1,4 +1,4 @@
-"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like src/schedules/gpu_choices.cpp.
+"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like src/schedules/gpu_choices.cpp's.
 
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """

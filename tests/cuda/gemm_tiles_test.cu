@@ -12,6 +12,10 @@
 
 namespace {
 
+std::string name_of(ClusterShape cluster) {
+  return "clusters of " + std::to_string(cluster.m) + " x " + std::to_string(cluster.n);
+}
+
 void split_k(HostTable& table, const Case& c) {
   std::vector<TileRecord> tiles;
   const int steps = (c.k + kTileK - 1) / kTileK;
@@ -273,6 +277,28 @@ void all_sums(bool small) {
   }
 }
 
+/// Every number of rows, of which each has a piece of code; tiles that end inside of boxes of 64 rows, and of 8.
+std::vector<Case> cases_of_free_rows() {
+  std::vector<Case> cases;
+  for (int rows = kFewestRows; rows <= 248; rows += 8) {
+    const TileShape shape{rows, 128};
+    if (!has_free_rows(shape)) continue;
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      cases.push_back({.m = 3 * rows - 3, .n = 1024, .k = 640, .dtype = dtype, .shape = shape});
+      cases.push_back({.m = 2 * rows, .n = 1024, .k = 640, .dtype = dtype, .b_is_kn = true, .shape = shape});
+    }
+    for (const int m : {rows, 3 * rows, 3 * rows + 1, 4 * rows - 9}) {
+      Case c{.m = m, .n = 264, .k = 136, .shape = shape};
+      cases.push_back(c);
+      c.out = DType::fp32;
+      c.b_is_kn = c.bias = true;
+      cases.push_back(c);
+    }
+    cases.push_back({.m = 2 * rows + 8, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
+  }
+  return cases;
+}
+
 std::vector<Case> all_cases(bool small) {
   std::vector<Case> cases;
   for (const TileShape& shape : all_shapes()) {
@@ -301,22 +327,11 @@ std::vector<Case> all_cases(bool small) {
     if (small) continue;
     cases.push_back({.m = 1, .n = 8, .k = 8, .shape = shape});
     cases.push_back({.m = 5000, .n = 3000, .k = 64, .shape = shape, .cluster = cluster});
-    if (has_free_rows(shape)) {
-      // Tiles that end inside of boxes of 64 rows, and of 8.
-      for (const int m : {shape.m, 3 * shape.m, 3 * shape.m + 1, 4 * shape.m - 9}) {
-        cases.push_back({.m = m, .n = 264, .k = 136, .shape = shape});
-        cases.push_back(
-            {.m = m, .n = 264, .k = 136, .out = DType::fp32, .b_is_kn = true, .bias = true, .shape = shape});
-      }
-    }
     for (const ClusterShape several : {ClusterShape{2, 2}, {1, 4}, {4, 1}, {3, 1}, {1, 3}, {3, 2}, {2, 4}}) {
       Case c{.m = 1500, .n = 2000, .k = 1000, .shape = shape, .cluster = several};
       cases.push_back(c);
       c.b_is_kn = true;
       cases.push_back(c);
-    }
-    if (has_free_rows(shape)) {
-      cases.push_back({.m = 2 * shape.m + 8, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
     }
     if (!chunks_overlap(shape)) {
       cases.push_back({.m = 130, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
@@ -327,14 +342,8 @@ std::vector<Case> all_cases(bool small) {
   }
   if (small) return cases;
   cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .cluster = kPairsM});
-  // A piece of code for each number of rows.
-  for (int rows = kFewestRows; rows <= 248; rows += 8) {
-    if (!has_free_rows({rows, 128})) continue;
-    for (const DType dtype : {DType::bf16, DType::fp16}) {
-      cases.push_back({.m = 3 * rows - 3, .n = 1024, .k = 640, .dtype = dtype, .shape = {rows, 128}});
-      cases.push_back({.m = 2 * rows, .n = 1024, .k = 640, .dtype = dtype, .b_is_kn = true, .shape = {rows, 128}});
-    }
-  }
+  const std::vector<Case> free = cases_of_free_rows();
+  cases.insert(cases.end(), free.begin(), free.end());
   return cases;
 }
 

@@ -6,41 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
 
-#include "backends/cuda/cuda.hpp"
-#include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/nccl.hpp"
 #include "core/convert.hpp"
-#include "operators/run_case.hpp"
-#include "schedules/variants.hpp"
-#include "tilewire/schedule.hpp"
+#include "on_gpus.hpp"
 
 namespace tilewire::testing {
 namespace {
-
-constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
-
-std::vector<Config> few(std::vector<Config> configs, size_t most, uint64_t seed) {
-  std::vector<Config> some;
-  std::mt19937_64 random(seed);
-  std::sample(configs.begin(), configs.end(), std::back_inserter(some), most, random);
-  return some;
-}
-
-class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  void SetUp() override {
-    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
-  }
-  [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
-  [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
-  void expect(const Problem& problem, const Config& base, size_t most, uint64_t seed, int calls = 2) const {
-    const auto configs = few(all_variants(problem, {.num_ranks = ranks()}, base), most, seed);
-    if (configs.empty()) return;
-    expect_right(problem, ranks(), configs, {.num_calls = calls, .backend = "cuda", .timeout_s = 10, .seed = seed});
-  }
-};
 
 TEST_P(OnGpus, KnobsOnWalkers) {
   const Problem problem{.op = op(), .m = 37, .n = 29, .k = 23, .dtype = DType::fp32, .reduction = Reduction::any};
@@ -161,146 +133,6 @@ TEST_P(OnGpus, FlagsTravelWithTheData) {
       if (!scatters) configs.push_back(configs[1]), configs.back().algorithm = Algorithm::one_shot;
       expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
     }
-  }
-}
-
-/// Tiles leave by threads, bulk and tensor copies, as parts of sums and added to what peers have sent.
-TEST_P(OnGpus, TilesLeaveInEveryWay) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tile leaves";
-  uint64_t seed = 900;
-  for (const DType dtype : {DType::bf16, DType::fp16}) {
-    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{512, 1024}, {300, 264}, {65, 1032}, {130, 20}, {7, 17}}) {
-      Problem problem{.op = op(), .m = m, .n = n, .k = 72 * ranks(), .dtype = dtype, .reduction = Reduction::any};
-      if (m == 300) problem.out_dtype = DType::fp32;
-      if (m == 65) problem.arena = {"c"};
-      std::vector<Config> configs;
-      for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
-        for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
-          Config config{.tile_m = 64, .tile_n = 128, .transport = transport, .reduction = reduction};
-          if (m == 300 || m == 130) config.tile_m = m == 300 ? 152 : 72;
-          if (m == 512) config.tile_m = 128, config.tile_n = 256, config.cluster_m = 2;
-          configs.push_back(config);
-          if (m != 512) continue;
-          config.tile_workers = 2;
-          configs.push_back(config);
-          config.order = Order::naive;
-          if (reduction == ReduceMode::accumulate) configs.push_back(config);
-        }
-        if (op() == std::string("gemm_reduce_scatter")) continue;
-        configs.push_back({.tile_m = 64, .tile_n = 128, .transport = transport, .algorithm = Algorithm::one_shot});
-      }
-      expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
-    }
-  }
-}
-
-/// Tiles of any multiple of 8 rows: alone, in pairs, in parts of K, and few CTAs that take many; on tensor cores.
-TEST_P(OnGpus, RowsOfTilesAreFree) {
-  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
-  const bool gathers = op() == std::string("all_gather_gemm");
-  uint64_t seed = 950;
-  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{300, 264}, {450, 136}, {101, 264}}) {
-    Problem problem{.op = op(), .m = m, .n = n * (gathers ? ranks() : 1), .dtype = DType::bf16};
-    problem.k = (m == 101 ? 808 : 136) * (gathers ? 1 : ranks());
-    if (m == 450) problem.dtype = DType::fp16, problem.b_layout = BLayout::kn;
-    if (m == 450) problem.out_dtype = DType::fp32;
-    if (m == 101) problem.epilogue = {{EpilogueKind::bias}};
-    std::vector<Config> configs;
-    for (const int rows : {80, 104, 152, 248}) {
-      Config config{.tile_m = rows, .tile_n = 128, .group_m = 4, .transport = Transport::tma};
-      if (gathers) config.transport = Transport::store, config.chunk_rows = 40;
-      configs.push_back(config);
-      config.tile_workers = 2;
-      configs.push_back(config);
-      config.cluster_m = 2;
-      configs.push_back(config);
-      std::swap(config.cluster_m, config.cluster_n);
-      if (!gathers) config.rounds = 2;
-      configs.push_back(config);
-      if (rows != 104 || m != 101) continue;
-      config.cluster_n = 1;
-      config.cluster_k = 2;
-      configs.push_back(config);
-      config.transport = gathers ? Transport::store : Transport::ll;
-      configs.push_back(config);
-    }
-    for (const Config& config : configs) {
-      if (config.transport == Transport::ll) continue;
-      EXPECT_EQ(cuda::slow_tiles(make_plan(problem, {.num_ranks = ranks()}, config)), std::nullopt);
-    }
-    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
-  }
-}
-
-/// Tiles that two CTAs make together, of one turn and of many: results leave as those of whole tiles do.
-TEST_P(OnGpus, PartsOfKInClusters) {
-  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
-  const bool gathers = op() == std::string("all_gather_gemm");
-  uint64_t seed = 1000;
-  for (const int64_t m : {64, 130}) {
-    Problem problem{.op = op(), .m = m, .n = 200 * (gathers ? ranks() : 1), .dtype = DType::bf16};
-    problem.k = 1608 * (gathers ? 1 : ranks());
-    if (m == 130) problem.dtype = DType::fp16, problem.epilogue = {{EpilogueKind::bias}};
-    std::vector<Config> configs;
-    for (const auto& [rows, cols] : {std::pair<int, int>{128, 128}, {128, 64}, {64, 128}}) {
-      configs.push_back({.tile_m = rows, .tile_n = cols, .cluster_k = 2, .transport = Transport::tma});
-      if (gathers) configs.back().transport = Transport::store, configs.back().chunk_rows = 20;
-      if (gathers && m == 130) configs.back().chunk_cols = 400;
-      configs.push_back(configs.back());
-      configs.back().tile_workers = 2;
-      if (!gathers && m == 64) configs.back().transport = Transport::ll;
-    }
-    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
-  }
-}
-
-/// More sums, and more landings, than walkers: with a GPU for each rank, CTAs that begin late take some.
-TEST_P(OnGpus, LateWalkersHelp) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "nothing to help";
-  uint64_t seed = 1100;
-  for (const int64_t m : {128, 520}) {
-    const Problem problem{.op = op(), .m = m, .n = 1032, .k = 72 * ranks(), .dtype = DType::bf16};
-    std::vector<Config> configs;
-    for (const int workers : {0, 1, 3}) {
-      configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::tma});
-      configs.push_back(configs.back());
-      configs.back().reduction = ReduceMode::pull, configs.back().transport = Transport::store;
-      configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::ll});
-      configs.push_back({.tile_m = 128, .cluster_m = 2, .tile_workers = 2, .reduce_workers = workers});
-      if (op() == std::string("gemm_all_reduce"))
-        configs.push_back({.schedule = "two_stream", .tile_n = 128, .reduce_workers = workers});
-    }
-    expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
-  }
-}
-
-/// Tiles whose chunks overlap: nothing is added or published twice.
-TEST_P(OnGpus, TilesOf160Columns) {
-  if (op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles";
-  uint64_t seed = 1200;
-  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
-    const int64_t n = op() == std::string("all_gather_gemm") ? 488 * ranks() : 488;
-    const Problem problem{.op = op(),
-                          .m = 330,
-                          .n = n,
-                          .k = 72 * ranks(),
-                          .dtype = DType::bf16,
-                          .b_layout = layout,
-                          .reduction = Reduction::any};
-    std::vector<Config> configs;
-    const auto with = [&](auto&& change) { change(configs.emplace_back(Config{.tile_n = 160, .tile_workers = 2})); };
-    with([](Config&) {});
-    with([](Config& c) { c.cluster_m = 2, c.group_m = 2; });
-    if (op() != std::string("all_gather_gemm")) {
-      for (const Transport way : {Transport::tma, Transport::bulk, Transport::ll}) {
-        with([&](Config& c) { c.transport = way; });
-      }
-      for (const Transport way : {Transport::store, Transport::tma, Transport::bulk}) {
-        with([&](Config& c) { c.transport = way, c.reduction = ReduceMode::accumulate; });
-      }
-      with([](Config& c) { c.reduction = ReduceMode::pull; });
-    }
-    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }
 }
 

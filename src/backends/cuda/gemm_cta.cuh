@@ -2,6 +2,7 @@
 // Used by the other gemm_*.cuh.
 #pragma once
 
+#include "backends/cuda/blocks.cuh"
 #include "backends/cuda/gemm_tiles.hpp"
 #include "backends/cuda/ptx.cuh"
 

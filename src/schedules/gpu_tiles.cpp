@@ -1,0 +1,101 @@
+// What suits a problem, by a model of the GEMM kernel (docs/cuda_gemm_notes.md) and by what was measured.
+// Called by gpu_choices.cpp.
+#include "schedules/gpu_tiles.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "schedules/knobs.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Fewest and most rows of tiles whose rows are free.
+constexpr int64_t kFewestRows = 72;
+constexpr int64_t kMostRows = 248;
+
+/// Columns of the result that a rank makes.
+int64_t own_cols(const Problem& problem, const Team& team) {
+  return gathers(problem) ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
+}
+
+/// Whether there are tiles that tensor cores make.
+bool has_fast_tiles(const Problem& problem) { return problem.op != "all_reduce" && problem.dtype != DType::fp32; }
+
+/// Tiles of all rows, which are cut for each of so many owners.
+int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners = 1) {
+  const int64_t rows = shard_of(problem.m, owners, 0).size();
+  return owners * ((rows + tile.m - 1) / tile.m) * ((own_cols(problem, team) + tile.n - 1) / tile.n);
+}
+
+/// Cycles of a step of K that so many SMs take for all tiles, which have one side of 128: what shared memory takes
+/// (docs/cuda_gemm_notes.md).
+int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
+  const int64_t cycles = 256 + 3 * (tile.m == 128 ? tile.n : tile.m);
+  return (tiles_of(problem, team, tile, owners) + sms - 1) / sms * cycles;
+}
+
+/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
+/// tensor cores take them.
+TileChoice middle_tile(const Problem& problem, const Team& team) {
+  const TileChoice wide{.m = 128, .n = 192};
+  if (!has_fast_tiles(problem)) return wide;
+  const TileChoice narrow{.m = 128, .n = 160};
+  const int64_t sms = std::max(1, team.devices[0].sms);
+  return time_of(problem, team, narrow, 1, sms) < time_of(problem, team, wide, 1, sms) ? narrow : wide;
+}
+
+}  // namespace
+
+std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
+  constexpr int64_t kOthers = 4;  // SMs that copy, or wait and post
+  if (!has_fast_tiles(problem) || problem.m <= kFew) return {};
+  const int64_t sms = std::max<int64_t>(1, team.devices[0].sms - kOthers);
+  std::vector<TileChoice> list;
+  for (const int owners : {team.num_ranks, 1}) {
+    const int64_t rows = shard_of(problem.m, owners, 0).size();
+    const auto time = [&](const TileChoice& tile) { return time_of(problem, team, tile, owners, sms); };
+    int64_t best = INT64_MAX;
+    for (const int64_t cols : {128, 160, 192, 256}) best = std::min(best, time({128, cols}));
+    std::optional<TileChoice> found;
+    for (int64_t pieces = (rows + kMostRows - 1) / kMostRows; rows > pieces * (kFewestRows - 8); ++pieces) {
+      const TileChoice tile{.m = (rows + 8 * pieces - 1) / (8 * pieces) * 8, .n = 128};
+      if (tile.m == 128 || time(tile) >= best) continue;
+      best = time(tile);
+      found = tile;
+    }
+    if (found && (list.empty() || list[0].m != found->m)) list.push_back(*found);
+  }
+  return list;
+}
+
+TileChoice row_of_tiles(const Problem& problem) {
+  if (problem.m <= kFew) return {64, 128};
+  return {has_fast_tiles(problem) ? std::clamp<int64_t>((problem.m + 7) / 8 * 8, kFewestRows, kSome) : kSome, 128};
+}
+
+std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team) {
+  if (problem.m <= kFew) return {{64, 128}};
+  const TileChoice middle = middle_tile(problem, team);
+  if (problem.m < kMany) return {middle, {128, 128}, {128, 256, 2}};
+  return {{128, 256, 2}, middle, {128, 256}};
+}
+
+std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile) {
+  constexpr int64_t kBeside = 48;  // SMs that copy, sum, or make no whole cluster
+  constexpr int64_t kLeast = 512;  // columns of A for each part
+  constexpr int64_t kMost = 8;
+  if (!has_fast_tiles(problem)) return {};
+  const int64_t depth = gathers(problem) ? problem.k : problem.k / team.num_ranks;
+  const int64_t tiles = tiles_of(problem, team, tile);
+  const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
+  std::vector<TileChoice> list;
+  for (const int64_t each : {parts, parts + 1}) {
+    tile.cluster_k = static_cast<int>(std::min({each, kMost, depth / kLeast}));
+    const bool known = !list.empty() && list.back().cluster_k == tile.cluster_k;
+    if (tile.cluster_k > 1 && !known) list.push_back(tile);
+  }
+  return list;
+}
+
+}  // namespace tilewire

@@ -1,0 +1,42 @@
+// Which tiles suit a problem on GPUs: shapes, clusters, parts of K.
+// Used by gpu_choices.cpp, which makes configs of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+struct TileChoice {
+  int64_t m = 128;
+  int64_t n = 256;
+  int cluster_m = 1;
+  int cluster_n = 1;
+  int cluster_k = 1;
+};
+
+/// Rows of all ranks up to which there are few, some, ...
+inline constexpr int64_t kFew = 64;
+inline constexpr int64_t kSome = 128;
+inline constexpr int64_t kMiddle = 512;
+inline constexpr int64_t kMany = 1024;
+
+/// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy. Large ones in pairs, and
+/// alone: a GPU of its own is faster with these, one to which others send has less to spare for what pairs save.
+[[nodiscard]] std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team);
+
+/// Tiles of 128 columns whose rows are free: as many as cut the rows of each owner, or all rows, without a rest, where
+/// all SMs then end earlier than with tiles of 128 rows that are cut likewise. (A grid of 128 rows may have fewer
+/// tiles, some of which straddle owners; that costs more than this counts.)
+[[nodiscard]] std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team);
+
+/// A tile for all of few or some rows, where there is one.
+[[nodiscard]] TileChoice row_of_tiles(const Problem& problem);
+
+/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one
+/// more. None where tiles are many, or K is short, or no tensor cores take the tiles.
+[[nodiscard]] std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile);
+
+}  // namespace tilewire
