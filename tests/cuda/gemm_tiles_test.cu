@@ -258,7 +258,7 @@ void sums(const Case& c, int parts, int own) {
 
 void all_sums(bool small) {
   for (const TileShape& shape : all_shapes()) {
-    if (!holds_results(shape) || (small && shape.n != 256 && shape.m != 104 && shape.m != 200)) continue;
+    if (!holds_results(shape) || (small && shape.n != 256 && shape.m != 104 && shape.m != 152)) continue;
     const ClusterShape cluster = shape.m == 64 ? kAlone : shape.m > shape.n ? kPairsN : kPairsM;
     const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .cluster = cluster};
     sums(c, 3, 2);

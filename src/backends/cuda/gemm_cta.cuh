@@ -238,7 +238,8 @@ __device__ inline void init_control(const Cta<Body>& cta) {
   ptx::barrier_init_fence();
 }
 
-/// Where the lines of a stage begin that only this consumer uses: rows of A, or columns of B where the body flips.
+/// Where the lines of a stage begin that are the rows of a consumer's matrix instructions: rows of A, or columns of B
+/// where the body flips. No other consumer uses them, but where both share the instruction's columns.
 template <class Body>
 __device__ inline uint8_t* own_lines(const Cta<Body>& cta, int group, int stage) {
   const int first = (Body::kFlips ? Body::kBytesA : 0) + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);

@@ -90,16 +90,21 @@ __device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& wr
   }
 }
 
+/// Rows of a chunk through a tensor map: one box, by one thread. (row, col): the box's first element in the tile.
+__device__ inline void store_box(const CUtensorMap* map, const uint8_t* from, const WriteRecord& write, int row,
+                                 int col) {
+  if (write.mode == StoreMode::accumulate) {
+    ptx::tensor_add(map, from, write.col + col, write.row + row);
+  } else {
+    ptx::tensor_store(map, from, write.col + col, write.row + row);
+  }
+}
+
 /// The first `rows` of a chunk through a map of kRestRows, a box each lane.
 __device__ inline void store_rest(const CUtensorMap* map, const uint8_t* chunk, const WriteRecord& write, int row,
                                   int col, int rows) {
   const int first = static_cast<int>(threadIdx.x % 32) * kRestRows;
-  if (first >= rows) return;
-  if (write.mode == StoreMode::accumulate) {
-    ptx::tensor_add(map, chunk + first * 128, write.col + col, write.row + row + first);
-  } else {
-    ptx::tensor_store(map, chunk + first * 128, write.col + col, write.row + row + first);
-  }
+  if (first < rows) store_box(map, chunk + first * 128, write, row + first, col);
 }
 
 /// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
@@ -118,10 +123,8 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
       store_by_bulk<Out>(chunk, write, row, col, again);
     } else if (Body::kFlips && write.rest_map != kNoMap && rest < 64) {
       store_rest(cta.launch.table.maps + write.rest_map, chunk, write, row, col, rest);
-    } else if (threadIdx.x % 32 == 0 && write.mode == StoreMode::accumulate) {
-      ptx::tensor_add(map, chunk, write.col + col, write.row + row);
     } else if (threadIdx.x % 32 == 0) {
-      ptx::tensor_store(map, chunk, write.col + col, write.row + row);
+      store_box(map, chunk, write, row, col);
     }
   }
 }

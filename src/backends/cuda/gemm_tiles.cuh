@@ -13,6 +13,7 @@
 namespace tilewire::cuda {
 
 /// One step of K of kCols columns of the matrix instruction; `a` and `b` describe the consumer's part.
+/// NOTE: inline, as all from here to consume_tiles: where products on their way cross a call, each waits for the last.
 template <class Body, int kCols>
 __device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
                                               bool add) {

@@ -30,14 +30,14 @@ inline constexpr std::array<TileShape, 8> kTileShapes{
 inline constexpr std::array<TileShape, 2> kFreeShapes{{{120, 128}, {248, 128}}};
 inline constexpr int kFewestRows = 72;
 [[nodiscard]] constexpr bool has_free_rows(TileShape shape) {
-  return shape.n == 128 && shape.m >= kFewestRows && shape.m <= 248 && shape.m != 128 && shape.m % 8 == 0;
+  return shape.n == 128 && shape.m >= kFewestRows && shape.m <= kFreeShapes[1].m && shape.m != 128 && shape.m % 8 == 0;
 }
 /// The shape that the body of such tiles is compiled for: `shape` itself, or one of kFreeShapes.
 [[nodiscard]] constexpr TileShape body_shape(TileShape shape) {
   return !has_free_rows(shape) ? shape : kFreeShapes[shape.m <= kFreeShapes[0].m ? 0 : 1];
 }
-/// Fewest rows that such a body takes.
-[[nodiscard]] constexpr int least_rows(TileShape body) { return body == kFreeShapes[0] ? kFewestRows : 136; }
+/// Fewest rows that such a body takes. (128 x 128 has a body of its own.)
+[[nodiscard]] constexpr int least_rows(TileShape body) { return body == kFreeShapes[0] ? kFewestRows : 128 + 8; }
 [[nodiscard]] constexpr bool is_compiled(TileShape shape) {
   return has_free_rows(shape) || std::ranges::find(kTileShapes, shape) != kTileShapes.end();
 }

@@ -168,18 +168,15 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
   if (dtype == DType::fp32) tile.flags |= kOutputFp32;
   if (write.to.rank != view_.rank) tile.flags |= kLeavesFar;
   if (const auto map = store_map(tile, write)) {
-    const Shape whole = shape_on(view_.plan.buffers[write.to.buffer], write.to.rank);
-    const bool ends = write.to.row + write.to.rows == whole.rows;
-    view_.out.gemm.writes.push_back(
-        {.row = static_cast<int32_t>(write.to.row - write.first_row),
-         .col = static_cast<int32_t>(write.to.col),
-         .map = *map,
-         .first_row = static_cast<uint16_t>(write.first_row),
-         .rows = static_cast<uint16_t>(write.to.rows),
-         .cols = static_cast<uint16_t>(write.to.cols),
-         .mode = view_.mode_of(write),
-         .via = StoreVia::tensor_map,
-         .rest_map = ends || write.to.rows % kStoreRows == 0 ? kNoMap : rest_map(write.to)});
+    view_.out.gemm.writes.push_back({.row = static_cast<int32_t>(write.to.row - write.first_row),
+                                     .col = static_cast<int32_t>(write.to.col),
+                                     .map = *map,
+                                     .first_row = static_cast<uint16_t>(write.first_row),
+                                     .rows = static_cast<uint16_t>(write.to.rows),
+                                     .cols = static_cast<uint16_t>(write.to.cols),
+                                     .mode = view_.mode_of(write),
+                                     .via = StoreVia::tensor_map,
+                                     .rest_map = rest_map(write.to)});
     ++tile.num_writes;
     return;
   }
@@ -229,8 +226,11 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
 /// A map over the whole buffer, in boxes of a chunk.
 uint16_t TileRecords::whole_map(const Region& region) { return buffer_map(region, kStores, make_output_map); }
 
-/// And in boxes of kRestRows.
-uint16_t TileRecords::rest_map(const Region& region) { return buffer_map(region, kRests, make_rest_map); }
+/// And in boxes of kRestRows, where those of a chunk would go beyond the region.
+uint16_t TileRecords::rest_map(const Region& to) {
+  const bool ends = to.row + to.rows == shape_on(view_.plan.buffers[to.buffer], to.rank).rows;
+  return ends || to.rows % kStoreRows == 0 ? kNoMap : buffer_map(to, kRests, make_rest_map);
+}
 
 uint16_t TileRecords::buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&)) {
   const MapKey key{what, region.rank, region.buffer, 0, 0};

@@ -31,7 +31,7 @@ class TileRecords {
 
   uint16_t operand_map(const Region& region, bool is_b);
   uint16_t whole_map(const Region& region);
-  uint16_t rest_map(const Region& region);
+  uint16_t rest_map(const Region& to);
   uint16_t buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&));
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
   [[nodiscard]] bool stands(const Region& region) const;
