@@ -5,6 +5,7 @@ Used by bench/peers.py. Needs neither torch nor a GPU.
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
 TILE_K = 64  # columns of A that a step of the kernel takes
 PIECES = 16  # of few rows, for all peers together: each has a worker of its own
+CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
 
@@ -17,9 +18,24 @@ def middle_tile(rows, cols, sms=132):
     return min([(128, 192, 1), (128, 160, 1)], key=time)
 
 
-def row_of_tiles(m):
-    """Rows of a tile for all of few or some rows, where there is one."""
-    return 64 if m <= 64 else min(128, max(72, -(-m // 8) * 8))
+def row_of_tiles(kind, m, ranks):
+    """Rows of a tile for all rows where they are few, or that has each owner's rows of a gather; else 128."""
+    shard = -(-m // ranks) if kind == "ag" else 0
+    if m <= 64:
+        return 64
+    if m <= CUT_ROWS:
+        return max(72, -(-m // 8) * 8)
+    return -(-shard // 8) * 8 if 128 < shard <= CUT_ROWS else 128
+
+
+def tiles_of_owner(m, ranks):
+    """Of a gather: the fewest tiles of at most CUT_ROWS rows that cut an owner's rows without a rest."""
+    shard = -(-m // ranks)
+    if shard <= 128 or m >= 1024:
+        return []
+    tiles = -(-shard // CUT_ROWS)
+    rows = -(-shard // (8 * tiles)) * 8
+    return [knobs_of((rows, 128, 1), m)] if rows != 128 else []
 
 
 def free_tiles(m, cols, ranks, sms=132):
@@ -97,7 +113,7 @@ def by_workers(tile, m, k, ranks):
     """Copies by workers; few rows: PIECES for all peers at once, half of the columns first."""
     shard = -(-m // ranks)
     if m > 64:
-        return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // 32))}]
+        return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // PIECES))}]
     pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // PIECES))}
     halves = {"chunk_cols": -(-k // (2 * TILE_K)) * TILE_K, "copy_workers": PIECES}
     return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
@@ -125,7 +141,7 @@ def parts_of_k(tile_n, m, n, k, ranks, kind):
     """CTAs that share the K of each tile: about all SMs have one, but for some that copy and sum; and one more."""
     sms, beside, least, most = 132, 48, 512, 8
     cols, depth = (-(-n // ranks), k) if kind == "ag" else (n, k // ranks)
-    tiles = -(-m // row_of_tiles(m)) * -(-cols // tile_n)
+    tiles = -(-m // row_of_tiles(kind, m, ranks)) * -(-cols // tile_n)
     parts = max(1, (sms - beside) // max(1, tiles))
     return sorted({min(each, most, depth // least) for each in (parts, parts + 1)} - {0, 1})
 
@@ -134,11 +150,11 @@ def in_parts(kind, m, n, k, ranks):
     """Few or some rows: tiles whose K several CTAs share."""
     if m > 512:
         return []
-    tile = knobs_of((row_of_tiles(m), 128, 1), m)
+    tile = knobs_of((row_of_tiles(kind, m, ranks), 128, 1), m)
     parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
     if kind == "ag":
         return [config for each in parts for config in (each | pieces(m, ranks), each | by_engines(ranks))]
-    flags = {"transport": "ll"} | summers(n, 128)
+    flags = {"transport": "ll"} | summers(n, 128, kind == "ar")
     configs = [tile | flags] if 64 < m <= 128 else []
     for each in parts:
         configs += [each | {"transport": "tma"} | ({"rounds": 2} if ranks > 1 else {})] if m > 64 else []
@@ -157,29 +173,31 @@ def gather(m, n, k, ranks):
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
     free = free_tiles(m, -(-n // ranks), ranks)
+    free = [tile for tile in tiles_of_owner(m, ranks) if tile not in free] + free
     configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free[:1] if m < 1024]
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
 
 
-def summers(n, tile_n):
-    """Few rows: a CTA for sums on every SM that tiles leave free, but for some that only wait and post."""
+def summers(n, tile_n, lands):
+    """Few rows: a CTA for sums on every SM that tiles leave free, but for some that only wait and post; where results
+    of others land, half of them."""
     sms, others = 132, 2
-    return {"reduce_workers": min(64, max(16, sms - -(-n // tile_n) - others))}
+    return {"reduce_workers": min(64, max(16, (sms - -(-n // tile_n) - others) // (2 if lands else 1)))}
 
 
 def reduction(kind, m, n, k, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m, n)]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
-    at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"])
+    at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"], kind == "ar")
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))
     if m < 1024 and -(-m // ranks) > 128:
         configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 8)]
     if kind == "ar" and m <= 64:
-        configs.append(configs[-1] | {"algorithm": "one_shot"})
+        configs.append(configs[-1] | {"algorithm": "one_shot"} | summers(n, tiles[0]["tile_n"], False))
     configs += in_parts(kind, m, n, k, ranks)
     for tile in free_tiles(m, n, ranks):
         configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])

@@ -3,6 +3,8 @@
 #include "schedules/gather.hpp"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "schedules/builder.hpp"
 
@@ -29,6 +31,7 @@ class GatherPlanner {
 
   Plan make() {
     cut_chunks();
+    group_chunks();
     add_buffers();
     for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
     for (int rank = 0; rank < n_; ++rank) add_rank(rank);
@@ -61,22 +64,31 @@ class GatherPlanner {
 
   /// Whether a tile is as high as the output.
   [[nodiscard]] bool one_row_of_tiles() const { return problem().m <= tile_rows(); }
-  /// Whether every tile needs all rows, so that all that arrives of some columns counts in one signal. A ring hands on
-  /// what arrives.
-  [[nodiscard]] bool meet_all_rows() const {
-    return n_ > 1 && one_row_of_tiles() && config().algorithm != Algorithm::ring && (!by_library() || one_call());
+  /// Chunks that the same tiles need count in one signal: each that a tile on a GPU looks at takes it a microsecond.
+  /// But a ring hands on what arrives, and a call of the library may need one chunk alone.
+  void group_chunks() {
+    const bool together = n_ > 1 && config().algorithm != Algorithm::ring && (!by_library() || one_call());
+    const std::vector<Tile> rows = tile_grid(problem().m, 1, tile_rows(), 1, n_);
+    std::tuple<int, int64_t, int64_t> last{-1, 0, 0};
+    for (const RowChunk& chunk : chunks_) {
+      const auto begin = std::ranges::upper_bound(rows, chunk.rows.begin, {}, [](const Tile& t) { return t.rows.end; });
+      const auto end = std::ranges::lower_bound(rows, chunk.rows.end, {}, [](const Tile& t) { return t.rows.begin; });
+      const std::tuple key{chunk.part, begin - rows.begin(), end - rows.begin()};
+      if (std::exchange(last, key) != key || !together) group_sizes_.push_back(0);
+      ++group_sizes_.back();
+      groups_.push_back(static_cast<int>(std::ssize(group_sizes_)) - 1);
+    }
   }
-  [[nodiscard]] Signal arrived(int rank, int chunk) const {
-    return {rank, arrived_ + (meet_all_rows() ? chunks_[chunk].part : chunk)};
-  }
-  /// Until a chunk is at `rank`.
+
+  [[nodiscard]] Signal arrived(int rank, int chunk) const { return {rank, arrived_ + groups_[chunk]}; }
+  /// Until a chunk is at `rank`, and those that count with it.
   [[nodiscard]] Wait arrival(int rank, int chunk) const {
-    return {arrived(rank, chunk), meet_all_rows() ? kAllPosts : 1};
+    return {arrived(rank, chunk), group_sizes_[groups_[chunk]] > 1 ? kAllPosts : 1};
   }
-  /// The same as one of many, unless it is waited for already.
+  /// The same as one of many, in their order, unless it is waited for already.
   void add_arrival(std::vector<Wait>& waits, int rank, int chunk) const {
     const Wait wait = arrival(rank, chunk);
-    if (!meet_all_rows() || std::ranges::find(waits, wait) == waits.end()) waits.push_back(wait);
+    if (waits.empty() || waits.back() != wait) waits.push_back(wait);
   }
 
   /// My own rows that others' tiles share, number `piece`.
@@ -102,7 +114,6 @@ class GatherPlanner {
   [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(columns_)); }
 
   void add_buffers() {
-    const int num_chunks = static_cast<int>(chunks_.size());
     a_ = build_.buffer("a");
     const bool into_output = problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
     gathered_ = into_output ? build_.buffer("gathered")
@@ -111,9 +122,9 @@ class GatherPlanner {
     stages_ = pulls() && n_ > 1 && !in_arena(problem(), "a");
     source_ =
         stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;
-    arrived_ = build_.add_signals("arrived", meet_all_rows() ? num_parts() : num_chunks);
+    arrived_ = build_.add_signals("arrived", static_cast<int>(std::ssize(group_sizes_)));
     own_ = build_.add_signals("own", kMostPieces * num_parts());
-    if (stages_) staged_ = build_.add_signals("staged", num_chunks);
+    if (stages_) staged_ = build_.add_signals("staged", static_cast<int>(std::ssize(chunks_)));
     if (pulls()) taken_ = build_.add_signals("taken", 1);
     if (config().release == Release::all) gate_ = build_.add_signals("all_arrived", 1);
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
@@ -159,7 +170,7 @@ class GatherPlanner {
     if (config().algorithm == Algorithm::ring) {
       add_ring_pushes(rank);
     } else {
-      add_direct_copies(rank);
+      for (int part = 0; part < num_parts(); ++part) add_phases(rank, part);
     }
     add_gathered_output(rank);
     add_gate(rank);
@@ -212,10 +223,6 @@ class GatherPlanner {
       for (const int peer : peers_after(n_, rank)) task.posts.push_back({{peer, staged_ + chunk}});
       build_.add(lane, std::move(task));
     }
-  }
-
-  void add_direct_copies(int rank) {
-    for (int part = 0; part < num_parts(); ++part) add_phases(rank, part);
   }
 
   /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
@@ -371,7 +378,9 @@ class GatherPlanner {
   std::vector<Range> columns_;  ///< cuts of A
   std::vector<RowChunk> chunks_;
   std::vector<int> first_chunk_;
-  std::vector<Range> pieces_;  // of the rank that is being added
+  std::vector<int> groups_;       ///< of chunks, by what they count in when they arrive
+  std::vector<int> group_sizes_;  ///< chunks of all owners
+  std::vector<Range> pieces_;     // of the rank that is being added
   bool stages_ = false;
   int a_ = 0, gathered_ = 0, source_ = 0;
   int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;

@@ -12,8 +12,6 @@
 namespace tilewire {
 namespace {
 
-/// Chunks of a shard that workers copy: each takes one at a time.
-constexpr int64_t kParts = 32;
 /// Columns of A that are cut at once: a step of the kernel.
 constexpr int64_t kCutBy = 64;
 
@@ -98,17 +96,16 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   return {config};
 }
 
-/// Pieces of few or some rows that workers copy, for all peers together: each has a worker of its own.
+/// Pieces of a shard that workers copy: of few or some rows for all peers together, each has a worker of its own.
 constexpr int kPieces = 16;
 
-/// Copies by workers. Few rows: kPieces at once, half of the columns first.
+/// Copies by workers. Few rows: for all peers together, half of the columns first.
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const bool few = problem.m <= kFew;
   const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
-  const int64_t pieces = few ? kPieces : kParts;
   Config config{.schedule = "fused"};
-  config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
+  config.chunk_rows = std::max<int64_t>(1, (rows + kPieces - 1) / kPieces);
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
@@ -145,12 +142,24 @@ std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
 std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
   if (problem.m > kMiddle) return {};
   const Config workers = in_pieces(problem, team);
-  const TileChoice tile = row_of_tiles(problem);
+  const TileChoice tile = row_of_tiles(problem, team);
   std::vector<Config> list;
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
     list.push_back(with_tile(workers, problem, each));
     list.push_back(with_tile(paced("fused", team), problem, each));
   }
+  return list;
+}
+
+/// Tiles whose rows are free, behind copies by engines; where rows are not many, by workers, too.
+std::vector<Config> free_choices(const Problem& problem, const Team& team) {
+  std::vector<TileChoice> tiles = free_tiles(problem, team);
+  if (const auto tile = tile_of_owner(problem, team);
+      tile && std::ranges::find(tiles, tile->m, &TileChoice::m) == tiles.end())
+    tiles.insert(tiles.begin(), *tile);
+  std::vector<Config> list;
+  for (const TileChoice& tile : tiles) list.push_back(with_tile(paced("fused", team), problem, tile));
+  if (!tiles.empty() && problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, tiles[0]));
   return list;
 }
 
@@ -173,27 +182,27 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, worker_choices(problem, team));
   append(list, parts_choices(problem, team));
   append(list, owners_at_once(problem, team));
-  const std::vector<TileChoice> free = free_tiles(problem, team);
-  for (const TileChoice& tile : free) list.push_back(with_tile(engines, problem, tile));
-  if (!free.empty() && problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, free[0]));
+  append(list, free_choices(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
 }
 
-/// `config` with a CTA for sums, and for copies of what landed, on every SM that few rows leave free, so that those of
-/// the last tiles come at once. Some are left for CTAs that only wait and post.
+/// `config` with a CTA for sums on every SM that few rows leave free, so that those of the last tiles come at once. As
+/// many copy what landed, where something lands. Some are left for CTAs that only wait and post.
 Config with_summers(Config config, const Problem& problem, const Team& team) {
   constexpr int64_t kOthers = 2;
   const int64_t tiles = (problem.n + config.tile_n - 1) / config.tile_n;
-  config.reduce_workers = static_cast<int>(std::clamp<int64_t>(team.devices[0].sms - tiles - kOthers, 16, 64));
+  const bool lands = problem.op == "gemm_all_reduce" && config.algorithm != Algorithm::one_shot;
+  const int64_t free = (team.devices[0].sms - tiles - kOthers) / (lands ? 2 : 1);
+  config.reduce_workers = static_cast<int>(std::clamp<int64_t>(free, 16, 64));
   return config;
 }
 
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too.
 std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
   if (problem.m > kMiddle || problem.op == "all_reduce") return {};
-  const TileChoice tile = row_of_tiles(problem);
+  const TileChoice tile = row_of_tiles(problem, team);
   Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
   flags = with_summers(flags, problem, team);
   std::vector<Config> list;

@@ -13,6 +13,8 @@ namespace {
 /// Fewest and most rows of tiles whose rows are free.
 constexpr int64_t kFewestRows = 72;
 constexpr int64_t kMostRows = 248;
+/// Most rows of tiles whose K several CTAs may share. They have a stage more than others with free rows, too.
+constexpr int64_t kCutRows = 176;
 
 /// Columns of the result that a rank makes.
 int64_t own_cols(const Problem& problem, const Team& team) {
@@ -69,9 +71,20 @@ std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
   return list;
 }
 
-TileChoice row_of_tiles(const Problem& problem) {
+TileChoice row_of_tiles(const Problem& problem, const Team& team) {
+  const int64_t shard = gathers(problem) ? shard_of(problem.m, team.num_ranks, 0).size() : 0;
   if (problem.m <= kFew) return {64, 128};
-  return {has_fast_tiles(problem) ? std::clamp<int64_t>((problem.m + 7) / 8 * 8, kFewestRows, kSome) : kSome, 128};
+  if (!has_fast_tiles(problem)) return {kSome, 128};
+  if (problem.m <= kCutRows) return {std::max(kFewestRows, (problem.m + 7) / 8 * 8), 128};
+  return {shard > kSome && shard <= kCutRows ? (shard + 7) / 8 * 8 : kSome, 128};
+}
+
+std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team) {
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  if (!has_fast_tiles(problem) || shard <= kSome || problem.m >= kMany) return std::nullopt;
+  const int64_t tiles = (shard + kCutRows - 1) / kCutRows;
+  const TileChoice tile{.m = (shard + 8 * tiles - 1) / (8 * tiles) * 8, .n = 128};
+  return tile.m == 128 ? std::nullopt : std::optional(tile);
 }
 
 std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team) {

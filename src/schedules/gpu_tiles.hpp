@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tilewire/plan.hpp"
@@ -32,8 +33,13 @@ inline constexpr int64_t kMany = 1024;
 /// tiles, some of which straddle owners; that costs more than this counts.)
 [[nodiscard]] std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team);
 
-/// A tile for all of few or some rows, where there is one.
-[[nodiscard]] TileChoice row_of_tiles(const Problem& problem);
+/// A tile for all rows where they are few, or that has each owner's rows of a gather; else one of 128 rows. Several
+/// CTAs may share its K.
+[[nodiscard]] TileChoice row_of_tiles(const Problem& problem, const Team& team);
+
+/// Of a gather, whose peers' tiles begin after one's own: the fewest tiles of at most 176 rows that cut an owner's rows
+/// without a rest. None where rows are few or many, or tiles have 128 rows, as others do.
+[[nodiscard]] std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team);
 
 /// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one
 /// more. None where tiles are many, or K is short, or no tensor cores take the tiles.

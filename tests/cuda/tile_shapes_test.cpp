@@ -60,6 +60,27 @@ TEST(TileShapes, WhatIsMeasuredIsCompiled) {
   }
 }
 
+TEST(TileShapes, ComputeCtasAreSpreadEvenly) {
+  for (const uint32_t ctas : {1U, 7U, 64U, 132U, 300U, 5000U}) {
+    for (uint32_t computing = 1; computing <= ctas; computing += computing / 50 + 1) {
+      const Spread spread = spread_of(computing, ctas);
+      for (uint32_t cta = 0; cta < ctas; ++cta) {
+        const uint32_t before = computing_before(spread, cta);
+        ASSERT_LE(computing_before(spread, cta + 1) - before, 1U) << computing << " of " << ctas;
+        ASSERT_NEAR(before, double(cta) * computing / ctas, 3) << computing << " of " << ctas;
+        const bool first = computing_before(spread, cta + 1) > before;
+        const bool second = computing_before(spread, cta + 2) > computing_before(spread, cta + 1);
+        if (cta % 2 == 0 && before + 1 < computing) {
+          ASSERT_EQ(first, second) << computing << " of " << ctas;
+        }
+      }
+      ASSERT_EQ(computing_before(spread, 0), 0U);
+      ASSERT_EQ(computing_before(spread, spread.ctas), computing) << ctas;
+      ASSERT_EQ(computing_before(spread, spread.ctas + 11), computing) << ctas;
+    }
+  }
+}
+
 TEST(TileShapes, LinesThatCtasShareAreWholeGroupsOfEight) {
   for (int rows = 8; rows <= 256; rows += 8) {
     for (const uint32_t ctas : {1U, 2U, 3U, 4U, 8U}) {

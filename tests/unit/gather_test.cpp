@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "schedules/order.hpp"
 #include "tilewire/check.hpp"
@@ -61,16 +62,38 @@ TEST(FewRows, ArriveInOneSignalOfEachCutOfColumns) {
   }
 }
 
-TEST(FewRows, OfARingAndOfSmallTilesArriveOneByOne) {
-  for (const Config& config :
-       {Config{.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring}, Config{.tile_m = 32, .chunk_rows = 4}}) {
-    const Plan plan = plan_of(64, config);
-    EXPECT_TRUE(check(plan).ok());
-    for (const auto& waits : waits_of_tiles(plan, 1)) {
-      EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), 4);
-      EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), std::ssize(waits) - 1) << "my own rows count together";
-    }
+TEST(FewRows, OfARingArriveOneByOne) {
+  const Plan plan = plan_of(64, {.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring});
+  EXPECT_TRUE(check(plan).ok());
+  for (const auto& waits : waits_of_tiles(plan, 1)) {
+    EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), 4);
+    EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), std::ssize(waits) - 1) << "my own rows count together";
   }
+}
+
+/// How many chunks each tile of rank 1 waits for, signal by signal.
+std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config) {
+  const Plan plan = plan_of(m, config);
+  EXPECT_TRUE(check(plan).ok());
+  std::set<std::vector<int64_t>> all;
+  for (const auto& waits : waits_of_tiles(plan, 1)) {
+    std::vector<int64_t> chunks;
+    for (const Wait& wait : waits) chunks.push_back(wait.at_least);
+    all.insert(chunks);
+  }
+  return all;
+}
+
+TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
+  using Chunks = std::set<std::vector<int64_t>>;
+  // Shards of 64 rows, two tiles each: mine wait for nothing.
+  EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{}, {8}}));
+  EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 64}), (Chunks{{}, {1}}));
+  // Of rows 0 to 48 and 48 to 64 the second tile needs both, as it needs one of five that the first tile needs, too.
+  EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 48}), (Chunks{{}, {1}, {1, 1}}));
+  EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 10}), (Chunks{{}, {3, 1}, {1, 3}}));
+  // Shards of 16 rows, two owners a tile: four chunks of the other, and two of mine; or of two others.
+  EXPECT_EQ(chunks_waited_for(64, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{4, 4}, {8}}));
 }
 
 /// First rows of the tiles of a column.

@@ -79,9 +79,9 @@ struct GemmBody {
   static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
   static constexpr int kPartsPerStage = parts_per_stage(kShape);
   /// The chunks of a CTA's last tile have room of their own: stages, into which nothing is loaded any more. Where
-  /// buffers are fewer, consumers then need not wait for them.
+  /// buffers are fewer, consumers then need not wait for them. Not where K is shared: parts come to stages, too.
   static constexpr bool kLastApart = kDefer && !kSums && kChunks > kBuffers;
-  static_assert(!kLastApart || (kChunks <= kStages && !kSplitN && !kCutsK));
+  static_assert(!kLastApart || (kChunks <= kStages && !kSplitN));
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
@@ -179,6 +179,7 @@ struct Cta {
   Control<Body>& control;
   uint8_t* stages;
   uint8_t* chunks;
+  uint32_t index;   // among the compute CTAs
   uint32_t rank;    // in the cluster
   uint32_t size;    // of the cluster
   uint32_t a_ctas;  // bits of the CTAs that use the same A
@@ -188,7 +189,7 @@ struct Cta {
 };
 
 template <class Body>
-__device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) {
+__device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint32_t index, uint8_t* shared) {
   const uint32_t rank = ptx::cluster_rank();
   const uint32_t n = launch.cluster.n;
   uint32_t a_ctas = 1U << rank;
@@ -204,11 +205,17 @@ __device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint8_t* shared) 
     for (uint32_t i = 0; i < launch.cluster.m; ++i) b_ctas |= 1U << (i * n + col);
   }
   uint8_t* stages = shared + kControlBytes;
-  return {launch, *reinterpret_cast<Control<Body>*>(shared),
-          stages, stages + Body::kStages * Body::kStageBytes,
-          rank,   ptx::cluster_size(),
-          a_ctas, b_ctas,
-          col,    row};
+  return {launch,
+          *reinterpret_cast<Control<Body>*>(shared),
+          stages,
+          stages + Body::kStages * Body::kStageBytes,
+          index,
+          rank,
+          ptx::cluster_size(),
+          a_ctas,
+          b_ctas,
+          col,
+          row};
 }
 
 template <class Body>

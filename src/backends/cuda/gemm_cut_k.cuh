@@ -27,9 +27,10 @@ __device__ inline uint32_t number_of(int group, int chunk) {
 /// The CTA that adds it.
 template <class Body>
 __device__ inline uint32_t adder_of(uint32_t number, uint32_t adders) {
-  static_assert(!Body::kCutsK || Body::kChunks <= 2);
   if (adders == 1) return 0;
-  return number < adders ? number : number - adders;  // of at most 4 chunks and at least 2 adders
+#pragma unroll
+  for (uint32_t turn = 2; turn < 2 * Body::kChunks; turn += 2) number -= number < adders ? 0 : adders;  // of at least 2
+  return number;
 }
 
 /// NOTE: rooms are apart by who adds: else the first CTA, which is ahead, would offer one where another's offer for the

@@ -241,7 +241,7 @@ __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pendin
                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
   if constexpr (Body::kLastApart) {
-    if (last) return send_last(cta, pending, group);
+    if (last && cta.launch.cluster.k == 1) return send_last(cta, pending, group);
   }
   constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
   const TileRecord& tile = cta.control.slots[pending.slot].tile;

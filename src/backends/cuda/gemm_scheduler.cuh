@@ -10,7 +10,7 @@ namespace tilewire::cuda {
 template <class Body>
 __device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
   const GemmLaunch& launch = cta.launch;
-  if (launch.counter == nullptr) return blockIdx.x + turn * launch.ctas;
+  if (launch.counter == nullptr) return cta.index + turn * launch.ctas;
   uint32_t index = 0;
   if (threadIdx.x % 32 == 0) index = atomicAdd(&launch.counter[0], 1u);
   return __shfl_sync(~0u, index, 0);

@@ -162,7 +162,8 @@ __device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int gr
 /// Whether no task of the CTA follows the one in a slot, so that its consumers send_last.
 template <class Body>
 __device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
-  if (!Body::kLastApart || (cta.control.slots[slot.index].tile.flags & kOutputFp32) != 0) return false;
+  if (!Body::kLastApart || cta.launch.cluster.k > 1) return false;
+  if ((cta.control.slots[slot.index].tile.flags & kOutputFp32) != 0) return false;
   slot.next();
   ptx::barrier_wait(&cta.control.record_full[slot.index], slot.phase);
   __syncwarp();
@@ -192,9 +193,9 @@ template <class Body>
 __device__ inline void note_tile(const Cta<Body>& cta, const Slot& task) {
   const GemmLaunch& launch = cta.launch;
   if (launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
-  note_whole(launch.walk, task.tile.task, task.taken, task.start);
+  note_whole(launch.walk, task.tile.task, task.taken, task.start, cta.index);
   if (!Body::kSums || task.tile.num_parts == 0) return;
-  note_whole(launch.walk, launch.table.parts[task.tile.first_part].task, task.parts_taken, task.parts_start);
+  note_whole(launch.walk, launch.table.parts[task.tile.first_part].task, task.parts_taken, task.parts_start, cta.index);
 }
 
 /// The storing warp of a consumer warpgroup.

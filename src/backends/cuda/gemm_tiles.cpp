@@ -79,6 +79,15 @@ struct LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 };
 
+/// Of the current device.
+uint32_t num_sms() {
+  int device = 0;
+  int sms = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return static_cast<uint32_t>(sms);
+}
+
 }  // namespace
 
 CUtensorMap make_a_map(const MatrixView& a, TileShape shape, ClusterShape cluster) {
@@ -136,8 +145,8 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   if (cluster == 0 || cluster > kMostCluster || (cuts_k && (shape.m * shape.n != 1 || !may_cut_k(kind.shape)))) {
     fail(ErrorKind::unsupported,
          "gemm_tiles: clusters of {} x {} tiles of {} x {} in {} parts of K: want at most {} CTAs; parts for 128 x 128 "
-         "or less, no shared operand",
-         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster);
+         "or less, or {} x 128, no shared operand",
+         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kFreeShapes[1].m);
   }
   const uint32_t tiles = launch.table.num_tiles;
   GemmLaunch full = launch;
@@ -154,8 +163,10 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   full.tile_rows = kind.shape.m;
   const GemmBodyEntry& body = find_body(kind);
+  const uint32_t begin = full.ctas + walking_ctas(full.walk.table, kThreads);
+  full.spread = cluster > 1 ? spread_of(full.ctas, full.ctas) : spread_of(full.ctas, std::max(begin, num_sms()));
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
-  const uint32_t all = full.ctas + walking_ctas(full.walk.table, kThreads) + full.walk.table.late_ctas;
+  const uint32_t all = std::max(begin, full.spread.ctas) + full.walk.table.late_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
   // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
   if (cluster == 1) config.config.numAttrs = 0;

@@ -202,11 +202,11 @@ __device__ inline void ready_maps(const GemmTable& table) {
   }
 }
 
-/// The compute role of a CTA: 3 warpgroups of 4 warps.
+/// The role of compute CTA `index`: 3 warpgroups of 4 warps.
 template <class Body>
-__device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint8_t* shared) {
+__device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t index, uint8_t* shared) {
   static_assert(sizeof(Control<Body>) <= kControlBytes);
-  const Cta<Body> cta = make_cta<Body>(launch, shared);
+  const Cta<Body> cta = make_cta<Body>(launch, index, shared);
   const int group = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 128, 0));
   const int warp = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 32, 0));
   // Side by side: the first record and the tensor maps come from memory, barriers are made.
@@ -241,21 +241,26 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint8_t* 
   if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here
 }
 
-/// CTAs of one launch by role: those that compute, those that walk, and late ones, which walk when there is room.
+/// CTAs of one launch by role: those that compute and, among them, those that walk and those that only hold a place;
+/// then late ones, which walk when there is room.
 template <class Body>
 __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const uint32_t walker = blockIdx.x - launch.ctas;
+  const uint32_t computing = computing_before(launch.spread, blockIdx.x);
   const uint32_t walkers = walking_ctas(launch.walk.table, kThreads);
-  if (blockIdx.x < launch.ctas) {
+  if (computing_before(launch.spread, blockIdx.x + 1) > computing) {
     note_begun(launch.walk);
-    compute_role<Body>(launch, shared);
-  } else if (walker < walkers + launch.walk.table.late_ctas) {
+    compute_role<Body>(launch, computing, shared);
+  } else {
+    const uint32_t first_late = max(launch.spread.ctas, launch.ctas + walkers);
+    const bool late = blockIdx.x >= first_late;
+    const uint32_t walker = late ? walkers + blockIdx.x - first_late : blockIdx.x - computing;
     constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
     static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
     auto& room = *reinterpret_cast<WalkShared*>(shared);
     if (walker < walkers) note_begun(launch.walk);
-    if (walker < walkers || all_have_begun(launch.walk, launch.ctas + walkers))
+    const bool helps = late && walker < walkers + launch.walk.table.late_ctas;
+    if (walker < walkers || (helps && all_have_begun(launch.walk, launch.ctas + walkers)))
       walk_roles<false>(launch.walk, walker, room, shared + kPieces);
   }
   leave_call(launch.walk);

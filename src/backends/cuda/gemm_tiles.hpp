@@ -26,18 +26,25 @@ struct TileShape {
 inline constexpr std::array<TileShape, 8> kTileShapes{
     {{256, 192}, {128, 256}, {256, 128}, {128, 192}, {128, 160}, {128, 128}, {128, 64}, {64, 128}}};
 /// And bodies whose number of rows is told at the launch: any multiple of 8 from kFewestRows to these, so that rows are
-/// cut without a rest. Their operands have changed places: tile rows are columns of the matrix instruction.
-inline constexpr std::array<TileShape, 2> kFreeShapes{{{120, 128}, {248, 128}}};
+/// cut without a rest. Their operands have changed places: tile rows are columns of the matrix instruction. Fewer rows
+/// leave room for more stages.
+inline constexpr std::array<TileShape, 3> kFreeShapes{{{120, 128}, {176, 128}, {248, 128}}};
 inline constexpr int kFewestRows = 72;
 [[nodiscard]] constexpr bool has_free_rows(TileShape shape) {
-  return shape.n == 128 && shape.m >= kFewestRows && shape.m <= kFreeShapes[1].m && shape.m != 128 && shape.m % 8 == 0;
+  const bool rows = shape.m >= kFewestRows && shape.m <= kFreeShapes.back().m && shape.m % 8 == 0;
+  return rows && shape.m != 128 && shape.n == 128;  // 128 x 128 has a body of its own
 }
 /// The shape that the body of such tiles is compiled for: `shape` itself, or one of kFreeShapes.
 [[nodiscard]] constexpr TileShape body_shape(TileShape shape) {
-  return !has_free_rows(shape) ? shape : kFreeShapes[shape.m <= kFreeShapes[0].m ? 0 : 1];
+  if (!has_free_rows(shape)) return shape;
+  return *std::ranges::find_if(kFreeShapes, [shape](TileShape body) { return shape.m <= body.m; });
 }
-/// Fewest rows that such a body takes. (128 x 128 has a body of its own.)
-[[nodiscard]] constexpr int least_rows(TileShape body) { return body == kFreeShapes[0] ? kFewestRows : 128 + 8; }
+/// Fewest rows that such a body takes.
+[[nodiscard]] constexpr int least_rows(TileShape body) {
+  int rows = kFewestRows;
+  while (rows < body.m && (!has_free_rows({rows, 128}) || body_shape({rows, 128}) != body)) rows += 8;
+  return rows;
+}
 [[nodiscard]] constexpr bool is_compiled(TileShape shape) {
   return has_free_rows(shape) || std::ranges::find(kTileShapes, shape) != kTileShapes.end();
 }
@@ -94,10 +101,33 @@ inline constexpr uint32_t kMostCluster = 8;
 [[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
   return lines_of_a_box(shape.n, cluster.m);
 }
-/// Whether tiles of this shape may be made so: a consumer has two chunks of one at most.
-[[nodiscard]] constexpr bool may_cut_k(TileShape shape) { return shape.m * shape.n <= 128 * 128; }
+/// Whether tiles of this shape may be made so: a consumer has three chunks of one at most, side by side.
+[[nodiscard]] constexpr bool may_cut_k(TileShape shape) {
+  return shape.m * shape.n <= 128 * 128 || (has_free_rows(shape) && shape.m <= kFreeShapes[1].m);
+}
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }
+
+/// Where the compute CTAs of a launch are: in pairs, evenly among the first `ctas` of the grid. NOTE: the hardware
+/// fills one GPC of SMs after the other with the CTAs of a grid, each pair of SMs with two that follow each other. An
+/// SM gets less from memory where all of its GPC load, and more where the other of its pair loads the same.
+struct Spread {
+  uint32_t ctas = 0;
+  uint32_t computing = 0;
+  uint32_t step = 0;  ///< pairs that compute, from pair to pair, in parts of 65536
+};
+[[nodiscard]] constexpr Spread spread_of(uint32_t computing, uint32_t ctas) {
+  const uint32_t pairs = (ctas + 1) / 2;
+  return {2 * pairs, computing, (((computing + 1) / 2 << 16) + pairs - 1) / pairs};
+}
+/// How many of the grid's CTAs before this one compute.
+[[nodiscard]] TILEWIRE_BOTH_SIDES constexpr uint32_t computing_before(const Spread& spread, uint32_t cta) {
+  const uint32_t pair = (cta < spread.ctas ? cta : spread.ctas) / 2;
+  const uint32_t before = pair * spread.step >> 16;
+  const bool computes = (pair + 1) * spread.step >> 16 > before;
+  const uint32_t ctas = 2 * before + (computes ? cta % 2 : 0);
+  return ctas < spread.computing ? ctas : spread.computing;
+}
 
 /// A rank's tables in device memory.
 struct GemmTable {
@@ -128,6 +158,7 @@ struct GemmLaunch {
   int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
   int b_box = 0;
   int tile_rows = 0;  ///< of GemmBodyKind::shape: filled in at the launch
+  Spread spread{};    ///< filled in at the launch; CTAs of clusters, which the hardware spreads, come first
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
 };

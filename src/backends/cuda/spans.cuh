@@ -18,14 +18,15 @@ __device__ inline void note_low(const WalkLaunch& launch, uint32_t& time) {
   if (launch.spans != nullptr) time = ptx::global_time_low();
 }
 /// A task ends less than 4 s after it was taken; what of it was noted by low words.
-__device__ inline void note_whole(const WalkLaunch& launch, uint32_t task, uint32_t taken, uint32_t start) {
+__device__ inline void note_whole(const WalkLaunch& launch, uint32_t task, uint32_t taken, uint32_t start,
+                                  uint32_t worker) {
   TaskSpan& span = launch.spans[task];
   const uint64_t end = ptx::global_time_ns();
   const auto low = static_cast<uint32_t>(end);
   span.taken = end - (low - taken);
   span.start = end - (low - start);
   span.end = end;
-  span.worker = blockIdx.x;
+  span.worker = worker;
 }
 
 /// A worker has the task, and begins to wait for its signals.

@@ -89,6 +89,7 @@ __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
   if constexpr (kCount == count && kCols == cols && kBf16) TW_WGMMA(count, cols, "bf16", __VA_ARGS__, list); \
   if constexpr (kCount == count && kCols == cols && !kBf16) TW_WGMMA(count, cols, "f16", __VA_ARGS__, list)
 #define TW_OF_64(cols, list) TW_WIDTH(64, cols, list, 64, 65, 66, 67, 68)
+#define TW_OF_96(cols, list) TW_WIDTH(96, cols, list, 96, 97, 98, 99, 100)
 #define TW_OF_128(cols, list) TW_WIDTH(128, cols, list, 128, 129, 130, 131, 132)
 
 /// d (+)= A * B for 64 rows and kCols columns: the first kCols / 2 of d. Operands are K-major but for kMMajor A ([K,M])
@@ -98,11 +99,10 @@ __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint
   constexpr bool kBf16 = std::is_same_v<In, __nv_bfloat16>;
   static_assert(kBf16 || std::is_same_v<In, __half>);
   static_assert(kCols % 8 == 0 && kCols <= 2 * kCount);
-  constexpr int kLeast = kCount == 64 ? 72 : kCount == 128 ? 136 : 2 * kCount;
+  constexpr int kLeast = kCount == 64 ? 72 : kCount == 96 ? 136 : kCount == 128 ? 184 : 2 * kCount;
   static_assert(kCols >= kLeast && (kCount == 32 || kCount == 64 || kCount == 80 || kCount == 96 || kCount == 128));
   TW_WIDTH(32, 64, TW_L32, 32, 33, 34, 35, 36);
   TW_WIDTH(80, 160, TW_L80, 80, 81, 82, 83, 84);
-  TW_WIDTH(96, 192, TW_L96, 96, 97, 98, 99, 100);
   TW_OF_64(72, TW_L36);
   TW_OF_64(80, TW_L40);
   TW_OF_64(88, TW_L44);
@@ -111,12 +111,13 @@ __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint
   TW_OF_64(112, TW_L56);
   TW_OF_64(120, TW_L60);
   TW_OF_64(128, TW_L64);
-  TW_OF_128(136, TW_L68);
-  TW_OF_128(144, TW_L72);
-  TW_OF_128(152, TW_L76);
-  TW_OF_128(160, TW_L80);
-  TW_OF_128(168, TW_L84);
-  TW_OF_128(176, TW_L88);
+  TW_OF_96(136, TW_L68);
+  TW_OF_96(144, TW_L72);
+  TW_OF_96(152, TW_L76);
+  TW_OF_96(160, TW_L80);
+  TW_OF_96(168, TW_L84);
+  TW_OF_96(176, TW_L88);
+  TW_OF_96(192, TW_L96);
   TW_OF_128(184, TW_L92);
   TW_OF_128(192, TW_L96);
   TW_OF_128(200, TW_L100);
@@ -130,6 +131,7 @@ __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint
 }
 
 #undef TW_OF_64
+#undef TW_OF_96
 #undef TW_OF_128
 #undef TW_WIDTH
 #undef TW_WGMMA
