@@ -4,7 +4,7 @@ Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
 TILE_K = 64  # columns of A that a step of the kernel takes
-PIECES = 16  # of few rows, for all peers together: each has a worker of its own
+PIECES = 16  # of a shard that workers copy, one each; of few rows for all peers together
 CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 
@@ -143,7 +143,9 @@ def parts_of_k(tile_n, m, n, k, ranks, kind):
     cols, depth = (-(-n // ranks), k) if kind == "ag" else (n, k // ranks)
     tiles = -(-m // row_of_tiles(kind, m, ranks)) * -(-cols // tile_n)
     parts = max(1, (sms - beside) // max(1, tiles))
-    return sorted({min(each, most, depth // least) for each in (parts, parts + 1)} - {0, 1})
+    parts = {min(each, most, depth // least) for each in (parts, parts + 1)}
+    in_turns = lambda each: each if row_of_tiles(kind, m, ranks) <= 128 or each < 4 else each // 3 * 3
+    return sorted({in_turns(each) for each in parts} - {0, 1})
 
 
 def in_parts(kind, m, n, k, ranks):
@@ -154,11 +156,14 @@ def in_parts(kind, m, n, k, ranks):
     parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
     if kind == "ag":
         return [config for each in parts for config in (each | pieces(m, ranks), each | by_engines(ranks))]
-    flags = {"transport": "ll"} | summers(n, 128, kind == "ar")
+    at_once = kind == "ar" and m <= 64
+    flags = {"transport": "ll"} | summers(n, 128, kind == "ar" and not at_once)
+    flags |= {"algorithm": "one_shot"} if at_once else {}
+    rounds = {"rounds": 2} if ranks > 1 and (kind == "rs" or m > tile["tile_m"]) else {}
     configs = [tile | flags] if 64 < m <= 128 else []
     for each in parts:
-        configs += [each | {"transport": "tma"} | ({"rounds": 2} if ranks > 1 else {})] if m > 64 else []
-        configs += [each | flags] if m <= 128 else []
+        configs += [each | {"transport": "tma"} | rounds] if m > 64 or kind == "ar" else []
+        configs += [each | flags] if m <= (128 if kind == "rs" else 64) else []
     return configs
 
 
@@ -173,8 +178,8 @@ def gather(m, n, k, ranks):
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
     free = free_tiles(m, -(-n // ranks), ranks)
-    free = [tile for tile in tiles_of_owner(m, ranks) if tile not in free] + free
-    configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free[:1] if m < 1024]
+    free += [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
+    configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free if m < 1024]
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs

@@ -64,10 +64,14 @@ class GatherPlanner {
 
   /// Whether a tile is as high as the output.
   [[nodiscard]] bool one_row_of_tiles() const { return problem().m <= tile_rows(); }
-  /// Chunks that the same tiles need count in one signal: each that a tile on a GPU looks at takes it a microsecond.
-  /// But a ring hands on what arrives, and a call of the library may need one chunk alone.
+  [[nodiscard]] bool into_output() const {
+    return problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
+  }
+  /// Chunks that the same tiles need count in one signal, as each that a tile on a GPU looks at takes it a microsecond.
+  /// Not where something waits for one chunk alone: a ring, a call of the library, copies of many rows to the output.
   void group_chunks() {
-    const bool together = n_ > 1 && config().algorithm != Algorithm::ring && (!by_library() || one_call());
+    const bool copied = problem().gathered_output && !into_output() && !one_row_of_tiles();
+    const bool together = n_ > 1 && !copied && config().algorithm != Algorithm::ring && (!by_library() || one_call());
     const std::vector<Tile> rows = tile_grid(problem().m, 1, tile_rows(), 1, n_);
     std::tuple<int, int64_t, int64_t> last{-1, 0, 0};
     for (const RowChunk& chunk : chunks_) {
@@ -115,10 +119,9 @@ class GatherPlanner {
 
   void add_buffers() {
     a_ = build_.buffer("a");
-    const bool into_output = problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
-    gathered_ = into_output ? build_.buffer("gathered")
-                            : build_.add_buffer("gather", problem().dtype, problem().m, problem().k,
-                                                pulls() || n_ == 1 ? Scope::local : Scope::symmetric);
+    gathered_ = into_output() ? build_.buffer("gathered")
+                              : build_.add_buffer("gather", problem().dtype, problem().m, problem().k,
+                                                  pulls() || n_ == 1 ? Scope::local : Scope::symmetric);
     stages_ = pulls() && n_ > 1 && !in_arena(problem(), "a");
     source_ =
         stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;

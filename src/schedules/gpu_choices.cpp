@@ -96,7 +96,7 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   return {config};
 }
 
-/// Pieces of a shard that workers copy: of few or some rows for all peers together, each has a worker of its own.
+/// Pieces of a shard that workers copy, one each. Of few rows, so many for all peers together.
 constexpr int kPieces = 16;
 
 /// Copies by workers. Few rows: for all peers together, half of the columns first.
@@ -154,12 +154,13 @@ std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
 /// Tiles whose rows are free, behind copies by engines; where rows are not many, by workers, too.
 std::vector<Config> free_choices(const Problem& problem, const Team& team) {
   std::vector<TileChoice> tiles = free_tiles(problem, team);
-  if (const auto tile = tile_of_owner(problem, team);
-      tile && std::ranges::find(tiles, tile->m, &TileChoice::m) == tiles.end())
-    tiles.insert(tiles.begin(), *tile);
+  const auto owners = tile_of_owner(problem, team);
+  if (owners && std::ranges::find(tiles, owners->m, &TileChoice::m) == tiles.end()) tiles.push_back(*owners);
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles) list.push_back(with_tile(paced("fused", team), problem, tile));
-  if (!tiles.empty() && problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, tiles[0]));
+  for (const TileChoice& tile : tiles) {
+    list.push_back(with_tile(paced("fused", team), problem, tile));
+    if (problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, tile));
+  }
   return list;
 }
 
@@ -199,20 +200,23 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
   return config;
 }
 
-/// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too.
+/// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
+/// all-reduce of few rows in one shot; of a row of tiles in one round.
 std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
   if (problem.m > kMiddle || problem.op == "all_reduce") return {};
+  const bool scatters = problem.op == "gemm_reduce_scatter";
   const TileChoice tile = row_of_tiles(problem, team);
   Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
+  if (!scatters && problem.m <= kFew) flags.algorithm = Algorithm::one_shot;
   flags = with_summers(flags, problem, team);
+  Config stores{.schedule = "fused", .transport = Transport::tma};
+  if (team.num_ranks > 1 && (scatters || problem.m > tile.m)) stores.rounds = 2;
   std::vector<Config> list;
   if (problem.m > kFew && problem.m <= kSome) list.push_back(flags);
-  Config stores{.schedule = "fused", .transport = Transport::tma};
-  if (team.num_ranks > 1) stores.rounds = 2;
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
-    if (problem.m > kFew) list.push_back(with_tile(stores, problem, each));
+    if (problem.m > kFew || !scatters) list.push_back(with_tile(stores, problem, each));
     flags.cluster_k = each.cluster_k;
-    if (problem.m <= kSome) list.push_back(flags);
+    if (problem.m <= (scatters ? kSome : kFew)) list.push_back(flags);
   }
   return list;
 }

@@ -104,7 +104,9 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
   std::vector<TileChoice> list;
   for (const int64_t each : {parts, parts + 1}) {
-    tile.cluster_k = static_cast<int>(std::min({each, kMost, depth / kLeast}));
+    const int64_t most = std::min({each, kMost, depth / kLeast});
+    // Of more than 128 rows only 2, 3 or 6 CTAs take turns in adding what all have.
+    tile.cluster_k = static_cast<int>(tile.m <= kSome || most < 4 ? most : most / 3 * 3);
     const bool known = !list.empty() && list.back().cluster_k == tile.cluster_k;
     if (tile.cluster_k > 1 && !known) list.push_back(tile);
   }

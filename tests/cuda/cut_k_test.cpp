@@ -85,7 +85,7 @@ TEST(CutK, RefusesLargeTilesAndShortK) {
     return refuses_cut_k(make_plan(problem, {.num_ranks = 2}, config)).value_or("");
   };
   EXPECT_EQ(refusal(128, 4096, 4), "");
-  EXPECT_EQ(refusal(256, 4096, 4), "tiles of 128 x 256 are too large, want at most 128 x 128, or 176 x 128");
+  EXPECT_EQ(refusal(256, 4096, 4), "tiles of 128 x 256 are too large, want at most 128 x 128, or up to 176 x 128");
   EXPECT_EQ(refusal(128, 1528, 2), "tiles over 764 columns of A, want at least 768");
   EXPECT_EQ(refusal(256, 64, 1), "");
   // Such tiles run without tensor cores, whole.

@@ -94,7 +94,8 @@ constexpr ClusterShape kPairsN{.n = 2};  // and rows of A
 
 /// Some of the shapes whose rows are free, after all others.
 inline std::vector<TileShape> all_shapes() {
-  std::vector<TileShape> shapes{{72, 128}, {104, 128}, {120, 128}, {136, 128}, {152, 128}, {192, 128}, {248, 128}};
+  std::vector<TileShape> shapes{{72, 128},  {104, 128}, {120, 128}, {136, 128},
+                                {152, 128}, {176, 128}, {192, 128}, {248, 128}};
   shapes.insert(shapes.begin(), kTileShapes.begin(), kTileShapes.end());
   return shapes;
 }

@@ -200,7 +200,7 @@ void all_tests(bool small) {
   for (const TileShape& shape : all_shapes()) {
     if (!may_cut_k(shape) || (small && shape.n != 128)) continue;
     const int least = least_part_steps(shape) * kTileK;
-    for (const int parts : {2, 3, 4, 5, 7, 8}) {
+    for (const int parts : {2, 3, 4, 5, 6, 7, 8}) {
       if (small && parts != 3) continue;
       product({.m = 300, .n = 456, .k = parts * least + 8, .shape = shape}, parts);
       if (small) continue;

@@ -60,25 +60,28 @@ TEST(TileShapes, WhatIsMeasuredIsCompiled) {
   }
 }
 
-TEST(TileShapes, ComputeCtasAreSpreadEvenly) {
-  for (const uint32_t ctas : {1U, 7U, 64U, 132U, 300U, 5000U}) {
-    for (uint32_t computing = 1; computing <= ctas; computing += computing / 50 + 1) {
-      const Spread spread = spread_of(computing, ctas);
-      for (uint32_t cta = 0; cta < ctas; ++cta) {
-        const uint32_t before = computing_before(spread, cta);
-        ASSERT_LE(computing_before(spread, cta + 1) - before, 1U) << computing << " of " << ctas;
-        ASSERT_NEAR(before, double(cta) * computing / ctas, 3) << computing << " of " << ctas;
-        const bool first = computing_before(spread, cta + 1) > before;
-        const bool second = computing_before(spread, cta + 2) > computing_before(spread, cta + 1);
-        if (cta % 2 == 0 && before + 1 < computing) {
-          ASSERT_EQ(first, second) << computing << " of " << ctas;
+TEST(TileShapes, CtasAreSpreadEvenly) {
+  for (const uint32_t shift : {0U, 1U}) {
+    for (const uint32_t all : {1U, 7U, 64U, 132U, 300U, 5000U}) {
+      for (uint32_t some = 1; some <= all; some += some / 50 + 1) {
+        const Spread spread = spread_of(some, all, shift);
+        ASSERT_EQ(spread.all, (all + shift) >> shift << shift);
+        for (uint32_t cta = 0; cta < spread.all; ++cta) {
+          const uint32_t before = spread_before(spread, cta);
+          const bool here = spread_before(spread, cta + 1) > before;
+          ASSERT_LE(spread_before(spread, cta + 1) - before, 1U) << some << " of " << all;
+          ASSERT_NEAR(before, double(cta) * some / spread.all, 1 + 2 * shift) << some << " of " << all;
+          if (shift == 1 && cta % 2 == 0 && before + 1 < some) {
+            ASSERT_EQ(here, spread_before(spread, cta + 2) - before == 2) << some << " of " << all;
+          }
         }
+        ASSERT_EQ(spread_before(spread, 0), 0U);
+        ASSERT_EQ(spread_before(spread, spread.all), some) << all;
+        ASSERT_EQ(spread_before(spread, spread.all + 11), some) << all;
       }
-      ASSERT_EQ(computing_before(spread, 0), 0U);
-      ASSERT_EQ(computing_before(spread, spread.ctas), computing) << ctas;
-      ASSERT_EQ(computing_before(spread, spread.ctas + 11), computing) << ctas;
     }
   }
+  EXPECT_EQ(spread_before(spread_of(0, 0, 0), 3), 0U) << "nobody walks";
 }
 
 TEST(TileShapes, LinesThatCtasShareAreWholeGroupsOfEight) {

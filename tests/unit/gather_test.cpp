@@ -72,8 +72,8 @@ TEST(FewRows, OfARingArriveOneByOne) {
 }
 
 /// How many chunks each tile of rank 1 waits for, signal by signal.
-std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config) {
-  const Plan plan = plan_of(m, config);
+std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config, bool gathered = false) {
+  const Plan plan = plan_of(m, config, gathered);
   EXPECT_TRUE(check(plan).ok());
   std::set<std::vector<int64_t>> all;
   for (const auto& waits : waits_of_tiles(plan, 1)) {
@@ -92,6 +92,8 @@ TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
   // Of rows 0 to 48 and 48 to 64 the second tile needs both, as it needs one of five that the first tile needs, too.
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 48}), (Chunks{{}, {1}, {1, 1}}));
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 10}), (Chunks{{}, {3, 1}, {1, 3}}));
+  // Copies to the output wait for each chunk.
+  EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 16}, true), (Chunks{{}, {1, 1}}));
   // Shards of 16 rows, two owners a tile: four chunks of the other, and two of mine; or of two others.
   EXPECT_EQ(chunks_waited_for(64, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{4, 4}, {8}}));
 }

@@ -29,7 +29,9 @@ template <class Body>
 __device__ inline uint32_t adder_of(uint32_t number, uint32_t adders) {
   if (adders == 1) return 0;
 #pragma unroll
-  for (uint32_t turn = 2; turn < 2 * Body::kChunks; turn += 2) number -= number < adders ? 0 : adders;  // of at least 2
+  for (int turn = 1; turn < Body::kChunks; ++turn) {
+    if (number >= adders) number -= adders;  // at least 2 at once
+  }
   return number;
 }
 

@@ -145,8 +145,8 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   if (cluster == 0 || cluster > kMostCluster || (cuts_k && (shape.m * shape.n != 1 || !may_cut_k(kind.shape)))) {
     fail(ErrorKind::unsupported,
          "gemm_tiles: clusters of {} x {} tiles of {} x {} in {} parts of K: want at most {} CTAs; parts for 128 x 128 "
-         "or less, or {} x 128, no shared operand",
-         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kFreeShapes[1].m);
+         "or less, or up to {} x 128, no shared operand",
+         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kMostCutRows);
   }
   const uint32_t tiles = launch.table.num_tiles;
   GemmLaunch full = launch;
@@ -158,15 +158,17 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
-  full.depth = std::max(full.depth, shape.k - 1);  // a part of each other CTA has room at once
+  full.depth = std::min(stages, std::max(full.depth, shape.k - 1));  // parts of other CTAs have room at once
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   full.tile_rows = kind.shape.m;
   const GemmBodyEntry& body = find_body(kind);
-  const uint32_t begin = full.ctas + walking_ctas(full.walk.table, kThreads);
-  full.spread = cluster > 1 ? spread_of(full.ctas, full.ctas) : spread_of(full.ctas, std::max(begin, num_sms()));
+  const uint32_t walkers = walking_ctas(full.walk.table, kThreads);
+  const uint32_t begin = cluster > 1 ? full.ctas + walkers : std::max(full.ctas + walkers, num_sms());
+  full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);
+  full.walking = spread_of(walkers, std::max(begin, full.computing.all) - full.ctas, 0);
   // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
-  const uint32_t all = std::max(begin, full.spread.ctas) + full.walk.table.late_ctas;
+  const uint32_t all = std::max(begin, full.computing.all) + full.walk.table.late_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
   // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
   if (cluster == 1) config.config.numAttrs = 0;

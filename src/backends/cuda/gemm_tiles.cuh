@@ -246,21 +246,23 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
 template <class Body>
 __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const uint32_t computing = computing_before(launch.spread, blockIdx.x);
-  const uint32_t walkers = walking_ctas(launch.walk.table, kThreads);
-  if (computing_before(launch.spread, blockIdx.x + 1) > computing) {
+  const uint32_t computing = spread_before(launch.computing, blockIdx.x);
+  if (spread_before(launch.computing, blockIdx.x + 1) > computing) {
     note_begun(launch.walk);
     compute_role<Body>(launch, computing, shared);
   } else {
-    const uint32_t first_late = max(launch.spread.ctas, launch.ctas + walkers);
-    const bool late = blockIdx.x >= first_late;
-    const uint32_t walker = late ? walkers + blockIdx.x - first_late : blockIdx.x - computing;
+    const uint32_t walkers = walking_ctas(launch.walk.table, kThreads);
+    const uint32_t first_late = max(launch.computing.all, launch.ctas + walkers);
+    const uint32_t other = blockIdx.x - computing;
+    uint32_t walker = spread_before(launch.walking, other);
+    const bool walks = spread_before(launch.walking, other + 1) > walker;
     constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
     static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
     auto& room = *reinterpret_cast<WalkShared*>(shared);
-    if (walker < walkers) note_begun(launch.walk);
-    const bool helps = late && walker < walkers + launch.walk.table.late_ctas;
-    if (walker < walkers || (helps && all_have_begun(launch.walk, launch.ctas + walkers)))
+    if (walks) note_begun(launch.walk);
+    if (blockIdx.x >= first_late) walker = walkers + blockIdx.x - first_late;
+    const bool helps = blockIdx.x >= first_late && walker < walkers + launch.walk.table.late_ctas;
+    if (walks || (helps && all_have_begun(launch.walk, launch.ctas + walkers)))
       walk_roles<false>(launch.walk, walker, room, shared + kPieces);
   }
   leave_call(launch.walk);

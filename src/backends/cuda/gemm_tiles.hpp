@@ -101,32 +101,36 @@ inline constexpr uint32_t kMostCluster = 8;
 [[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
   return lines_of_a_box(shape.n, cluster.m);
 }
-/// Whether tiles of this shape may be made so: a consumer has three chunks of one at most, side by side.
+/// Most rows of tiles with free rows that may be made so.
+inline constexpr int kMostCutRows = kFreeShapes[1].m;
+/// Whether tiles of this shape may: a consumer has three chunks of one at most, side by side.
 [[nodiscard]] constexpr bool may_cut_k(TileShape shape) {
-  return shape.m * shape.n <= 128 * 128 || (has_free_rows(shape) && shape.m <= kFreeShapes[1].m);
+  return shape.m * shape.n <= 128 * 128 || (has_free_rows(shape) && shape.m <= kMostCutRows);
 }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }
 
-/// Where the compute CTAs of a launch are: in pairs, evenly among the first `ctas` of the grid. NOTE: the hardware
-/// fills one GPC of SMs after the other with the CTAs of a grid, each pair of SMs with two that follow each other. An
-/// SM gets less from memory where all of its GPC load, and more where the other of its pair loads the same.
+/// Where some CTAs are among all: evenly, in groups of 1 << shift. NOTE: the hardware fills one GPC of SMs after the
+/// other with the CTAs of a grid, each pair of SMs with two that follow each other. An SM gets less from memory where
+/// all of its GPC load, and more where the other of its pair loads the same.
 struct Spread {
-  uint32_t ctas = 0;
-  uint32_t computing = 0;
-  uint32_t step = 0;  ///< pairs that compute, from pair to pair, in parts of 65536
+  uint32_t all = 0;   ///< whole groups
+  uint32_t some = 0;  ///< of the last group perhaps not all
+  uint32_t step = 0;  ///< groups of them, from group to group, in parts of 65536
+  uint32_t shift = 0;
 };
-[[nodiscard]] constexpr Spread spread_of(uint32_t computing, uint32_t ctas) {
-  const uint32_t pairs = (ctas + 1) / 2;
-  return {2 * pairs, computing, (((computing + 1) / 2 << 16) + pairs - 1) / pairs};
+[[nodiscard]] constexpr Spread spread_of(uint32_t some, uint32_t all, uint32_t shift) {
+  const uint32_t rest = (1U << shift) - 1;
+  const uint32_t groups = std::max(1U, (all + rest) >> shift);
+  return {groups << shift, some, ((((some + rest) >> shift) << 16) + groups - 1) / groups, shift};
 }
-/// How many of the grid's CTAs before this one compute.
-[[nodiscard]] TILEWIRE_BOTH_SIDES constexpr uint32_t computing_before(const Spread& spread, uint32_t cta) {
-  const uint32_t pair = (cta < spread.ctas ? cta : spread.ctas) / 2;
-  const uint32_t before = pair * spread.step >> 16;
-  const bool computes = (pair + 1) * spread.step >> 16 > before;
-  const uint32_t ctas = 2 * before + (computes ? cta % 2 : 0);
-  return ctas < spread.computing ? ctas : spread.computing;
+/// How many of them come before this one of all.
+[[nodiscard]] TILEWIRE_BOTH_SIDES constexpr uint32_t spread_before(const Spread& spread, uint32_t cta) {
+  const uint32_t group = (cta < spread.all ? cta : spread.all) >> spread.shift;
+  const uint32_t before = group * spread.step >> 16;
+  const bool here = (group + 1) * spread.step >> 16 > before;
+  const uint32_t ctas = (before << spread.shift) + (here ? cta & ((1U << spread.shift) - 1) : 0);
+  return ctas < spread.some ? ctas : spread.some;
 }
 
 /// A rank's tables in device memory.
@@ -144,8 +148,8 @@ struct GemmTable {
 /// What one launch is told.
 struct GemmLaunch {
   GemmTable table{};
-  /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: CTA c takes tasks c,
-  /// c + ctas, ... Not with clusters.
+  /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: compute CTA c takes
+  /// tasks c, c + ctas, ... Not with clusters.
   uint32_t* counter = nullptr;
   uint32_t ctas = 0;  ///< compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch
   /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
@@ -158,7 +162,10 @@ struct GemmLaunch {
   int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
   int b_box = 0;
   int tile_rows = 0;  ///< of GemmBodyKind::shape: filled in at the launch
-  Spread spread{};    ///< filled in at the launch; CTAs of clusters, which the hardware spreads, come first
+  /// Where compute CTAs are in the grid, in pairs, and CTAs that walk in what they leave: filled in at the launch. CTAs
+  /// of clusters, which the hardware spreads, come first.
+  Spread computing{};
+  Spread walking{};
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
 };

@@ -45,8 +45,8 @@ std::optional<std::string> refuses_cut_k(const Plan& plan) {
   if (parts == 1 || slow_tiles(plan)) return std::nullopt;
   const TileShape shape = kind_of(plan).shape;
   if (!may_cut_k(shape))
-    return fmt::format("tiles of {} x {} are too large, want at most 128 x 128, or {} x 128", shape.m, shape.n,
-                       kFreeShapes[1].m);
+    return fmt::format("tiles of {} x {} are too large, want at most 128 x 128, or up to {} x 128", shape.m, shape.n,
+                       kMostCutRows);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;
