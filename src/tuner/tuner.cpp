@@ -228,7 +228,8 @@ std::string describe(const Config& config) {
 }
 
 Choice choose(Group& group, const Problem& problem, const Options& options) {
-  const json key = key_of(group.backend(), machine_name(), group.team().num_ranks, problem);
+  const Team& team = group.team();
+  const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
   Recalled recalled = recall_together(group, options.file, key);
   if (recalled.winner) {
     const auto reason = refused(group, problem, recalled.winner->config);

@@ -18,6 +18,7 @@
 #include "backends/host/gemm.hpp"
 #include "core/machine.hpp"
 #include "core/text.hpp"
+#include "schedules/gpu_tiles.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::tuner {
@@ -86,9 +87,14 @@ void replace_file(const std::string& file, const std::string& content) {
 
 }  // namespace
 
-json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem) {
+json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem,
+            bool on_gpus) {
   Problem bucket = problem;
-  if (problem.m > 0) bucket.m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(problem.m)));
+  if (on_gpus && problem.m < kMany) {
+    bucket.m = (problem.m + 7) / 8 * 8;
+  } else if (problem.m > 0) {
+    bucket.m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(problem.m)));
+  }
   return {{"tilewire", TILEWIRE_VERSION},
           {"backend", backend},
           {"machine", machine},
@@ -96,8 +102,9 @@ json key_of(const std::string& backend, const std::string& machine, int num_rank
           {"problem", bucket}};
 }
 
-std::string machine_name() {
-  return fmt::format("{}, {} cores, {}", cpu_model(), usable_cores(), host::host_gemm_library());
+std::string machine_name(const std::string& hardware) {
+  const std::string host = fmt::format("{}, {} cores, {}", cpu_model(), usable_cores(), host::host_gemm_library());
+  return hardware.empty() ? host : fmt::format("{}, {}", host, hardware);
 }
 
 json to_json(const Winner& winner) {

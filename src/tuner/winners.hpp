@@ -37,11 +37,11 @@ struct Recalled {
 };
 
 /// What must be equal for a winner to be used again: version of tilewire, backend, machine, ranks and the
-/// problem, with M rounded up to a power of two.
+/// problem, with M rounded up to a power of two; on GPUs, whose tiles are cut for less than 1,024 rows, these to 8.
 [[nodiscard]] nlohmann::json key_of(const std::string& backend, const std::string& machine, int num_ranks,
-                                    const Problem& problem);
-/// "Intel(R) Xeon(R) ..., 2 cores".
-[[nodiscard]] std::string machine_name();
+                                    const Problem& problem, bool on_gpus = false);
+/// "Intel(R) Xeon(R) ..., 2 cores"; and the `hardware` of a group, where it is not the host.
+[[nodiscard]] std::string machine_name(const std::string& hardware = {});
 
 [[nodiscard]] nlohmann::json to_json(const Winner& winner);
 /// Throws where a field is missing or wrong.

@@ -110,6 +110,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
   sm_count_ = team_.devices[rank()].sms;
+  hardware_ = fmt::format("{}, {} SMs", gpus[rank()]["name"].get<std::string>(), sm_count_);
   // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
   std::set<std::string> different;
   for (const json& gpu : gpus) different.insert(gpu["uuid"]);

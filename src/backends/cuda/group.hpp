@@ -31,6 +31,7 @@ class CudaGroup final : public Group {
 
   [[nodiscard]] const Team& team() const override { return team_; }
   [[nodiscard]] std::string backend() const override { return "cuda"; }
+  [[nodiscard]] std::string hardware() const override { return hardware_; }
   /// The data is the device's: a kernel or a copy fills it, not the host.
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
@@ -99,6 +100,7 @@ class CudaGroup final : public Group {
   Team team_;
   int device_ = 0;
   int sm_count_ = 0;
+  std::string hardware_;
   bool shares_device_ = false;
   std::vector<int> devices_;
   HostMemory status_page_;
