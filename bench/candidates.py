@@ -4,7 +4,7 @@ Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
 TILE_K = 64  # columns of A that a step of the kernel takes
-PIECES = 16  # of a shard that workers copy, one each; of few rows for all peers together
+PIECES = 16  # of a shard that workers copy, one each; behind few or some rows for all peers together
 CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
 

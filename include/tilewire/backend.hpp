@@ -82,7 +82,7 @@ class Group {
   [[nodiscard]] virtual const Team& team() const = 0;
   /// "host", "cuda". Not collective.
   [[nodiscard]] virtual std::string backend() const = 0;
-  /// What my device is, and how much of it is mine: "NVIDIA H200, 132 SMs". Empty: the host. Not collective.
+  /// What the ranks' devices are: "2 x NVIDIA H200, 132 SMs". Empty: the host. The same on all ranks. Not collective.
   [[nodiscard]] virtual std::string hardware() const { return {}; }
   /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives until `free`, at most
   /// as long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.

@@ -68,9 +68,9 @@ class GatherPlanner {
     return problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
   }
   /// Chunks that the same tiles need count in one signal, as each that a tile on a GPU looks at takes it a microsecond.
-  /// Not where something waits for one chunk alone: a ring, a call of the library, copies of many rows to the output.
+  /// Not where something waits for one alone: a ring, a call of the library, copies to the output (but of few rows).
   void group_chunks() {
-    const bool copied = problem().gathered_output && !into_output() && !one_row_of_tiles();
+    const bool copied = problem().gathered_output && !into_output() && (one_call() || !one_row_of_tiles());
     const bool together = n_ > 1 && !copied && config().algorithm != Algorithm::ring && (!by_library() || one_call());
     const std::vector<Tile> rows = tile_grid(problem().m, 1, tile_rows(), 1, n_);
     std::tuple<int, int64_t, int64_t> last{-1, 0, 0};

@@ -96,7 +96,7 @@ std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
   return {config};
 }
 
-/// Pieces of a shard that workers copy, one each. Of few rows, so many for all peers together.
+/// Pieces of a shard that workers copy, one each; behind tiles of few or some rows, for all peers together.
 constexpr int kPieces = 16;
 
 /// Copies by workers. Few rows: for all peers together, half of the columns first.

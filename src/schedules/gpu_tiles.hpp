@@ -41,8 +41,9 @@ inline constexpr int64_t kMany = 1024;
 /// without a rest. None where rows are few or many, or tiles have 128 rows, as others do.
 [[nodiscard]] std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team);
 
-/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one
-/// more. None where tiles are many, or K is short, or no tensor cores take the tiles.
+/// `tile` with so many CTAs for each that about all SMs have one, but for some that copy and sum; and with one more. Of
+/// more than 128 rows less than that, where they would not take turns. None where tiles are many, or K is short, or no
+/// tensor cores take the tiles.
 [[nodiscard]] std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile);
 
 }  // namespace tilewire

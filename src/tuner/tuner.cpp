@@ -83,10 +83,9 @@ std::string load(Group& group, const Problem& problem, Candidate& candidate) {
   std::string reason;
   try {
     const Plan plan = make_plan(problem, group.team(), candidate.config);
-    const std::vector<std::string> unsupported = group.unsupported(plan);
-    if (!unsupported.empty()) {
-      return first_text(group, fmt::format("{} cannot do {}", group.backend(), fmt::join(unsupported, ", ")));
-    }
+    // NOTE: what a process lacks, others may have.
+    const std::string missing = first_text(group, fmt::format("{}", fmt::join(group.unsupported(plan), ", ")));
+    if (!missing.empty()) return fmt::format("{} cannot do {}", group.backend(), missing);
     candidate.program = group.load(plan);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_input && error.kind() != ErrorKind::unsupported) throw;
@@ -232,13 +231,13 @@ Choice choose(Group& group, const Problem& problem, const Options& options) {
   const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
   Recalled recalled = recall_together(group, options.file, key);
   if (recalled.winner) {
-    const auto reason = refused(group, problem, recalled.winner->config);
-    if (!reason) {
+    const std::string reason = first_text(group, refused(group, problem, recalled.winner->config).value_or(""));
+    if (reason.empty()) {
       const std::string why = fmt::format("remembered from {}; measured then, medians of the slowest rank:{}",
                                           first_text(group, options.file), table_of(recalled.winner->timings));
       return {recalled.winner->config, why};
     }
-    recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), *reason);
+    recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), reason);
   }
   Winner winner{.key = key};
   Choice choice = measure(group, problem, options.budget_s, winner.timings);

@@ -91,7 +91,7 @@ json key_of(const std::string& backend, const std::string& machine, int num_rank
             bool on_gpus) {
   Problem bucket = problem;
   if (on_gpus && problem.m < kMany) {
-    bucket.m = (problem.m + 7) / 8 * 8;
+    bucket.m = std::min((problem.m + 7) / 8 * 8, kMany - 1);  // kMany rows have other candidates
   } else if (problem.m > 0) {
     bucket.m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(problem.m)));
   }

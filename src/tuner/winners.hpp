@@ -37,7 +37,8 @@ struct Recalled {
 };
 
 /// What must be equal for a winner to be used again: version of tilewire, backend, machine, ranks and the
-/// problem, with M rounded up to a power of two; on GPUs, whose tiles are cut for less than 1,024 rows, these to 8.
+/// problem, with M rounded up to a power of two; on GPUs, where tiles are cut to fit some rows, M below 1,024 is
+/// rounded up to a multiple of 8 instead.
 [[nodiscard]] nlohmann::json key_of(const std::string& backend, const std::string& machine, int num_ranks,
                                     const Problem& problem, bool on_gpus = false);
 /// "Intel(R) Xeon(R) ..., 2 cores"; and the `hardware` of a group, where it is not the host.

@@ -94,6 +94,19 @@ TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 10}), (Chunks{{}, {3, 1}, {1, 3}}));
   // Copies to the output wait for each chunk.
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 16}, true), (Chunks{{}, {1, 1}}));
+  // So they do beside one call of the library.
+  const Config call{.schedule = "sequential", .chunk_rows = 16, .compute = Provider::library};
+  int copies = 0;
+  for (const Lane& lane : plan_of(256, call, true).lanes) {
+    for (const Task& task : lane.tasks) {
+      const bool copies_what_came = task.kind == TaskKind::copy && task.waits.size() == 1 && task.posts.empty();
+      if (copies_what_came) {
+        EXPECT_EQ(task.waits[0].at_least, 1) << lane.name;
+        ++copies;
+      }
+    }
+  }
+  EXPECT_EQ(copies, 4 * 3 * 4) << "of each rank, four chunks of three owners";
   // Shards of 16 rows, two owners a tile: four chunks of the other, and two of mine; or of two others.
   EXPECT_EQ(chunks_waited_for(64, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{4, 4}, {8}}));
 }

@@ -97,16 +97,17 @@ TEST_F(TunerFile, TheKeyRoundsMUpAndKeepsTheRest) {
 
 TEST_F(TunerFile, OnGpusFewRowsHaveWinnersOfTheirOwn) {
   const auto key = [](int64_t m) {
-    return key_of("cuda", machine_name("NVIDIA H200, 132 SMs"), 2, problem_of(m), true);
+    return key_of("cuda", machine_name("2 x NVIDIA H200, 132 SMs"), 2, problem_of(m), true);
   };
   EXPECT_EQ(key(137), key(144));
   EXPECT_NE(key(136), key(137));
   EXPECT_NE(key(1000), key(1024)) << "tiles are cut for 1000 rows";
+  EXPECT_NE(key(1020), key(1024));
   EXPECT_NE(key(1024), key(1025));
   EXPECT_EQ(key(1025), key(2048));
   EXPECT_NE(key(0), key(1));
-  EXPECT_NE(machine_name("NVIDIA H200, 132 SMs"), machine_name("NVIDIA H100 80GB HBM3, 132 SMs"));
-  EXPECT_NE(machine_name("NVIDIA H200, 132 SMs"), machine_name());
+  EXPECT_NE(machine_name("2 x NVIDIA H200, 132 SMs"), machine_name("2 x NVIDIA H100 80GB HBM3, 132 SMs"));
+  EXPECT_NE(machine_name("2 x NVIDIA H200, 132 SMs"), machine_name());
 }
 
 TEST_F(TunerFile, AnotherVersionsWinnersAreNotUsedButKept) {

@@ -167,7 +167,7 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   const uint32_t begin = cluster > 1 ? full.ctas + walkers : std::max(full.ctas + walkers, num_sms());
   full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);
   full.walking = spread_of(walkers, std::max(begin, full.computing.all) - full.ctas, 0);
-  // NOTE: a grid is whole clusters; CTAs beyond the walkers end at once.
+  // NOTE: a grid is whole clusters; CTAs without a role end at once.
   const uint32_t all = std::max(begin, full.computing.all) + full.walk.table.late_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
   // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -110,7 +111,12 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
   sm_count_ = team_.devices[rank()].sms;
-  hardware_ = fmt::format("{}, {} SMs", gpus[rank()]["name"].get<std::string>(), sm_count_);
+  std::map<std::string, int> kinds;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    ++kinds[fmt::format("{}, {} SMs", gpus[i]["name"].get<std::string>(), team_.devices[i].sms)];
+  }
+  for (const auto& [kind, ranks] : kinds)
+    hardware_ += fmt::format("{}{} x {}", hardware_.empty() ? "" : "; ", ranks, kind);
   // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
   std::set<std::string> different;
   for (const json& gpu : gpus) different.insert(gpu["uuid"]);
