@@ -18,14 +18,19 @@ def middle_tile(rows, cols, sms=132):
     return min([(128, 192, 1), (128, 160, 1)], key=time)
 
 
+def rows_of_each(rows, tiles):
+    """Rows of each of so many tiles that cut `rows` without a rest: a multiple of 8."""
+    return -(-rows // (8 * tiles)) * 8
+
+
 def row_of_tiles(kind, m, ranks):
     """Rows of a tile for all rows where they are few, or that has each owner's rows of a gather; else 128."""
     shard = -(-m // ranks) if kind == "ag" else 0
     if m <= 64:
         return 64
     if m <= CUT_ROWS:
-        return max(72, -(-m // 8) * 8)
-    return -(-shard // 8) * 8 if 128 < shard <= CUT_ROWS else 128
+        return max(72, rows_of_each(m, 1))
+    return rows_of_each(shard, 1) if 128 < shard <= CUT_ROWS else 128
 
 
 def tiles_of_owner(m, ranks):
@@ -33,8 +38,7 @@ def tiles_of_owner(m, ranks):
     shard = -(-m // ranks)
     if shard <= 128 or m >= 1024:
         return []
-    tiles = -(-shard // CUT_ROWS)
-    rows = -(-shard // (8 * tiles)) * 8
+    rows = rows_of_each(shard, -(-shard // CUT_ROWS))
     return [knobs_of((rows, 128, 1), m)] if rows != 128 else []
 
 
@@ -49,7 +53,7 @@ def free_tiles(m, cols, ranks, sms=132):
             return -(-tiles // (sms - 4)) * (256 + 3 * (tile_n if tile_m == 128 else tile_m))
 
         pieces = range(-(-rows // 248), -(-rows // 64)) if m > 64 else []
-        tiles = [-(-rows // (8 * each)) * 8 for each in pieces]
+        tiles = [rows_of_each(rows, each) for each in pieces]
         best = min(time(128, n) for n in (128, 160, 192, 256))
         tiles = [each for each in tiles if each != 128 and time(each, 128) < best]
         if tiles:
@@ -141,10 +145,11 @@ def parts_of_k(tile_n, m, n, k, ranks, kind):
     """CTAs that share the K of each tile: about all SMs have one, but for some that copy and sum; and one more."""
     sms, beside, least, most = 132, 48, 512, 8
     cols, depth = (-(-n // ranks), k) if kind == "ag" else (n, k // ranks)
-    tiles = -(-m // row_of_tiles(kind, m, ranks)) * -(-cols // tile_n)
+    tile_m = row_of_tiles(kind, m, ranks)
+    tiles = -(-m // tile_m) * -(-cols // tile_n)
     parts = max(1, (sms - beside) // max(1, tiles))
     parts = {min(each, most, depth // least) for each in (parts, parts + 1)}
-    in_turns = lambda each: each if row_of_tiles(kind, m, ranks) <= 128 or each < 4 else each // 3 * 3
+    in_turns = lambda each: each if tile_m <= 128 or each < 4 else each // 3 * 3
     return sorted({in_turns(each) for each in parts} - {0, 1})
 
 

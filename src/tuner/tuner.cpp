@@ -6,7 +6,6 @@
 #include <chrono>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "core/text.hpp"
@@ -207,12 +206,10 @@ Recalled recall_together(Group& group, const std::string& file, const json& key)
   return result;
 }
 
-/// Why a remembered config does not do for this problem, which may differ in M, or nothing.
-std::optional<std::string> refused(const Group& group, const Problem& problem, const Config& config) {
+/// Why a remembered config does not do for this problem, which may differ in M; empty where it does.
+std::string refused(const Group& group, const Problem& problem, const Config& config) {
   try {
-    const auto unsupported = group.unsupported(make_plan(problem, group.team(), config));
-    if (unsupported.empty()) return std::nullopt;
-    return fmt::format("{}", fmt::join(unsupported, ", "));
+    return fmt::format("{}", fmt::join(group.unsupported(make_plan(problem, group.team(), config)), ", "));
   } catch (const Error& error) {
     return error.what();
   }
@@ -231,7 +228,7 @@ Choice choose(Group& group, const Problem& problem, const Options& options) {
   const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
   Recalled recalled = recall_together(group, options.file, key);
   if (recalled.winner) {
-    const std::string reason = first_text(group, refused(group, problem, recalled.winner->config).value_or(""));
+    const std::string reason = first_text(group, refused(group, problem, recalled.winner->config));
     if (reason.empty()) {
       const std::string why = fmt::format("remembered from {}; measured then, medians of the slowest rank:{}",
                                           first_text(group, options.file), table_of(recalled.winner->timings));
