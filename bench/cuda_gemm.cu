@@ -1,5 +1,6 @@
 // Our GEMM kernel against the fastest of cuBLASLt's candidates, in turn in one run: a ratio for each shape.
-// Usage: cuda_gemm [--json FILE] [--turns N] [--explore] [M N K ...]; needs a Hopper GPU and libcublasLt.
+// Usage: cuda_gemm [--json FILE] [--turns N] [--explore] [--cold] [M N K ...]; needs a Hopper GPU and libcublasLt.
+// --cold: each call by itself, behind a write over the L2 cache, as operators of few rows are called.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <unistd.h>
@@ -59,12 +60,37 @@ __global__ void distance(const __nv_bfloat16* x, const __nv_bfloat16* y, size_t 
   atomicAdd(&sums[1], s);
 }
 
+/// Keeps the device busy while the host enqueues what follows.
+__global__ void pause() {
+  for (int i = 0; i < 50; ++i) __nanosleep(1000);
+}
+
 using Launch = std::function<void()>;
+constexpr size_t kCacheBytes = 128u << 20;  // more than any L2 cache has
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
 
 struct Timer {
   cudaStream_t stream{};
   cudaEvent_t start{};
   cudaEvent_t stop{};
+  void* cache{};  // kCacheBytes to write over before each launch; none: launches come in bursts
+
+  /// us for a launch: one of `count` in a burst, or one by itself where caches are cold.
+  double sample(const Launch& launch, int count) const { return cache != nullptr ? cold(launch) : burst(launch, count); }
+
+  double cold(const Launch& launch) const {
+    CHECK(cudaStreamSynchronize(stream));
+    pause<<<1, 1, 0, stream>>>();
+    CHECK(cudaMemsetAsync(cache, 0, kCacheBytes, stream));
+    CHECK(cudaEventRecord(start, stream));
+    launch();
+    CHECK(cudaEventRecord(stop, stream));
+    return elapsed();
+  }
 
   /// us for one of `count` launches in a burst, after a pause.
   double burst(const Launch& launch, int count) const {
@@ -74,17 +100,16 @@ struct Timer {
     CHECK(cudaEventRecord(start, stream));
     for (int i = 0; i < count; ++i) launch();
     CHECK(cudaEventRecord(stop, stream));
+    return elapsed() / count;
+  }
+
+  double elapsed() const {
     CHECK(cudaEventSynchronize(stop));
     float ms = 0;
     CHECK(cudaEventElapsedTime(&ms, start, stop));
-    return 1e3 * ms / count;
+    return 1e3 * ms;
   }
 };
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 struct Buffers {
   __nv_bfloat16* a{};
@@ -169,7 +194,9 @@ struct Bench {
   }
 
   double measure(const Launch& launch, int count) const {
-    return std::min(timer.burst(launch, count), timer.burst(launch, count));
+    std::vector<double> samples(timer.cache != nullptr ? 7 : 2);
+    for (double& us : samples) us = timer.sample(launch, count);
+    return timer.cache != nullptr ? median(samples) : *std::min_element(samples.begin(), samples.end());
   }
 
   /// The fastest of `candidates`, which it measures.
@@ -247,14 +274,15 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bo
   double best_us = 1e30;
   for (int i = 0; i < lt.num_candidates; ++i) {
     const double us = bench.measure([&] { lt.run(m, i, timer.stream); }, count);
+    if (explore) std::printf("    cuBLASLt %d %40.2f us\n", i, us);
     if (us < best_us) best_us = us, best_lt = i;
   }
   Row row{s, bench.tune(count)};
   CHECK(cudaMemset(m.c, 0xff, static_cast<size_t>(s.m * s.n) * 2));
   const Launch ours = bench.launcher(row.choice);
   for (int i = 0; i < turns; ++i) {
-    row.theirs.push_back(timer.burst([&] { lt.run(m, best_lt, timer.stream); }, count));
-    row.ours.push_back(timer.burst(ours, count));
+    row.theirs.push_back(timer.sample([&] { lt.run(m, best_lt, timer.stream); }, count));
+    row.ours.push_back(timer.sample(ours, count));
   }
   row.error = bench.error();
   return row;
@@ -289,6 +317,7 @@ int main(int argc, char** argv) {
   const char* json = nullptr;
   int turns = 11;
   bool explore = false;
+  bool cold = false;
   for (int i = 1; i < argc; ++i) {
     if (!std::strcmp(argv[i], "--json") && i + 1 < argc) {
       json = argv[++i];
@@ -296,6 +325,8 @@ int main(int argc, char** argv) {
       turns = std::atoi(argv[++i]);
     } else if (!std::strcmp(argv[i], "--explore")) {
       explore = true;
+    } else if (!std::strcmp(argv[i], "--cold")) {
+      cold = true;
     } else {
       sizes.push_back(std::atoll(argv[i]));
     }
@@ -320,6 +351,7 @@ int main(int argc, char** argv) {
   fill<<<1024, 256>>>(m.a, a, 1);
   fill<<<1024, 256>>>(m.b, b, 2);
   Timer timer;
+  if (cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
   CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
   CHECK(cudaEventCreate(&timer.start));
   CHECK(cudaEventCreate(&timer.stop));
