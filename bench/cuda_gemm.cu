@@ -80,7 +80,9 @@ struct Timer {
   void* cache{};  // kCacheBytes to write over before each launch; none: launches come in bursts
 
   /// us for a launch: one of `count` in a burst, or one by itself where caches are cold.
-  double sample(const Launch& launch, int count) const { return cache != nullptr ? cold(launch) : burst(launch, count); }
+  double sample(const Launch& launch, int count) const {
+    return cache != nullptr ? cold(launch) : burst(launch, count);
+  }
 
   double cold(const Launch& launch) const {
     CHECK(cudaStreamSynchronize(stream));
@@ -309,6 +311,22 @@ void write_json(const char* path, const std::vector<Row>& rows) {
   std::fclose(f);
 }
 
+/// Room for so many elements of each matrix; A and B are filled.
+Buffers make_buffers(size_t a, size_t b, size_t c) {
+  Buffers m;
+  CHECK(cudaMalloc(&m.a, 2 * a));
+  CHECK(cudaMalloc(&m.b, 2 * b));
+  CHECK(cudaMalloc(&m.c, 2 * c));
+  CHECK(cudaMalloc(&m.c_lt, 2 * c));
+  CHECK(cudaMalloc(&m.workspace, kWorkspace));
+  CHECK(cudaMalloc(&m.counter, 2 * sizeof(uint32_t)));
+  CHECK(cudaMalloc(&m.sums, 2 * sizeof(double)));
+  CHECK(cudaMemset(m.counter, 0, 2 * sizeof(uint32_t)));
+  fill<<<1024, 256>>>(m.a, a, 1);
+  fill<<<1024, 256>>>(m.b, b, 2);
+  return m;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -339,17 +357,7 @@ int main(int argc, char** argv) {
     b = std::max(b, static_cast<size_t>(s.n * s.k));
     c = std::max(c, static_cast<size_t>(s.m * s.n));
   }
-  Buffers m;
-  CHECK(cudaMalloc(&m.a, 2 * a));
-  CHECK(cudaMalloc(&m.b, 2 * b));
-  CHECK(cudaMalloc(&m.c, 2 * c));
-  CHECK(cudaMalloc(&m.c_lt, 2 * c));
-  CHECK(cudaMalloc(&m.workspace, kWorkspace));
-  CHECK(cudaMalloc(&m.counter, 2 * sizeof(uint32_t)));
-  CHECK(cudaMalloc(&m.sums, 2 * sizeof(double)));
-  CHECK(cudaMemset(m.counter, 0, 2 * sizeof(uint32_t)));
-  fill<<<1024, 256>>>(m.a, a, 1);
-  fill<<<1024, 256>>>(m.b, b, 2);
+  const Buffers m = make_buffers(a, b, c);
   Timer timer;
   if (cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
   CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
