@@ -196,9 +196,10 @@ struct Bench {
   }
 
   double measure(const Launch& launch, int count) const {
-    std::vector<double> samples(timer.cache != nullptr ? 7 : 2);
-    for (double& us : samples) us = timer.sample(launch, count);
-    return timer.cache != nullptr ? median(samples) : *std::min_element(samples.begin(), samples.end());
+    if (timer.cache == nullptr) return std::min(timer.burst(launch, count), timer.burst(launch, count));
+    std::vector<double> samples(7);
+    for (double& us : samples) us = timer.cold(launch);
+    return median(samples);
   }
 
   /// The fastest of `candidates`, which it measures.
@@ -290,12 +291,13 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bo
   return row;
 }
 
-void write_json(const char* path, const std::vector<Row>& rows) {
+void write_json(const char* path, const std::vector<Row>& rows, bool cold) {
   std::FILE* f = std::fopen(path, "w");
   if (f == nullptr) return;
   cudaDeviceProp device{};
   CHECK(cudaGetDeviceProperties(&device, 0));
-  std::fprintf(f, "{\"device\": \"%s\", \"cublaslt\": %zu, \"rows\": [", device.name, cublasLtGetVersion());
+  std::fprintf(f, "{\"device\": \"%s\", \"cublaslt\": %zu, \"cold\": %s, \"rows\": [", device.name,
+               cublasLtGetVersion(), cold ? "true" : "false");
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& r = rows[i];
     std::fprintf(f, "%s\n  {\"m\": %ld, \"n\": %ld, \"k\": %ld, \"choice\": \"%s\", \"ratio\": %.4f, \"error\": %.2e",
@@ -379,6 +381,6 @@ int main(int argc, char** argv) {
     if (s.m >= 1024) log_sum += std::log(r.ratio()), ++large;
   }
   if (large > 0) std::printf("geometric mean of the ratios, M >= 1024: %.4f\n", std::exp(log_sum / large));
-  if (json != nullptr) write_json(json, rows);
+  if (json != nullptr) write_json(json, rows, cold);
   return 0;
 }
