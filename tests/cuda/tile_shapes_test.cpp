@@ -1,7 +1,7 @@
 // Which tiles the GEMM kernel takes, and which of its bodies takes them.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/gemm_tiles.hpp"
+#include "backends/cuda/gemm_table.hpp"
 #include "schedules/gpu_choices.hpp"
 
 namespace tilewire::cuda {
@@ -40,6 +40,41 @@ TEST(TileShapes, ABodyHasRoomForItsTiles) {
     EXPECT_GE(most_parts(shape), 3);
     EXPECT_FALSE(chunks_overlap(shape));
   }
+}
+
+TEST(TileShapes, WhatTheCacheIsToldFollowsFromRowsAndWeights) {
+  constexpr int64_t kSome = 64 << 20;
+  constexpr int64_t kMuch = 256 << 20;
+  for (const bool near : {false, true}) {
+    EXPECT_EQ(cache_flags(64, kSome, {64, 128}, near), kBFirst);
+    EXPECT_EQ(cache_flags(100, kSome, {104, 128}, near), kBFirst);
+    EXPECT_EQ(cache_flags(64, kMuch, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(cache_flags(1025, kSome, {128, 256}, near), 0);
+  }
+  EXPECT_EQ(cache_flags(64, kMuch - 1, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_flags(128, kMuch - 1, {128, 128}, true), 0);
+  EXPECT_EQ(cache_flags(128, kSome, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_flags(200, kSome, {104, 128}, true), kAFirst | kBFirst);
+  EXPECT_EQ(cache_flags(1023, kMuch, {128, 256}, true), kAFirst | kBFirst);
+  EXPECT_EQ(cache_flags(1024, kMuch, {128, 256}, true), kBFirst);
+  // Who shares columns comes later than a cache would keep them; of little B it does.
+  EXPECT_EQ(cache_flags(200, kSome, {104, 128}, false), 0);
+  EXPECT_EQ(cache_flags(512, kMuch, {128, 256}, false), 0);
+  EXPECT_EQ(cache_flags(450, kSome, {120, 128}, false), kAFirst | kBFirst);
+}
+
+TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
+  const auto flags_of = [](std::vector<int32_t> columns) {
+    HostTable table;
+    for (const int32_t col : columns) table.tiles.push_back({.b_col = col, .flags = kPlain});
+    tell_cache(table, 200, 1 << 20, {104, 128});
+    for (const TileRecord& tile : table.tiles) EXPECT_EQ(tile.flags, table.tiles[0].flags);
+    return table.tiles[0].flags;
+  };
+  EXPECT_EQ(flags_of({0, 0, 128, 128}), kPlain | kAFirst | kBFirst);
+  std::vector<int32_t> by_rows;
+  for (int i = 0; i < 64; ++i) by_rows.push_back(i % 32 * 128);
+  EXPECT_EQ(flags_of(by_rows), kPlain);
 }
 
 TEST(TileShapes, WhatIsMeasuredIsCompiled) {

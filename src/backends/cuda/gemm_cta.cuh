@@ -54,7 +54,6 @@ struct GemmBody {
   // Its operands have changed places, and launch.tile_rows says how many of kTileM rows a tile has: rows of the tile
   // are columns of the matrix instruction, and each consumer has 64 of its 128 columns.
   static constexpr bool kFlips = has_free_rows(kShape);
-  static constexpr bool kFewRows = kTileM < 128;  // one row of tiles may be all: B is read once
   static constexpr int kLeastM = kFlips ? least_rows(kShape) : kTileM;
   static constexpr bool kSplitN = kTileM == 64;  // the consumers share the instruction's columns, otherwise its rows
   // A consumer's part, as rows and columns of the matrix instruction.
@@ -171,6 +170,11 @@ struct Fill {
   __device__ int index() const { return kLags ? room.index : stage.index; }
   __device__ uint32_t phase() const { return kLags ? room.phase : stage.phase ^ 1; }
 };
+
+/// Tensor map number `index` of a table that is a parameter of the kernel.
+__device__ __forceinline__ const CUtensorMap* map_of(const GemmTable& table, uint32_t index) {
+  return (table.maps != nullptr ? table.maps : table.at_hand) + index;
+}
 
 /// What all warps of a CTA share.
 template <class Body>

@@ -16,39 +16,45 @@ struct Operand {
   uint16_t ctas;  // bits of the CTAs that use it
   bool shared;    // with others
   uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
+  uint64_t policy;
 };
 
 /// Both, and what they have in common.
 struct Operands {
   Operand a;
   Operand b;
-  int k;            // of step 0
-  uint64_t policy;  // of B, in tiles of few rows
+  int k;  // of step 0
 };
 
 /// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
 __device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int line, int lines, int box, uint32_t part,
-                                     uint32_t ctas) {
+                                     uint32_t ctas, uint64_t policy) {
   const int first = static_cast<int>(part) * box;
   return {map,
           to + first * kTileK * 2,
           line + first,
           static_cast<uint16_t>(ctas),
           __popc(ctas) > 1,
-          first < lines ? 1U : 0U};
+          first < lines ? 1U : 0U,
+          policy};
+}
+
+/// cache_flags as the loads take them.
+__device__ inline uint64_t cache_policy(const TileRecord& tile, uint16_t first, uint16_t normal) {
+  if ((tile.flags & first) != 0) return ptx::evict_first();
+  return (tile.flags & normal) != 0 ? ptx::evict_normal() : ptx::evict_unchanged();
 }
 
 template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
   const GemmLaunch& launch = cta.launch;
-  const CUtensorMap* maps = launch.table.maps;
-  const uint64_t policy = Body::kFewRows ? ptx::cache_policy((tile.flags & kBOnce) != 0) : 0;
   const uint32_t to = ptx::shared_address(cta.stages);
   const int rows = Body::kFlips ? launch.tile_rows : Body::kTileM;
-  Operands from{operand_of(&maps[tile.a_map], to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
-                operand_of(&maps[tile.b_map], to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
-                           Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
-                tile.k_begin, policy};
+  Operands from{operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas,
+                           cache_policy(tile, kAFirst, 0)),
+                operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
+                           Body::kNMajor ? 0 : cta.b_part, cta.b_ctas, cache_policy(tile, kBFirst, kBNormal)),
+                tile.k_begin};
   if constexpr (Body::kNMajor) {
     const uint32_t parts = Body::kTileN / launch.b_box;
     from.b.mine = 0;
@@ -57,26 +63,20 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
   return from;
 }
 
-/// Load a box for this CTA alone; of few rows with a policy.
-template <bool kWithPolicy>
-__device__ inline void load_own(uint32_t to, const CUtensorMap* map, uint64_t* full, int x, int y, uint64_t policy) {
-  if constexpr (kWithPolicy) {
-    ptx::tensor_load(to, map, full, x, y, policy);
-  } else {
-    ptx::tensor_load(to, map, full, x, y);
+/// Load one box of an operand.
+__device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine) {
+  if (!from.shared) {
+    ptx::tensor_load(to, from.map, full, x, y, from.policy);
+  } else if (mine) {
+    ptx::tensor_load_shared(to, from.map, full, x, y, from.policy, from.ctas);
   }
 }
 
 /// Load a step of K of A.
 template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
-  const uint32_t to = from.a.to + stage * Body::kStageBytes;
-  const int k = from.k + step * kTileK;
-  if (!from.a.shared) {
-    ptx::tensor_load(to, from.a.map, &cta.control.full[stage], k, from.a.line);
-  } else if (from.a.mine) {
-    ptx::tensor_load_shared(to, from.a.map, &cta.control.full[stage], k, from.a.line, from.a.ctas);
-  }
+  load_box(from.a, from.a.to + stage * Body::kStageBytes, &cta.control.full[stage], from.k + step * kTileK, from.a.line,
+           from.a.mine != 0);
 }
 
 /// And of B: where it is stored [K,N], 64 columns at a time.
@@ -88,18 +88,10 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
   if constexpr (Body::kNMajor) {
 #pragma unroll
     for (int i = 0; i < Body::kBoxesB; ++i) {
-      const uint32_t box = to + i * 64 * kTileK * 2;
-      const int col = from.b.line + i * 64;
-      if (!from.b.shared) {
-        load_own<Body::kFewRows>(box, from.b.map, full, col, k, from.policy);
-      } else if (from.b.mine >> i & 1) {
-        ptx::tensor_load_shared(box, from.b.map, full, col, k, from.b.ctas);
-      }
+      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0);
     }
-  } else if (!from.b.shared) {
-    load_own<Body::kFewRows>(to, from.b.map, full, k, from.b.line, from.policy);
-  } else if (from.b.mine) {
-    ptx::tensor_load_shared(to, from.b.map, full, k, from.b.line, from.b.ctas);
+  } else {
+    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0);
   }
 }
 

@@ -203,7 +203,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
   Loading<Body> my{.fill = Fill<Body>(launch.depth)};
-  if (launch.walk.counters != nullptr) my.epoch = launch.walk.counters->epoch;
+  if (launch.walk.counters != nullptr) my.epoch = calls_before(launch.walk);
   for (;; ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase)) {
     Slot& task = control.slots[my.slot.index];
     const TileRecord& tile = task.tile;

@@ -115,16 +115,15 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
   for (int i = 0; i < task.tile.num_writes; ++i) {
     const WriteRecord& write = task.writes[i];
     if (row >= write.first_row + write.rows || row + 64 <= write.first_row) continue;
-    const CUtensorMap* map = &cta.launch.table.maps[write.map];
     const int rest = write.first_row + write.rows - row;
     if (write.via == StoreVia::pointer) {
       store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col, again);
     } else if (write.via == StoreVia::bulk) {
       store_by_bulk<Out>(chunk, write, row, col, again);
     } else if (Body::kFlips && write.rest_map != kNoMap && rest < 64) {
-      store_rest(cta.launch.table.maps + write.rest_map, chunk, write, row, col, rest);
+      store_rest(map_of(cta.launch.table, write.rest_map), chunk, write, row, col, rest);
     } else if (threadIdx.x % 32 == 0) {
-      store_box(map, chunk, write, row, col);
+      store_box(map_of(cta.launch.table, write.map), chunk, write, row, col);
     }
   }
 }

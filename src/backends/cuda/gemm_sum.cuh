@@ -42,7 +42,7 @@ __device__ inline void load_parts(const Cta<Body>& cta, const TileRecord& tile, 
     for (int i = 0; i < 2 * count; ++i) {
       const PartRecord part = parts[first + i / 2];
       const ChunkPlace<Body, typename Body::In> place(i % 2, chunk);
-      ptx::tensor_load(to + i * kChunkBytes, &cta.launch.table.maps[part.map], full, part.col + place.col,
+      ptx::tensor_load(to + i * kChunkBytes, map_of(cta.launch.table, part.map), full, part.col + place.col,
                        part.row + place.row);
     }
     fill.next();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "backends/cuda/upload.hpp"
 #include "core/text.hpp"
@@ -39,7 +40,12 @@ std::pair<int, int> hilbert_point(int side, int distance) {
 DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
-  all.add(table.maps, &out.table.maps);
+  const bool at_hand = table.maps.size() <= kMapsAtHand;
+  if (at_hand) {
+    std::ranges::copy(table.maps, out.table.at_hand);
+  } else {
+    all.add(table.maps, &out.table.maps);
+  }
   all.add(table.tiles, &out.table.tiles);
   all.add(table.waits, &out.table.waits);
   all.add(table.posts, &out.table.posts);
@@ -49,6 +55,29 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
   out.table.num_maps = static_cast<uint32_t>(table.maps.size());
   return out;
+}
+
+uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
+  constexpr int64_t kSome = 128 << 20;
+  constexpr int64_t kMuch = 224 << 20;
+  constexpr int64_t kMore = 256 << 20;
+  const bool once = rows <= shape.m;
+  if (once && b_bytes >= kMore) return kBNormal;
+  if (rows > 1024 || (rows > 64 && rows <= 192 && b_bytes >= kMuch)) return 0;
+  if (!once && !near && (rows <= 256 || b_bytes >= kSome)) return 0;
+  return rows > 128 && rows < 1024 ? kAFirst | kBFirst : kBFirst;
+}
+
+void tell_cache(HostTable& table, int64_t rows, int64_t b_bytes, TileShape shape) {
+  constexpr size_t kNear = 16;
+  bool near = true;
+  std::map<std::pair<uint16_t, int32_t>, size_t> first;  // tile of the same columns of B
+  for (size_t i = 0; i < table.tiles.size(); ++i) {
+    const auto found = first.try_emplace({table.tiles[i].b_map, table.tiles[i].b_col}, i).first;
+    near = near && i - found->second < kNear;
+  }
+  const uint16_t flags = cache_flags(rows, b_bytes, shape, near);
+  for (TileRecord& tile : table.tiles) tile.flags |= flags;
 }
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
@@ -157,7 +186,6 @@ HostTable plain_table(const PlainProduct& p) {
       tile.first_write = static_cast<uint32_t>(table.writes.size());
       tile.num_writes = 1;
       if (p.c.dtype == DType::fp32) tile.flags |= kOutputFp32;
-      if (p.c.rows <= p.shape.m) tile.flags |= kBOnce;
       if (p.via == StoreVia::bulk) tile.flags |= kPlain;
       if (p.bias_dtype == DType::fp32) tile.flags |= kBiasFp32;
       if (p.bias != nullptr) tile.bias = static_cast<const char*>(p.bias) + col * bytes_of(p.bias_dtype);
@@ -175,6 +203,7 @@ HostTable plain_table(const PlainProduct& p) {
       table.tiles.push_back(tile);
     }
   }
+  tell_cache(table, p.c.rows, p.b.rows * p.b.ld * bytes_of(p.b.dtype), p.shape);
   return table;
 }
 

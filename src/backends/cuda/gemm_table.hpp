@@ -31,6 +31,13 @@ struct DeviceTable {
 /// Copy a table to the current device, by way of `stream`; complete on return.
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
+/// TileFlags for the L2 cache, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told). All tiles have so
+/// many rows in all, B so many bytes. `near`: tiles of the same columns are neighbours in the order of tiles.
+[[nodiscard]] uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
+
+/// Give all tiles these flags, when they are in their order and none is in a cluster yet.
+void tell_cache(HostTable& table, int64_t rows, int64_t b_bytes, TileShape shape);
+
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);
 

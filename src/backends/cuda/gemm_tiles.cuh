@@ -193,12 +193,13 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   }
 }
 
-/// Let the CTA use the tensor maps, by one warp, before its roles begin.
+/// Let the CTA use the tensor maps, by one warp, before its roles begin. NOTE: fences of maps wait for each other: two
+/// of them take a microsecond, so that those in memory come second best.
 __device__ inline void ready_maps(const GemmTable& table) {
 #pragma unroll 1
   for (uint32_t map = threadIdx.x % 32; map < table.num_maps; map += 32) {
-    ptx::fence_tensor_map(&table.maps[map]);
-    ptx::prefetch_tensor_map(&table.maps[map]);
+    if (table.maps != nullptr) ptx::fence_tensor_map(table.maps + map);
+    ptx::prefetch_tensor_map(map_of(table, map));
   }
 }
 

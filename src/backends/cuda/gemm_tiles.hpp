@@ -133,6 +133,9 @@ struct Spread {
   return ctas < spread.some ? ctas : spread.some;
 }
 
+/// So many tensor maps go with the launch, as CUDA likes them best; where tiles use more, all lie in device memory.
+inline constexpr uint32_t kMapsAtHand = 8;
+
 /// A rank's tables in device memory.
 struct GemmTable {
   const TileRecord* tiles = nullptr;
@@ -140,9 +143,10 @@ struct GemmTable {
   const PostRecord* posts = nullptr;
   const WriteRecord* writes = nullptr;
   const PartRecord* parts = nullptr;
-  const CUtensorMap* maps = nullptr;
+  const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
+  CUtensorMap at_hand[kMapsAtHand]{};  // NOTE: last, so that what all CTAs begin with is near each other
 };
 
 /// What one launch is told.

@@ -55,7 +55,7 @@ class TableMaker {
         add_walk_lane(lane);
       }
     }
-    tiles_.form_clusters();
+    tiles_.finish();
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
     std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
     // NOTE: where ranks share a device, late CTAs might take the room that another rank's kernel waits for.

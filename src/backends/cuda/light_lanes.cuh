@@ -77,7 +77,7 @@ __device__ inline void open_gates(const WalkLaunch& launch, const LaneRecord& la
 /// One thread walks a lane that moves nothing by itself.
 __device__ inline void walk_light_lane(const WalkLaunch& launch, uint32_t index) {
   const LaneRecord lane = launch.table.lanes[index];
-  const uint64_t epoch = launch.counters->epoch;
+  const uint64_t epoch = calls_before(launch);
 #pragma unroll 1
   for (uint32_t i = 0; i < lane.num_steps;) {
     const StepRecord& step = launch.table.steps[lane.first_step + i];

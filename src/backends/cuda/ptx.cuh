@@ -188,14 +188,21 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// What the L2 cache is told of lines that it brings: those that nobody will read again are the first to go.
-__device__ inline uint64_t cache_policy(bool once) {
+/// What the L2 cache is told of lines that a load brings: they leave it first, or in their turn, or nothing.
+__device__ inline uint64_t evict_first() {
   uint64_t policy;
-  if (once) {
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  } else {
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  }
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// NOTE: not as without a policy: what several CTAs load comes later, what one loads a little sooner.
+__device__ inline uint64_t evict_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t evict_unchanged() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 /// As tensor_load, with a policy for the L2 cache.
@@ -208,11 +215,11 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
 }
 /// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
 __device__ inline void tensor_load_shared(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y,
-                                          uint16_t ctas) {
+                                          uint64_t policy, uint16_t ctas) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(to),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(ctas), "l"(policy)
       : "memory");
 }
 __device__ inline void tensor_store(const CUtensorMap* map, const void* from, int x, int y) {

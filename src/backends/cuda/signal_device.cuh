@@ -7,6 +7,13 @@
 
 namespace tilewire::cuda {
 
+/// How many calls of the program came before: the same for all CTAs of a call, whoever has ended.
+__device__ inline uint64_t calls_before(const WalkLaunch& launch) {
+  uint64_t calls;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(calls) : "l"(&launch.counters->calls) : "memory");
+  return calls / kWholeCall;
+}
+
 /// The value of a signal now. Acquire at system scope: what its posters wrote before is visible to generic accesses
 /// of this thread; fence.proxy.async must follow before this thread's tensor loads of it.
 __device__ inline uint64_t read_signal(const uint64_t* signal) {

@@ -33,6 +33,13 @@ bool loads_by_tensor_map(const RankView& view) {
   return true;
 }
 
+void TileRecords::finish() {
+  tell_cache(view_.out.gemm, view_.plan.problem.m, b_bytes_, view_.out.kind.shape);
+  form_clusters();
+}
+
+/// Let neighbours of the table that agree in an operand load it once, or cut K of each tile, as the tables' cluster
+/// says.
 void TileRecords::form_clusters() {
   const ClusterShape& cluster = view_.out.cluster;
   if (cluster_ctas(cluster) == 1 || view_.out.gemm.tiles.empty()) return;
@@ -106,11 +113,12 @@ void TileRecords::add(int lane, int64_t index) {
   tile.k_steps = static_cast<int32_t>((a.cols + kTileK - 1) / kTileK);
   tile.a_map = operand_map(a, false);
   tile.b_map = operand_map(b, true);
+  const Shape weights = shape_on(view_.plan.buffers[b.buffer], b.rank);
+  b_bytes_ = weights.rows * weights.cols * bytes_of(view_.dtype_of(b));
   tile.rows = static_cast<uint16_t>(a.rows);
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
-  if (view_.plan.problem.m <= view_.plan.config.tile_m) tile.flags |= kBOnce;
   if (view_.plan.config.transport == Transport::bulk) tile.flags |= kPlain;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());

@@ -22,9 +22,8 @@ class TileRecords {
 
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
-  /// When all are there: let neighbours of the table that agree in an operand load it once, or cut K of each tile, as
-  /// the tables' cluster says.
-  void form_clusters();
+  /// When all are there: say what the L2 cache is told, and form clusters.
+  void finish();
 
  private:
   using MapKey = std::tuple<int, int, int, int64_t, int64_t>;
@@ -37,6 +36,7 @@ class TileRecords {
   [[nodiscard]] bool stands(const Region& region) const;
   [[nodiscard]] bool fits_bulk(const Region& to) const;
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
+  void form_clusters();
   void name_apart(TileRecord& tile);
   void put_off_waits(TileRecord& tile, const ColumnWaits& waits);
   void add_exit(TileRecord& tile, const Task& task);
@@ -47,6 +47,7 @@ class TileRecords {
   const ByTile<FusedSum>& completes_;
   const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
+  int64_t b_bytes_ = 0;
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.

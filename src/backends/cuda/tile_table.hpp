@@ -13,8 +13,10 @@ enum TileFlags : uint16_t {
   kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
   kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
   kBStands = 16,    ///< nor B
-  kBOnce = 32,      ///< no other tile of the launch reads these columns of B
-  kPlain = 64,      ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
+  kAFirst = 32,     ///< lines of A are the first to leave the L2 cache (tell_cache)
+  kBFirst = 64,     ///< and those of B,
+  kBNormal = 128,   ///< or they leave in their turn
+  kPlain = 256,     ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.

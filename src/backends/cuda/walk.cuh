@@ -67,7 +67,7 @@ __device__ inline Walker place_walker(const WalkLaunch& launch, uint32_t cta) {
   const LaneRecord& lane = launch.table.lanes[index];
   Squad squad;
   if (lane.squads) squad = {threadIdx.x / kSquadThreads, blockDim.x / kSquadThreads};
-  return {lane, cta * squad.count + squad.index, lane.ctas * squad.count, launch.counters->epoch, squad};
+  return {lane, cta * squad.count + squad.index, lane.ctas * squad.count, calls_before(launch), squad};
 }
 
 /// The first thread, before a step: in a shared lane, the step before has been posted. False if the team leaves.
@@ -82,7 +82,7 @@ __device__ inline Walker place_late(const WalkLaunch& launch, uint32_t cta, uint
   const LaneRecord& lane = launch.table.lanes[index];
   Squad squad;
   if (lane.squads) squad = {threadIdx.x / kSquadThreads, blockDim.x / kSquadThreads};
-  return {lane, (lane.ctas + cta) * squad.count + squad.index, 1, launch.counters->epoch, squad};
+  return {lane, (lane.ctas + cta) * squad.count + squad.index, 1, calls_before(launch), squad};
 }
 
 /// The squad's first step, and the one after `index`.
@@ -220,23 +220,29 @@ __device__ inline void walk_roles(const WalkLaunch& launch, uint32_t cta, WalkSh
   walk_light_lane(launch, table.num_lanes - table.light_lanes + light);
 }
 
+/// The last CTA to leave a call that has late ones puts back what counts one call only.
+__device__ inline void clear_late(const WalkLaunch& launch) {
+#pragma unroll 1
+  for (uint32_t lane = 0; lane < launch.table.num_lanes; ++lane) {
+    if (launch.table.lanes[lane].late) launch.table.lanes[lane].progress[0] = 0;
+  }
+  launch.counters->begun = 0;
+}
+
 /// All threads of every CTA of the grid, last: when all have ended, the call is over.
 /// NOTE: a second kernel for this would hold up other ranks' kernels in a queue of the device that they share.
 __device__ inline void leave_call(const WalkLaunch& launch) {
-  CallCounters* counters = launch.counters;
-  if (counters == nullptr) return;
+  if (launch.counters == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  __threadfence();
-  const auto before = atomicAdd(reinterpret_cast<unsigned long long*>(&counters->ended), 1ull);
-  if (before + 1 != gridDim.x) return;
-#pragma unroll 1
-  for (uint32_t lane = 0; launch.table.late_ctas > 0 && lane < launch.table.num_lanes; ++lane) {
-    if (launch.table.lanes[lane].late) launch.table.lanes[lane].progress[0] = 0;
+  auto* calls = reinterpret_cast<unsigned long long*>(&launch.counters->calls);
+  const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
+  if (launch.table.late_ctas == 0) {
+    atomicAdd(calls, part);
+    return;
   }
-  counters->begun = 0;
-  counters->ended = 0;
-  counters->epoch += 1;
+  __threadfence();
+  if ((atomicAdd(calls, part) + part) % kWholeCall == 0) clear_late(launch);
 }
 
 }  // namespace tilewire::cuda

@@ -121,17 +121,21 @@ struct WalkTable {
   uint32_t late_ctas = 0;
 };
 
+/// What a whole call adds to CallCounters::calls: more than the CTAs of any grid.
+inline constexpr uint64_t kWholeCall = uint64_t{1} << 20;
+
 /// Counters of a program in device memory, zero at first.
 struct CallCounters {
-  uint64_t epoch = 0;  ///< calls that are over
-  uint64_t ended = 0;  ///< CTAs of the present call that have ended
-  uint64_t begun = 0;  ///< and that have begun, of those that are no late ones; where there are late ones
+  /// kWholeCall for every call that is over. The CTAs of a call each add a part when they end, so that none of them
+  /// waits for an answer.
+  uint64_t calls = 0;
+  uint64_t begun = 0;  ///< CTAs that have begun, of those that are no late ones; where there are late ones
 };
 
 /// What a launch of walkers is told.
 struct WalkLaunch {
   WalkTable table{};
-  CallCounters* counters = nullptr;  ///< the last CTA of the launch ends the call; none: nobody does
+  CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
   WaitWatch watch{};
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
 };
