@@ -186,7 +186,7 @@ struct Bench {
     HostTable host = plain_table(p);
     if (c.cluster.k > 1) cut_k(host, static_cast<int>(c.cluster.k));
     const DeviceTable table = upload(host);
-    GemmLaunch launch{.table = table.table, .counter = c.counter ? m.counter : nullptr, .cluster = c.cluster};
+    GemmLaunch launch{.counter = c.counter ? m.counter : nullptr, .cluster = c.cluster, .table = table.table};
     const GemmBodyKind kind{DType::bf16, false, c.shape};
     load_gemm_tiles(kind);
     return [=, stream = timer.stream] {

@@ -183,7 +183,7 @@ struct Setup {
     return bytes;
   }
   GemmLaunch launch(const DeviceTable& table) const {
-    return {.table = table.table, .counter = c.counter ? counter.as<uint32_t>() : nullptr, .cluster = c.cluster};
+    return {.counter = c.counter ? counter.as<uint32_t>() : nullptr, .cluster = c.cluster, .table = table.table};
   }
 
   /// |out - expected| / |expected| of `result`, which has C's layout.
@@ -224,7 +224,7 @@ void report(const std::string& name, bool ok, double value) {
 
 /// Signals, and what a kernel that waits for them reports.
 struct Signals {
-  Memory memory{256};  // ready, done, epoch, ended, abort
+  Memory memory{256};  // ready, done, calls, begun, abort
   WaitFailure* failure = nullptr;
   WaitFailure* device_failure = nullptr;
 

@@ -43,8 +43,9 @@ void run_case(const Case& c) {
   report(c.name(), error < s.tolerance(), error);
 }
 
-/// Every tile goes to three matrices; the third one in two cuts, whose border is inside a box of 64 rows.
-void several_destinations(StoreVia via) {
+/// Every tile goes to three matrices; the third one in two cuts, whose border is inside a box of 64 rows. `in_memory`:
+/// more tensor maps than a launch has room for.
+void several_destinations(StoreVia via, bool in_memory = false) {
   Case c{.m = 200, .n = 328, .k = 192, .via = via};
   const Setup s(c);
   const size_t bytes = 2ul * c.m * c.n;
@@ -74,11 +75,13 @@ void several_destinations(StoreVia via) {
     writes.push_back(w);
   }
   host.writes = writes;
+  while (in_memory && host.maps.size() <= kMapsAtHand) host.maps.push_back(host.maps[second_map]);
   const DeviceTable table = upload(host);
   launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
   CHECK(cudaDeviceSynchronize());
   const double error = s.error(s.out.data) + s.error(second.data) + s.error(third.data);
-  report(std::string("three destinations, ") + (via == StoreVia::pointer ? "pointer" : "tensor"),
+  report(std::string("three destinations, ") + (via == StoreVia::pointer ? "pointer" : "tensor") +
+             (in_memory ? ", maps in memory" : ""),
          error < 3 * s.tolerance(), error);
 }
 
@@ -355,6 +358,7 @@ int main(int argc, char** argv) {
     for (const Case& c : all_cases(small)) run_case(c);
     for (const int rows : {72, 104, 136, 200, 248}) nothing_is_stored_below({.m = 2 * rows, .shape = {rows, 128}});
     several_destinations(StoreVia::tensor_map);
+    several_destinations(StoreVia::tensor_map, true);
     several_destinations(StoreVia::pointer);
     waits_are_satisfied(kAlone, StoreVia::tensor_map);
     waits_are_satisfied(kPairsM, StoreVia::pointer);

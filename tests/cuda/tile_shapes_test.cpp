@@ -1,4 +1,4 @@
-// Which tiles the GEMM kernel takes, and which of its bodies takes them.
+// Which tiles the GEMM kernel takes, which of its bodies takes them, and what the L2 cache is told of them.
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gemm_table.hpp"
@@ -43,24 +43,24 @@ TEST(TileShapes, ABodyHasRoomForItsTiles) {
 }
 
 TEST(TileShapes, WhatTheCacheIsToldFollowsFromRowsAndWeights) {
-  constexpr int64_t kSome = 64 << 20;
-  constexpr int64_t kMuch = 256 << 20;
+  constexpr int64_t kSmall = 64 << 20;
+  constexpr int64_t kLarge = 256 << 20;
   for (const bool near : {false, true}) {
-    EXPECT_EQ(cache_flags(64, kSome, {64, 128}, near), kBFirst);
-    EXPECT_EQ(cache_flags(100, kSome, {104, 128}, near), kBFirst);
-    EXPECT_EQ(cache_flags(64, kMuch, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
-    EXPECT_EQ(cache_flags(1025, kSome, {128, 256}, near), 0);
+    EXPECT_EQ(cache_flags(64, kSmall, {64, 128}, near), kBFirst);
+    EXPECT_EQ(cache_flags(100, kSmall, {104, 128}, near), kBFirst);
+    EXPECT_EQ(cache_flags(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(cache_flags(1025, kSmall, {128, 256}, near), 0);
   }
-  EXPECT_EQ(cache_flags(64, kMuch - 1, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_flags(128, kMuch - 1, {128, 128}, true), 0);
-  EXPECT_EQ(cache_flags(128, kSome, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_flags(200, kSome, {104, 128}, true), kAFirst | kBFirst);
-  EXPECT_EQ(cache_flags(1023, kMuch, {128, 256}, true), kAFirst | kBFirst);
-  EXPECT_EQ(cache_flags(1024, kMuch, {128, 256}, true), kBFirst);
+  EXPECT_EQ(cache_flags(64, kLarge - 1, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_flags(128, kLarge - 1, {128, 128}, true), 0);
+  EXPECT_EQ(cache_flags(128, kSmall, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_flags(200, kSmall, {104, 128}, true), kAFirst | kBFirst);
+  EXPECT_EQ(cache_flags(1023, kLarge, {128, 256}, true), kAFirst | kBFirst);
+  EXPECT_EQ(cache_flags(1024, kLarge, {128, 256}, true), kBFirst);
   // Who shares columns comes later than a cache would keep them; of little B it does.
-  EXPECT_EQ(cache_flags(200, kSome, {104, 128}, false), 0);
-  EXPECT_EQ(cache_flags(512, kMuch, {128, 256}, false), 0);
-  EXPECT_EQ(cache_flags(450, kSome, {120, 128}, false), kAFirst | kBFirst);
+  EXPECT_EQ(cache_flags(200, kSmall, {104, 128}, false), 0);
+  EXPECT_EQ(cache_flags(512, kLarge, {128, 256}, false), 0);
+  EXPECT_EQ(cache_flags(450, kSmall, {120, 128}, false), kAFirst | kBFirst);
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {

@@ -1,5 +1,5 @@
 // Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
-// Used by tests and benchmarks of the GEMM kernel.
+// Used by cuda programs, tests and benchmarks.
 #include "backends/cuda/gemm_table.hpp"
 
 #include <algorithm>
@@ -58,13 +58,14 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
 }
 
 uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
-  constexpr int64_t kSome = 128 << 20;
-  constexpr int64_t kMuch = 224 << 20;
-  constexpr int64_t kMore = 256 << 20;
+  constexpr int64_t kMiB = 1 << 20;
   const bool once = rows <= shape.m;
-  if (once && b_bytes >= kMore) return kBNormal;
-  if (rows > 1024 || (rows > 64 && rows <= 192 && b_bytes >= kMuch)) return 0;
-  if (!once && !near && (rows <= 256 || b_bytes >= kSome)) return 0;
+  if (once && b_bytes >= 256 * kMiB) return kBNormal;
+  if (rows > 1024) return 0;
+  // Much B, few rows: lines that go first are gone before all have had them,
+  if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return 0;
+  // as they are where those who share them are far apart, but for little B and more rows.
+  if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return 0;
   return rows > 128 && rows < 1024 ? kAFirst | kBFirst : kBFirst;
 }
 
@@ -203,7 +204,7 @@ HostTable plain_table(const PlainProduct& p) {
       table.tiles.push_back(tile);
     }
   }
-  tell_cache(table, p.c.rows, p.b.rows * p.b.ld * bytes_of(p.b.dtype), p.shape);
+  tell_cache(table, p.c.rows, p.b.rows * p.b.cols * bytes_of(p.b.dtype), p.shape);
   return table;
 }
 

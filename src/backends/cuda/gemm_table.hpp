@@ -1,5 +1,5 @@
 // Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
-// Used by tests and benchmarks of the GEMM kernel; backends make their tables from a Plan.
+// Used by cuda programs, whose tables come from a Plan, and by tests and benchmarks of the GEMM kernel.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct DeviceTable {
 /// many rows in all, B so many bytes. `near`: tiles of the same columns are neighbours in the order of tiles.
 [[nodiscard]] uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
 
-/// Give all tiles these flags, when they are in their order and none is in a cluster yet.
+/// Give all tiles these flags, when they are in their order; before in_pairs and cut_k.
 void tell_cache(HostTable& table, int64_t rows, int64_t b_bytes, TileShape shape);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.

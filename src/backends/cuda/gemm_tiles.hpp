@@ -136,7 +136,7 @@ struct Spread {
 /// So many tensor maps go with the launch, as CUDA likes them best; where tiles use more, all lie in device memory.
 inline constexpr uint32_t kMapsAtHand = 8;
 
-/// A rank's tables in device memory.
+/// A rank's tables in device memory, and tensor maps where they are few.
 struct GemmTable {
   const TileRecord* tiles = nullptr;
   const WaitRecord* waits = nullptr;
@@ -146,12 +146,11 @@ struct GemmTable {
   const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
-  CUtensorMap at_hand[kMapsAtHand]{};  // NOTE: last, so that what all CTAs begin with is near each other
+  CUtensorMap at_hand[kMapsAtHand]{};
 };
 
 /// What one launch is told.
 struct GemmLaunch {
-  GemmTable table{};
   /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: compute CTA c takes
   /// tasks c, c + ctas, ... Not with clusters.
   uint32_t* counter = nullptr;
@@ -172,6 +171,7 @@ struct GemmLaunch {
   Spread walking{};
   /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
   WalkLaunch walk{};
+  GemmTable table{};  // NOTE: last, its maps too, so that the little that all CTAs begin with is side by side
 };
 
 /// Which instantiation runs.

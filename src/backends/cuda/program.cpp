@@ -307,8 +307,8 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
 /// What waits and posts for the whole call.
 void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
   if (bound.tables.gemm_ctas > 0) {
-    GemmLaunch gemm{.table = bound.gemm.table, .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster};
-    gemm.walk = walk;
+    GemmLaunch gemm{
+        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .walk = walk, .table = bound.gemm.table};
     if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
   } else if (bound.tables.lanes_apart) {

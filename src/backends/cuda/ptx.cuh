@@ -194,7 +194,7 @@ __device__ inline uint64_t evict_first() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// NOTE: not as without a policy: what several CTAs load comes later, what one loads a little sooner.
+/// NOTE: not as without a policy: what several CTAs load comes later (docs/cuda_gemm_notes.md).
 __device__ inline uint64_t evict_normal() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));

@@ -25,8 +25,8 @@ struct alignas(64) TileRecord {
   int32_t b_col = 0;         ///< first column of the result in the B map
   int32_t k_begin = 0;       ///< first element of K, a multiple of 8
   int32_t k_steps = 0;       ///< steps of 64 elements of K, at least 1; the map ends K (zeros follow)
-  uint16_t a_map = 0;        ///< index in GemmTable::maps
-  uint16_t b_map = 0;        ///< index in GemmTable::maps
+  uint16_t a_map = 0;        ///< number of a tensor map (map_of)
+  uint16_t b_map = 0;        ///< number of a tensor map (map_of)
   uint16_t rows = 0;         ///< real rows, at most the tile's; 0 = nothing is sent on: pads a pair, a later part of K
   uint16_t cols = 0;         ///< real columns, at most the tile's
   uint32_t first_wait = 0;   ///< in GemmTable::waits
@@ -50,7 +50,7 @@ static_assert(sizeof(TileRecord) == 64);
 struct PartRecord {
   int32_t row = 0;    ///< of the tile's element (0, 0) in the map
   int32_t col = 0;    ///< its column
-  uint32_t map = 0;   ///< index in GemmTable::maps, as for stores
+  uint32_t map = 0;   ///< number of a tensor map, as for stores
   uint32_t task = 0;  ///< number of the task that sums, for reports
 };
 
@@ -93,7 +93,7 @@ struct alignas(16) WriteRecord {
   int32_t ld = 0;      ///< `pointer`: elements from row to row
   int32_t row = 0;     ///< `tensor_map`: row of element (0, 0) of the tile in the map; may be negative
   int32_t col = 0;     ///< `tensor_map`: its column
-  uint16_t map = 0;    ///< index in GemmTable::maps
+  uint16_t map = 0;    ///< number of a tensor map (map_of)
   uint16_t first_row = 0;
   uint16_t rows = 0;
   uint16_t cols = 0;

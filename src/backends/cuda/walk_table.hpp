@@ -105,7 +105,7 @@ struct LaneRecord {
       nullptr;  ///< two device counters, zero between calls: of a serial lane of several CTAs, or a late one
 };
 
-/// A rank's steps in device memory, and how many calls came before.
+/// A rank's steps in device memory.
 struct WalkTable {
   const LaneRecord* lanes = nullptr;
   const StepRecord* steps = nullptr;
@@ -126,8 +126,8 @@ inline constexpr uint64_t kWholeCall = uint64_t{1} << 20;
 
 /// Counters of a program in device memory, zero at first.
 struct CallCounters {
-  /// kWholeCall for every call that is over. The CTAs of a call each add a part when they end, so that none of them
-  /// waits for an answer.
+  /// kWholeCall for every call that is over. The CTAs of a call each add a part when they end, and wait for no answer
+  /// but where there are late ones: the last one then clears what counts one call only.
   uint64_t calls = 0;
   uint64_t begun = 0;  ///< CTAs that have begun, of those that are no late ones; where there are late ones
 };
