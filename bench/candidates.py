@@ -172,6 +172,22 @@ def in_parts(kind, m, n, k, ranks):
     return configs
 
 
+def in_step(m, n, k, ranks):
+    """Few rows a rank: all tiles begin when a quarter of everybody's columns is here, and share B."""
+    shard, quarter = -(-m // ranks), -(-k // (4 * TILE_K)) * TILE_K
+    if ranks == 1 or m <= 128 or shard > 256 or quarter >= k:
+        return []
+    step = {"order": "in_step", "chunk_cols": quarter}
+    engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
+    return ([tile | {"transport": "copy_engine"} | step for tile in engines] +
+            [tile | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
+
+
+def free_tiles_of_gather(m, n, ranks):
+    free = free_tiles(m, -(-n // ranks), ranks)
+    return free + [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
+
+
 def gather(m, n, k, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks))]
     shard, engines = -(-m // ranks), by_engines(ranks)
@@ -182,9 +198,9 @@ def gather(m, n, k, ranks):
     configs += by_workers(tiles[0], m, k, ranks)
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
-    free = free_tiles(m, -(-n // ranks), ranks)
-    free += [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
+    free = free_tiles_of_gather(m, n, ranks)
     configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free if m < 1024]
+    configs += in_step(m, n, k, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -195,6 +211,15 @@ def summers(n, tile_n, lands):
     of others land, half of them."""
     sms, others = 132, 2
     return {"reduce_workers": min(64, max(16, (sms - -(-n // tile_n) - others) // (2 if lands else 1)))}
+
+
+def together(m, n, ranks):
+    """Some rows: tiles of all owners together, so that B is read once."""
+    if ranks == 1 or m <= 128 or m >= 1024:
+        return []
+    tiles = [(128, 128, 1), (128, 256, 1)] + ([(256, 192, 1)] if -(-m // ranks) >= 256 else [])
+    return [tile | {"transport": "tma", "group_owners": ranks}
+            for tile in [knobs_of(tile, m) for tile in tiles] + free_tiles(m, n, ranks)]
 
 
 def reduction(kind, m, n, k, ranks):
@@ -211,6 +236,7 @@ def reduction(kind, m, n, k, ranks):
     configs += in_parts(kind, m, n, k, ranks)
     for tile in free_tiles(m, n, ranks):
         configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])
+    configs += together(m, n, ranks)
     if 128 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:

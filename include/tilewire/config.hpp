@@ -25,7 +25,11 @@ enum class ReduceMode {
   accumulate,  ///< peers add theirs up in one place at the owner, one after another; the owner adds its own
 };
 enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of it is done
-enum class Order { naive, rank_shifted };
+enum class Order {
+  naive,
+  rank_shifted,
+  in_step,  ///< all owners' tiles together; none begins before the first columns of A are here
+};
 enum class Release { tile, all };  ///< what a second lane waits for: its tile, or the whole GEMM
 enum class Pacing { unpaced, lockstep };
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library

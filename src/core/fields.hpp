@@ -60,7 +60,7 @@ TILEWIRE_NAMES(Transport, {store, "store"}, {bulk, "bulk"}, {tma, "tma"}, {copy_
 TILEWIRE_NAMES(Algorithm, {direct, "direct"}, {ring, "ring"}, {one_shot, "one_shot"}, {two_phase, "two_phase"})
 TILEWIRE_NAMES(ReduceMode, {staged, "staged"}, {pull, "pull"}, {accumulate, "accumulate"})
 TILEWIRE_NAMES(ReduceWhen, {beside, "beside"}, {after, "after"})
-TILEWIRE_NAMES(Order, {naive, "naive"}, {rank_shifted, "rank_shifted"})
+TILEWIRE_NAMES(Order, {naive, "naive"}, {rank_shifted, "rank_shifted"}, {in_step, "in_step"})
 TILEWIRE_NAMES(Release, {tile, "tile"}, {all, "all"})
 TILEWIRE_NAMES(Pacing, {unpaced, "unpaced"}, {lockstep, "lockstep"})
 TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})

@@ -66,9 +66,11 @@ std::optional<std::string> refuses_gather(const Config& config) {
                                 "algorithm", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
-  if (turns(config) && (config.order == Order::naive || config.compute == Provider::library))
+  if (turns(config) && (config.order != Order::rank_shifted || config.compute == Provider::library))
     return "group_owners, rounds: only tiles in order = rank_shifted turn from owner to owner";
   if (auto knob = refuses_turns(config)) return knob;
+  if (config.order == Order::in_step && config.compute == Provider::library)
+    return "order = in_step: calls of the library have no tiles";
   if (config.chunk_cols > 0 && config.split_k > 1) return "chunk_cols: with split_k each part waits for all columns";
   if (config.chunk_cols > 0 && (config.compute == Provider::library || config.algorithm == Algorithm::ring ||
                                 config.pacing == Pacing::lockstep)) {
@@ -89,6 +91,7 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
                    "wire", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
+  if (auto order = refuses_in_step(config)) return order;
   const bool staged_here = config.algorithm != Algorithm::ring && config.algorithm != Algorithm::one_shot;
   if (turns(config) && (config.order == Order::naive || !staged_here))
     return "group_owners, rounds: only order = rank_shifted of direct reductions turns from owner to owner";

@@ -22,6 +22,7 @@ struct RowChunk {
 /// A shard begins and ends with a tile that others share, at most.
 constexpr int kMostPieces = 2;
 
+bool within(Range x, Range y) { return x.begin >= y.begin && x.end <= y.end; }
 bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
 
 class GatherPlanner {
@@ -48,6 +49,7 @@ class GatherPlanner {
   [[nodiscard]] int64_t tile_rows() const { return one_call() ? std::max<int64_t>(1, problem().m) : config().tile_m; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
   [[nodiscard]] Range depth() const { return {0, problem().k}; }
+  [[nodiscard]] bool is_mine(int rank, Range rows) const { return n_ == 1 || within(rows, shard(rank)); }
 
   void cut_chunks() {
     columns_ = cuts(depth(), config().chunk_cols);
@@ -187,9 +189,8 @@ class GatherPlanner {
     const Range rows = shard(rank);
     if (by_library() && !one_call()) return;
     for (const Tile& tile : tile_grid(problem().m, 1, tile_rows(), 1, n_)) {
-      const Range in = tile.rows;
-      const bool straddles = in.begin < rows.begin || in.end > rows.end;
-      if (straddles && meet(in, rows)) pieces_.push_back({std::max(in.begin, rows.begin), std::min(in.end, rows.end)});
+      if (is_mine(rank, tile.rows) || !meet(tile.rows, rows)) continue;
+      pieces_.push_back({std::max(tile.rows.begin, rows.begin), std::min(tile.rows.end, rows.end)});
     }
   }
 
@@ -334,10 +335,8 @@ class GatherPlanner {
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
                 .waits = waits_for(rank, tile.rows),
                 .epilogue = build_.epilogue(rank, tile.cols)};
-      const Range mine = shard(rank);
-      const bool local = n_ == 1 || (tile.rows.begin >= mine.begin && tile.rows.end <= mine.end);
-      const Region a =
-          local ? shard_region(rank, a_, tile.rows, depth()) : PlanBuilder::region(rank, gathered_, tile.rows, depth());
+      const Region a = is_mine(rank, tile.rows) ? shard_region(rank, a_, tile.rows, depth())
+                                                : PlanBuilder::region(rank, gathered_, tile.rows, depth());
       build_.add_product(tile_lanes_[rank], sum_lanes_[rank], a, tile.cols, std::move(task));
     }
   }
@@ -352,7 +351,7 @@ class GatherPlanner {
       int stage = 0;
       const Range owners = owners_of(tile.rows, problem().m, n_);
       for (int64_t owner = owners.begin; owner < owners.end; ++owner) stage = std::max(stage, arrival[owner]);
-      stages.push_back(config().order == Order::naive ? 0 : stage);
+      stages.push_back(config().order == Order::rank_shifted ? stage : 0);
     }
     return stages;
   }
@@ -360,10 +359,11 @@ class GatherPlanner {
   [[nodiscard]] std::vector<Wait> waits_for(int rank, Range rows) const {
     if (config().release == Release::all) return {{{rank, gate_}}};
     std::vector<Wait> waits;
-    const Range mine = shard(rank);
-    if (n_ == 1 || (rows.begin >= mine.begin && rows.end <= mine.end)) return waits;
-    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner != rank && meet(chunks_[chunk].rows, rows)) add_arrival(waits, rank, chunk);
+    const bool own = is_mine(rank, rows);
+    // My own rows need nobody's, but in step with tiles that do they begin with all others' first columns.
+    const int64_t chunks = !own ? std::ssize(chunks_) : config().order == Order::in_step ? first_chunk_[n_] : 0;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      if (chunks_[chunk].owner != rank && (own || meet(chunks_[chunk].rows, rows))) add_arrival(waits, rank, chunk);
     }
     for (int i = 0; i < std::ssize(pieces_); ++i) {
       if (meet(pieces_[i], rows)) add_own(waits, rank, i);

@@ -151,16 +151,40 @@ std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// Tiles whose rows are free, behind copies by engines; where rows are not many, by workers, too.
-std::vector<Config> free_choices(const Problem& problem, const Team& team) {
+/// Tiles of a gather whose rows are free.
+std::vector<TileChoice> free_tiles_of_gather(const Problem& problem, const Team& team) {
   std::vector<TileChoice> tiles = free_tiles(problem, team);
   const auto owners = tile_of_owner(problem, team);
   if (owners && std::ranges::find(tiles, owners->m, &TileChoice::m) == tiles.end()) tiles.push_back(*owners);
+  return tiles;
+}
+
+/// These, behind copies by engines; where rows are not many, by workers, too.
+std::vector<Config> free_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list;
-  for (const TileChoice& tile : tiles) {
+  for (const TileChoice& tile : free_tiles_of_gather(problem, team)) {
     list.push_back(with_tile(paced("fused", team), problem, tile));
     if (problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, tile));
   }
+  return list;
+}
+
+/// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
+/// quarter of everybody's columns is here.
+std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
+  constexpr int64_t kFewOfShard = 256;
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  const int64_t quarter = (problem.k + 4 * kCutBy - 1) / (4 * kCutBy) * kCutBy;
+  if (team.num_ranks == 1 || problem.m <= kSome || shard > kFewOfShard || quarter >= problem.k) return {};
+  const auto in_step = [&](Config config, const TileChoice& tile) {
+    config.order = Order::in_step;
+    config.chunk_cols = quarter;
+    return with_tile(config, problem, tile);
+  };
+  const Config engines{.schedule = "fused", .transport = Transport::copy_engine};
+  std::vector<Config> list{in_step(engines, middle_tile(problem, team)), in_step(engines, {.m = 128, .n = 256})};
+  for (const TileChoice& tile : free_tiles_of_gather(problem, team))
+    list.push_back(in_step(in_pieces(problem, team), tile));
   return list;
 }
 
@@ -184,6 +208,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, parts_choices(problem, team));
   append(list, owners_at_once(problem, team));
   append(list, free_choices(problem, team));
+  append(list, in_step_choices(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;
@@ -233,6 +258,21 @@ std::vector<Config> reduce_free_choices(const Config& stores, const Problem& pro
   return list;
 }
 
+/// Some rows: tiles of all owners together, so that B is read once, of large B too.
+std::vector<Config> reduce_together_choices(const Config& stores, const Problem& problem, const Team& team) {
+  if (team.num_ranks == 1 || problem.m <= kSome || problem.m >= kMany) return {};
+  const TileChoice large{.m = 256, .n = 192};
+  std::vector<TileChoice> tiles{{.m = 128, .n = 128}, {.m = 128, .n = 256}};
+  if (shard_of(problem.m, team.num_ranks, 0).size() >= large.m) tiles.push_back(large);
+  for (const TileChoice& tile : free_tiles(problem, team)) tiles.push_back(tile);
+  std::vector<Config> list;
+  for (const TileChoice& tile : tiles) {
+    list.push_back(with_tile(stores, problem, tile));
+    list.back().group_owners = team.num_ranks;
+  }
+  return list;
+}
+
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   constexpr int64_t kMost = 4096;  // rows, where owners have few
@@ -270,6 +310,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   }
   append(list, reduce_parts_choices(problem, team, at_once));
   append(list, reduce_free_choices(stores, problem, team));
+  if (problem.op != "all_reduce") append(list, reduce_together_choices(stores, problem, team));
   if (scatters) {
     append(list, quarter_choices(problem, team));
     Config library = paced("fused", team);

@@ -40,8 +40,8 @@ int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile
   return (tiles_of(problem, team, tile, owners) + sms - 1) / sms * cycles;
 }
 
-/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
-/// tensor cores take them.
+}  // namespace
+
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
   if (!has_fast_tiles(problem)) return wide;
@@ -49,8 +49,6 @@ TileChoice middle_tile(const Problem& problem, const Team& team) {
   const int64_t sms = std::max(1, team.devices[0].sms);
   return time_of(problem, team, narrow, 1, sms) < time_of(problem, team, wide, 1, sms) ? narrow : wide;
 }
-
-}  // namespace
 
 std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
   constexpr int64_t kOthers = 4;  // SMs that copy, or wait and post

@@ -28,6 +28,10 @@ inline constexpr int64_t kMany = 1024;
 /// alone: a GPU of its own is faster with these, one to which others send has less to spare for what pairs save.
 [[nodiscard]] std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team);
 
+/// Tiles of 192 columns, or of 160 where all SMs then end earlier: fewer turns, or turns that are shorter. 192 where no
+/// tensor cores take them.
+[[nodiscard]] TileChoice middle_tile(const Problem& problem, const Team& team);
+
 /// Tiles of 128 columns whose rows are free: as many as cut the rows of each owner, or all rows, without a rest, where
 /// all SMs then end earlier than with tiles of 128 rows that are cut likewise. (A grid of 128 rows may have fewer
 /// tiles, some of which straddle owners; that costs more than this counts.)

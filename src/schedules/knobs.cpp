@@ -40,6 +40,11 @@ std::optional<std::string> refuses_gather_algorithm(const Config& config) {
   return std::nullopt;
 }
 
+std::optional<std::string> refuses_in_step(const Config& config) {
+  if (config.order != Order::in_step) return std::nullopt;
+  return "order = in_step: only tiles of a gather wait for columns of A";
+}
+
 std::optional<std::string> unreachable_peer(const Team& team) {
   for (int from = 0; from < team.num_ranks; ++from) {
     for (int to = 0; to < team.num_ranks; ++to) {

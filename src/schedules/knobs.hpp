@@ -21,6 +21,8 @@ namespace tilewire {
 [[nodiscard]] bool gathers(const Problem& problem);
 /// Why no all-gather has this algorithm with this direction and pacing, or nothing.
 [[nodiscard]] std::optional<std::string> refuses_gather_algorithm(const Config& config);
+/// Why what is no gather cannot have this order of tiles, or nothing.
+[[nodiscard]] std::optional<std::string> refuses_in_step(const Config& config);
 /// Why stores and loads between ranks cannot be used in this team, or nothing.
 [[nodiscard]] std::optional<std::string> unreachable_peer(const Team& team);
 /// Throw Error(invalid_input) for values that no schedule can take.

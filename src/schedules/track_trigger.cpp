@@ -21,6 +21,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (scatters && !is_ring(config) && (config.copy_lanes > 1 || config.chunk_rows > 0))
     return "copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on";
   if (problem.reduction == Reduction::repeatable) return "memory sums in the order of arrival: needs reduction = any";
+  if (auto order = refuses_in_step(config)) return order;
   return ignored_knob(config, {"algorithm", "split_k", "reduce_workers", "chunk_rows", "wire", "order", "copy_lanes"});
 }
 

@@ -70,6 +70,9 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
       return config.copy_lanes > 1 || config.split_k > 1 || config.pacing == Pacing::lockstep ||
              config.reduce_when == ReduceWhen::after;
     });
+    std::vector<Config> in_step = rounds;
+    for (Config& config : in_step) config.order = Order::in_step;
+    prune(in_step, schedule, problem, team);
     vary(rounds, &Config::group_owners, {1, 2});
     for (Config& config : rounds) {
       const bool together = config.group_owners > 1;
@@ -78,11 +81,13 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     }
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;
+    columns.insert(columns.end(), in_step.begin(), in_step.end());
     for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, problem.k / 3);
     prune(columns, schedule, problem, team);
     all.insert(all.end(), columns.begin(), columns.end());
     all.insert(all.end(), configs.begin(), configs.end());
     all.insert(all.end(), rounds.begin(), rounds.end());
+    all.insert(all.end(), in_step.begin(), in_step.end());
   }
   return all;
 }

@@ -50,6 +50,16 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
         configs.emplace_back(Config{.cluster_m = 2, .group_m = 4, .tile_workers = 4, .group_owners = owners});
     if (op() == std::string("all_gather_gemm")) config.chunk_cols = 200;
   }
+  if (op() == std::string("all_gather_gemm")) {
+    for (const Transport transport : {Transport::store, Transport::copy_engine}) {
+      configs.push_back({.cluster_m = 2,
+                         .group_m = 8,
+                         .tile_workers = 4,
+                         .chunk_cols = 136,
+                         .transport = transport,
+                         .order = Order::in_step});
+    }
+  }
   expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 42});
 }
 

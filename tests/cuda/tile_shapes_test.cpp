@@ -64,17 +64,27 @@ TEST(TileShapes, WhatTheCacheIsToldFollowsFromRowsAndWeights) {
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
-  const auto flags_of = [](std::vector<int32_t> columns) {
+  // Tiles of 100 rows, two of each of the columns; in so many steps of K.
+  const auto flags_of = [](std::vector<int32_t> columns, size_t reach, int32_t k_steps = 16) {
     HostTable table;
-    for (const int32_t col : columns) table.tiles.push_back({.b_col = col, .flags = kPlain});
-    tell_cache(table, 200, 1 << 20, {104, 128});
+    for (const int32_t col : columns)
+      table.tiles.push_back({.b_col = col, .k_steps = k_steps, .rows = 100, .cols = 128, .flags = kPlain});
+    tell_cache(table, {104, 128}, reach);
     for (const TileRecord& tile : table.tiles) EXPECT_EQ(tile.flags, table.tiles[0].flags);
     return table.tiles[0].flags;
   };
-  EXPECT_EQ(flags_of({0, 0, 128, 128}), kPlain | kAFirst | kBFirst);
+  EXPECT_EQ(flags_of({0, 0, 128, 128}, kInStep), kPlain | kAFirst | kBFirst);
+  EXPECT_EQ(flags_of({0, 0, 128, 128}, 2), kPlain | kAFirst | kBFirst);
+  EXPECT_EQ(flags_of({0, 0, 128, 128}, 1), kPlain);
   std::vector<int32_t> by_rows;
   for (int i = 0; i < 64; ++i) by_rows.push_back(i % 32 * 128);
-  EXPECT_EQ(flags_of(by_rows), kPlain);
+  EXPECT_EQ(flags_of(by_rows, kInStep), kPlain);
+  // One tile of each of the columns has all rows, which few are.
+  EXPECT_EQ(flags_of({0, 128, 256}, 1), kPlain | kBFirst);
+  constexpr int32_t kMuch = (256 << 20) / (128 * kTileK * 2);
+  EXPECT_EQ(flags_of({0}, 1, kMuch), kPlain | kBNormal);
+  // A B of as many bytes, which another one is half of.
+  EXPECT_EQ(flags_of({0, 128}, 1, kMuch / 2), kPlain | kBNormal);
 }
 
 TEST(TileShapes, WhatIsMeasuredIsCompiled) {

@@ -84,7 +84,7 @@ TEST(Knobs, AreSetByName) {
             std::string::npos);
   EXPECT_EQ(message_of([&] { set_knob(config, "tile_m", "big"); }), "knob tile_m: want an integer, got \"big\"");
   EXPECT_EQ(message_of([&] { set_knob(config, "order", "odd"); }),
-            "knob order: unknown 'odd'; known: naive, rank_shifted");
+            "knob order: unknown 'odd'; known: naive, rank_shifted, in_step");
 }
 
 TEST(Print, WritesOneLine) {

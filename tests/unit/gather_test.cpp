@@ -62,6 +62,62 @@ TEST(FewRows, ArriveInOneSignalOfEachCutOfColumns) {
   }
 }
 
+/// Whether each tile of a rank waits for as many signals as there are cuts of columns, mine for the first one only; and
+/// its rows, in order.
+std::vector<int64_t> rows_in_step(const Plan& plan, int rank, size_t cuts) {
+  const Range mine = shard_of(plan.problem.m, kRanks, rank);
+  std::vector<int64_t> rows;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (lane.rank != rank || task.kind != TaskKind::compute) continue;
+      const int64_t row = task.writes[0].to.row;
+      const bool own = row >= mine.begin && row < mine.end;
+      EXPECT_EQ(task.waits.size(), own ? size_t{kRanks - 1} : cuts) << "row " << row;
+      for (const Wait& wait : task.waits) EXPECT_EQ(wait.signal.rank, rank);
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
+  for (const Direction direction : {Direction::push, Direction::pull}) {
+    const Config config{
+        .tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction, .order = Order::in_step};
+    const Plan plan = plan_of(256, config);
+    EXPECT_TRUE(check(plan).ok());
+    for (int rank = 0; rank < kRanks; ++rank)
+      EXPECT_EQ(rows_in_step(plan, rank, 4).front(), 0) << "column by column, whoever has the rows";
+  }
+  // All columns at once: all wait for all.
+  const Plan whole = plan_of(256, {.tile_m = 64, .group_m = 8, .order = Order::in_step});
+  EXPECT_TRUE(check(whole).ok());
+  EXPECT_EQ(rows_in_step(whole, 2, 1), (std::vector<int64_t>{0, 64, 128, 192}));
+}
+
+TEST(InStep, IsOfTilesOfAGather) {
+  Problem problem{.op = "all_gather_gemm", .m = 256, .n = 256, .k = 64};
+  Config config{.schedule = "fused", .order = Order::in_step};
+  const auto why = [&] {
+    return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
+  };
+  EXPECT_EQ(why(), "");
+  config.rounds = 2;
+  EXPECT_EQ(why(), "group_owners, rounds: only tiles in order = rank_shifted turn from owner to owner");
+  config.rounds = 1;
+  config.compute = Provider::library;
+  EXPECT_EQ(why(), "order = in_step: calls of the library have no tiles");
+  config.compute = Provider::tiles;
+  problem.op = "gemm_reduce_scatter";
+  EXPECT_EQ(why(), "order = in_step: only tiles of a gather wait for columns of A");
+  config.schedule = "track_trigger";
+  problem.reduction = Reduction::any;
+  EXPECT_EQ(why(), "order = in_step: only tiles of a gather wait for columns of A");
+  config.schedule = "two_stream";
+  problem.op = "gemm_all_reduce";
+  EXPECT_EQ(why(), "knob order = in_step has no meaning here");
+}
+
 TEST(FewRows, OfARingArriveOneByOne) {
   const Plan plan = plan_of(64, {.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring});
   EXPECT_TRUE(check(plan).ok());

@@ -252,28 +252,13 @@ TEST(Rules, NoKnobIsIgnored) {
 bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.buffers == y.buffers; }
 
 TEST(Rules, EveryAcceptedKnobChangesThePlan) {
-  const std::vector<std::pair<const char*, const char*>> changes{{"tile_m", "16"},
-                                                                 {"tile_n", "16"},
-                                                                 {"group_m", "2"},
-                                                                 {"split_k", "2"},
-                                                                 {"tile_workers", "3"},
-                                                                 {"reduce_workers", "2"},
-                                                                 {"copy_workers", "2"},
-                                                                 {"chunk_rows", "7"},
-                                                                 {"direction", "pull"},
-                                                                 {"algorithm", "ring"},
-                                                                 {"algorithm", "one_shot"},
-                                                                 {"reduction", "pull"},
-                                                                 {"order", "naive"},
-                                                                 {"release", "all"},
-                                                                 {"reduction", "accumulate"},
-                                                                 {"reduce_when", "after"},
-                                                                 {"copy_lanes", "2"},
-                                                                 {"wire", "fp32"},
-                                                                 {"transport", "copy_engine"},
-                                                                 {"pacing", "lockstep"},
-                                                                 {"compute", "library"},
-                                                                 {"collective", "library"}};
+  const std::vector<std::pair<const char*, const char*>> changes{
+      {"tile_m", "16"},         {"tile_n", "16"},        {"group_m", "2"},          {"split_k", "2"},
+      {"tile_workers", "3"},    {"reduce_workers", "2"}, {"copy_workers", "2"},     {"chunk_rows", "7"},
+      {"direction", "pull"},    {"algorithm", "ring"},   {"algorithm", "one_shot"}, {"reduction", "pull"},
+      {"order", "naive"},       {"order", "in_step"},    {"release", "all"},        {"reduction", "accumulate"},
+      {"reduce_when", "after"}, {"copy_lanes", "2"},     {"wire", "fp32"},          {"transport", "copy_engine"},
+      {"pacing", "lockstep"},   {"compute", "library"},  {"collective", "library"}};
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <tuple>
 
 #include "backends/cuda/upload.hpp"
 #include "core/text.hpp"
@@ -69,13 +70,22 @@ uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near) 
   return rows > 128 && rows < 1024 ? kAFirst | kBFirst : kBFirst;
 }
 
-void tell_cache(HostTable& table, int64_t rows, int64_t b_bytes, TileShape shape) {
-  constexpr size_t kNear = 16;
+void tell_cache(HostTable& table, TileShape shape, size_t reach) {
+  struct Sharers {
+    size_t first = 0;  // of the tiles that have the same columns of B and part of K
+    int64_t rows = 0;
+  };
+  std::map<std::tuple<uint16_t, int32_t, int32_t>, Sharers> all;
+  int64_t rows = 0, b_bytes = 0;
   bool near = true;
-  std::map<std::pair<uint16_t, int32_t>, size_t> first;  // tile of the same columns of B
   for (size_t i = 0; i < table.tiles.size(); ++i) {
-    const auto found = first.try_emplace({table.tiles[i].b_map, table.tiles[i].b_col}, i).first;
-    near = near && i - found->second < kNear;
+    const TileRecord& tile = table.tiles[i];
+    const auto [found, is_new] = all.try_emplace({tile.b_map, tile.b_col, tile.k_begin}, Sharers{i});
+    Sharers& sharers = found->second;
+    if (is_new) b_bytes += int64_t{tile.cols} * tile.k_steps * kTileK * bytes_of(DType::bf16);
+    near = near && i - sharers.first < reach;
+    sharers.rows += tile.rows;
+    rows = std::max(rows, sharers.rows);
   }
   const uint16_t flags = cache_flags(rows, b_bytes, shape, near);
   for (TileRecord& tile : table.tiles) tile.flags |= flags;
@@ -204,7 +214,7 @@ HostTable plain_table(const PlainProduct& p) {
       table.tiles.push_back(tile);
     }
   }
-  tell_cache(table, p.c.rows, p.b.rows * p.b.cols * bytes_of(p.b.dtype), p.shape);
+  tell_cache(table, p.shape, kInStep);
   return table;
 }
 

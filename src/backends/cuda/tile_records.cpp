@@ -34,7 +34,10 @@ bool loads_by_tensor_map(const RankView& view) {
 }
 
 void TileRecords::finish() {
-  tell_cache(view_.out.gemm, view_.plan.problem.m, b_bytes_, view_.out.kind.shape);
+  // NOTE: where tiles wait for other ranks, those that share columns get out of step, unless they are a cluster.
+  const bool waits = view_.plan.team.num_ranks > 1;
+  const bool drifts = view_.plan.config.order == Order::in_step;
+  if (!drifts) tell_cache(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kInStep);
   form_clusters();
 }
 
@@ -113,8 +116,6 @@ void TileRecords::add(int lane, int64_t index) {
   tile.k_steps = static_cast<int32_t>((a.cols + kTileK - 1) / kTileK);
   tile.a_map = operand_map(a, false);
   tile.b_map = operand_map(b, true);
-  const Shape weights = shape_on(view_.plan.buffers[b.buffer], b.rank);
-  b_bytes_ = weights.rows * weights.cols * bytes_of(view_.dtype_of(b));
   tile.rows = static_cast<uint16_t>(a.rows);
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;

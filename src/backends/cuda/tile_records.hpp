@@ -47,7 +47,6 @@ class TileRecords {
   const ByTile<FusedSum>& completes_;
   const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
-  int64_t b_bytes_ = 0;
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.
