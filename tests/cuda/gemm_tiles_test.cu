@@ -32,6 +32,22 @@ void split_k(HostTable& table, const Case& c) {
   table.tiles = tiles;
 }
 
+__global__ void create_policies(uint64_t* policies) {
+  asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policies[0]));
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policies[1]));
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policies[2]));
+}
+
+/// CachePolicy has the values that the hardware's own instruction gives.
+void policies_are_the_hardwares() {
+  const Memory memory(3 * sizeof(CachePolicy));
+  CachePolicy made[3];
+  create_policies<<<1, 1>>>(static_cast<uint64_t*>(memory.data));
+  CHECK(cudaMemcpy(made, memory.data, sizeof(made), cudaMemcpyDeviceToHost));
+  report("cache policies",
+         made[0] == CachePolicy::unchanged && made[1] == CachePolicy::first && made[2] == CachePolicy::normal, 0);
+}
+
 void run_case(const Case& c) {
   const Setup s(c);
   HostTable host = plain_table(s.product());
@@ -355,6 +371,7 @@ std::vector<Case> all_cases(bool small) {
 int main(int argc, char** argv) {
   const bool small = argc > 1 && !std::strcmp(argv[1], "--small");
   try {
+    policies_are_the_hardwares();
     for (const Case& c : all_cases(small)) run_case(c);
     for (const int rows : {72, 104, 136, 200, 248}) nothing_is_stored_below({.m = 2 * rows, .shape = {rows, 128}});
     several_destinations(StoreVia::tensor_map);

@@ -42,49 +42,53 @@ TEST(TileShapes, ABodyHasRoomForItsTiles) {
   }
 }
 
+constexpr CachePolicies kNothing{};
+constexpr CachePolicies kBFirst{.b = CachePolicy::first};
+constexpr CachePolicies kBothFirst{.a = CachePolicy::first, .b = CachePolicy::first};
+constexpr CachePolicies kBNormal{.b = CachePolicy::normal};
+
 TEST(TileShapes, WhatTheCacheIsToldFollowsFromRowsAndWeights) {
   constexpr int64_t kSmall = 64 << 20;
   constexpr int64_t kLarge = 256 << 20;
   for (const bool near : {false, true}) {
-    EXPECT_EQ(cache_flags(64, kSmall, {64, 128}, near), kBFirst);
-    EXPECT_EQ(cache_flags(100, kSmall, {104, 128}, near), kBFirst);
-    EXPECT_EQ(cache_flags(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
-    EXPECT_EQ(cache_flags(1025, kSmall, {128, 256}, near), 0);
+    EXPECT_EQ(cache_policies(64, kSmall, {64, 128}, near), kBFirst);
+    EXPECT_EQ(cache_policies(100, kSmall, {104, 128}, near), kBFirst);
+    EXPECT_EQ(cache_policies(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(cache_policies(1025, kSmall, {128, 256}, near), kNothing);
   }
-  EXPECT_EQ(cache_flags(64, kLarge - 1, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_flags(128, kLarge - 1, {128, 128}, true), 0);
-  EXPECT_EQ(cache_flags(128, kSmall, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_flags(200, kSmall, {104, 128}, true), kAFirst | kBFirst);
-  EXPECT_EQ(cache_flags(1023, kLarge, {128, 256}, true), kAFirst | kBFirst);
-  EXPECT_EQ(cache_flags(1024, kLarge, {128, 256}, true), kBFirst);
+  EXPECT_EQ(cache_policies(64, kLarge - 1, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_policies(128, kLarge - 1, {128, 128}, true), kNothing);
+  EXPECT_EQ(cache_policies(128, kSmall, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_policies(200, kSmall, {104, 128}, true), kBothFirst);
+  EXPECT_EQ(cache_policies(1023, kLarge, {128, 256}, true), kBothFirst);
+  EXPECT_EQ(cache_policies(1024, kLarge, {128, 256}, true), kBFirst);
   // Who shares columns comes later than a cache would keep them; of little B it does.
-  EXPECT_EQ(cache_flags(200, kSmall, {104, 128}, false), 0);
-  EXPECT_EQ(cache_flags(512, kLarge, {128, 256}, false), 0);
-  EXPECT_EQ(cache_flags(450, kSmall, {120, 128}, false), kAFirst | kBFirst);
+  EXPECT_EQ(cache_policies(200, kSmall, {104, 128}, false), kNothing);
+  EXPECT_EQ(cache_policies(512, kLarge, {128, 256}, false), kNothing);
+  EXPECT_EQ(cache_policies(450, kSmall, {120, 128}, false), kBothFirst);
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
-  // Tiles of 100 rows, two of each of the columns; in so many steps of K.
-  const auto flags_of = [](std::vector<int32_t> columns, size_t reach, int32_t k_steps = 16) {
+  // Tiles of 100 rows, of these columns, in so many steps of K.
+  const auto told = [](std::vector<int32_t> columns, size_t reach, int32_t k_steps = 16) {
     HostTable table;
     for (const int32_t col : columns)
-      table.tiles.push_back({.b_col = col, .k_steps = k_steps, .rows = 100, .cols = 128, .flags = kPlain});
+      table.tiles.push_back({.b_col = col, .k_steps = k_steps, .rows = 100, .cols = 128});
     tell_cache(table, {104, 128}, reach);
-    for (const TileRecord& tile : table.tiles) EXPECT_EQ(tile.flags, table.tiles[0].flags);
-    return table.tiles[0].flags;
+    return table.told;
   };
-  EXPECT_EQ(flags_of({0, 0, 128, 128}, kInStep), kPlain | kAFirst | kBFirst);
-  EXPECT_EQ(flags_of({0, 0, 128, 128}, 2), kPlain | kAFirst | kBFirst);
-  EXPECT_EQ(flags_of({0, 0, 128, 128}, 1), kPlain);
+  EXPECT_EQ(told({0, 0, 128, 128}, kInStep), kBothFirst);
+  EXPECT_EQ(told({0, 0, 128, 128}, 2), kBothFirst);
+  EXPECT_EQ(told({0, 0, 128, 128}, 1), kNothing);
   std::vector<int32_t> by_rows;
   for (int i = 0; i < 64; ++i) by_rows.push_back(i % 32 * 128);
-  EXPECT_EQ(flags_of(by_rows, kInStep), kPlain);
+  EXPECT_EQ(told(by_rows, kInStep), kNothing);
   // One tile of each of the columns has all rows, which few are.
-  EXPECT_EQ(flags_of({0, 128, 256}, 1), kPlain | kBFirst);
+  EXPECT_EQ(told({0, 128, 256}, 1), kBFirst);
   constexpr int32_t kMuch = (256 << 20) / (128 * kTileK * 2);
-  EXPECT_EQ(flags_of({0}, 1, kMuch), kPlain | kBNormal);
+  EXPECT_EQ(told({0}, 1, kMuch), kBNormal);
   // A B of as many bytes, which another one is half of.
-  EXPECT_EQ(flags_of({0, 128}, 1, kMuch / 2), kPlain | kBNormal);
+  EXPECT_EQ(told({0, 128}, 1, kMuch / 2), kBNormal);
 }
 
 TEST(TileShapes, WhatIsMeasuredIsCompiled) {

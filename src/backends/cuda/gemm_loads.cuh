@@ -16,7 +16,6 @@ struct Operand {
   uint16_t ctas;  // bits of the CTAs that use it
   bool shared;    // with others
   uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
-  uint64_t policy;
 };
 
 /// Both, and what they have in common.
@@ -28,21 +27,14 @@ struct Operands {
 
 /// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
 __device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int line, int lines, int box, uint32_t part,
-                                     uint32_t ctas, uint64_t policy) {
+                                     uint32_t ctas) {
   const int first = static_cast<int>(part) * box;
   return {map,
           to + first * kTileK * 2,
           line + first,
           static_cast<uint16_t>(ctas),
           __popc(ctas) > 1,
-          first < lines ? 1U : 0U,
-          policy};
-}
-
-/// cache_flags as the loads take them.
-__device__ inline uint64_t cache_policy(const TileRecord& tile, uint16_t first, uint16_t normal) {
-  if ((tile.flags & first) != 0) return ptx::evict_first();
-  return (tile.flags & normal) != 0 ? ptx::evict_normal() : ptx::evict_unchanged();
+          first < lines ? 1U : 0U};
 }
 
 template <class Body>
@@ -50,11 +42,11 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
   const GemmLaunch& launch = cta.launch;
   const uint32_t to = ptx::shared_address(cta.stages);
   const int rows = Body::kFlips ? launch.tile_rows : Body::kTileM;
-  Operands from{operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas,
-                           cache_policy(tile, kAFirst, 0)),
-                operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
-                           Body::kNMajor ? 0 : cta.b_part, cta.b_ctas, cache_policy(tile, kBFirst, kBNormal)),
-                tile.k_begin};
+  Operands from{
+      operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
+      operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
+                 Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
+      tile.k_begin};
   if constexpr (Body::kNMajor) {
     const uint32_t parts = Body::kTileN / launch.b_box;
     from.b.mine = 0;
@@ -64,11 +56,12 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
 }
 
 /// Load one box of an operand.
-__device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine) {
+__device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine,
+                                CachePolicy told) {
   if (!from.shared) {
-    ptx::tensor_load(to, from.map, full, x, y, from.policy);
+    ptx::tensor_load(to, from.map, full, x, y, static_cast<uint64_t>(told));
   } else if (mine) {
-    ptx::tensor_load_shared(to, from.map, full, x, y, from.policy, from.ctas);
+    ptx::tensor_load_shared(to, from.map, full, x, y, static_cast<uint64_t>(told), from.ctas);
   }
 }
 
@@ -76,7 +69,7 @@ __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full
 template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   load_box(from.a, from.a.to + stage * Body::kStageBytes, &cta.control.full[stage], from.k + step * kTileK, from.a.line,
-           from.a.mine != 0);
+           from.a.mine != 0, cta.launch.table.told.a);
 }
 
 /// And of B: where it is stored [K,N], 64 columns at a time.
@@ -85,13 +78,14 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
   uint64_t* full = &cta.control.full[stage];
   const uint32_t to = from.b.to + stage * Body::kStageBytes;
   const int k = from.k + step * kTileK;
+  const CachePolicy told = cta.launch.table.told.b;
   if constexpr (Body::kNMajor) {
 #pragma unroll
     for (int i = 0; i < Body::kBoxesB; ++i) {
-      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0);
+      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0, told);
     }
   } else {
-    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0);
+    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0, told);
   }
 }
 

@@ -41,6 +41,7 @@ std::pair<int, int> hilbert_point(int side, int distance) {
 DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
+  out.table.told = table.told;
   const bool at_hand = table.maps.size() <= kMapsAtHand;
   if (at_hand) {
     std::ranges::copy(table.maps, out.table.at_hand);
@@ -58,16 +59,18 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   return out;
 }
 
-uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
+CachePolicies cache_policies(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
   constexpr int64_t kMiB = 1 << 20;
   const bool once = rows <= shape.m;
-  if (once && b_bytes >= 256 * kMiB) return kBNormal;
-  if (rows > 1024) return 0;
+  constexpr CachePolicies kNothing{};
+  if (once && b_bytes >= 256 * kMiB) return {.b = CachePolicy::normal};
+  if (rows > 1024) return kNothing;
   // Much B, few rows: lines that go first are gone before all have had them,
-  if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return 0;
+  if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return kNothing;
   // as they are where those who share them are far apart, but for little B and more rows.
-  if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return 0;
-  return rows > 128 && rows < 1024 ? kAFirst | kBFirst : kBFirst;
+  if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return kNothing;
+  const bool a_too = rows > 128 && rows < 1024;
+  return {.a = a_too ? CachePolicy::first : CachePolicy::unchanged, .b = CachePolicy::first};
 }
 
 void tell_cache(HostTable& table, TileShape shape, size_t reach) {
@@ -87,8 +90,7 @@ void tell_cache(HostTable& table, TileShape shape, size_t reach) {
     sharers.rows += tile.rows;
     rows = std::max(rows, sharers.rows);
   }
-  const uint16_t flags = cache_flags(rows, b_bytes, shape, near);
-  for (TileRecord& tile : table.tiles) tile.flags |= flags;
+  table.told = cache_policies(rows, b_bytes, shape, near);
 }
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {

@@ -20,6 +20,7 @@ struct HostTable {
   std::vector<WriteRecord> writes{};
   std::vector<PartRecord> parts{};
   std::vector<CUtensorMap> maps{};
+  CachePolicies told{};
 };
 
 /// A table in device memory. Freed with its last copy.
@@ -31,15 +32,15 @@ struct DeviceTable {
 /// Copy a table to the current device, by way of `stream`; complete on return.
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
-/// TileFlags for the L2 cache, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told). B has so many
-/// bytes, and so many rows in all are multiplied by each of its columns. `near`: at about the same time.
-[[nodiscard]] uint16_t cache_flags(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
+/// What the L2 cache is told, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told). B has so many bytes,
+/// and so many rows in all are multiplied by each of its columns. `near`: at about the same time.
+[[nodiscard]] CachePolicies cache_policies(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
 
 /// Tiles of one GPU, so many positions apart in the order of tiles at most, load at about the same time.
 inline constexpr size_t kInStep = 16;
 
-/// Give all tiles these flags, when they are in their order; before in_pairs and cut_k. `reach`: how far apart in it
-/// tiles of the same columns may be and still load them at about the same time.
+/// Tell the cache so, when tiles are in their order; before in_pairs and cut_k. `reach`: how far apart in it tiles of
+/// the same columns may be and still load them at about the same time.
 void tell_cache(HostTable& table, TileShape shape, size_t reach);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.

@@ -146,6 +146,7 @@ struct GemmTable {
   const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
+  CachePolicies told{};
   CUtensorMap at_hand[kMapsAtHand]{};
 };
 

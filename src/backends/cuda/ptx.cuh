@@ -188,24 +188,7 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// What the L2 cache is told of lines that a load brings: they leave it first, or in their turn, or nothing.
-__device__ inline uint64_t evict_first() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-/// NOTE: not as without a policy: what several CTAs load comes later (docs/cuda_gemm_notes.md).
-__device__ inline uint64_t evict_normal() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ inline uint64_t evict_unchanged() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-/// As tensor_load, with a policy for the L2 cache.
+/// As tensor_load, with a policy for the L2 cache (CachePolicy).
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "

@@ -6,6 +6,20 @@
 
 namespace tilewire::cuda {
 
+/// What the L2 cache is told of lines that a load brings, as `createpolicy.fractional` encodes it for all of them.
+enum class CachePolicy : uint64_t {
+  unchanged = 0x10F0'0000'0000'0000,  ///< nothing
+  first = 0x12F0'0000'0000'0000,      ///< they are the first to leave it,
+  normal = 0x16F0'0000'0000'0000,     ///< or in their turn; what several CTAs load then comes later
+};
+
+/// Of the operands of all tiles of a launch (tell_cache).
+struct CachePolicies {
+  CachePolicy a = CachePolicy::unchanged;
+  CachePolicy b = CachePolicy::unchanged;
+  bool operator==(const CachePolicies&) const = default;
+};
+
 /// Bits of TileRecord::flags.
 enum TileFlags : uint16_t {
   kOutputFp32 = 1,  ///< the tile leaves as fp32; otherwise in the dtype of the inputs
@@ -13,10 +27,7 @@ enum TileFlags : uint16_t {
   kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
   kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
   kBStands = 16,    ///< nor B
-  kAFirst = 32,     ///< lines of A are the first to leave the L2 cache (tell_cache)
-  kBFirst = 64,     ///< and those of B,
-  kBNormal = 128,   ///< or they leave in their turn
-  kPlain = 256,     ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
+  kPlain = 32,      ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
 };
 
 /// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
