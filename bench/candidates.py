@@ -113,13 +113,18 @@ def turns(m, ranks):
     return [config]
 
 
+def columns_of_cut(k, cuts):
+    """Columns of A in each of so many cuts: whole steps of the kernel."""
+    return -(-k // (cuts * TILE_K)) * TILE_K
+
+
 def by_workers(tile, m, k, ranks):
     """Copies by workers; few rows: PIECES for all peers at once, half of the columns first."""
     shard = -(-m // ranks)
     if m > 64:
         return [tile | {"transport": "store", "chunk_rows": max(1, -(-shard // PIECES))}]
     pieces = tile | {"transport": "store", "chunk_rows": max(1, -(-shard * (ranks - 1) // PIECES))}
-    halves = {"chunk_cols": -(-k // (2 * TILE_K)) * TILE_K, "copy_workers": PIECES}
+    halves = {"chunk_cols": columns_of_cut(k, 2), "copy_workers": PIECES}
     return [pieces, pieces | halves] if ranks > 1 and halves["chunk_cols"] < k else [pieces]
 
 
@@ -174,7 +179,7 @@ def in_parts(kind, m, n, k, ranks):
 
 def in_step(m, n, k, ranks):
     """Few rows a rank: all tiles begin when a quarter of everybody's columns is here, and share B."""
-    shard, quarter = -(-m // ranks), -(-k // (4 * TILE_K)) * TILE_K
+    shard, quarter = -(-m // ranks), columns_of_cut(k, 4)
     if ranks == 1 or m <= 128 or shard > 256 or quarter >= k:
         return []
     step = {"order": "in_step", "chunk_cols": quarter}

@@ -12,8 +12,11 @@
 namespace tilewire {
 namespace {
 
-/// Columns of A that are cut at once: a step of the kernel.
-constexpr int64_t kCutBy = 64;
+/// Columns of A in each of so many cuts: whole steps of the kernel.
+int64_t columns_of_cut(const Problem& problem, int64_t cuts) {
+  constexpr int64_t kStep = 64;
+  return (problem.k + cuts * kStep - 1) / (cuts * kStep) * kStep;
+}
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {
   constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
@@ -74,11 +77,13 @@ void walk_shards(Config& config, int64_t shard) {
   if (config.group_m == 1 && config.cluster_m == 2) std::swap(config.cluster_m, config.cluster_n);
 }
 
+/// Rows of a shard up to which they are so few that how often B is read counts.
+constexpr int64_t kFewOfShard = 256;
+
 /// Other tiles and other turns for a gather by engines. Few rows a rank: own tiles that keep all SMs busy until the
 /// first shard is here, then a few columns of every peer, so that B is read less often; with fewer rows still, two
 /// owners together. Many rows: the tile that moves the fewest bytes.
 std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
-  constexpr int64_t kFewOfShard = 256;
   constexpr int64_t kSomeOfShard = 512;
   const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};
   const TileChoice large{.m = 256, .n = 192, .cluster_n = 2};
@@ -109,7 +114,7 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
-  config.chunk_cols = (problem.k + 2 * kCutBy - 1) / (2 * kCutBy) * kCutBy;
+  config.chunk_cols = columns_of_cut(problem, 2);
   if (config.chunk_cols < problem.k) append(list, with_tiles(config, problem, team, 1));
   return list;
 }
@@ -172,9 +177,8 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
 /// quarter of everybody's columns is here.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
-  constexpr int64_t kFewOfShard = 256;
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  const int64_t quarter = (problem.k + 4 * kCutBy - 1) / (4 * kCutBy) * kCutBy;
+  const int64_t quarter = columns_of_cut(problem, 4);
   if (team.num_ranks == 1 || problem.m <= kSome || shard > kFewOfShard || quarter >= problem.k) return {};
   const auto in_step = [&](Config config, const TileChoice& tile) {
     config.order = Order::in_step;

@@ -77,12 +77,12 @@ TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
     tell_cache(table, {104, 128}, reach);
     return table.told;
   };
-  EXPECT_EQ(told({0, 0, 128, 128}, kInStep), kBothFirst);
+  EXPECT_EQ(told({0, 0, 128, 128}, kNear), kBothFirst);
   EXPECT_EQ(told({0, 0, 128, 128}, 2), kBothFirst);
   EXPECT_EQ(told({0, 0, 128, 128}, 1), kNothing);
   std::vector<int32_t> by_rows;
   for (int i = 0; i < 64; ++i) by_rows.push_back(i % 32 * 128);
-  EXPECT_EQ(told(by_rows, kInStep), kNothing);
+  EXPECT_EQ(told(by_rows, kNear), kNothing);
   // One tile of each of the columns has all rows, which few are.
   EXPECT_EQ(told({0, 128, 256}, 1), kBFirst);
   constexpr int32_t kMuch = (256 << 20) / (128 * kTileK * 2);

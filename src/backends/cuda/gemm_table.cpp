@@ -216,7 +216,7 @@ HostTable plain_table(const PlainProduct& p) {
       table.tiles.push_back(tile);
     }
   }
-  tell_cache(table, p.shape, kInStep);
+  tell_cache(table, p.shape, kNear);
   return table;
 }
 

@@ -37,7 +37,7 @@ struct DeviceTable {
 [[nodiscard]] CachePolicies cache_policies(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
 
 /// Tiles of one GPU, so many positions apart in the order of tiles at most, load at about the same time.
-inline constexpr size_t kInStep = 16;
+inline constexpr size_t kNear = 16;
 
 /// Tell the cache so, when tiles are in their order; before in_pairs and cut_k. `reach`: how far apart in it tiles of
 /// the same columns may be and still load them at about the same time.

@@ -37,7 +37,7 @@ void TileRecords::finish() {
   // NOTE: where tiles wait for other ranks, those that share columns get out of step, unless they are a cluster.
   const bool waits = view_.plan.team.num_ranks > 1;
   const bool drifts = view_.plan.config.order == Order::in_step;
-  if (!drifts) tell_cache(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kInStep);
+  if (!drifts) tell_cache(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
   form_clusters();
 }
 
