@@ -193,19 +193,33 @@ def free_tiles_of_gather(m, n, ranks):
     return free + [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
 
 
+def in_line(kind, m, n, ranks):
+    """Few or some rows: cuBLASLt's GEMM between kernels of one stream that copy, or that sum what peers have made."""
+    sms, columns, shard = 132 - 4, 1024, -(-m // ranks)
+    if ranks == 1 or m >= 1024:
+        return []
+    config = {"schedule": "sequential", "compute": "library"}
+    if kind == "ag":
+        return [config | {"copy_workers": sms // 2, "chunk_rows": -(-shard * (ranks - 1) // (sms // 2))}]
+    pieces, rows = (sms, shard) if kind == "rs" else (sms * ranks, m)
+    tile_n = min(columns, n)
+    tile_m = -(-rows // max(1, pieces // -(-n // tile_n)))
+    return [config | {"reduction": "pull", "tile_m": tile_m, "tile_n": tile_n, "reduce_workers": sms}]
+
+
 def gather(m, n, k, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks))]
     shard, engines = -(-m // ranks), by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
     configs += quarters(tiles[0], m, ranks) or (
-        [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 else [])
+        [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 and m >= 1024 else [])
     configs += by_workers(tiles[0], m, k, ranks)
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
     free = free_tiles_of_gather(m, n, ranks)
     configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free if m < 1024]
-    configs += in_step(m, n, k, ranks)
+    configs += in_step(m, n, k, ranks) + in_line("ag", m, n, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -241,7 +255,7 @@ def reduction(kind, m, n, k, ranks):
     configs += in_parts(kind, m, n, k, ranks)
     for tile in free_tiles(m, n, ranks):
         configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])
-    configs += together(m, n, ranks)
+    configs += together(m, n, ranks) + in_line(kind, m, n, ranks)
     if 128 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:

@@ -106,10 +106,12 @@ class GatherPlanner {
 
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
   [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
-  /// A piece of my own rows as it is copied: of a pool of workers, each takes a chunk.
+  /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
+  [[nodiscard]] bool own_by_pool() const {
+    return config().transport != Transport::copy_engine && (!own_apart() || one_call());
+  }
   [[nodiscard]] std::vector<Range> own_cuts(Range piece) const {
-    const bool pool = !own_apart() && config().transport != Transport::copy_engine;
-    return cuts(piece, pool ? config().chunk_rows : 0);
+    return cuts(piece, own_by_pool() ? config().chunk_rows : 0);
   }
 
   /// Chunks of one owner: of all columns, or of the columns that are cut `part`-th.
@@ -180,7 +182,8 @@ class GatherPlanner {
     add_gathered_output(rank);
     add_gate(rank);
     add_tiles(rank);
-    if (pulls()) add_taken_wait(rank);
+    // Peers read my shard: my call ends when they have.
+    if (pulls()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
 
   /// Rows of my shard that share a tile with another rank's rows: these tiles read `gather`, not `a`.
@@ -206,7 +209,9 @@ class GatherPlanner {
   }
 
   void add_own_copies(int rank) {
-    const int lane_of_own = own_apart() ? build_.add_lane(rank, Engine::copy, "own") : comm_lanes_[rank][0];
+    const Engine engine = own_by_pool() ? Engine::tiles : Engine::copy;
+    const int workers = own_by_pool() ? config().copy_workers : 0;
+    const int lane_of_own = own_apart() ? build_.add_lane(rank, engine, "own", workers) : comm_lanes_[rank][0];
     for (int part = 0; part < num_parts(); ++part) {
       for (int i = 0; i < std::ssize(pieces_); ++i) {
         for (const Range rows : own_cuts(pieces_[i])) {
@@ -369,11 +374,6 @@ class GatherPlanner {
       if (meet(pieces_[i], rows)) add_own(waits, rank, i);
     }
     return waits;
-  }
-
-  /// Peers read my shard: my call ends when they have.
-  void add_taken_wait(int rank) {
-    build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
 
   PlanBuilder build_;

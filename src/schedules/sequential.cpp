@@ -14,11 +14,28 @@ namespace {
 
 /// What the planner is told: everything of one kind first.
 Config apart(const Problem& problem, Config config) {
-  config.transport = Transport::copy_engine;
+  config.transport = config.copy_workers > 0 ? Transport::store : Transport::copy_engine;
   config.release = Release::all;
   config.order = Order::naive;
   if (!gathers(problem)) config.reduce_when = ReduceWhen::after;
   return config;
+}
+
+std::optional<std::string> refuses_sums(const Problem& problem, const Team& team, const Config& config) {
+  Config planned = config;
+  planned.transport = Transport::copy_engine;
+  if (auto knob = refuses_tile_knobs(problem, team, planned)) return knob;
+  if (config.reduction == ReduceMode::accumulate) return "reduction = accumulate: tiles add, and here they are stored";
+  if (config.algorithm == Algorithm::ring) return "algorithm = ring: it sums on its way, and here owners do at the end";
+  if (config.algorithm != Algorithm::direct && problem.op == "gemm_reduce_scatter")
+    return "one_shot and two_phase are algorithms of an all-reduce";
+  if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
+    return "chunk_rows: only a reduce-scatter sends chunks";
+  const bool sends = config.chunk_rows > 0 || config.copy_lanes > 1 || config.pacing == Pacing::lockstep;
+  if (config.reduction == ReduceMode::pull && sends)
+    return "chunk_rows, copy_lanes, pacing: with reduction = pull owners read, and nothing is sent";
+  return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "algorithm", "reduction", "wire",
+                               "copy_lanes", "pacing", "compute"});
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
@@ -34,19 +51,13 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
     return "group_m, tile_workers, cluster_m, cluster_n, cluster_k: one call of the library has no tiles";
   if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
-  if (!gathers(problem)) {
-    Config sends = config;
-    sends.transport = Transport::copy_engine;
-    if (auto knob = refuses_tile_knobs(problem, team, sends)) return knob;
-    if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
-      return "chunk_rows: only a reduce-scatter sends chunks";
-    return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "wire", "copy_lanes", "pacing", "compute"});
-  }
+  if (!gathers(problem)) return refuses_sums(problem, team, config);
   if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
-  return ignored_knob(config, {"split_k", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
+  return ignored_knob(
+      config, {"split_k", "copy_workers", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {

@@ -70,6 +70,10 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
       return config.copy_lanes > 1 || config.split_k > 1 || config.pacing == Pacing::lockstep ||
              config.reduce_when == ReduceWhen::after;
     });
+    std::vector<Config> workers = rounds;
+    for (Config& config : workers) config.copy_workers = 2;
+    if (schedule.name != std::string("sequential")) workers.clear();  // only there more than a number changes
+    prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
     for (Config& config : in_step) config.order = Order::in_step;
     prune(in_step, schedule, problem, team);
@@ -88,6 +92,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     all.insert(all.end(), configs.begin(), configs.end());
     all.insert(all.end(), rounds.begin(), rounds.end());
     all.insert(all.end(), in_step.begin(), in_step.end());
+    all.insert(all.end(), workers.begin(), workers.end());
   }
   return all;
 }

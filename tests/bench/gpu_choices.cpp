@@ -1,4 +1,4 @@
-// Prints what `auto` would measure on GPUs, as JSON: shapes of bench/peers.py, and the configs of the schedule `fused`.
+// Prints what `auto` would measure on GPUs, as JSON: shapes of bench/peers.py, configs of `fused` and `sequential`.
 // Run by scripts_test.py, which compares them with bench/candidates.py.
 #include "schedules/gpu_choices.hpp"
 
@@ -36,7 +36,10 @@ int main() {
         tilewire::Team team{.num_ranks = ranks};
         team.devices.assign(static_cast<size_t>(ranks), {.sms = 132});
         all.push_back({{"op", op}, {"m", m}, {"n", n}, {"k", k}, {"ranks", ranks}});
-        all.back()["configs"] = tilewire::fused_choices(problem, team);
+        std::vector<tilewire::Config> configs = tilewire::fused_choices(problem, team);
+        const std::vector<tilewire::Config> more = tilewire::sequential_choices(problem, team);
+        configs.insert(configs.end(), more.begin(), more.end());
+        all.back()["configs"] = configs;
       }
     }
   }

@@ -81,11 +81,19 @@ std::vector<Sample> library_samples() {
   after.reduce_when = ReduceWhen::after;
   const Problem gather{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024};
   const Problem scatter{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256};
+  // The call between two kernels of one stream.
+  Config workers = one_call;
+  workers.copy_workers = 16;
+  workers.chunk_rows = 64;
+  Config pulls = one_call;
+  pulls.reduction = ReduceMode::pull;
+  pulls.tile_m = 16;
+  pulls.tile_n = 256;
   // Streams work beside this one's kernel, too.
   const Problem sum{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512};
   const Config two_launches{.schedule = "two_stream", .tile_m = 128, .tile_n = 128, .launches = 2};
-  return {{gather, one_call}, {gather, beside}, {scatter, one_call},
-          {scatter, beside},  {scatter, after}, {sum, two_launches}};
+  return {{gather, one_call}, {gather, beside}, {gather, workers}, {scatter, one_call}, {scatter, beside},
+          {scatter, after},   {scatter, pulls}, {sum, pulls},      {sum, two_launches}};
 }
 
 std::vector<Sample> collective_samples() {

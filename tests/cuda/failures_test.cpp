@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/nccl.hpp"
 #include "backends/host/slot.hpp"
@@ -139,6 +140,21 @@ TEST_P(CudaFailures, ARankThatNeverComesIsNamedInTime) {
                                       {all[4], How::by_replay},
                                       {all[6], How::by_replay}}) {
       launch(place_.num_ranks, options(kTimeout), [&](Group& group) { miss_a_rank(group, sample, how, kTimeout); });
+    }
+    launch(place_.num_ranks, options(20), want_working_team);
+    return std::string();
+  });
+}
+
+TEST_P(CudaFailures, ARankThatNeverComesBesideCallsOfTheLibraryIsNamedInTime) {
+  constexpr double kTimeout = 2;
+  if (place_.one_gpu) GTEST_SKIP() << "ranks that share a GPU do not call the library";
+  if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
+  in_child([&] {
+    for (const Sample& sample : library_samples()) {
+      if (sample.config.schedule != std::string("sequential")) continue;
+      for (const How how : {How::on_a_stream, How::by_replay})
+        launch(place_.num_ranks, options(kTimeout), [&](Group& group) { miss_a_rank(group, sample, how, kTimeout); });
     }
     launch(place_.num_ranks, options(20), want_working_team);
     return std::string();
@@ -292,6 +308,11 @@ void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s) co
 }
 
 TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) { kill_ranks(samples(), 5); }
+
+TEST_P(CudaKills, SurvivorsOfCallsOfTheLibraryDoSo) {
+  if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
+  kill_ranks(library_samples(), 5);
+}
 
 TEST_P(CudaKills, SurvivorsOfACollectiveOfTheLibraryDoSo) {
   if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;

@@ -3,10 +3,8 @@
 #include "backends/cuda/lane_tables.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
-#include <span>
 
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/stream_lanes.hpp"
@@ -35,7 +33,8 @@ class TableMaker {
     beside_library_ = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
                         return lane.rank == view_.rank && by_library(lane);
                       });
-    out_.lanes_apart = beside_library_ || (room_.streams && fast && plan_.config.launches > 1);
+    out_.in_line = beside_library_ && stands_in_line();
+    out_.lanes_apart = !out_.in_line && (beside_library_ || (room_.streams && fast && plan_.config.launches > 1));
     out_.kind = kind_of(plan_);
     for (const ColumnWaits& waits : view_.facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : view_.facts.sums) {
@@ -49,22 +48,25 @@ class TableMaker {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
         add_tile_lane(lane);
+      } else if (out_.in_line) {
+        add_lane_in_line(lane);
       } else if (by_stream(plan_.lanes[lane])) {
         add_stream_lane(lane);
       } else {
-        add_walk_lane(lane);
+        add_walk_lane(lane, 0, std::ssize(plan_.lanes[lane].tasks));
       }
     }
     tiles_.finish();
     if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
-    std::ranges::stable_partition(out_.walk.lanes, [](const LaneRecord& lane) { return !lane.light; });
+    std::ranges::stable_sort(out_.walk.lanes, {},
+                             [](const LaneRecord& lane) { return std::pair(lane.after, lane.light); });
     // NOTE: where ranks share a device, late CTAs might take the room that another rank's kernel waits for.
     const bool late_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
-    share_out_sms(out_, beside_library_ ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_,
-                  late_help);
+    const bool beside = beside_library_ && !out_.in_line;
+    share_out_sms(out_, beside ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_, late_help);
     for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
     if (late_help) find_late_lanes(out_);
-    if (beside_library_) tell_library_its_sms(out_, plan_, room_.sms);
+    if (beside) tell_library_its_sms(out_, plan_, room_.sms);
     drop_repeated_waits(out_);
     return std::move(out_);
   }
@@ -113,6 +115,60 @@ class TableMaker {
     if (calls_collective(task)) return library_collective(view_, task);
     if (calls_library(task)) return library_gemm(view_, task);
     return stream_copy(view_, task);
+  }
+
+  /// Whether the rank's call of the GEMM is all that streams do, and can stand between two kernels in the caller's:
+  /// then no gate opens for it, and nothing that waits holds SMs beside it.
+  [[nodiscard]] bool stands_in_line() const {
+    if (view_.facts.before_call.empty()) return false;
+    return std::ranges::all_of(plan_.lanes, [&](const Lane& lane) {
+      if (lane.rank != view_.rank || !by_stream(lane)) return true;
+      return by_library(lane) && std::ranges::all_of(lane.tasks, [](const Task& task) {
+               const bool calls = calls_library(task) && is_work(task) && std::ssize(task.posts) <= kMostOpening;
+               return task.kind == TaskKind::sync || calls;
+             });
+    });
+  }
+
+  /// What comes before the call, by one kernel, and what comes after it, by another.
+  void add_lane_in_line(int index) {
+    const int64_t before = view_.facts.before_call[index];
+    const int64_t end = std::ssize(plan_.lanes[index].tasks);
+    if (by_library(plan_.lanes[index])) return add_call_in_line(index, before);
+    add_walk_lane(index, 0, before);
+    const size_t first = out_.walk.lanes.size();
+    add_walk_lane(index, before, end);
+    for (size_t lane = first; lane < out_.walk.lanes.size(); ++lane) out_.walk.lanes[lane].after = true;
+  }
+
+  /// The call: the kernel before it waits for it, the one after it posts.
+  void add_call_in_line(int index, int64_t call) {
+    const Lane& lane = plan_.lanes[index];
+    const Task& task = lane.tasks[call];
+    out_.works.push_back({.lane = index, .task = call, .what = library_gemm(view_, task)});
+    const bool waits = !task.waits.empty() || room_.traced;
+    add_light_steps(index, 0, call + waits);
+    if (waits) {
+      StepRecord& step = out_.walk.steps.back();
+      step.act = Act::sync;
+      step.num_posts = 0;
+      out_.opening.task = step.task;
+    }
+    std::vector<PostRecord> posts;
+    view_.add_posts(task, posts);
+    std::ranges::copy(posts, out_.opening.posts);
+    out_.opening.num_posts = static_cast<uint32_t>(posts.size());
+    out_.opening.has_call = true;
+    add_light_steps(index, call + 1, std::ssize(lane.tasks));
+    if (call + 1 < std::ssize(lane.tasks)) out_.walk.lanes.back().after = true;
+  }
+
+  /// Tasks [first, end) of a lane that move nothing.
+  void add_light_steps(int index, int64_t first, int64_t end) {
+    if (first == end) return;
+    std::vector<int64_t> tasks(static_cast<size_t>(end - first));
+    std::iota(tasks.begin(), tasks.end(), first);
+    add_steps(index, tasks, 1, true);
   }
 
   /// Which tasks of a lane the light lane lets go and waits for. All, where one waits or posts, or times are taken.
@@ -169,11 +225,12 @@ class TableMaker {
     out_.urgent.push_back(lane.engine == Engine::copy);
   }
 
-  void add_walk_lane(int index) {
+  /// Tasks [first, end) of a lane.
+  void add_walk_lane(int index, int64_t first, int64_t end) {
     const Lane& lane = plan_.lanes[index];
     std::vector<int64_t> all;
     bool moves = false;
-    for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
+    for (int64_t task = first; task < end; ++task) {
       if (completed_.contains({index, task})) continue;
       require(!calls_collective(lane.tasks[task]), "{}: no walker makes a collective call", plan_.problem.op);
       all.push_back(task);
@@ -310,29 +367,15 @@ class TableMaker {
 
 }  // namespace
 
-void drop_repeated_waits(RankTables& tables) {
-  const std::vector<WaitRecord>& waits = tables.gemm.waits;
-  for (uint32_t cta = 0; cta < tables.gemm_ctas; ++cta) {
-    std::map<const uint64_t*, uint64_t> seen;
-    for (size_t i = cta; i < tables.gemm.tiles.size(); i += tables.gemm_ctas) {
-      TileRecord& tile = tables.gemm.tiles[i];
-      const auto mine = std::span(waits).subspan(tile.first_wait, tile.num_waits);
-      const bool repeats = std::ranges::all_of(mine, [&](const WaitRecord& wait) {
-        const auto found = seen.find(wait.signal);
-        return found != seen.end() && found->second >= wait.at_least;
-      });
-      for (const WaitRecord& wait : mine) seen[wait.signal] = std::max(seen[wait.signal], wait.at_least);
-      if (!repeats) continue;
-      tile.first_wait += tile.num_waits;
-      tile.num_waits = 0;
-    }
-  }
-}
-
 PlanFacts facts_of(const Plan& whole, int rank) {
   const bool clusters = whole.config.cluster_m * whole.config.cluster_n > 1;
-  return {signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank),
-          clusters && may_end_in_pairs(whole, rank)};
+  PlanFacts facts{signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank),
+                  clusters && may_end_in_pairs(whole, rank)};
+  const std::vector<int64_t> before = tasks_before_calls(whole);
+  for (size_t lane = 0; lane < before.size(); ++lane) {
+    if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);
+  }
+  return facts;
 }
 
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,

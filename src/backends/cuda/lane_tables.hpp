@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/calls_in_line.hpp"
 #include "backends/cuda/column_waits.hpp"
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
@@ -30,7 +31,7 @@ struct Addresses {
   std::vector<Base> bases{};  ///< [rank * number of buffers + buffer]
   /// The counter of a signal.
   std::function<uint64_t*(const Signal&)> signal{};
-  uint64_t* progress = nullptr;  ///< two zeroed counters for each of my lanes
+  uint64_t* progress = nullptr;  ///< two zeroed counters for each of my lanes, twice
   Gate* gates = nullptr;         ///< zeroed, most_stream_work of them
 };
 
@@ -64,6 +65,8 @@ struct RankTables {
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<bool> urgent{};       ///< one for each stream: it comes before others
   bool lanes_apart = false;         ///< heavy lanes are works: the kernel of the call has tiles and light lanes only
+  bool in_line = false;             ///< the one work, a GEMM, stands between two kernels (LaneRecord::after)
+  Opening opening{};                ///< of the kernel after it
   std::vector<TaskName> names{};    ///< by TileRecord::task and StepRecord::task
 };
 
@@ -98,7 +101,8 @@ struct PlanFacts {
   std::vector<bool> carried{};    ///< carried_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
   std::vector<ColumnWaits> waits{};
-  bool pairs = true;  ///< may_end_in_pairs
+  bool pairs = true;                   ///< may_end_in_pairs
+  std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
 

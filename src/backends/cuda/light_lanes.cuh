@@ -13,6 +13,13 @@ __device__ inline void post_step(const WalkLaunch& launch, const PostRecord* pos
   note_end(span_of(launch, step.task));
 }
 
+/// One thread of a kernel that comes after a call in line. NOTE: what the call wrote is visible here, as it ended
+/// before this kernel began; each post passes that on.
+__device__ inline void open_walk(const WalkLaunch& launch, const Opening& opening) {
+  post_signals(opening.posts, opening.num_posts);
+  note_end(span_of(launch, opening.task));
+}
+
 /// Let what a stream does behind a gate begin. What this thread has acquired is visible to it.
 __device__ inline void open_gate(Gate* gate) {
   asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&gate->open) : "memory");

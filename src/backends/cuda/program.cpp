@@ -27,6 +27,19 @@ int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buf
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
+/// The lanes of one kernel: those that come after a call of the library in line, or the others.
+WalkTable part_of(const HostWalk& host, const WalkTable& all, bool after) {
+  WalkTable part = all;
+  part.num_lanes = 0;
+  for (const LaneRecord& lane : host.lanes) {
+    if (after && !lane.after) ++part.lanes;
+    if (lane.after != after) continue;
+    ++part.num_lanes;
+    (lane.light ? part.light_lanes : part.ctas) += lane.ctas;
+  }
+  return part;
+}
+
 std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaStream_t stream) {
   Upload all;
   all.add(host.lanes, &table.lanes);
@@ -36,8 +49,6 @@ std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaSt
   all.add(host.epilogue, &table.epilogue);
   all.add(host.waits, &table.waits);
   all.add(host.posts, &table.posts);
-  table.num_lanes = static_cast<uint32_t>(host.lanes.size());
-  for (const LaneRecord& lane : host.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
   table.late_ctas = host.late_ctas;
   return all.finish(stream);
 }
@@ -81,11 +92,12 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   extent_ = group.carve(
       fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
       symmetric_ + symmetric_bytes(plan));
-  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 16 * plan.lanes.size());
+  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan.lanes.size());
   host::agree(group.ranks(), [&] {
     local_ = new_device_memory(local_bytes(plan));
     counters_ = new_device_memory(counters);
     load_walk_kernel();
+    load_plain_walk_kernels();
     load_clock_kernel();
     if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
     set_bytes(counters_.get(), counters, 0);
@@ -229,7 +241,12 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->traced = traced;
   bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
-  bound->memory = upload(bound->tables.walk, bound->walk, group_.stream());
+  WalkTable all;
+  bound->memory = upload(bound->tables.walk, all, group_.stream());
+  bound->walk = part_of(bound->tables.walk, all, false);
+  bound->after = part_of(bound->tables.walk, all, true);
+  bound->plain = plain_steps(bound->tables.walk, false);
+  bound->plain_after = plain_steps(bound->tables.walk, true);
   if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
   for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));
   bound->owner = group_.failures().add(
@@ -246,91 +263,6 @@ void CudaProgram::make_room() {
   group_.failures().remove((*oldest)->owner);
   if (traced_ == oldest->get()) traced_ = nullptr;
   bound_.erase(std::next(oldest).base());
-}
-
-CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<bool>& urgent) {
-  // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
-  // streams of their own.
-  const auto fits = [&](const std::unique_ptr<Sides>& sides) {
-    if (sides->capture == capture) return true;
-    return capture != 0 && sides->capture != 0 && (sides->streams.empty() || capture_of(sides->streams[0].get()) == 0);
-  };
-  auto found = std::ranges::find_if(sides_, fits);
-  if (found == sides_.end()) {
-    sides_.push_back(std::make_unique<Sides>());
-    found = std::prev(sides_.end());
-    (*found)->fork = new_event();
-  }
-  (*found)->capture = capture;
-  // The lanes that streams work for, and so these, are the same for all callers' tensors.
-  for (size_t i = (*found)->streams.size(); i < urgent.size(); ++i) {
-    (*found)->streams.push_back(urgent[i] ? new_urgent_stream() : new_patient_stream());
-    (*found)->ends.push_back(new_event());
-  }
-  return **found;
-}
-
-void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
-  group_.calls().begin(stream, capture);
-  try {
-    enqueue_all(bound, stream, capture);
-  } catch (const Error& error) {
-    // What is in the streams already waits for what is not: it must leave, and later calls must wait for it.
-    group_.fail_with(error);
-    group_.calls().end(stream, capture);
-    throw;
-  }
-  group_.calls().end(stream, capture);
-}
-
-void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
-  const WaitWatch watch = group_.watch_of(bound.owner);
-  const WalkLaunch walk{bound.walk, workspace_.counters(), watch, reinterpret_cast<TaskSpan*>(bound.spans.get())};
-  const std::vector<bool>& urgent = bound.tables.urgent;
-  const Sides& sides = sides_for(capture, urgent);
-  if (!urgent.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
-  for (size_t i = 0; i < urgent.size(); ++i) {
-    check(cudaStreamWaitEvent(sides.streams[i].get(), sides.fork.get()), "cudaStreamWaitEvent");
-  }
-  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
-  // may share one queue of the device.
-  enqueue_kernels(bound, walk, stream);
-  for (size_t i = 0; i < bound.tables.works.size(); ++i) {
-    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream].get());
-  }
-  for (size_t i = 0; i < urgent.size(); ++i) {
-    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
-  }
-}
-
-/// What waits and posts for the whole call.
-void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
-  if (bound.tables.gemm_ctas > 0) {
-    GemmLaunch gemm{
-        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .walk = walk, .table = bound.gemm.table};
-    if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
-    launch_gemm_tiles(bound.tables.kind, gemm, stream);
-  } else if (bound.tables.lanes_apart) {
-    launch_light_lanes(walk, stream);
-  } else {
-    launch_walk(walk, stream);
-  }
-}
-
-void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream) {
-  const StreamWork& work = bound.tables.works[index];
-  const auto* walker = std::get_if<StreamWalk>(&work.what);
-  const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
-  if (work.gate != nullptr && !ends_walk && !work.follows) wait_for_gate(group_.driver(), work.gate, stream);
-  if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
-    enqueue_copy(*copy, stream);
-  } else if (walker != nullptr) {
-    launch_heavy_lane(walk, walker->lane, bound.tables.walk.lanes[walker->lane].ctas, stream);
-  } else if (!ends_walk) {
-    bound.calls[index]->enqueue(stream);
-  }
-  if (work.gate != nullptr && walker == nullptr) tell_gate(group_.driver(), work.gate, stream);
 }
 
 void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {

@@ -9,6 +9,7 @@
 #include "backends/cuda/device_clock.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/plain_walk.hpp"
 #include "backends/cuda/walk.hpp"
 
 namespace tilewire::cuda {
@@ -33,7 +34,8 @@ class Workspace {
   int64_t gates_ = 0;  ///< in the extent, after the signals
   int64_t symmetric_ = 0;
   std::shared_ptr<std::byte> local_;
-  std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane
+  std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane, and for what is left of it
+                                         ///< after a call of the library in line
 };
 
 class CudaProgram final : public Program {
@@ -59,6 +61,8 @@ class CudaProgram final : public Program {
     RankTables tables;
     DeviceTable gemm;
     WalkTable walk;
+    WalkTable after;                                   ///< what a kernel walks after a call of the library in line
+    Plain plain = Plain::no, plain_after = Plain::no;  ///< of `walk` before such a call, and of `after`
     std::shared_ptr<std::byte> memory;
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     /// One for each of the tables' works; none where no library is called.
@@ -90,6 +94,7 @@ class CudaProgram final : public Program {
   Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
+  void enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
   void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream);
   void throw_if_failed();

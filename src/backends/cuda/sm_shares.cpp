@@ -9,10 +9,24 @@
 namespace tilewire::cuda {
 namespace {
 
-uint32_t walkers_of(const RankTables& tables) {
+/// Of the kernel before a call of the library in line, or of the only one; or of the kernel `after` such a call.
+uint32_t walkers_of(const RankTables& tables, bool after = false) {
   WalkTable table;
-  for (const LaneRecord& lane : tables.walk.lanes) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
+  for (const LaneRecord& lane : tables.walk.lanes) {
+    if (lane.after == after) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
+  }
   return walking_ctas(table, kStepThreads);
+}
+
+/// Take CTAs from the widest lanes until a kernel's are `most`.
+void narrow(RankTables& tables, bool after, int most) {
+  while (static_cast<int>(walkers_of(tables, after)) > most) {
+    const auto width = [&](const LaneRecord& lane) { return lane.light || lane.after != after ? 0 : lane.ctas; };
+    const auto widest = std::ranges::max_element(tables.walk.lanes, {}, width);
+    require(width(*widest) > 1, "{} SMs are too few for {} lanes that wait for each other", most,
+            tables.walk.lanes.size());
+    --widest->ctas;
+  }
 }
 
 /// Where turns of tiles are few, and lanes that late CTAs help can give way so that there is one less: they do.
@@ -43,20 +57,13 @@ void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help
   const auto tiles = static_cast<int>(tables.gemm.tiles.size());
   const uint32_t cluster = cluster_ctas(tables.cluster);
   const int least_tiles = tiles > 0 ? static_cast<int>(cluster) : 0;
-  const auto total = [&] { return static_cast<int>(walkers_of(tables)); };
   // Half of the SMs at most go to what moves data beside tiles.
   const int room = tiles > 0 ? std::max(sms / 2, sms - tiles) : sms;
-  while (total() > std::min(room, sms - least_tiles)) {
-    const auto width = [](const LaneRecord& lane) { return lane.light ? 0 : lane.ctas; };
-    const auto widest = std::ranges::max_element(tables.walk.lanes, {}, width);
-    require(widest->ctas > 1, "{} SMs are too few for {} lanes that wait for each other", sms,
-            tables.walk.lanes.size());
-    --widest->ctas;
-  }
+  for (const bool after : {false, true}) narrow(tables, after, std::min(room, sms - least_tiles));
   if (tiles == 0) return;
   if (tile_workers == 0 && late_help) save_a_turn(tables, static_cast<uint32_t>(sms));
   const int most = tile_workers > 0 ? tile_workers * static_cast<int>(tables.cluster.k) : sms;
-  tables.gemm_ctas = static_cast<uint32_t>(std::min({most, sms - total(), tiles}));
+  tables.gemm_ctas = static_cast<uint32_t>(std::min({most, sms - static_cast<int>(walkers_of(tables)), tiles}));
   require(tables.gemm_ctas >= cluster, "{} SMs and {} workers are too few for {} CTAs that make tiles together", sms,
           tile_workers, cluster);
   // As few as take as many turns: an SM less is power for the others.

@@ -10,9 +10,11 @@ namespace tilewire::cuda {
 namespace {
 
 __global__ void __launch_bounds__(kStepThreads, 1)
-    walk_kernel(const __grid_constant__ WalkLaunch launch, bool ends_call) {
+    walk_kernel(const __grid_constant__ WalkLaunch launch, const __grid_constant__ Opening opening, bool ends_call) {
   __shared__ WalkShared shared;
   static_assert(kStepThreads <= kMostSquads * kSquadThreads);
+  // A warp that has nothing else to do, where lanes are few.
+  if (opening.has_call && blockIdx.x == gridDim.x - 1 && threadIdx.x == kStepThreads - 32) open_walk(launch, opening);
   walk_roles<true>(launch, blockIdx.x, shared);
   if (ends_call) leave_call(launch);
 }
@@ -33,10 +35,10 @@ void load_walk_kernel() {
   check(cudaFuncGetAttributes(&attributes, light_kernel), "cudaFuncGetAttributes");
 }
 
-void launch_walk(const WalkLaunch& launch, cudaStream_t stream) {
+void launch_walk(const WalkLaunch& launch, const Opening& opening, bool ends_call, cudaStream_t stream) {
   // NOTE: a rank without work has one CTA, which ends the call.
   const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kStepThreads));
-  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(launch, true);
+  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(launch, opening, ends_call);
   check(cudaGetLastError(), "launch of walk_kernel");
 }
 
@@ -55,7 +57,7 @@ void launch_heavy_lane(const WalkLaunch& launch, uint32_t lane, uint32_t ctas, c
   heavy.table.num_lanes = 1;
   heavy.table.ctas = ctas;
   heavy.table.light_lanes = 0;
-  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(heavy, false);
+  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(heavy, {}, false);
   check(cudaGetLastError(), "launch of walk_kernel");
 }
 

@@ -11,9 +11,9 @@ namespace tilewire::cuda {
 /// Load the kernel into the current device: the first launch of one that is not there waits for all that run.
 void load_walk_kernel();
 
-/// Enqueue a kernel that walks all lanes; its CTAs must be resident together with everything they wait for.
-/// Throws Error where CUDA refuses.
-void launch_walk(const WalkLaunch& launch, cudaStream_t stream);
+/// Enqueue a kernel that walks all lanes; its CTAs must be resident together with everything they wait for. The last
+/// kernel of a call ends it. Throws Error where CUDA refuses.
+void launch_walk(const WalkLaunch& launch, const Opening& opening, bool ends_call, cudaStream_t stream);
 
 /// The light lanes alone, which end the call: few threads and registers, so that their SM is of use to others.
 void launch_light_lanes(const WalkLaunch& launch, cudaStream_t stream);

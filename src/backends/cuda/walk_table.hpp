@@ -101,6 +101,7 @@ struct LaneRecord {
   /// Steps go in list order to whoever asks next: these CTAs, and WalkTable::late_ctas.
   bool late = false;
   bool squads = false;  ///< steps are many and small: each kSquadThreads of a CTA take one
+  bool after = false;   ///< it is walked after a call of the library that stands in line, by a kernel of its own
   uint64_t* progress =
       nullptr;  ///< two device counters, zero between calls: of a serial lane of several CTAs, or a late one
 };
@@ -138,6 +139,18 @@ struct WalkLaunch {
   CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
   WaitWatch watch{};
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
+};
+
+/// Most posts of a call of the library in line.
+inline constexpr int kMostOpening = 16;
+
+/// What a kernel does before its lanes: it posts for the call of the library that ended when the kernel began. It comes
+/// with the launch, as records in memory are far away then, and peers wait for it.
+struct Opening {
+  PostRecord posts[kMostOpening]{};
+  uint32_t num_posts = 0;
+  uint32_t task = 0;      ///< of the call, for its times
+  bool has_call = false;  ///< there was one
 };
 
 /// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.

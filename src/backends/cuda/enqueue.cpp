@@ -1,0 +1,115 @@
+// What one call of a program puts into streams: kernels, copies, calls of libraries.
+// Called by run, and by bursts.
+#include "backends/cuda/program.hpp"
+#include "backends/cuda/task_spans.hpp"
+
+namespace tilewire::cuda {
+
+CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<bool>& urgent) {
+  // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
+  // streams of their own.
+  const auto fits = [&](const std::unique_ptr<Sides>& sides) {
+    if (sides->capture == capture) return true;
+    return capture != 0 && sides->capture != 0 && (sides->streams.empty() || capture_of(sides->streams[0].get()) == 0);
+  };
+  auto found = std::ranges::find_if(sides_, fits);
+  if (found == sides_.end()) {
+    sides_.push_back(std::make_unique<Sides>());
+    found = std::prev(sides_.end());
+    (*found)->fork = new_event();
+  }
+  (*found)->capture = capture;
+  // The lanes that streams work for, and so these, are the same for all callers' tensors.
+  for (size_t i = (*found)->streams.size(); i < urgent.size(); ++i) {
+    (*found)->streams.push_back(urgent[i] ? new_urgent_stream() : new_patient_stream());
+    (*found)->ends.push_back(new_event());
+  }
+  return **found;
+}
+
+void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  group_.calls().begin(stream, capture);
+  try {
+    enqueue_all(bound, stream, capture);
+  } catch (const Error& error) {
+    // What is in the streams already waits for what is not: it must leave, and later calls must wait for it.
+    group_.fail_with(error);
+    group_.calls().end(stream, capture);
+    throw;
+  }
+  group_.calls().end(stream, capture);
+}
+
+void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  const WaitWatch watch = group_.watch_of(bound.owner);
+  const WalkLaunch walk{bound.walk, workspace_.counters(), watch, reinterpret_cast<TaskSpan*>(bound.spans.get())};
+  if (bound.tables.in_line) return enqueue_in_line(bound, walk, stream);
+  const std::vector<bool>& urgent = bound.tables.urgent;
+  const Sides& sides = sides_for(capture, urgent);
+  if (!urgent.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
+  for (size_t i = 0; i < urgent.size(); ++i) {
+    check(cudaStreamWaitEvent(sides.streams[i].get(), sides.fork.get()), "cudaStreamWaitEvent");
+  }
+  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
+  // may share one queue of the device.
+  enqueue_kernels(bound, walk, stream);
+  for (size_t i = 0; i < bound.tables.works.size(); ++i) {
+    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream].get());
+  }
+  for (size_t i = 0; i < urgent.size(); ++i) {
+    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
+  }
+}
+
+namespace {
+
+void launch_part(const WalkLaunch& launch, Plain kind, const Opening& opening, bool ends_call, cudaStream_t stream) {
+  kind == Plain::no ? launch_walk(launch, opening, ends_call, stream)
+                    : launch_plain_walk(launch, kind, opening, ends_call, stream);
+}
+
+}  // namespace
+
+/// What comes before the call of the library, the call, what comes after it: each begins when the one before has ended.
+void CudaProgram::enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream) {
+  const Opening& opening = bound.tables.opening;
+  const bool more = bound.after.num_lanes > 0 || opening.num_posts > 0 || bound.traced;
+  if (before.table.num_lanes > 0) launch_part(before, bound.plain, {}, !more, stream);
+  bound.calls[0]->enqueue(stream);
+  if (!more) return;
+  WalkLaunch after = before;
+  after.table = bound.after;
+  launch_part(after, bound.plain_after, opening, true, stream);
+}
+
+/// What waits and posts for the whole call.
+void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
+  if (bound.tables.gemm_ctas > 0) {
+    GemmLaunch gemm{
+        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .walk = walk, .table = bound.gemm.table};
+    if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
+    launch_gemm_tiles(bound.tables.kind, gemm, stream);
+  } else if (bound.tables.lanes_apart) {
+    launch_light_lanes(walk, stream);
+  } else {
+    launch_walk(walk, {}, true, stream);
+  }
+}
+
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream) {
+  const StreamWork& work = bound.tables.works[index];
+  const auto* walker = std::get_if<StreamWalk>(&work.what);
+  const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
+  if (work.gate != nullptr && !ends_walk && !work.follows) wait_for_gate(group_.driver(), work.gate, stream);
+  if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
+    enqueue_copy(*copy, stream);
+  } else if (walker != nullptr) {
+    launch_heavy_lane(walk, walker->lane, bound.tables.walk.lanes[walker->lane].ctas, stream);
+  } else if (!ends_walk) {
+    bound.calls[index]->enqueue(stream);
+  }
+  if (work.gate != nullptr && walker == nullptr) tell_gate(group_.driver(), work.gate, stream);
+}
+
+}  // namespace tilewire::cuda

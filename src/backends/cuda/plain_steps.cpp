@@ -1,0 +1,55 @@
+// Which lanes the plain walkers can take.
+// Called by programs when tables are made.
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/plain_walk.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+bool in_vectors(const std::byte* data, int64_t ld, int64_t cols, int64_t rows, DType dtype) {
+  constexpr int64_t kVector = 16;
+  const int64_t size = bytes_of(dtype);
+  return reinterpret_cast<uintptr_t>(data) % kVector == 0 && cols * size % kVector == 0 &&
+         (rows <= 1 || ld * size % kVector == 0);
+}
+
+Plain kind_of(const HostWalk& walk, const StepRecord& step) {
+  const auto sources = std::span(walk.sources).subspan(step.first_source, step.num_sources);
+  const auto targets = std::span(walk.targets).subspan(step.first_target, step.num_targets);
+  if ((step.act != Act::copy && step.act != Act::reduce) || step.looks || step.num_epilogue > 0) return Plain::no;
+  if (sources.empty() || (step.act == Act::copy && sources.size() > 1)) return Plain::no;
+  const DType dtype = sources[0].dtype;
+  const bool even = std::ranges::all_of(sources, [&](const SourceRecord& from) {
+    return from.dtype == dtype && from.weight == 1 && in_vectors(from.data, from.ld, step.cols, step.rows, dtype);
+  });
+  const bool stored = std::ranges::all_of(targets, [&](const TargetRecord& to) {
+    return to.dtype == dtype && to.mode == StoreMode::store && to.first_row == 0 && to.rows == step.rows &&
+           in_vectors(to.data, to.ld, step.cols, to.rows, dtype);
+  });
+  if (!even || !stored) return Plain::no;
+  if (step.act == Act::copy) return Plain::copies;
+  return bytes_of(dtype) == 2 ? Plain::sums : Plain::no;
+}
+
+}  // namespace
+
+Plain plain_steps(const HostWalk& walk, bool after) {
+  Plain all = Plain::no;
+  for (const LaneRecord& lane : walk.lanes) {
+    if (lane.after != after || lane.light) continue;
+    if (lane.serial || lane.late) return Plain::no;
+    for (const StepRecord& step : std::span(walk.steps).subspan(lane.first_step, lane.num_steps)) {
+      if (step.act == Act::sync) continue;
+      const Plain kind = kind_of(walk, step);
+      if (kind == Plain::no || (all != Plain::no && kind != all)) return Plain::no;
+      all = kind;
+    }
+  }
+  return all;
+}
+
+}  // namespace tilewire::cuda

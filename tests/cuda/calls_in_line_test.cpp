@@ -1,0 +1,224 @@
+// Calls of the vendor's GEMM between two kernels of one stream: which tasks come before, which after, and that ranks
+// which do so come to an end; the tables of such a rank. Without a GPU.
+#include "backends/cuda/calls_in_line.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/plain_walk.hpp"
+#include "core/text.hpp"
+#include "schedules/variants.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+const Problem kGather{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 512};
+const Problem kScatter{.op = "gemm_reduce_scatter", .m = 512, .n = 1024, .k = 512};
+const Problem kSum{.op = "gemm_all_reduce", .m = 512, .n = 1024, .k = 512, .arena = {"c"}};
+const Config kWorkers{.schedule = "sequential", .copy_workers = 8, .chunk_rows = 32, .compute = Provider::library};
+
+Config pulls() {
+  Config config{.schedule = "sequential", .tile_m = 32, .tile_n = 128, .compute = Provider::library};
+  config.reduction = ReduceMode::pull;
+  return config;
+}
+
+/// Plays a plan on ranks that each do what comes before the call, then the call, then the rest; whether all of it ends.
+bool ends_in_phases(const Plan& plan, const std::vector<int64_t>& before) {
+  std::vector<int64_t> values(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, 0);
+  std::vector<int64_t> next(plan.lanes.size(), 0);
+  enum Phase { kBefore, kCall, kAfter };
+  std::vector<Phase> phases(plan.team.num_ranks, kBefore);
+  const auto calls = [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
+  };
+  const auto limit = [&](size_t lane) {
+    const Phase phase = phases[plan.lanes[lane].rank];
+    if (phase == kAfter) return std::ssize(plan.lanes[lane].tasks);
+    return before[lane] + (phase == kCall && calls(plan.lanes[lane]) ? 1 : 0);
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+      while (next[lane] < limit(lane)) {
+        const Task& task = plan.lanes[lane].tasks[next[lane]];
+        const auto met = [&](const Wait& wait) { return values[signal_id(plan, wait.signal)] >= wait.at_least; };
+        if (!std::ranges::all_of(task.waits, met)) break;
+        for (const Post& post : task.posts) values[signal_id(plan, post.signal)] += post.add;
+        ++next[lane];
+        moved = true;
+      }
+    }
+    for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+      bool over = phases[rank] != kAfter;
+      for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+        over = over && (plan.lanes[lane].rank != rank || next[lane] == limit(lane));
+      }
+      if (over) phases[rank] = phases[rank] == kBefore ? kCall : kAfter, moved = true;
+    }
+  }
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    if (next[lane] < std::ssize(plan.lanes[lane].tasks)) return false;
+  }
+  return true;
+}
+
+TEST(CallsInLine, EveryPlanWithOneCallEndsInPhases) {
+  int in_line = 0;
+  int not_in_line = 0;
+  for (const Problem& problem : {kGather, kScatter, kSum}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      const Team team{.num_ranks = ranks};
+      for (const Config& config : all_variants(problem, team, {.tile_m = 64, .tile_n = 128, .chunk_rows = 40})) {
+        if (config.compute != Provider::library) continue;
+        const Plan plan = make_plan(problem, team, config);
+        const std::vector<int64_t> before = tasks_before_calls(plan);
+        const bool one_each = config.schedule == std::string("sequential") && config.collective == Provider::tiles;
+        EXPECT_TRUE(!one_each || !before.empty()) << to_string(config) << " on " << ranks << " ranks";
+        ++(before.empty() ? not_in_line : in_line);
+        if (before.empty()) continue;
+        EXPECT_TRUE(ends_in_phases(plan, before)) << problem.op << " " << to_string(config) << " on " << ranks;
+      }
+    }
+  }
+  EXPECT_GT(in_line, 50);
+  EXPECT_GT(not_in_line, 20) << "collectives, and calls for each chunk";
+}
+
+TEST(CallsInLine, ACallThatWaitsForAnotherStandsInNoLine) {
+  Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
+  ASSERT_FALSE(tasks_before_calls(plan).empty());
+  const auto call_of = [&](int rank) -> Task& {
+    for (Lane& lane : plan.lanes) {
+      if (lane.rank == rank && lane.tasks[0].kind == TaskKind::gemm_call) return lane.tasks[0];
+    }
+    throw std::logic_error("no call");
+  };
+  const Signal told{1, num_signals(plan)};
+  plan.signals.push_back({"told", told.index, 1});
+  call_of(0).posts.push_back({told});
+  ASSERT_FALSE(tasks_before_calls(plan).empty());
+  call_of(1).waits.push_back({told});
+  EXPECT_TRUE(tasks_before_calls(plan).empty());
+}
+
+/// The tables of rank 0 over made-up addresses.
+RankTables tables_of(const Problem& problem, const Config& config, bool traced = false, bool streams = true) {
+  static std::array<Gate, 1024> gates;
+  static std::array<uint64_t, 1024> words;
+  const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+  Addresses addresses;
+  for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
+    for (const Buffer& buffer : plan.buffers) {
+      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
+    }
+  }
+  addresses.signal = [](const Signal&) { return words.data(); };
+  addresses.progress = words.data();
+  addresses.gates = gates.data();
+  Plan mine = plan;
+  std::erase_if(mine.lanes, [](const Lane& lane) { return lane.rank != 0; });
+  return make_tables(mine, 0, addresses, facts_of(plan, 0), {132, streams, traced});
+}
+
+/// CTAs of heavy lanes and numbers of light ones, before the call and after it.
+struct Shares {
+  uint32_t ctas_before = 0, light_before = 0, ctas_after = 0, light_after = 0;
+  bool operator==(const Shares&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Shares& s) {
+  return out << fmt::format("{} {} {} {}", s.ctas_before, s.light_before, s.ctas_after, s.light_after);
+}
+
+Shares shares_of(const RankTables& tables) {
+  Shares shares;
+  bool after = false;
+  for (const LaneRecord& lane : tables.walk.lanes) {
+    EXPECT_TRUE(lane.after || !after) << "lanes before the call come first";
+    after = lane.after;
+    if (lane.light) ++(after ? shares.light_after : shares.light_before);
+    if (!lane.light) (after ? shares.ctas_after : shares.ctas_before) += lane.ctas;
+  }
+  return shares;
+}
+
+void expect_in_line(const RankTables& tables) {
+  EXPECT_TRUE(tables.in_line);
+  EXPECT_FALSE(tables.lanes_apart);
+  EXPECT_TRUE(tables.urgent.empty()) << "no stream beside the caller's";
+  ASSERT_EQ(std::ssize(tables.works), 1);
+  const auto* gemm = std::get_if<LibraryGemm>(&tables.works[0].what);
+  ASSERT_NE(gemm, nullptr);
+  EXPECT_EQ(gemm->sms, 0) << "the call has all SMs";
+  EXPECT_EQ(tables.works[0].gate, nullptr);
+  for (const StepRecord& step : tables.walk.steps) EXPECT_NE(step.act, Act::gate);
+}
+
+TEST(CallsInLine, AGatherByWorkersIsAKernelAndACall) {
+  const RankTables tables = tables_of(kGather, kWorkers);
+  expect_in_line(tables);
+  // Pushes by eight workers, own rows by four; the handshake with the wait for everything.
+  EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
+  EXPECT_EQ(tables.opening.num_posts, 0U);
+}
+
+TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
+  for (const Problem& problem : {kScatter, kSum}) {
+    const RankTables tables = tables_of(problem, pulls());
+    expect_in_line(tables);
+    const Shares shares = shares_of(tables);
+    EXPECT_EQ(shares.ctas_before + shares.light_before, 0U) << "the call is the first thing";
+    EXPECT_EQ(shares.ctas_after, 32U) << "pieces of 32 x 128";
+    EXPECT_GE(shares.light_after, 1U);
+    EXPECT_EQ(tables.opening.num_posts, 4U) << "every owner hears that its parts are made";
+  }
+}
+
+TEST(CallsInLine, ATraceKnowsWhenTheCallBeganAndEnded) {
+  for (const auto& [problem, config] : {std::pair(kGather, kWorkers), std::pair(kScatter, pulls())}) {
+    const RankTables tables = tables_of(problem, config, true);
+    expect_in_line(tables);
+    const auto begins = std::ranges::find(tables.walk.steps, tables.opening.task, &StepRecord::task);
+    ASSERT_NE(begins, tables.walk.steps.end());
+    EXPECT_EQ(begins->num_posts, 0) << "the kernel after the call posts";
+    EXPECT_EQ(tables.names[tables.opening.task].task, tables.works[0].task);
+  }
+}
+
+TEST(CallsInLine, ShortKernelsTakePlainStepsOnly) {
+  EXPECT_EQ(plain_steps(tables_of(kGather, kWorkers).walk, false), Plain::copies);
+  EXPECT_EQ(plain_steps(tables_of(kGather, kWorkers).walk, true), Plain::no) << "there is nothing to do";
+  const auto sums = [](auto change) {
+    Problem problem = kScatter;
+    Config config = pulls();
+    change(problem, config);
+    return plain_steps(tables_of(problem, config).walk, true);
+  };
+  EXPECT_EQ(sums([](auto&, auto&) {}), Plain::sums);
+  EXPECT_EQ(sums([](auto& p, auto&) { p.dtype = DType::fp16; }), Plain::sums);
+  EXPECT_EQ(sums([](auto& p, auto&) { p.dtype = DType::fp32; }), Plain::no);
+  EXPECT_EQ(sums([](auto& p, auto&) { p.epilogue = {{EpilogueKind::bias}}; }), Plain::no);
+  EXPECT_EQ(sums([](auto& p, auto&) { p.out_dtype = DType::fp32; }), Plain::no);
+  EXPECT_EQ(sums([](auto&, auto& c) { c.wire = DType::fp32; }), Plain::no) << "what is read is not what is stored";
+  EXPECT_EQ(sums([](auto& p, auto&) { p.n = 1020; }), Plain::no) << "rows that are no units of 16 bytes";
+  EXPECT_EQ(sums([](auto&, auto& c) { c.reduction = ReduceMode::staged; }), Plain::no) << "copies and sums";
+}
+
+TEST(CallsInLine, CopiesByEnginesHaveGates) {
+  Config engines = kWorkers;
+  engines.copy_workers = 0;
+  engines.chunk_rows = 0;
+  Problem large = kGather;
+  large.m = 4096;
+  EXPECT_FALSE(tables_of(large, engines).in_line);
+  EXPECT_TRUE(tables_of(kGather, engines).in_line) << "copies that are too small for engines";
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
