@@ -88,11 +88,8 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     columns.insert(columns.end(), in_step.begin(), in_step.end());
     for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, problem.k / 3);
     prune(columns, schedule, problem, team);
-    all.insert(all.end(), columns.begin(), columns.end());
-    all.insert(all.end(), configs.begin(), configs.end());
-    all.insert(all.end(), rounds.begin(), rounds.end());
-    all.insert(all.end(), in_step.begin(), in_step.end());
-    all.insert(all.end(), workers.begin(), workers.end());
+    for (const auto* list : {&columns, &configs, &rounds, &in_step, &workers})
+      all.insert(all.end(), list->begin(), list->end());
   }
   return all;
 }
