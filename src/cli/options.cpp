@@ -248,14 +248,31 @@ Config with_knobs(Config config, const Options& options) {
   return config;
 }
 
+namespace {
+
+// The knobs of one candidate may not go with what is set, those of another may: of these the one that it changes least.
+std::optional<Config> nearest_candidate(const Schedule& schedule, const Problem& problem, const Team& team,
+                                        const Options& options) {
+  std::optional<Config> nearest;
+  size_t least = 0;
+  for (const Config& candidate : schedule.candidates(problem, team)) {
+    const Config config = with_knobs(candidate, options);
+    if (schedule.refuses(problem, team, config)) continue;
+    const size_t changed = nlohmann::json::diff(candidate, config).size();
+    if (nearest && changed >= least) continue;
+    nearest = config;
+    least = changed;
+  }
+  return nearest;
+}
+
+}  // namespace
+
 Config config_of(const Options& options, const std::string& name, const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
   Config config = with_knobs(own_config(schedule, problem, team), options);
-  // The knobs of one candidate may not go with what is set, those of another may: tiles, or calls of a library.
-  for (const Config& candidate : schedule.candidates(problem, team)) {
-    if (!on_gpus(team) || !schedule.refuses(problem, team, config)) break;
-    const Config other = with_knobs(candidate, options);
-    if (!schedule.refuses(problem, team, other)) config = other;
+  if (on_gpus(team) && schedule.refuses(problem, team, config)) {
+    config = nearest_candidate(schedule, problem, team, options).value_or(config);
   }
   if (const auto reason = schedule.refuses(problem, team, config)) {
     fail(ErrorKind::unsupported, "schedule {} cannot do this: {}", name, *reason);

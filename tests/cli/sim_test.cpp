@@ -126,6 +126,17 @@ TEST(SimVerb, AutoIsNoSlowerThanAnySchedule) {
   for (const json& row : rows_of(args)) EXPECT_LE(best[0]["total_ns"], row["total_ns"]);
 }
 
+// What is not set is that of the candidate that goes with what is: not of the first one that would not be refused.
+TEST(SimVerb, KnobsThatAreNotSetGoWithThoseThatAre) {
+  const std::string gather = "all_gather_gemm -m 512 -n 49152 -k 12288 --machine h200x4 --schedule ";
+  const json engines = rows_of(gather + "fused --set transport=copy_engine --set chunk_cols=3072").at(0);
+  EXPECT_FALSE(engines["config"].contains("chunk_rows")) << "which is for copies by workers: " << engines["config"];
+  EXPECT_EQ(engines["config"]["chunk_cols"], 3072);
+  const std::string sum = "gemm_all_reduce -m 300 -n 8192 -k 28672 --machine h200x4 --schedule ";
+  const json pulled = rows_of(sum + "sequential --set compute=library --set reduction=pull").at(0);
+  EXPECT_EQ(pulled["config"]["tile_m"], 5) << "a piece for each CTA: " << pulled["config"];
+}
+
 // T3's own machine: its ring, and as many copies as in its study.
 TEST(SimVerb, TrackAndTriggerIsForItsOwnMachine) {
   const std::string args = "gemm_reduce_scatter -m 4096 -n 3072 -k 3072 --reduction any --machine t3_ring";
