@@ -21,7 +21,7 @@ Plain kind_of(const HostWalk& walk, const StepRecord& step) {
   const auto sources = std::span(walk.sources).subspan(step.first_source, step.num_sources);
   const auto targets = std::span(walk.targets).subspan(step.first_target, step.num_targets);
   if ((step.act != Act::copy && step.act != Act::reduce) || step.looks || step.num_epilogue > 0) return Plain::no;
-  if (sources.empty() || (step.act == Act::copy && sources.size() > 1)) return Plain::no;
+  if (sources.empty() || (step.act == Act::copy && sources.size() > 1) || step.cols == 0) return Plain::no;
   const DType dtype = sources[0].dtype;
   const bool even = std::ranges::all_of(sources, [&](const SourceRecord& from) {
     return from.dtype == dtype && from.weight == 1 && in_vectors(from.data, from.ld, step.cols, step.rows, dtype);
