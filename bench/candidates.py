@@ -184,8 +184,10 @@ def in_step(m, n, k, ranks):
         return []
     step = {"order": "in_step", "chunk_cols": quarter}
     engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
-    return ([tile | {"transport": "copy_engine"} | step for tile in engines] +
-            [tile | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
+    together = lambda tile: tile | (
+        {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
+    return ([together(tile) | {"transport": "copy_engine"} | step for tile in engines] +
+            [together(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
 
 
 def free_tiles_of_gather(m, n, ranks):
@@ -238,7 +240,7 @@ def together(m, n, ranks):
         return []
     tiles = [(128, 128, 1), (128, 256, 1)] + ([(256, 192, 1)] if -(-m // ranks) >= 256 else [])
     return [tile | {"transport": "tma", "group_owners": ranks}
-            for tile in [knobs_of(tile, m) for tile in tiles] + free_tiles(m, n, ranks)]
+            for tile in [knobs_of(tile, m) for tile in tiles] + free_tiles(m, n, ranks) if tile["tile_m"] < m]
 
 
 def reduction(kind, m, n, k, ranks):

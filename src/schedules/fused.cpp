@@ -60,7 +60,7 @@ std::optional<std::string> refuses_turns(const Config& config) {
   return std::nullopt;
 }
 
-std::optional<std::string> refuses_gather(const Config& config) {
+std::optional<std::string> refuses_gather(const Problem& problem, const Config& config) {
   if (auto knob =
           ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "chunk_cols", "direction", "transport",
                                 "algorithm", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
@@ -71,6 +71,8 @@ std::optional<std::string> refuses_gather(const Config& config) {
   if (auto knob = refuses_turns(config)) return knob;
   if (config.order == Order::in_step && config.compute == Provider::library)
     return "order = in_step: calls of the library have no tiles";
+  if (config.order == Order::in_step && config.group_m == 1 && problem.m > config.tile_m)
+    return "order = in_step: needs group_m > 1, which has row tiles walked together";
   if (config.chunk_cols > 0 && config.split_k > 1) return "chunk_cols: with split_k each part waits for all columns";
   if (config.chunk_cols > 0 && (config.compute == Provider::library || config.algorithm == Algorithm::ring ||
                                 config.pacing == Pacing::lockstep)) {
@@ -133,7 +135,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   }
   if (auto peer = unreachable_peer(team)) return peer;
   if (auto library = refuses_library(problem, config)) return library;
-  return gathers(problem) ? refuses_gather(config) : refuses_reduce(problem, team, config);
+  return gathers(problem) ? refuses_gather(problem, config) : refuses_reduce(problem, team, config);
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {

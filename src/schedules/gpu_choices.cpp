@@ -183,7 +183,10 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const auto in_step = [&](Config config, const TileChoice& tile) {
     config.order = Order::in_step;
     config.chunk_cols = quarter;
-    return with_tile(config, problem, tile);
+    config = with_tile(config, problem, tile);
+    // All row tiles together: those left over would walk all of B once more.
+    if (problem.m > tile.m) config.group_m = std::max(config.group_m, team.num_ranks * ((shard + tile.m - 1) / tile.m));
+    return config;
   };
   const Config engines{.schedule = "fused", .transport = Transport::copy_engine};
   std::vector<Config> list{in_step(engines, middle_tile(problem, team)), in_step(engines, {.m = 128, .n = 256})};
@@ -271,6 +274,7 @@ std::vector<Config> reduce_together_choices(const Config& stores, const Problem&
   for (const TileChoice& tile : free_tiles(problem, team)) tiles.push_back(tile);
   std::vector<Config> list;
   for (const TileChoice& tile : tiles) {
+    if (tile.m >= problem.m) continue;  // one row of tiles is together anyway
     list.push_back(with_tile(stores, problem, tile));
     list.back().group_owners = team.num_ranks;
   }

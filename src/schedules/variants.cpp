@@ -75,7 +75,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     if (schedule.name != std::string("sequential")) workers.clear();  // only there more than a number changes
     prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
-    for (Config& config : in_step) config.order = Order::in_step;
+    for (Config& config : in_step) config.order = Order::in_step, config.group_m = std::max<int64_t>(2, config.group_m);
     prune(in_step, schedule, problem, team);
     vary(rounds, &Config::group_owners, {1, 2});
     for (Config& config : rounds) {

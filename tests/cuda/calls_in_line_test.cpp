@@ -108,6 +108,24 @@ TEST(CallsInLine, ACallThatWaitsForAnotherStandsInNoLine) {
   EXPECT_TRUE(tasks_before_calls(plan).empty());
 }
 
+TEST(CallsInLine, WhatNoCallWaitsForRunsBesideIt) {
+  Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
+  ASSERT_FALSE(tasks_before_calls(plan).empty());
+  // As the exchange beside which `tilewire bench` times a GEMM.
+  const int buffer = static_cast<int>(plan.buffers.size());
+  plan.buffers.push_back({.name = "sent", .dtype = DType::bf16, .rows = 1, .cols = 64, .scope = Scope::symmetric});
+  const auto place = [&](int rank) { return Region{.rank = rank, .buffer = buffer, .rows = 1, .cols = 64}; };
+  Task copy{.kind = TaskKind::copy, .reads = {place(0)}, .writes = {{place(1)}}};
+  plan.lanes.push_back({.rank = 0, .engine = Engine::copy, .name = "send", .tasks = {copy}});
+  EXPECT_TRUE(tasks_before_calls(plan).empty());
+  plan.lanes.back().tasks[0].kind = TaskKind::sync;
+  EXPECT_FALSE(tasks_before_calls(plan).empty()) << "a handshake may come before";
+  // A caller's `gathered` that is completed beside the GEMM.
+  Problem gather = kGather;
+  gather.gathered_output = true;
+  EXPECT_TRUE(tasks_before_calls(make_plan(gather, {.num_ranks = 2}, kWorkers)).empty());
+}
+
 /// The tables of rank 0 over made-up addresses.
 RankTables tables_of(const Problem& problem, const Config& config, bool traced = false, bool streams = true) {
   static std::array<Gate, 1024> gates;
@@ -166,6 +184,7 @@ TEST(CallsInLine, AGatherByWorkersIsAKernelAndACall) {
   // Pushes by eight workers, own rows by four; the handshake with the wait for everything.
   EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
   EXPECT_EQ(tables.opening.num_posts, 0U);
+  EXPECT_TRUE(tables.opening.waited);
 }
 
 TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
@@ -177,6 +196,7 @@ TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
     EXPECT_EQ(shares.ctas_after, 32U) << "pieces of 32 x 128";
     EXPECT_GE(shares.light_after, 1U);
     EXPECT_EQ(tables.opening.num_posts, 4U) << "every owner hears that its parts are made";
+    EXPECT_FALSE(tables.opening.waited);
   }
 }
 

@@ -86,8 +86,11 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
         .tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction, .order = Order::in_step};
     const Plan plan = plan_of(256, config);
     EXPECT_TRUE(check(plan).ok());
-    for (int rank = 0; rank < kRanks; ++rank)
-      EXPECT_EQ(rows_in_step(plan, rank, 4).front(), 0) << "column by column, whoever has the rows";
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<int64_t> rows = rows_in_step(plan, rank, 4);
+      rows.resize(4);
+      EXPECT_EQ(rows, (std::vector<int64_t>{0, 64, 128, 192})) << "column by column, whoever has the rows";
+    }
   }
   // All columns at once: all wait for all.
   const Plan whole = plan_of(256, {.tile_m = 64, .group_m = 8, .order = Order::in_step});
@@ -101,10 +104,13 @@ TEST(InStep, IsOfTilesOfAGather) {
   const auto why = [&] {
     return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
   };
+  EXPECT_EQ(why(), "order = in_step: needs group_m > 1, which has row tiles walked together");
+  config.group_m = 2;
   EXPECT_EQ(why(), "");
   config.rounds = 2;
   EXPECT_EQ(why(), "group_owners, rounds: only tiles in order = rank_shifted turn from owner to owner");
   config.rounds = 1;
+  config.group_m = 1;
   config.compute = Provider::library;
   EXPECT_EQ(why(), "order = in_step: calls of the library have no tiles");
   config.compute = Provider::tiles;

@@ -284,8 +284,9 @@ Team team_of_gpus(int ranks) {
 TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     for (const int ranks : {1, 2, 4}) {
-      for (const int64_t m : {1, 64, 500, 2048}) {
-        const Problem problem{.op = op, .m = m, .n = 1024, .k = 512};
+      for (const auto& [m, n] :
+           {std::pair<int64_t, int64_t>{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}}) {
+        const Problem problem{.op = op, .m = m, .n = n, .k = 512};
         const Team team = team_of_gpus(ranks);
         for (const Schedule& schedule : schedules()) {
           const auto configs = schedule.candidates(problem, team);

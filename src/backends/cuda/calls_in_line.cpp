@@ -19,6 +19,35 @@ bool has_one_call_each(const Plan& plan) {
   return !calls_collective(plan) && calls_library(plan) && std::ranges::max(calls) == 1;
 }
 
+/// Whether calls wait for all that moves data before them, themselves or by way of others. What they do not wait for is
+/// meant to run beside them.
+bool all_is_awaited(const Plan& plan, const std::vector<int64_t>& before) {
+  std::vector<bool> awaited(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, false);
+  const auto is_awaited = [&](const Task& task) {
+    return calls_library(task) ||
+           std::ranges::any_of(task.posts, [&](const Post& post) { return awaited[signal_id(plan, post.signal)]; });
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Lane& lane : plan.lanes) {
+      for (const Task& task : lane.tasks) {
+        if (!is_awaited(task)) continue;
+        for (const Wait& wait : task.waits) {
+          moved = moved || !awaited[signal_id(plan, wait.signal)];
+          awaited[signal_id(plan, wait.signal)] = true;
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < plan.lanes.size(); ++i) {
+    const auto& tasks = plan.lanes[i].tasks;
+    const bool all = std::all_of(tasks.begin(), tasks.begin() + before[i],
+                                 [&](const Task& task) { return task.kind == TaskKind::sync || is_awaited(task); });
+    if (!all) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<int64_t> tasks_before_calls(const Plan& plan) {
@@ -49,6 +78,7 @@ std::vector<int64_t> tasks_before_calls(const Plan& plan) {
     const auto call = std::ranges::find_if(tasks, [](const Task& task) { return calls_library(task); });
     if (call != tasks.end() && (call - tasks.begin() != before[i] || waits_for_call(*call))) return {};
   }
+  if (!all_is_awaited(plan, before)) return {};
   return before;
 }
 

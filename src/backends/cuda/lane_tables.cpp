@@ -159,6 +159,7 @@ class TableMaker {
     std::ranges::copy(posts, out_.opening.posts);
     out_.opening.num_posts = static_cast<uint32_t>(posts.size());
     out_.opening.has_call = true;
+    out_.opening.waited = !task.waits.empty();
     add_light_steps(index, call + 1, std::ssize(lane.tasks));
     if (call + 1 < std::ssize(lane.tasks)) out_.walk.lanes.back().after = true;
   }

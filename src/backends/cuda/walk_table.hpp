@@ -151,6 +151,7 @@ struct Opening {
   uint32_t num_posts = 0;
   uint32_t task = 0;      ///< of the call, for its times
   bool has_call = false;  ///< there was one
+  bool waited = false;    ///< the kernel before it waited for others: if that failed, nothing is posted
 };
 
 /// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.
