@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/plain_walk.hpp"
 #include "core/text.hpp"
+#include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
@@ -126,23 +126,9 @@ TEST(CallsInLine, WhatNoCallWaitsForRunsBesideIt) {
   EXPECT_TRUE(tasks_before_calls(make_plan(gather, {.num_ranks = 2}, kWorkers)).empty());
 }
 
-/// The tables of rank 0 over made-up addresses.
-RankTables tables_of(const Problem& problem, const Config& config, bool traced = false, bool streams = true) {
-  static std::array<Gate, 1024> gates;
-  static std::array<uint64_t, 1024> words;
-  const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
-  Addresses addresses;
-  for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
-    for (const Buffer& buffer : plan.buffers) {
-      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
-    }
-  }
-  addresses.signal = [](const Signal&) { return words.data(); };
-  addresses.progress = words.data();
-  addresses.gates = gates.data();
-  Plan mine = plan;
-  std::erase_if(mine.lanes, [](const Lane& lane) { return lane.rank != 0; });
-  return make_tables(mine, 0, addresses, facts_of(plan, 0), {132, streams, traced});
+/// The tables of rank 0 of four.
+RankTables tables_of(const Problem& problem, const Config& config, bool traced = false) {
+  return cuda::tables_of(make_plan(problem, {.num_ranks = 4}, config), true, 0, traced);
 }
 
 /// CTAs of heavy lanes and numbers of light ones, before the call and after it.

@@ -10,6 +10,7 @@
 #include "backends/cuda/rank_view.hpp"
 #include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/work_order.hpp"
+#include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/operator.hpp"
@@ -51,25 +52,6 @@ TEST(CublasLt, RefusesEpiloguesThatItLacks) {
   EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
   problem.epilogue = {{EpilogueKind::scale, 2}};
   EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
-}
-
-/// The tables of a rank over made-up addresses.
-RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
-  static std::array<Gate, 1024> gates;
-  static std::array<uint64_t, 1024> words;
-  Addresses addresses;
-  for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
-    for (const Buffer& buffer : plan.buffers) {
-      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
-    }
-  }
-  addresses.signal = [](const Signal&) { return words.data(); };
-  addresses.progress = words.data();
-  addresses.gates = gates.data();
-  Plan mine = plan;
-  std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
-  EXPECT_LE(most_stream_work(plan), std::ssize(gates));
-  return make_tables(mine, rank, addresses, facts_of(plan, rank), {132, streams, traced});
 }
 
 template <class T>

@@ -138,7 +138,7 @@ class TableMaker {
     add_walk_lane(index, 0, before);
     const size_t first = out_.walk.lanes.size();
     add_walk_lane(index, before, end);
-    for (size_t lane = first; lane < out_.walk.lanes.size(); ++lane) out_.walk.lanes[lane].after = true;
+    if (out_.walk.lanes.size() > first) out_.walk.lanes.back().after = true;
   }
 
   /// The call: the kernel before it waits for it, the one after it posts.
@@ -164,7 +164,7 @@ class TableMaker {
     if (call + 1 < std::ssize(lane.tasks)) out_.walk.lanes.back().after = true;
   }
 
-  /// Tasks [first, end) of a lane that move nothing.
+  /// Tasks [first, end) of a lane, none of which moves anything itself.
   void add_light_steps(int index, int64_t first, int64_t end) {
     if (first == end) return;
     std::vector<int64_t> tasks(static_cast<size_t>(end - first));
@@ -204,10 +204,8 @@ class TableMaker {
     const Lane& lane = plan_.lanes[index];
     const std::vector<bool> gates = gates_of(lane);
     const bool gated = std::ranges::count(gates, true) > 0;
-    std::vector<int64_t> all(lane.tasks.size());
-    std::iota(all.begin(), all.end(), 0);
     const size_t first_step = out_.walk.steps.size();
-    if (gated) add_steps(index, all, 1, true);
+    if (gated) add_light_steps(index, 0, std::ssize(lane.tasks));
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
       const Task& task = lane.tasks[i];
       const bool works = is_work(task);

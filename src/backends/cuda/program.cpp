@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
 #include "backends/cuda/work_order.hpp"
@@ -29,14 +30,12 @@ bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || b
 
 /// The lanes of one kernel: those that come after a call of the library in line, or the others.
 WalkTable part_of(const HostWalk& host, const WalkTable& all, bool after) {
+  const WalkTable counts = counts_of(host, after);
   WalkTable part = all;
-  part.num_lanes = 0;
-  for (const LaneRecord& lane : host.lanes) {
-    if (after && !lane.after) ++part.lanes;
-    if (lane.after != after) continue;
-    ++part.num_lanes;
-    (lane.light ? part.light_lanes : part.ctas) += lane.ctas;
-  }
+  if (after) part.lanes += host.lanes.size() - counts.num_lanes;
+  part.num_lanes = counts.num_lanes;
+  part.ctas = counts.ctas;
+  part.light_lanes = counts.light_lanes;
   return part;
 }
 
@@ -97,7 +96,7 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
     local_ = new_device_memory(local_bytes(plan));
     counters_ = new_device_memory(counters);
     load_walk_kernel();
-    load_plain_walk_kernels();
+    if (calls_library(plan)) load_plain_walk_kernels();
     load_clock_kernel();
     if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
     set_bytes(counters_.get(), counters, 0);
@@ -245,8 +244,10 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->memory = upload(bound->tables.walk, all, group_.stream());
   bound->walk = part_of(bound->tables.walk, all, false);
   bound->after = part_of(bound->tables.walk, all, true);
-  bound->plain = plain_steps(bound->tables.walk, false);
-  bound->plain_after = plain_steps(bound->tables.walk, true);
+  if (bound->tables.in_line) {
+    bound->plain = plain_steps(bound->tables.walk, false);
+    bound->plain_after = plain_steps(bound->tables.walk, true);
+  }
   if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
   for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));
   bound->owner = group_.failures().add(

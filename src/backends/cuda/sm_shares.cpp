@@ -9,13 +9,8 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Of the kernel before a call of the library in line, or of the only one; or of the kernel `after` such a call.
 uint32_t walkers_of(const RankTables& tables, bool after = false) {
-  WalkTable table;
-  for (const LaneRecord& lane : tables.walk.lanes) {
-    if (lane.after == after) (lane.light ? table.light_lanes : table.ctas) += lane.ctas;
-  }
-  return walking_ctas(table, kStepThreads);
+  return walking_ctas(counts_of(tables.walk, after), kStepThreads);
 }
 
 /// Take CTAs from the widest lanes until a kernel's are `most`.
@@ -52,6 +47,16 @@ void save_a_turn(RankTables& tables, uint32_t sms) {
 }
 
 }  // namespace
+
+WalkTable counts_of(const HostWalk& walk, bool after) {
+  WalkTable counts;
+  for (const LaneRecord& lane : walk.lanes) {
+    if (lane.after != after) continue;
+    ++counts.num_lanes;
+    (lane.light ? counts.light_lanes : counts.ctas) += lane.ctas;
+  }
+  return counts;
+}
 
 void share_out_sms(RankTables& tables, int sms, int tile_workers, bool late_help) {
   const auto tiles = static_cast<int>(tables.gemm.tiles.size());

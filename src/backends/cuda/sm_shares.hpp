@@ -6,6 +6,9 @@
 
 namespace tilewire::cuda {
 
+/// Lanes and CTAs of the kernel before a call of the library in line, or of the only one; or of that `after` the call.
+[[nodiscard]] WalkTable counts_of(const HostWalk& walk, bool after);
+
 /// Everybody must be resident at once: where there is not room for what each lane wants, the widest give way.
 /// `tile_workers`: most CTAs that compute; 0 = as many as there is room for. `late_help`: find_late_lanes follows, so
 /// that lanes may give way where that saves a turn of tiles.

@@ -1,0 +1,32 @@
+// The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
+// Used by library_test.cpp and calls_in_line_test.cpp.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backends/cuda/lane_tables.hpp"
+#include "tilewire/plan.hpp"
+
+namespace tilewire::cuda {
+
+inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
+  static std::array<Gate, 1024> gates;
+  static std::array<uint64_t, 1024> words;
+  Addresses addresses;
+  for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
+    for (const Buffer& buffer : plan.buffers) {
+      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
+    }
+  }
+  addresses.signal = [](const Signal&) { return words.data(); };
+  addresses.progress = words.data();
+  addresses.gates = gates.data();
+  Plan mine = plan;
+  std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
+  EXPECT_LE(most_stream_work(plan), std::ssize(gates));
+  return make_tables(mine, rank, addresses, facts_of(plan, rank), {132, streams, traced});
+}
+
+}  // namespace tilewire::cuda
