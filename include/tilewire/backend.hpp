@@ -45,6 +45,7 @@ struct Burst {
   int calls = 1;
   bool graph = false;  ///< replays of one captured call
   bool trace = false;  ///< every call is traced
+  bool cold = false;   ///< each call comes after a write over the device's last cache, which is not timed
 };
 
 /// One call of such a burst on this rank.

@@ -34,7 +34,7 @@ inline constexpr int64_t kMostGraphRows = 512;
 /// Whether calls of a problem with so many rows are so short that the host's enqueuing would be measured; `us` is what
 /// the fastest took when it was enqueued.
 [[nodiscard]] bool wants_graphs(int64_t rows, double us);
-/// The same for the tuner: a few calls in a row, or replays of one. Collective.
+/// The same for the tuner: a few calls, or replays of one, with cold caches on devices. Collective.
 [[nodiscard]] double time_call(Group& group, Program& program, const RankTensors& tensors, bool graph);
 [[nodiscard]] double median(std::vector<double> values);
 

@@ -99,6 +99,7 @@ json key_of(const std::string& backend, const std::string& machine, int num_rank
           {"backend", backend},
           {"machine", machine},
           {"ranks", num_ranks},
+          {"caches", on_gpus ? "cold" : "warm"},  // while candidates are measured
           {"problem", bucket}};
 }
 

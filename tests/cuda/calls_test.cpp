@@ -292,10 +292,13 @@ void time_bursts(Group& group, const Sample& sample, uint64_t seed) {
   for (const bool graph : {false, true, true, false}) {
     tensors.poison();
     group.barrier();
-    const auto time = program->time_on_device(tensors.inputs(), tensors.outputs(), {.calls = 5, .graph = graph});
-    want(time.has_value(), "no time by the device's clock");
-    want(time->us > 0 && time->enqueue_us.size() == 5, "{} us, {} samples", time->us, time->enqueue_us.size());
-    want_right(graph ? "replays" : "calls");
+    for (const bool cold : {false, true}) {
+      const Burst burst{.calls = 5, .graph = graph, .cold = cold};
+      const auto time = program->time_on_device(tensors.inputs(), tensors.outputs(), burst);
+      want(time.has_value(), "no time by the device's clock");
+      want(time->us > 0 && time->enqueue_us.size() == 5, "{} us, {} samples", time->us, time->enqueue_us.size());
+      want_right(graph ? "replays" : "calls");
+    }
     program->run(tensors.inputs(), tensors.outputs(), {});
     want_right("a call after a burst");
   }
