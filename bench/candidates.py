@@ -184,10 +184,10 @@ def in_step(m, n, k, ranks):
         return []
     step = {"order": "in_step", "chunk_cols": quarter}
     engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
-    together = lambda tile: tile | (
+    all_rows = lambda tile: tile | (
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
-    return ([together(tile) | {"transport": "copy_engine"} | step for tile in engines] +
-            [together(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
+    return ([all_rows(tile) | {"transport": "copy_engine"} | step for tile in engines] +
+            [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
 
 
 def free_tiles_of_gather(m, n, ranks):

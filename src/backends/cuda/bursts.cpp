@@ -1,7 +1,6 @@
 // Calls of a program in a row, eager or as replays of a graph, timed by the device's clock and by the host's.
 // Called by the bench and by the tuner through Program::time_on_device.
 #include <chrono>
-#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -16,13 +15,11 @@ struct Timed {
   Event stop = new_timing_event();
 };
 
-/// Bytes of which a write leaves nothing else in the cache of the current device.
-size_t bytes_over_cache() {
-  int device = 0;
+/// Bytes of which a write leaves nothing else in the device's cache.
+int64_t bytes_over_cache(int device) {
   int cache = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
-  return size_t{4} * static_cast<size_t>(cache);
+  return int64_t{4} * cache;
 }
 
 }  // namespace
@@ -49,15 +46,16 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
   const RunOptions options{.trace = burst.trace, .stream = stream};
   const Graph* replay = burst.graph ? &replay_of(inputs, outputs, burst.trace) : nullptr;
   const auto call = [&] { replay == nullptr ? run(inputs, outputs, options) : launch_graph(*replay, stream); };
-  const std::shared_ptr<std::byte> swept = burst.cold ? new_device_memory(bytes_over_cache(), stream) : nullptr;
+  const int64_t sweep = burst.cold ? bytes_over_cache(group_.device()) : 0;
+  const std::shared_ptr<std::byte> swept = burst.cold ? new_device_memory(sweep, stream) : nullptr;
+  const std::vector<Timed> parts(burst.cold ? burst.calls : 1);
+  const int calls_of_part = burst.cold ? 1 : burst.calls;
   BurstTime time;
   call();
-  std::vector<Timed> parts(burst.cold ? burst.calls : 1);
-  const int calls_each = burst.calls / static_cast<int>(std::ssize(parts));
   for (const Timed& part : parts) {
-    if (burst.cold) check(cudaMemsetAsync(swept.get(), 0, bytes_over_cache(), stream), "cudaMemsetAsync");
+    if (burst.cold) check(cudaMemsetAsync(swept.get(), 0, static_cast<size_t>(sweep), stream), "cudaMemsetAsync");
     check(cudaEventRecord(part.start.get(), stream), "cudaEventRecord");
-    for (int i = 0; i < calls_each; ++i) {
+    for (int i = 0; i < calls_of_part; ++i) {
       const auto before = std::chrono::steady_clock::now();
       call();
       time.enqueue_us.push_back(
