@@ -203,10 +203,13 @@ def in_line(kind, m, n, ranks):
     config = {"schedule": "sequential", "compute": "library"}
     if kind == "ag":
         return [config | {"copy_workers": sms // 2, "chunk_rows": -(-shard * (ranks - 1) // (sms // 2))}]
-    pieces, rows = (sms, shard) if kind == "rs" else (sms * ranks, m)
-    tile_n = min(columns, n)
-    tile_m = -(-rows // max(1, pieces // -(-n // tile_n)))
-    return [config | {"reduction": "pull", "tile_m": tile_m, "tile_n": tile_n, "reduce_workers": sms}]
+    def sums(rows, cols, pieces):
+        tile_n = min(columns, cols)
+        return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n, "reduce_workers": sms}
+    configs = [config | {"reduction": "pull"} | (sums(shard, n, sms) if kind == "rs" else sums(m, n, sms * ranks))]
+    if kind == "ar" and n % (8 * ranks) == 0:  # the call stores each owner's columns there
+        configs.append({"schedule": "fused", "compute": "library"} | sums(m, n // ranks, min(sms, -(-m * (n // ranks) // 4096))))
+    return configs
 
 
 def gather(m, n, k, ranks):

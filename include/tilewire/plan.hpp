@@ -123,11 +123,13 @@ struct Post {
 
 enum class WriteMode { store, accumulate };
 
-/// Rows [first_row, first_row + to.rows) of a task's result go to `to`.
+/// Rows [first_row, first_row + to.rows) of a task's result go to `to`: all columns, but for a `gemm_call`, of whose
+/// result columns [first_col, first_col + to.cols) do.
 struct Write {
   Region to{};
   int64_t first_row = 0;
   WriteMode mode = WriteMode::store;
+  int64_t first_col = 0;
 
   bool operator==(const Write&) const = default;
 };

@@ -42,7 +42,7 @@ class CollectiveCheck {
     }
     if (task.collective == Collective::none) return refuse("{}: which collective?", name);
     for (const Region& region : {from(t), to(t)}) check_region(t, region);
-    if (task.writes[0].mode != WriteMode::store || task.writes[0].first_row != 0)
+    if (task.writes[0].mode != WriteMode::store || task.writes[0].first_row != 0 || task.writes[0].first_col != 0)
       refuse("{}: a library stores whole results", name);
     if (dtype_of(from(t)) != dtype_of(to(t)))
       refuse("{} takes {} and gives {}: dtypes differ", name, to_string(dtype_of(from(t))), to_string(dtype_of(to(t))));

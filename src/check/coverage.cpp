@@ -128,7 +128,7 @@ class Execution {
     }
     std::vector<Piece> pieces;
     for (const Piece& piece : result) {
-      Piece here = moved(piece, write.to.row - write.first_row, write.to.col);
+      Piece here = moved(piece, write.to.row - write.first_row, write.to.col - write.first_col);
       here.at = intersect(here.at, to);
       if (!here.at.empty()) pieces.push_back(here);
     }

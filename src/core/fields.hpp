@@ -104,7 +104,7 @@ TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))
 TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose))
 TILEWIRE_FIELDS(Post, F(signal), F(add))
-TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode))
+TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col))
 TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
 TILEWIRE_FIELDS(Task, F(kind), F(body), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue), F(weights),
                 F(value), F(gather), F(scatter))

@@ -107,6 +107,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
     if (!(write.first_row >= 0)) refuse("{}: first_row {} is negative", at.name(), write.first_row);
+    if (!(write.first_col >= 0)) refuse("{}: first_col {} is negative", at.name(), write.first_col);
   }
   for (const EpilogueStep& step : task.epilogue) {
     if (step.operand) validate_region(at, *step.operand);
@@ -130,9 +131,12 @@ void validate_task(const Place& at, const Task& task, int signals) {
   const Shape result = result_shape(at.plan, task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
-    if (!(write.to.cols == result.cols && write.first_row + write.to.rows <= result.rows))
-      refuse("{}: writes rows {}..{} x {} columns of a result of {} x {}", at.name(), write.first_row,
-             write.first_row + write.to.rows, write.to.cols, result.rows, result.cols);
+    const bool fits = write.first_row + write.to.rows <= result.rows && write.first_col + write.to.cols <= result.cols;
+    const bool whole_rows = write.to.cols == result.cols;
+    if (!(fits && (whole_rows || task.kind == TaskKind::gemm_call)))
+      refuse("{}: writes rows {}..{} x columns {}..{} of a result of {} x {}", at.name(), write.first_row,
+             write.first_row + write.to.rows, write.first_col, write.first_col + write.to.cols, result.rows,
+             result.cols);
   }
 }
 

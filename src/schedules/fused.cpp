@@ -33,8 +33,11 @@ std::optional<std::string> refuses_flags(const Config& config) {
   return "transport = ll: who sums looks at what was sent, so parts are staged, and no sum waits for all of them";
 }
 
+/// Whether a knob says how to turn from owner to owner.
+bool turns(const Config& config) { return config.group_owners > 1 || config.rounds > 1; }
+
 /// Knobs of tiles, where there are calls of the library.
-std::optional<std::string> refuses_library(const Problem& problem, const Config& config) {
+std::optional<std::string> refuses_library(const Problem& problem, const Team& team, const Config& config) {
   if (config.compute == Provider::tiles) return std::nullopt;
   if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
@@ -45,13 +48,20 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
     if (config.tile_m == Config{}.tile_m && config.tile_n == Config{}.tile_n) return std::nullopt;
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
-  if (problem.op != "gemm_reduce_scatter") return "compute = library: the shares of an all-reduce are no rows";
-  if (config.transport != Transport::copy_engine) return "compute = library: its results are sent by copy engines";
-  return std::nullopt;
+  if (problem.op == "gemm_reduce_scatter") {
+    if (config.transport == Transport::copy_engine) return std::nullopt;
+    return "compute = library: its results are sent by copy engines";
+  }
+  const int last = team.num_ranks - 1;
+  if (shard_of(problem.k, team.num_ranks, last).size() == 0)
+    return fmt::format("compute = library: rank {} has no part of K", last);
+  if (config.order != Order::rank_shifted || turns(config) || config.reduce_when == ReduceWhen::after)
+    return "order, group_owners, rounds, reduce_when: all sums follow one call of the library";
+  const bool whole = config.algorithm == Algorithm::direct || config.algorithm == Algorithm::two_phase;
+  if (config.transport == Transport::store && config.reduction == ReduceMode::staged && whole) return std::nullopt;
+  return "compute = library: one call stores each owner's columns there, which needs transport = store, reduction = "
+         "staged, and algorithm = two_phase";
 }
-
-/// Whether a knob says how to turn from owner to owner.
-bool turns(const Config& config) { return config.group_owners > 1 || config.rounds > 1; }
 
 std::optional<std::string> refuses_turns(const Config& config) {
   if (config.group_owners == 1) return std::nullopt;
@@ -134,13 +144,15 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
-  if (auto library = refuses_library(problem, config)) return library;
+  if (auto library = refuses_library(problem, team, config)) return library;
   return gathers(problem) ? refuses_gather(problem, config) : refuses_reduce(problem, team, config);
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (gathers(problem)) return make_gather_plan(problem, team, config);
-  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles);
+  const bool by_library = config.compute == Provider::library;
+  const Share of_all = by_library ? Share::columns : Share::tiles;
+  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Share::rows : of_all);
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {

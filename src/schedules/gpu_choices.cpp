@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "schedules/collective.hpp"
+#include "schedules/gpu_call_choices.hpp"
 #include "schedules/gpu_tiles.hpp"
 #include "schedules/knobs.hpp"
 
@@ -337,32 +338,8 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   }
   const std::vector<Config> others = with_tiles(stores, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
+  append(list, columns_at_owners(problem, team));
   return list;
-}
-
-/// Few or some rows: the library's GEMM between kernels of one stream. Copies by half of the SMs each of what peers get
-/// and of own rows; sums by all SMs, a piece for each, which read peers' parts where they are.
-std::vector<Config> in_line_choices(const Problem& problem, const Team& team) {
-  constexpr int kOthers = 4;          // SMs for what only waits and posts
-  constexpr int64_t kColumns = 1024;  // of a piece
-  if (team.num_ranks == 1 || problem.op == "all_reduce" || problem.m >= kMany) return {};
-  const auto cut = [](int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole + parts - 1) / parts); };
-  const int sms = std::max(2, team.devices[0].sms - kOthers);
-  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  Config config{.schedule = "sequential", .compute = Provider::library};
-  if (gathers(problem)) {
-    config.copy_workers = sms / 2;
-    config.chunk_rows = cut(shard * (team.num_ranks - 1), config.copy_workers);
-    return {config};
-  }
-  const bool scatters = problem.op == "gemm_reduce_scatter";
-  const int64_t pieces = scatters ? sms : int64_t{sms} * team.num_ranks;  // of `rows` rows of the output
-  const int64_t rows = scatters ? shard : problem.m;
-  config.tile_n = std::min(kColumns, std::max<int64_t>(1, problem.n));
-  config.tile_m = cut(rows, std::max<int64_t>(1, pieces / cut(problem.n, config.tile_n)));
-  config.reduce_workers = sms;
-  config.reduction = ReduceMode::pull;
-  return {config};
 }
 
 }  // namespace
@@ -378,7 +355,7 @@ std::vector<Config> sequential_choices(const Problem& problem, const Team& team)
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   config.compute = problem.op == "all_reduce" ? Provider::tiles : Provider::library;
   if (config.compute == Provider::library) list.push_back(config);
-  append(list, in_line_choices(problem, team));
+  append(list, calls_in_line(problem, team));
   config.collective = Provider::library;
   config.pacing = Pacing::unpaced;
   if (!refuses_collective(problem, team, config)) list.push_back(config);

@@ -14,6 +14,16 @@ Region on_rank(const Plan& plan, Region region, int rank) {
   return region;
 }
 
+// Columns of a result that go to the same place on several ranks: on one rank, one below the other, where it has room.
+void part_columns(const Plan& plan, Task& task) {
+  if (task.kind != TaskKind::gemm_call || task.writes.size() == 1) return;
+  int64_t row = 0;
+  for (Write& write : task.writes) {
+    if (row + write.to.rows <= shape_on(plan.buffers[write.to.buffer], write.to.rank).rows) write.to.row = row;
+    row += write.to.rows;
+  }
+}
+
 }  // namespace
 
 bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
@@ -28,6 +38,7 @@ Plan gemm_only(const Plan& plan) {
       alone.waits.clear();
       alone.posts.clear();
       for (Write& write : alone.writes) write.to = on_rank(plan, write.to, lane.rank);
+      part_columns(plan, alone);
     }
     if (!kept.tasks.empty()) part.lanes.push_back(std::move(kept));
   }

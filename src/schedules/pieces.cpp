@@ -11,9 +11,10 @@ namespace {
 Tile share_of(const Tile& tile, int64_t index, int64_t num_tiles, const Problem& problem, int num_ranks, int owner,
               Share share) {
   Tile part = tile;
-  if (share == Share::rows) {
-    const Range mine = shard_of(problem.m, num_ranks, owner);
-    part.rows = {std::max(tile.rows.begin, mine.begin), std::min(tile.rows.end, mine.end)};
+  if (share == Share::rows || share == Share::columns) {
+    Range& cut = share == Share::rows ? part.rows : part.cols;
+    const Range mine = shard_of(share == Share::rows ? problem.m : problem.n, num_ranks, owner);
+    cut = {std::max(cut.begin, mine.begin), std::min(cut.end, mine.end)};
   } else if (share == Share::tiles) {
     const Range mine = shard_of(num_tiles, num_ranks, owner);
     if (index < mine.begin || index >= mine.end) part.rows = {};
@@ -63,22 +64,69 @@ void cut_chunks(OutputCut& cut, const Problem& problem, const Config& config, in
   }
 }
 
+/// Every rank's tiles begin where its rows do, or its columns.
+std::vector<Tile> grid_of(const Problem& problem, const Config& config, int num_ranks, Share share) {
+  const int shards = share == Share::rows ? num_ranks : 1;
+  if (share != Share::columns) return tile_grid(problem.m, problem.n, config.tile_m, config.tile_n, shards);
+  std::vector<Tile> grid;
+  for (int owner = 0; owner < num_ranks; ++owner) {
+    const Range mine = shard_of(problem.n, num_ranks, owner);
+    for (Tile tile : tile_grid(problem.m, mine.size(), config.tile_m, config.tile_n)) {
+      tile.cols = {tile.cols.begin + mine.begin, tile.cols.end + mine.begin};
+      grid.push_back(tile);
+    }
+  }
+  return grid;
+}
+
 }  // namespace
 
 OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share) {
   OutputCut cut;
-  const int shards = share == Share::rows ? num_ranks : 1;
-  const std::vector<Tile> grid = tile_grid(problem.m, problem.n, config.tile_m, config.tile_n, shards);
+  const std::vector<Tile> grid = grid_of(problem, config, num_ranks, share);
   const bool library = config.compute == Provider::library && !grid.empty();
   cut.tiles = library ? tile_grid(problem.m, problem.n, problem.m, problem.n) : grid;
   cut_pieces(cut, grid, problem, config, num_ranks, share);
   cut_chunks(cut, problem, config, num_ranks, share);
-  if (library && config.release == Release::tile) {
+  if (library && config.release == Release::tile && share != Share::columns) {
     cut.tiles.clear();
     for (const Chunk& chunk : cut.chunks) cut.tiles.push_back({chunk.rows, chunk.cols});
     for (Piece& piece : cut.pieces) piece.tile = piece.chunk;
   }
   return cut;
+}
+
+Slots slots_of(const Problem& problem, const Config& config, int num_ranks, Share share, const OutputCut& cut) {
+  Slots slots{.share = share,
+              .one_shot = config.algorithm == Algorithm::one_shot,
+              .m = problem.m,
+              .n = problem.n,
+              .num_ranks = num_ranks,
+              .piece_rows = std::min(config.tile_m, problem.m)};
+  const bool all_rows = slots.one_shot || share == Share::columns;
+  const bool all_cols = slots.one_shot || share == Share::rows;
+  slots.rows = all_rows               ? problem.m
+               : share == Share::rows ? shard_of(problem.m, num_ranks, 0).size()
+                                      : cut.most_pieces * slots.piece_rows;
+  slots.cols = all_cols                  ? problem.n
+               : share == Share::columns ? shard_of(problem.n, num_ranks, 0).size()
+                                         : std::min(config.tile_n, problem.n);
+  return slots;
+}
+
+Tile Slots::place(int maker, const Piece& piece) const {
+  int64_t row = piece.rows.begin;
+  int64_t col = piece.cols.begin;
+  if (share == Share::rows) {
+    row -= shard_of(m, num_ranks, piece.owner).begin;
+  } else if (share == Share::columns) {
+    col -= shard_of(n, num_ranks, piece.owner).begin;
+  } else if (!one_shot) {
+    row = piece.index * piece_rows;
+    col = 0;
+  }
+  row += maker * rows;
+  return {{row, row + piece.rows.size()}, {col, col + piece.cols.size()}};
 }
 
 }  // namespace tilewire

@@ -13,9 +13,10 @@ namespace tilewire {
 
 /// Who sums which part of the output.
 enum class Share {
-  rows,    ///< the owner of the rows (reduce-scatter)
-  tiles,   ///< a run of whole tiles each
-  slices,  ///< 1/n of every tile each
+  rows,     ///< the owner of the rows (reduce-scatter)
+  columns,  ///< the owner of the columns: 1/n of them each
+  tiles,    ///< a run of whole tiles each
+  slices,   ///< 1/n of every tile each
 };
 
 /// Part of one tile that one rank sums. Rows and columns are global.
@@ -44,7 +45,24 @@ struct OutputCut {
 };
 
 /// Cut the m x n output. With algorithm one_shot every rank owns every tile. With compute = library all pieces come
-/// from one tile; or each chunk is one, where the release is by tile.
+/// from one tile; or each chunk is one, where the release is by tile and owners have no columns.
 [[nodiscard]] OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share);
+
+/// Where owners keep what others send them: a slot for each maker, one below the other.
+struct Slots {
+  Share share = Share::tiles;
+  bool one_shot = false;
+  int64_t m = 0, n = 0;
+  int num_ranks = 1;
+  int64_t rows = 0;  ///< of a slot
+  int64_t cols = 0;
+  int64_t piece_rows = 0;  ///< of a slot that a whole tile takes, where pieces lie one below the other
+
+  /// The place of a piece in the slot of `maker` at its owner.
+  [[nodiscard]] Tile place(int maker, const Piece& piece) const;
+};
+
+[[nodiscard]] Slots slots_of(const Problem& problem, const Config& config, int num_ranks, Share share,
+                             const OutputCut& cut);
 
 }  // namespace tilewire

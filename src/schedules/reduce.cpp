@@ -23,7 +23,8 @@ class ReducePlanner {
         wire_(config.wire.value_or(out_dtype_of(problem))),
         cut_(cut_output(problem, config, n_, share)),
         pieces_(cut_.pieces),
-        tiles_(cut_.tiles) {}
+        tiles_(cut_.tiles),
+        slots_(slots_of(problem, config, n_, share, cut_)) {}
 
   Plan make() {
     add_buffers();
@@ -38,13 +39,13 @@ class ReducePlanner {
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
   [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
   [[nodiscard]] bool scatters() const { return share_ == Share::rows; }
-  /// Rows of a slot that a whole tile takes.
-  [[nodiscard]] int64_t piece_rows() const { return std::min(config().tile_m, problem().m); }
+  /// One call of the library stores each owner's columns there.
+  [[nodiscard]] bool call_stages() const { return by_library() && route_ == Route::stage; }
   /// Every owner's result goes to every rank.
   [[nodiscard]] bool broadcasts() const { return !scatters() && !one_shot_ && n_ > 1; }
   /// Owners wait for everything, not for their piece.
   [[nodiscard]] bool waits_for_all() const {
-    return config().reduce_when == ReduceWhen::after || config().release == Release::all;
+    return config().reduce_when == ReduceWhen::after || config().release == Release::all || call_stages();
   }
   /// Readers look at the data, and clear it behind them: whoever writes there must know that they have.
   [[nodiscard]] bool flags_travel() const { return config().transport == Transport::ll; }
@@ -55,11 +56,9 @@ class ReducePlanner {
     const auto symmetric = [&](const char* name, DType dtype, int64_t rows, int64_t cols) {
       return build_.add_buffer(name, dtype, rows, cols, Scope::symmetric);
     };
-    slot_rows_ = scatters() ? shard(0).size() : one_shot_ ? problem().m : cut_.most_pieces * piece_rows();
-    slot_cols_ = scatters() || one_shot_ ? problem().n : std::min(config().tile_n, problem().n);
     if (route_ == Route::stage || route_ == Route::send)
-      staged_ = symmetric("staged", wire_, n_ * slot_rows_, slot_cols_);
-    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * slot_rows_, slot_cols_);
+      staged_ = symmetric("staged", wire_, n_ * slots_.rows, slots_.cols);
+    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * slots_.rows, slots_.cols);
     if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
     if (keeps_partial(route_)) {
       const bool peers_read = route_ == Route::pull && n_ > 1;
@@ -161,14 +160,25 @@ class ReducePlanner {
         continue;
       }
       task.posts.push_back({{owner, arrived_ + group_of(*piece)}});
-      if (route_ == Route::pull) continue;
+      if (route_ == Route::pull || call_stages()) continue;
       const Region to =
           route_ == Route::accumulate ? place(rank, sum_, 0, *piece) : place(owner, staged_, rank, *piece);
       task.writes.push_back({.to = to, .first_row = piece->rows.begin - tile.rows.begin});
       if (owner != rank && shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     }
+    if (call_stages()) add_columns(task, rank);
     if (by_library()) PlanBuilder::merge_posts(task);
     return task;
+  }
+
+  void add_columns(Task& task, int rank) const {
+    const Range rows{rank * slots_.rows, rank * slots_.rows + problem().m};
+    for (int owner = 0; owner < n_; ++owner) {
+      const Range cols = shard_of(problem().n, n_, owner);
+      if (cols.size() == 0) continue;
+      task.writes.push_back(
+          {.to = PlanBuilder::region(owner, staged_, rows, {0, cols.size()}), .first_col = cols.begin});
+    }
   }
 
   /// Peers add up a piece in its owner's second slot one after another: the first stores, and the owner hears of the
@@ -226,16 +236,8 @@ class ReducePlanner {
 
   /// A piece in `buffer` at its owner, which has a slot for each maker.
   [[nodiscard]] Region place(int rank, int buffer, int slot, const Piece& piece) const {
-    int64_t row = piece.rows.begin;
-    int64_t col = piece.cols.begin;
-    if (scatters()) {
-      row -= shard(piece.owner).begin;
-    } else if (!one_shot_) {
-      row = piece.index * piece_rows();
-      col = 0;
-    }
-    row += slot * slot_rows_;
-    return PlanBuilder::region(rank, buffer, {row, row + piece.rows.size()}, {col, col + piece.cols.size()});
+    const Tile at = slots_.place(slot, piece);
+    return PlanBuilder::region(rank, buffer, at.rows, at.cols);
   }
 
   /// Phase k of `rank`: send the finished chunks of rank + k.
@@ -381,7 +383,7 @@ class ReducePlanner {
   OutputCut cut_;
   const std::vector<Piece>& pieces_;
   const std::vector<Tile>& tiles_;
-  int64_t slot_rows_ = 0, slot_cols_ = 0;
+  Slots slots_;
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
   int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;

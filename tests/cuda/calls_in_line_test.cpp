@@ -29,6 +29,8 @@ Config pulls() {
   return config;
 }
 
+Config at_owners() { return {.tile_m = 32, .tile_n = 128, .compute = Provider::library}; }
+
 /// Plays a plan on ranks that each do what comes before the call, then the call, then the rest; whether all of it ends.
 bool ends_in_phases(const Plan& plan, const std::vector<int64_t>& before) {
   std::vector<int64_t> values(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, 0);
@@ -79,7 +81,9 @@ TEST(CallsInLine, EveryPlanWithOneCallEndsInPhases) {
         if (config.compute != Provider::library) continue;
         const Plan plan = make_plan(problem, team, config);
         const std::vector<int64_t> before = tasks_before_calls(plan);
-        const bool one_each = config.schedule == std::string("sequential") && config.collective == Provider::tiles;
+        const bool at_owners = config.transport == Transport::store && problem.op == kSum.op;
+        const bool one_each =
+            config.collective == Provider::tiles && (at_owners || config.schedule == std::string("sequential"));
         EXPECT_TRUE(!one_each || !before.empty()) << to_string(config) << " on " << ranks << " ranks";
         ++(before.empty() ? not_in_line : in_line);
         if (before.empty()) continue;
@@ -186,8 +190,31 @@ TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
   }
 }
 
+TEST(CallsInLine, ACallStoresEachOwnersColumnsThere) {
+  const RankTables tables = tables_of(kSum, at_owners());
+  expect_in_line(tables);
+  const Shares shares = shares_of(tables);
+  EXPECT_EQ(shares.ctas_before + shares.light_before, 0U) << "no handshake: the last call's results say enough";
+  EXPECT_EQ(shares.ctas_after, 32U) << "16 x 2 pieces of 32 x 128 of 256 columns";
+  EXPECT_EQ(tables.opening.num_posts, 4U);
+  EXPECT_EQ(plain_steps(tables.walk, true), Plain::sums);
+  const auto& gemm = std::get<LibraryGemm>(tables.works[0].what);
+  EXPECT_EQ(gemm.m, 512);
+  EXPECT_EQ(gemm.n, 256);
+  EXPECT_EQ(gemm.k, 128);
+  EXPECT_EQ(gemm.parts, 4);
+  EXPECT_EQ(gemm.ldc, 256);
+  EXPECT_EQ(gemm.next_part, kMadeUpStep);
+  EXPECT_EQ(gemm.next_b(), 256 * 128);
+  Problem other = kSum;
+  other.b_layout = BLayout::kn;
+  const RankTables of_other = tables_of(other, at_owners());
+  EXPECT_EQ(std::get<LibraryGemm>(of_other.works[0].what).next_b(), 256);
+}
+
 TEST(CallsInLine, ATraceKnowsWhenTheCallBeganAndEnded) {
-  for (const auto& [problem, config] : {std::pair(kGather, kWorkers), std::pair(kScatter, pulls())}) {
+  for (const auto& [problem, config] :
+       {std::pair(kGather, kWorkers), std::pair(kScatter, pulls()), std::pair(kSum, at_owners())}) {
     const RankTables tables = tables_of(problem, config, true);
     expect_in_line(tables);
     const auto begins = std::ranges::find(tables.walk.steps, tables.opening.task, &StepRecord::task);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include "backends/cuda/lane_tables.hpp"
@@ -20,18 +21,24 @@
 namespace tilewire::cuda {
 namespace {
 
+/// Why something is Error(unsupported), or nothing.
+std::string refusal_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    return error.what();
+  }
+  return "";
+}
+
 TEST(CublasLt, SaysWhatIsMissing) {
   constexpr std::array<const char*, 2> kNowhere{"libnosuchlt.so.13", "libnosuchlt.so.12"};
   EXPECT_EQ(missing_cublaslt(kNowhere), "cuBLASLt cannot be loaded (libnosuchlt.so.13 or libnosuchlt.so.12)");
   constexpr std::array<const char*, 2> kAnother{"libnosuchlt.so.13", "libc.so.6"};
   EXPECT_EQ(missing_cublaslt(kAnother), "libc.so.6 has no cublasLtCreate");
-  try {
-    const Library library(nullptr, kNowhere);
-    ADD_FAILURE() << "no error was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_NE(std::string(error.what()).find("cuBLASLt cannot be loaded"), std::string::npos) << error.what();
-  }
+  const std::string reason = refusal_of([&] { const Library library(nullptr, kNowhere); });
+  EXPECT_NE(reason.find("cuBLASLt cannot be loaded"), std::string::npos) << reason;
 }
 
 Plan plan_of(const Problem& problem, int ranks, Config config) {
@@ -52,6 +59,54 @@ TEST(CublasLt, RefusesEpiloguesThatItLacks) {
   EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
   problem.epilogue = {{EpilogueKind::scale, 2}};
   EXPECT_EQ(refuses_library(plan_of(problem, 2, sequential)), "an epilogue other than bias and relu");
+}
+
+TEST(CublasLt, RefusesDestinationsThatAreNoEqualColumns) {
+  const auto reason = [](int64_t n, auto change) {
+    Plan plan = plan_of({.op = "gemm_all_reduce", .m = 64, .n = n, .k = 64}, 2, {.tile_n = 32});
+    for (Lane& lane : plan.lanes) {
+      for (Task& task : lane.tasks) {
+        if (calls_library(task)) change(plan, task);
+      }
+    }
+    return refuses_library(plan).value_or("");
+  };
+  const auto nothing = [](Plan&, Task&) {};
+  EXPECT_EQ(reason(64, nothing), "");
+  EXPECT_EQ(reason(65, nothing), "2 destinations of which the first takes 33 of 65 columns");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { std::swap(t.writes[0], t.writes[1]); }),
+            "destinations that are no equal parts of the columns, from left to right");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].to.buffer = 0; }), "destinations in different buffers");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].to.rows = 32; }), "part of a result");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].mode = WriteMode::accumulate; }),
+            "a result that is added to what is there");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.epilogue = {{EpilogueKind::relu}}; }),
+            "an epilogue of a result with several destinations");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.reads[0].cols = t.reads[1].cols = 0; }),
+            "several destinations of a product of depth 0");
+}
+
+TEST(CublasLt, RefusesDestinationsAtOtherDistances) {
+  const Plan plan = plan_of({.op = "gemm_all_reduce", .m = 64, .n = 192, .k = 96}, 3, {.tile_n = 32});
+  const Task& call = plan.lanes[0].tasks[0];
+  RankTables out;
+  const PlanFacts facts = facts_of(plan, 0);
+  const auto gemm = [&](const std::vector<int64_t>& places) {
+    Addresses addresses;
+    for (const int64_t place : places) {
+      for (const Buffer& buffer : plan.buffers)
+        addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t(place)), buffer.cols});
+    }
+    return library_gemm({plan, 0, addresses, facts, out}, call);
+  };
+  EXPECT_EQ(gemm({4096, 8192, 12288}).next_part, 4096);
+  const auto why = [&](const std::vector<int64_t>& places) {
+    return refusal_of([&] { static_cast<void>(gemm(places)); });
+  };
+  EXPECT_EQ(why({4096, 8192, 16384}),
+            "compute = library: destination 2 is 8192 bytes behind the one before it, want 4096 as before");
+  EXPECT_EQ(why({8192, 4096, 12288}),
+            "compute = library: destination 1 is -4096 bytes behind the one before it, want more than 0");
 }
 
 template <class T>
@@ -201,13 +256,8 @@ TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
   }
   const PlanFacts facts = facts_of(plan, 0);
   const RankView view{plan, 0, addresses, facts, out};
-  try {
-    static_cast<void>(library_collective(view, plan.lanes[0].tasks[0]));
-    ADD_FAILURE() << "no error was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_STREQ(error.what(), "collective = library: rows of a begin 4104 elements apart, want 4096");
-  }
+  EXPECT_EQ(refusal_of([&] { static_cast<void>(library_collective(view, plan.lanes[0].tasks[0])); }),
+            "collective = library: rows of a begin 4104 elements apart, want 4096");
 }
 
 /// Plays a call on devices with one queue each: what is at its head holds up the rest until it has ended, but for the

@@ -11,13 +11,17 @@
 
 namespace tilewire::cuda {
 
+/// Bytes from a rank's buffers to those of the next one.
+inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
+
 inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
   static std::array<Gate, 1024> gates;
   static std::array<uint64_t, 1024> words;
   Addresses addresses;
   for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
     for (const Buffer& buffer : plan.buffers) {
-      addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t{1} << 32), shape_on(buffer, owner).cols});
+      const auto at = uintptr_t{1} << 32;
+      addresses.bases.push_back({reinterpret_cast<std::byte*>(at + owner * kMadeUpStep), shape_on(buffer, owner).cols});
     }
   }
   addresses.signal = [](const Signal&) { return words.data(); };

@@ -59,6 +59,10 @@ TEST_P(CudaMemory, PeersSeeEachOthersWritesAndMemoryGrows) {
     launch_ranks(num_ranks, [](host::HostGroup& group) {
       SymmetricMemory memory = make_memory(group);
       want(memory.backed() == 0, "{} bytes at start", memory.backed());
+      for (int peer = 1; peer < group.team().num_ranks; ++peer) {
+        const int64_t step = memory.base(peer) - memory.base(peer - 1);
+        want(step == kLimit, "rank {} begins {} bytes behind the one before it", peer, step);
+      }
       memory.grow_to(100);
       want(memory.backed() == 64 * kMiB, "{} bytes", memory.backed());
       std::byte* const base = memory.base(0);

@@ -236,6 +236,23 @@ TEST_P(OnGpus, OneCallOfTheLibrary) {
   }
 }
 
+TEST_P(OnGpus, ColumnsAtTheirOwners) {
+  if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "only all-reduces have owners of columns";
+  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  uint64_t seed = 700;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      // Units of 16 bytes, and columns of owners that begin on odd multiples of two bytes.
+      for (const int64_t cols : {int64_t{128}, int64_t{131}}) {
+        Problem problem{.op = op(), .m = 150, .n = cols * ranks(), .k = 136, .dtype = dtype, .b_layout = layout};
+        if (layout == BLayout::kn) problem.arena = {"c"}, problem.epilogue = {{EpilogueKind::bias}};
+        const Config config{.tile_m = 16, .tile_n = 64, .compute = Provider::library};
+        expect_right(problem, ranks(), {config}, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+      }
+    }
+  }
+}
+
 TEST_P(OnGpus, OneCollectiveOfTheLibrary) {
   if (ranks() == 1) GTEST_SKIP() << "one rank has nothing to exchange";
   if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";

@@ -109,6 +109,14 @@ TEST(Validate, NamesTheTaskAndTheRule) {
             std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.lanes[0].tasks[1].posts[0].add = 0; }).find("want at least 1"), std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.lanes[0].tasks[1].writes.clear(); }).find("0 writes"), std::string::npos);
+  EXPECT_NE(broken([](Plan& p) { p.lanes[0].tasks[1].writes[0].first_col = -1; }).find("first_col -1 is negative"),
+            std::string::npos);
+  const auto narrow = [](Plan& p) { --p.lanes[0].tasks[1].writes[0].to.cols; };
+  EXPECT_NE(broken(narrow).find("columns 0.."), std::string::npos) << "only calls of the library cut columns";
+  const auto call = [&](Plan& p) { narrow(p), p.lanes[0].tasks[1].kind = TaskKind::gemm_call; };
+  EXPECT_EQ(broken(call), "accepted");
+  EXPECT_NE(broken([&](Plan& p) { call(p), p.lanes[0].tasks[1].writes[0].first_col = 2; }).find("columns 2.."),
+            std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.lanes[0].rank = 3; }).find("rank 3 of 3"), std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.buffers[0].rows = -1; }).find("negative"), std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.team.num_ranks = 0; }).find("0 ranks"), std::string::npos);

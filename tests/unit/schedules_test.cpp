@@ -321,56 +321,6 @@ TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
   EXPECT_EQ(on_host.cluster_m, 1);
 }
 
-TEST(Library, IsCalledForEachChunkInOrderOfArrival) {
-  const Problem problem{.op = "all_gather_gemm", .m = 400, .n = 64, .k = 64};
-  const Config config{.chunk_rows = 50, .transport = Transport::copy_engine, .compute = Provider::library};
-  const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
-  std::vector<int64_t> rows;
-  for (const Lane& lane : plan.lanes) {
-    if (lane.rank != 1 || lane.engine != Engine::library) continue;
-    for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::gemm_call) continue;
-      rows.push_back(task.writes[0].to.row);
-      EXPECT_EQ(task.writes[0].to.rows, rows.size() == 1 ? 100 : 50);
-      EXPECT_EQ(task.waits.size(), rows.size() == 1 ? 0U : 1U);
-    }
-  }
-  EXPECT_EQ(rows, (std::vector<int64_t>{100, 0, 50, 300, 350, 200, 250}));
-}
-
-TEST(Library, IsCalledForEachOwnersRowsOfAReduceScatter) {
-  const Problem problem{.op = "gemm_reduce_scatter", .m = 400, .n = 64, .k = 64};
-  const Config config{.tile_m = 32, .tile_n = 32, .transport = Transport::copy_engine, .compute = Provider::library};
-  const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
-  std::vector<int64_t> rows;
-  for (const Lane& lane : plan.lanes) {
-    if (lane.rank != 1 || lane.engine != Engine::library) continue;
-    for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::gemm_call) continue;
-      rows.push_back(task.writes[0].to.row);
-      EXPECT_EQ(task.writes[0].to.rows, 100);
-      ASSERT_EQ(task.posts.size(), 1U) << "one post for all pieces";
-    }
-  }
-  EXPECT_EQ(rows, (std::vector<int64_t>{200, 300, 0, 100}));
-}
-
-TEST(Library, RefusesWhatItCannotHonourByName) {
-  const auto reason = [](const char* op, const char* knob, const char* value) {
-    Config config{.transport = Transport::copy_engine, .compute = Provider::library};
-    set_knob(config, knob, value);
-    const Problem problem{.op = op, .m = 64, .n = 64, .k = 64};
-    return find_schedule("fused").refuses(problem, {.num_ranks = 2}, config).value_or("");
-  };
-  EXPECT_EQ(reason("all_gather_gemm", "tile_m", "128"), "");
-  EXPECT_NE(reason("all_gather_gemm", "tile_m", "64").find("tile_m"), std::string::npos);
-  EXPECT_NE(reason("all_gather_gemm", "split_k", "2").find("split_k"), std::string::npos);
-  EXPECT_NE(reason("gemm_reduce_scatter", "group_m", "2").find("group_m"), std::string::npos);
-  EXPECT_NE(reason("gemm_reduce_scatter", "transport", "store").find("compute = library"), std::string::npos);
-  EXPECT_NE(reason("gemm_all_reduce", "tile_m", "128").find("compute = library"), std::string::npos);
-  EXPECT_NE(reason("all_reduce", "tile_m", "128").find("no GEMM"), std::string::npos);
-}
-
 TEST(Make, LargePlanIsQuick) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 8192, .k = 8192};
   const Plan plan = make_plan(problem, {.num_ranks = 8}, {});

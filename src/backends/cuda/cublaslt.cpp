@@ -37,6 +37,7 @@ struct Functions {
   decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
   decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
   decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
   decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
@@ -61,6 +62,7 @@ Functions look_up(std::span<const char* const> names) {
   library.find(all.desc_set, "cublasLtMatmulDescSetAttribute");
   library.find(all.layout_create, "cublasLtMatrixLayoutCreate");
   library.find(all.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.find(all.layout_set, "cublasLtMatrixLayoutSetAttribute");
   library.find(all.preference_create, "cublasLtMatmulPreferenceCreate");
   library.find(all.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   library.find(all.preference_set, "cublasLtMatmulPreferenceSetAttribute");
@@ -82,12 +84,13 @@ uint32_t alignment_of(const std::byte* address) {
 }
 
 /// What a choice among candidates depends on.
-using Key = std::array<int64_t, 17>;
+using Key = std::array<int64_t, 18>;
 
 Key key_of(const LibraryGemm& g) {
   return {g.m,
           g.n,
           g.k,
+          g.parts,
           g.lda,
           g.ldb,
           g.ldc,
@@ -123,6 +126,10 @@ class Description {
     describe(b_, g.dtype, g.b_is_kn ? g.n : g.k, g.b_is_kn ? g.k : g.n, g.ldb);
     describe(a_, g.dtype, g.a_is_km ? g.m : g.k, g.a_is_km ? g.k : g.m, g.lda);
     describe(c_, g.out_dtype, g.n, g.m, g.ldc);
+    if (g.parts == 1) return;
+    repeat(b_, g.next_b());
+    repeat(a_, 0);
+    repeat(c_, g.next_part / bytes_of(g.out_dtype));
   }
   Description(const Description&) = delete;
   Description& operator=(const Description&) = delete;
@@ -178,6 +185,15 @@ class Description {
               "cublasLtMatrixLayoutCreate");
   }
 
+  /// Of every part: a batch of products, in the library's words. `step`: elements from one to the next.
+  void repeat(cublasLtMatrixLayout_t layout, int64_t step) {
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t what, const auto& value) {
+      lt_.check(lt_.layout_set(layout, what, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(gemm_.parts));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+  }
+
   const Functions& lt_;
   LibraryGemm gemm_;
   cublasLtMatmulDesc_t desc_ = nullptr;
@@ -228,8 +244,9 @@ struct Scratch {
 
   LibraryGemm place(LibraryGemm gemm) {
     gemm.a = add(gemm.dtype, (gemm.a_is_km ? gemm.k : gemm.m) * gemm.lda);
-    gemm.b = add(gemm.dtype, (gemm.b_is_kn ? gemm.k : gemm.n) * gemm.ldb);
-    gemm.c = add(gemm.out_dtype, gemm.m * gemm.ldc);
+    gemm.b = add(gemm.dtype, (gemm.b_is_kn ? gemm.k : gemm.n * gemm.parts) * gemm.ldb);
+    gemm.c = add(gemm.out_dtype, gemm.m * gemm.ldc * gemm.parts);
+    gemm.next_part = gemm.m * gemm.ldc * bytes_of(gemm.out_dtype);
     if (gemm.bias != nullptr) gemm.bias = add(gemm.bias_dtype, gemm.n);
     return gemm;
   }
@@ -279,7 +296,8 @@ struct Library::State {
     const Description product(lt, placed);
     const std::shared_ptr<std::byte> workspace = new_device_memory(kLibraryWorkspace, stream);
     const double ops_per_us = gemm.dtype == DType::fp32 ? 40e6 : 600e6;
-    const double expected_us = 2.0 * static_cast<double>(gemm.m * gemm.n) * static_cast<double>(gemm.k) / ops_per_us;
+    const double expected_us =
+        2.0 * static_cast<double>(gemm.m * gemm.n * gemm.parts) * static_cast<double>(gemm.k) / ops_per_us;
     const int calls = static_cast<int>(std::clamp(kBurstUs / std::max(expected_us, 1.0), 1.0, double{kMostCalls}));
     double best_us = std::numeric_limits<double>::infinity();
     for (const cublasLtMatmulAlgo_t& algo : candidates) {
@@ -290,8 +308,8 @@ struct Library::State {
     }
     const auto found = chosen.find(key);
     if (found == chosen.end()) {
-      fail(ErrorKind::unsupported, "cuBLASLt has no kernel for a product of {} x {} x {} of {} into {}", gemm.m, gemm.n,
-           gemm.k, to_string(gemm.dtype), to_string(gemm.out_dtype));
+      fail(ErrorKind::unsupported, "cuBLASLt has no kernel for a product of {} x {} x {} of {} into {}", gemm.m,
+           gemm.n * gemm.parts, gemm.k, to_string(gemm.dtype), to_string(gemm.out_dtype));
     }
     return found->second;
   }

@@ -21,11 +21,14 @@ inline constexpr std::array<const char*, 2> kCublasLtNames{"libcublasLt.so.13", 
 /// Bytes of device memory that one call may use.
 inline constexpr int64_t kLibraryWorkspace = int64_t{64} << 20;
 
-/// C[M,N] = A * B, row by row, accumulated in fp32; then bias, then ReLU. Leading dimensions in elements.
+/// C[M,N] = A * B, row by row, accumulated in fp32; then bias, then ReLU. Leading dimensions in elements. With `parts`,
+/// B has N columns for each, and there are as many C, at the same distance from each other.
 struct LibraryGemm {
   int64_t m = 0;
-  int64_t n = 0;
+  int64_t n = 0;  ///< of a part
   int64_t k = 0;
+  int parts = 1;
+  int64_t next_part = 0;  ///< bytes from the C of a part to the next one; of several parts more than 0
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   std::byte* c = nullptr;
@@ -40,6 +43,9 @@ struct LibraryGemm {
   bool b_is_kn = false;  ///< B is stored [K,N]; otherwise [N,K]
   bool relu = false;
   int sms = 0;  ///< that it can count on; 0 = all
+
+  /// Elements from the columns of B of a part to those of the next one.
+  [[nodiscard]] int64_t next_b() const { return b_is_kn ? n : n * ldb; }
 };
 
 /// Why the library cannot be used, or nothing. Loads it for good.

@@ -14,6 +14,20 @@ namespace {
 constexpr int64_t kLeastEngineCopy = 512 << 10;
 constexpr int64_t kLeastLocalCopy = 4 << 20;
 
+/// Bytes from each destination to the next one.
+int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
+  int64_t step = 0;
+  for (size_t i = 1; i < writes.size(); ++i) {
+    const int64_t here = view.data_of(writes[i].to) - view.data_of(writes[i - 1].to);
+    if (here <= 0 || (i > 1 && here != step)) {
+      fail(ErrorKind::unsupported, "compute = library: destination {} is {} bytes behind the one before it, want {}", i,
+           here, i > 1 ? fmt::format("{} as before", step) : "more than 0");
+    }
+    step = here;
+  }
+  return step;
+}
+
 }  // namespace
 
 bool by_copy_engine(const Plan& plan, const Lane& lane) {
@@ -73,7 +87,7 @@ LibraryGemm library_gemm(const RankView& view, const Task& task) {
   const Region& b = task.reads[1];
   const Region& to = task.writes[0].to;
   const Shape shape = result_shape(view.plan, task);
-  LibraryGemm gemm{.m = shape.rows, .n = shape.cols};
+  LibraryGemm gemm{.m = shape.rows, .n = to.cols, .parts = static_cast<int>(task.writes.size())};
   gemm.a = view.data_of(a);
   gemm.b = view.data_of(b);
   gemm.c = view.data_of(to);
@@ -83,6 +97,7 @@ LibraryGemm library_gemm(const RankView& view, const Task& task) {
   gemm.lda = view.base(a).ld;
   gemm.ldb = view.base(b).ld;
   gemm.ldc = view.base(to).ld;
+  gemm.next_part = step_between(view, task.writes);
   gemm.dtype = view.dtype_of(a);
   gemm.out_dtype = view.dtype_of(to);
   for (const EpilogueStep& step : task.epilogue) {

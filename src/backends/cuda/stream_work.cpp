@@ -10,15 +10,35 @@
 namespace tilewire::cuda {
 namespace {
 
+/// One destination, or one for each of equal parts of the columns, from left to right.
+std::optional<std::string> refuses_destinations(const Plan& plan, const Task& task) {
+  const Shape result = result_shape(plan, task);
+  const Region& first = task.writes[0].to;
+  if (first.cols * std::ssize(task.writes) != result.cols) {
+    return fmt::format("{} destinations of which the first takes {} of {} columns", task.writes.size(), first.cols,
+                       result.cols);
+  }
+  int64_t col = 0;
+  for (const Write& write : task.writes) {
+    if (write.mode != WriteMode::store) return "a result that is added to what is there";
+    if (write.first_row != 0 || write.to.rows != result.rows) return "part of a result";
+    if (write.first_col != col || write.to.cols != first.cols)
+      return "destinations that are no equal parts of the columns, from left to right";
+    if (write.to.buffer != first.buffer) return "destinations in different buffers";
+    col += first.cols;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   const auto dtype_of = [&](const Region& region) { return plan.buffers[region.buffer].dtype; };
-  if (task.writes.size() != 1) return fmt::format("a result with {} destinations", task.writes.size());
-  const Write& write = task.writes[0];
-  const DType out = dtype_of(write.to);
-  if (write.mode != WriteMode::store) return "a result that is added to what is there";
-  if (write.first_row != 0 || write.to.rows != result_shape(plan, task).rows) return "part of a result";
+  if (auto reason = refuses_destinations(plan, task)) return reason;
+  const DType out = dtype_of(task.writes[0].to);
   if (out != plan.problem.dtype && out != DType::fp32) return "output of " + to_string(out);
   const auto& steps = task.epilogue;
+  if (task.writes.size() > 1 && !steps.empty()) return "an epilogue of a result with several destinations";
+  // NOTE: walkers make these.
+  if (task.writes.size() > 1 && depth_of(plan, task) == 0) return "several destinations of a product of depth 0";
   const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
   if (bias && dtype_of(*steps[0].operand) != out) {
     return fmt::format("a bias of {} for an output of {}", to_string(dtype_of(*steps[0].operand)), to_string(out));

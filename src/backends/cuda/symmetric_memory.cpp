@@ -27,9 +27,10 @@ CUmemAllocationProp properties_of(const Driver& driver, int device, bool shareab
   return properties;
 }
 
-/// Where ranks that are threads find each other's mappings. Holds none of them in life.
+/// Where ranks that are threads find their addresses, and each other's mappings. Holds none of them in life.
 struct Board {
   std::mutex mutex;
+  std::weak_ptr<const AddressRange> addresses;
   std::vector<std::weak_ptr<Mapping>> mappings;
 };
 
@@ -83,15 +84,15 @@ host::Descriptor Memory::exported() const {
   return host::Descriptor(descriptor);
 }
 
-Mapping::Mapping(const Driver& driver, int64_t limit) : driver_(driver), limit_(limit) {
-  driver_.check(driver_.mem_address_reserve(&base_, static_cast<size_t>(limit), kGranularity, 0, 0),
+AddressRange::AddressRange(const Driver& driver, int num_ranks, int64_t limit)
+    : driver_(driver), limit_(limit), bytes_(num_ranks * limit) {
+  driver_.check(driver_.mem_address_reserve(&base_, static_cast<size_t>(bytes_), kGranularity, 0, 0),
                 "cuMemAddressReserve");
 }
 
-Mapping::~Mapping() {
-  truncate(0);
-  driver_.mem_address_free(base_, static_cast<size_t>(limit_));
-}
+AddressRange::~AddressRange() { driver_.mem_address_free(base_, static_cast<size_t>(bytes_)); }
+
+Mapping::~Mapping() { truncate(0); }
 
 void Mapping::append(const Memory& memory, std::span<const int> devices) {
   const CUdeviceptr begin = base_ + static_cast<CUdeviceptr>(backed_);
@@ -128,15 +129,22 @@ SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, s
       limit_(std::max(kGranularity, round_up_to_granularity(limit))),
       mappings_(devices_.size()) {
   const int rank = group_.rank();
+  const auto reserve = [&] {
+    return std::make_shared<const AddressRange>(driver_, static_cast<int>(mappings_.size()), limit_);
+  };
   agree(group_, [&] {
-    for (int of = 0; of < std::ssize(mappings_); ++of) {
-      if (by_descriptors_ || of == rank) mappings_[of] = std::make_shared<Mapping>(driver_, limit_);
+    if (by_descriptors_) {
+      const auto addresses = reserve();
+      for (int of = 0; of < std::ssize(mappings_); ++of)
+        mappings_[of] = std::make_shared<Mapping>(driver_, addresses, of);
+      return std::string();
     }
-    if (!by_descriptors_) {
-      const auto board = board_of(group_);
-      const std::lock_guard lock(board->mutex);
-      board->mappings[rank] = mappings_[rank];
-    }
+    const auto board = board_of(group_);
+    const std::lock_guard lock(board->mutex);
+    auto addresses = board->addresses.lock();
+    if (!addresses) board->addresses = addresses = reserve();
+    mappings_[rank] = std::make_shared<Mapping>(driver_, addresses, rank);
+    board->mappings[rank] = mappings_[rank];
     return std::string();
   });
   if (!by_descriptors_) share_mappings();

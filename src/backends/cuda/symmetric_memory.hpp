@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
@@ -38,13 +39,32 @@ class Memory {
   int64_t bytes_;
 };
 
+/// AddressRange of this process for the memory of all ranks, at equal distances in the order of the ranks: what goes to
+/// the same place on each of them is a matrix more of a batch.
+class AddressRange {
+ public:
+  /// Reserve `limit` bytes of addresses for each of `num_ranks`.
+  AddressRange(const Driver& driver, int num_ranks, int64_t limit);
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+  ~AddressRange();
+
+  [[nodiscard]] CUdeviceptr of(int rank) const { return base_ + static_cast<CUdeviceptr>(rank * limit_); }
+
+ private:
+  Driver driver_;
+  CUdeviceptr base_ = 0;
+  int64_t limit_;
+  int64_t bytes_;
+};
+
 /// One rank's memory as this process sees it: a range of addresses with memory behind its first part.
 /// NOTE: ranks that are threads share one mapping, because a device does not keep two mappings of the same memory
 /// coherent while a kernel runs.
 class Mapping {
  public:
-  /// Reserve `limit` bytes of addresses.
-  Mapping(const Driver& driver, int64_t limit);
+  Mapping(const Driver& driver, std::shared_ptr<const AddressRange> addresses, int rank)
+      : driver_(driver), addresses_(std::move(addresses)), base_(addresses_->of(rank)) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
@@ -57,16 +77,16 @@ class Mapping {
 
  private:
   Driver driver_;
-  CUdeviceptr base_ = 0;
-  int64_t limit_;
+  std::shared_ptr<const AddressRange> addresses_;
+  CUdeviceptr base_;
   int64_t backed_ = 0;
   std::vector<int64_t> chunks_;
 };
 
 class SymmetricMemory {
  public:
-  /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers them;
-  /// where ranks are processes only mine counts. Collective.
+  /// AddressRange for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers
+  /// them; where ranks are processes only mine counts. Collective.
   SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit);
 
   /// Where the memory of `rank` begins: a pointer for my device, and for the host's calls.

@@ -48,7 +48,9 @@ bool TaskRunner::stored_by_library(const Task& task) const {
   // NOTE: tiles always go through fp32 scratch, so that their bits do not depend on where they are stored.
   if (task.kind != TaskKind::gemm_call || task.writes.size() != 1 || !task.epilogue.empty()) return false;
   const Write& write = task.writes[0];
-  return write.mode == WriteMode::store && write.first_row == 0 && write.to.rows == result_shape(plan_, task).rows &&
+  const Shape result = result_shape(plan_, task);
+  const bool whole = write.to.rows == result.rows && write.to.cols == result.cols;
+  return write.mode == WriteMode::store && whole &&
          gemm_.stores(plan_.buffers[task.reads[0].buffer].dtype, plan_.buffers[write.to.buffer].dtype);
 }
 
@@ -180,13 +182,17 @@ void TaskRunner::prepare_end(const Task& task) {
 void TaskRunner::finish(const Task& task, int64_t row, int64_t col, int64_t n, float* values) {
   apply_epilogue(task, row, col, n, values);
   for (size_t i = 0; i < task.writes.size(); ++i) {
-    const int64_t target_row = row - task.writes[i].first_row;
+    const Write& write = task.writes[i];
     const Block& to = targets_[i];
-    if (target_row < 0 || target_row >= to.rows) continue;
-    if (task.writes[i].mode == WriteMode::store) {
-      store_row(values, n, to.at(target_row, col), to.dtype);
+    const int64_t target_row = row - write.first_row;
+    const int64_t begin = std::max(col, write.first_col);
+    const int64_t count = std::min(col + n, write.first_col + to.cols) - begin;
+    if (target_row < 0 || target_row >= to.rows || count <= 0) continue;
+    auto* target = to.at(target_row, begin - write.first_col);
+    if (write.mode == WriteMode::store) {
+      store_row(values + (begin - col), count, target, to.dtype);
     } else {
-      accumulate(values, n, to.at(target_row, col), to.dtype);
+      accumulate(values + (begin - col), count, target, to.dtype);
     }
   }
 }

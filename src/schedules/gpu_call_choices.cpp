@@ -1,0 +1,61 @@
+// Configs whose GEMM is one call of the vendor's library between short kernels of one stream, for few or some rows.
+// Called by gpu_choices.cpp.
+#include "schedules/gpu_call_choices.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "schedules/gpu_tiles.hpp"
+#include "schedules/knobs.hpp"
+
+namespace tilewire {
+namespace {
+
+int64_t cut(int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole + parts - 1) / parts); }
+
+/// SMs but for some that only wait and post.
+int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - 4); }
+
+/// Pieces of long rows, so many that each of `pieces` walkers has one of the rows x cols that an owner sums.
+void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t pieces) {
+  constexpr int64_t kColumns = 1024;  // of a piece
+  config.tile_n = std::min(kColumns, std::max<int64_t>(1, cols));
+  config.tile_m = cut(rows, std::max<int64_t>(1, pieces / cut(cols, config.tile_n)));
+}
+
+}  // namespace
+
+std::vector<Config> calls_in_line(const Problem& problem, const Team& team) {
+  if (team.num_ranks == 1 || problem.op == "all_reduce" || problem.m >= kMany) return {};
+  const int sms = working_sms(team);
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  Config config{.schedule = "sequential", .compute = Provider::library};
+  if (gathers(problem)) {
+    config.copy_workers = sms / 2;
+    config.chunk_rows = cut(shard * (team.num_ranks - 1), config.copy_workers);
+    return {config};
+  }
+  const bool scatters = problem.op == "gemm_reduce_scatter";
+  if (scatters) {
+    cut_sums(config, shard, problem.n, sms);
+  } else {
+    cut_sums(config, problem.m, problem.n, int64_t{sms} * team.num_ranks);
+  }
+  config.reduce_workers = sms;
+  config.reduction = ReduceMode::pull;
+  return {config};
+}
+
+std::vector<Config> columns_at_owners(const Problem& problem, const Team& team) {
+  constexpr int64_t kUnit = 8;      // elements that a thread sums at once
+  constexpr int64_t kLeast = 4096;  // elements of a piece that are worth a walker
+  const bool even = problem.n > 0 && problem.n % (kUnit * team.num_ranks) == 0;
+  if (team.num_ranks == 1 || problem.op != "gemm_all_reduce" || problem.m >= kMany || !even) return {};
+  Config config{.schedule = "fused", .compute = Provider::library};
+  config.reduce_workers = working_sms(team);
+  const int64_t cols = problem.n / team.num_ranks;
+  cut_sums(config, problem.m, cols, std::min<int64_t>(config.reduce_workers, cut(problem.m * cols, kLeast)));
+  return {config};
+}
+
+}  // namespace tilewire
