@@ -175,6 +175,14 @@ TEST(CallsInLine, AGatherByWorkersIsAKernelAndACall) {
   EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
   EXPECT_EQ(tables.opening.num_posts, 0U);
   EXPECT_TRUE(tables.opening.waited);
+  // That the rank has begun comes with the launch, not from its light lane.
+  EXPECT_TRUE(tables.first.has_task);
+  EXPECT_FALSE(tables.first.waited);
+  EXPECT_EQ(tables.first.num_posts, 3U);
+  const auto light = std::ranges::find(tables.walk.lanes, true, &LaneRecord::light);
+  ASSERT_EQ(light->num_steps, 2U);
+  EXPECT_EQ(tables.walk.steps[light->first_step].num_posts, 0);
+  EXPECT_EQ(tables.walk.steps[light->first_step].task, tables.first.task);
 }
 
 TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
@@ -183,6 +191,7 @@ TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
     expect_in_line(tables);
     const Shares shares = shares_of(tables);
     EXPECT_EQ(shares.ctas_before + shares.light_before, 0U) << "the call is the first thing";
+    EXPECT_FALSE(tables.first.has_task);
     EXPECT_EQ(shares.ctas_after, 32U) << "pieces of 32 x 128";
     EXPECT_GE(shares.light_after, 1U);
     EXPECT_EQ(tables.opening.num_posts, 4U) << "every owner hears that its parts are made";
@@ -241,6 +250,60 @@ TEST(CallsInLine, ShortKernelsTakePlainStepsOnly) {
   EXPECT_EQ(sums([](auto&, auto& c) { c.wire = DType::fp32; }), Plain::no) << "what is read is not what is stored";
   EXPECT_EQ(sums([](auto& p, auto&) { p.n = 1020; }), Plain::no) << "rows that are no units of 16 bytes";
   EXPECT_EQ(sums([](auto&, auto& c) { c.reduction = ReduceMode::staged; }), Plain::no) << "copies and sums";
+  const Team many{.num_ranks = static_cast<int>(kPlainRecords) + 1};
+  const RankTables wide = cuda::tables_of(make_plan(kScatter, many, pulls()));
+  EXPECT_TRUE(wide.in_line);
+  EXPECT_EQ(plain_steps(wide.walk, true), Plain::no) << "more sources than there is room for";
+}
+
+/// The records of a step, wherever they lie: tasks, signals and addresses in their order.
+struct Content {
+  std::vector<const void*> places{};
+  uint32_t task = 0;
+  bool operator==(const Content&) const = default;
+};
+
+template <class Records>
+Content content_of(const Records& from, const StepRecord& step) {
+  Content all{{}, step.task};
+  for (uint32_t i = 0; i < step.num_waits; ++i) all.places.push_back(from.waits[step.first_wait + i].signal);
+  for (uint32_t i = 0; i < step.num_sources; ++i) all.places.push_back(from.sources[step.first_source + i].data);
+  for (uint32_t i = 0; i < step.num_targets; ++i) all.places.push_back(from.targets[step.first_target + i].data);
+  for (uint32_t i = 0; i < step.num_posts; ++i) all.places.push_back(from.posts[step.first_post + i].signal);
+  return all;
+}
+
+TEST(CallsInLine, PlainStepsHaveAllTheirRecordsInOnePlace) {
+  for (const int workers : {1, 5, 31, 32}) {
+    Config config = at_owners();
+    config.reduce_workers = workers;
+    const HostWalk walk = tables_of(kSum, config).walk;
+    const auto lane = std::ranges::find(walk.lanes, false, &LaneRecord::light);
+    ASSERT_EQ(lane->num_steps, 32U);
+    ASSERT_EQ(lane->ctas, static_cast<uint32_t>(workers));
+    const std::vector<PlainStep> steps = lay_out_steps(walk, true);
+    ASSERT_EQ(std::ssize(steps), 32);
+    for (uint32_t cta = 0; cta < lane->ctas; ++cta) {
+      uint32_t at = cta;
+      for (uint32_t i = cta; i < lane->num_steps; i += lane->ctas) {
+        ASSERT_LT(at, steps.size());
+        EXPECT_EQ(content_of(steps[at], steps[at].step), content_of(walk, walk.steps[lane->first_step + i]));
+        EXPECT_FALSE(steps[at].idle);
+        at = steps[at].next;
+      }
+      EXPECT_EQ(at, PlainStep::kNone);
+    }
+  }
+  EXPECT_TRUE(lay_out_steps(tables_of(kSum, at_owners()).walk, false).empty());
+}
+
+TEST(CallsInLine, ACtaWithoutStepsIsIdle) {
+  HostWalk walk = tables_of(kSum, at_owners()).walk;
+  const auto lane = std::ranges::find(walk.lanes, false, &LaneRecord::light);
+  lane->ctas = 34;
+  const std::vector<PlainStep> steps = lay_out_steps(walk, true);
+  ASSERT_EQ(std::ssize(steps), 34);
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i].idle, i >= 32);
 }
 
 TEST(CallsInLine, CopiesByEnginesHaveGates) {

@@ -64,9 +64,10 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
 
 namespace {
 
-void launch_part(const WalkLaunch& launch, Plain kind, const Opening& opening, bool ends_call, cudaStream_t stream) {
-  kind == Plain::no ? launch_walk(launch, opening, ends_call, stream)
-                    : launch_plain_walk(launch, kind, opening, ends_call, stream);
+void launch_part(const WalkLaunch& launch, const PlainWalk& plain, const Opening& opening, bool ends_call,
+                 cudaStream_t stream) {
+  plain.kind == Plain::no ? launch_walk(launch, opening, ends_call, stream)
+                          : launch_plain_walk(launch, plain, opening, ends_call, stream);
 }
 
 }  // namespace
@@ -75,7 +76,7 @@ void launch_part(const WalkLaunch& launch, Plain kind, const Opening& opening, b
 void CudaProgram::enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream) {
   const Opening& opening = bound.tables.opening;
   const bool more = bound.after.num_lanes > 0 || opening.num_posts > 0 || bound.traced;
-  if (before.table.num_lanes > 0) launch_part(before, bound.plain, {}, !more, stream);
+  if (before.table.num_lanes > 0) launch_part(before, bound.plain, bound.tables.first, !more, stream);
   bound.calls[0]->enqueue(stream);
   if (!more) return;
   WalkLaunch after = before;

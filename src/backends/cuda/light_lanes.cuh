@@ -13,8 +13,8 @@ __device__ inline void post_step(const WalkLaunch& launch, const PostRecord* pos
   note_end(span_of(launch, step.task));
 }
 
-/// One thread of a kernel that comes after a call in line. NOTE: what the call wrote is visible here, as it ended
-/// before this kernel began; each post passes that on.
+/// One thread of a kernel before or after a call in line. NOTE: what the call wrote is visible here, as it ended before
+/// the kernel after it began; each post passes that on.
 __device__ inline void open_walk(const WalkLaunch& launch, const Opening& opening) {
   if (opening.waited && is_aborted(launch.watch)) return;
   post_signals(opening.posts, opening.num_posts);

@@ -1,11 +1,13 @@
-// Which lanes the plain walkers can take.
+// Which lanes the plain walkers can take, and their steps as these want them.
 // Called by programs when tables are made.
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/plain_walk.hpp"
+#include "backends/cuda/sm_shares.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -21,6 +23,7 @@ Plain kind_of(const HostWalk& walk, const StepRecord& step) {
   const auto sources = std::span(walk.sources).subspan(step.first_source, step.num_sources);
   const auto targets = std::span(walk.targets).subspan(step.first_target, step.num_targets);
   if ((step.act != Act::copy && step.act != Act::reduce) || step.looks || step.num_epilogue > 0) return Plain::no;
+  if (sources.size() > kPlainRecords || targets.size() > kPlainRecords) return Plain::no;
   if (sources.empty() || (step.act == Act::copy && sources.size() > 1) || step.cols == 0) return Plain::no;
   const DType dtype = sources[0].dtype;
   const bool even = std::ranges::all_of(sources, [&](const SourceRecord& from) {
@@ -35,6 +38,22 @@ Plain kind_of(const HostWalk& walk, const StepRecord& step) {
   return bytes_of(dtype) == 2 ? Plain::sums : Plain::no;
 }
 
+template <class Record>
+void take(const std::vector<Record>& from, uint32_t& first, uint32_t count, Record* to) {
+  std::copy_n(from.begin() + first, count, to);
+  first = 0;
+}
+
+PlainStep laid_out(const HostWalk& walk, StepRecord step) {
+  PlainStep plain;
+  take(walk.waits, step.first_wait, step.num_waits, plain.waits);
+  take(walk.sources, step.first_source, step.num_sources, plain.sources);
+  take(walk.targets, step.first_target, step.num_targets, plain.targets);
+  take(walk.posts, step.first_post, step.num_posts, plain.posts);
+  plain.step = step;
+  return plain;
+}
+
 }  // namespace
 
 Plain plain_steps(const HostWalk& walk, bool after) {
@@ -43,6 +62,7 @@ Plain plain_steps(const HostWalk& walk, bool after) {
     if (lane.after != after || lane.light) continue;
     if (lane.serial || lane.late) return Plain::no;
     for (const StepRecord& step : std::span(walk.steps).subspan(lane.first_step, lane.num_steps)) {
+      if (step.num_waits > kPlainRecords || step.num_posts > kPlainRecords) return Plain::no;
       if (step.act == Act::sync) continue;
       const Plain kind = kind_of(walk, step);
       if (kind == Plain::no || (all != Plain::no && kind != all)) return Plain::no;
@@ -50,6 +70,27 @@ Plain plain_steps(const HostWalk& walk, bool after) {
     }
   }
   return all;
+}
+
+std::vector<PlainStep> lay_out_steps(const HostWalk& walk, bool after) {
+  std::vector<PlainStep> first;
+  std::vector<PlainStep> others;
+  const uint32_t ctas = counts_of(walk, after).ctas;
+  for (const LaneRecord& lane : walk.lanes) {
+    if (lane.after != after || lane.light) continue;
+    for (uint32_t cta = 0; cta < lane.ctas; ++cta) {
+      first.emplace_back().idle = cta >= lane.num_steps;
+      if (first.back().idle) continue;
+      first.back() = laid_out(walk, walk.steps[lane.first_step + cta]);
+      PlainStep* before = &first.back();
+      for (uint32_t i = cta + lane.ctas; i < lane.num_steps; i += lane.ctas) {
+        before->next = ctas + static_cast<uint32_t>(others.size());
+        before = &others.emplace_back(laid_out(walk, walk.steps[lane.first_step + i]));
+      }
+    }
+  }
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
 }
 
 }  // namespace tilewire::cuda

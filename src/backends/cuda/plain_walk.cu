@@ -28,11 +28,10 @@ struct Place {
 };
 
 template <typename T>
-__device__ inline void sum_plain(const WalkTable& table, const StepRecord& step) {
+__device__ inline void sum_plain(const PlainStep& plain) {
+  const StepRecord& step = plain.step;
   const auto per_row = static_cast<uint32_t>(step.cols / kEight);
   const auto rows = static_cast<uint32_t>(step.rows);
-  const SourceRecord* sources = table.sources + step.first_source;
-  const TargetRecord* targets = table.targets + step.first_target;
   Place next{threadIdx.x / per_row, threadIdx.x % per_row};
 #pragma unroll 1
   while (next.row < rows) {
@@ -48,7 +47,7 @@ __device__ inline void sum_plain(const WalkTable& table, const StepRecord& step)
       uint4 words[kTogether][kUnitsAtOnce];
 #pragma unroll
       for (uint32_t i = 0; i < kTogether; ++i) {
-        const SourceRecord& from = sources[min(first + i, step.num_sources - 1u)];
+        const SourceRecord& from = plain.sources[min(first + i, step.num_sources - 1u)];
 #pragma unroll
         for (uint32_t unit = 0; unit < kUnitsAtOnce; ++unit) {
           if (first + i >= step.num_sources || at[unit].row >= rows) continue;
@@ -65,7 +64,7 @@ __device__ inline void sum_plain(const WalkTable& table, const StepRecord& step)
     }
 #pragma unroll 1
     for (uint32_t i = 0; i < step.num_targets; ++i) {
-      const TargetRecord& to = targets[i];
+      const TargetRecord& to = plain.targets[i];
 #pragma unroll
       for (uint32_t unit = 0; unit < kUnitsAtOnce; ++unit) {
         if (at[unit].row >= rows) continue;
@@ -77,61 +76,78 @@ __device__ inline void sum_plain(const WalkTable& table, const StepRecord& step)
 }
 
 template <Plain kKind>
-__device__ inline void run_plain(const WalkTable& table, const StepRecord& step) {
-  const SourceRecord& from = table.sources[step.first_source];
+__device__ inline void run_plain(const PlainStep& plain) {
+  const SourceRecord& from = plain.sources[0];
   if constexpr (kKind == Plain::copies) {
     const Slice slice{0, 1, threadIdx.x, kPlainThreads};
 #pragma unroll 1
-    for (uint32_t i = 0; i < step.num_targets; ++i) {
-      copy_vectors(from, table.targets[step.first_target + i], int64_t{step.cols} * element_bytes(from.dtype), slice);
+    for (uint32_t i = 0; i < plain.step.num_targets; ++i) {
+      copy_vectors(from, plain.targets[i], int64_t{plain.step.cols} * element_bytes(from.dtype), slice);
     }
   } else {
-    from.dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(table, step) : sum_plain<__half>(table, step);
+    from.dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
   }
+}
+
+/// Bring a step to shared memory, by the last threads: the first one has other things to do.
+__device__ inline void bring_step(const PlainStep& from, PlainStep& to) {
+  constexpr uint32_t kPieces = sizeof(PlainStep) / sizeof(uint4);
+  static_assert(sizeof(PlainStep) % sizeof(uint4) == 0 && kPieces < kPlainThreads);
+  if (threadIdx.x < kPlainThreads - kPieces) return;
+  const uint32_t piece = threadIdx.x - (kPlainThreads - kPieces);
+  reinterpret_cast<uint4*>(&to)[piece] = reinterpret_cast<const uint4*>(&from)[piece];
 }
 
 struct PlainShared {
   bool go;
-  StepRecords records[2];
+  PlainStep steps[2];  // this one, and the next
 };
+
+/// The first thread: all signals of a step are there. NOTE: no tensor loads follow, so no proxy needs a fence.
+__device__ inline bool await_plain(const WalkLaunch& launch, const PlainStep& plain, uint64_t epoch, uint32_t cta) {
+  TaskSpan* span = span_of(launch, plain.step.task);
+  note_taken(span);
+#pragma unroll 1
+  for (uint32_t i = 0; i < plain.step.num_waits; ++i) {
+    const WaitRecord& wait = plain.waits[i];
+    if (!wait_signal(wait, epoch, launch.watch, plain.step.task, wait.index)) return false;
+  }
+  note_start(span, cta);
+  return true;
+}
 
 /// CTA number `cta` of the heavy lanes.
 template <Plain kKind>
-__device__ inline void walk_plain_lane(const WalkLaunch& launch, uint32_t cta, PlainShared& shared) {
-  uint32_t index = 0;
-  while (cta >= launch.table.lanes[index].ctas) cta -= launch.table.lanes[index++].ctas;
-  const LaneRecord lane = launch.table.lanes[index];
+__device__ inline void walk_plain_steps(const WalkLaunch& launch, const PlainStep* steps, uint32_t cta,
+                                        PlainShared& shared) {
   const uint64_t epoch = calls_before(launch);
+  bring_step(steps[cta], shared.steps[0]);
+  __syncthreads();
   uint32_t turn = 0;
 #pragma unroll 1
-  for (uint32_t i = cta; i < lane.num_steps; i += lane.ctas) {
-    StepRecord step = launch.table.steps[lane.first_step + i];
-    WalkTable table = launch.table;
-    StepRecords& records = shared.records[turn++ % 2];
-    bring_records(table.sources, step.first_source, step.num_sources, records.sources, Squad{});
-    bring_records(table.targets, step.first_target, step.num_targets, records.targets, Squad{});
-    bring_records(table.posts, step.first_post, step.num_posts, records.posts, Squad{});
-    if (threadIdx.x == 0) {
-      TaskSpan* span = span_of(launch, step.task);
-      note_taken(span);
-      shared.go = wait_signals(table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task);
-      note_start(span, cta);
-    }
+  while (true) {
+    const PlainStep& plain = shared.steps[turn++ % 2];
+    if (plain.idle) return;
+    if (plain.next != PlainStep::kNone) bring_step(steps[plain.next], shared.steps[turn % 2]);
+    if (threadIdx.x == 0) shared.go = await_plain(launch, plain, epoch, cta);
     __syncthreads();
     if (!*static_cast<volatile bool*>(&shared.go)) return;
-    if (step.act != Act::sync) run_plain<kKind>(table, step);
+    if (plain.step.act != Act::sync) run_plain<kKind>(plain);
     __syncthreads();
-    if (threadIdx.x == 0) post_step(launch, table.posts, step);
+    if (threadIdx.x == 0) post_step(launch, plain.posts, plain.step);
+    if (plain.next == PlainStep::kNone) return;
+    __syncthreads();  // what was posted from is overwritten next
   }
 }
 
 template <Plain kKind>
 __global__ void __launch_bounds__(kPlainThreads, 1)
-    plain_kernel(const __grid_constant__ WalkLaunch launch, const __grid_constant__ Opening opening, bool ends_call) {
+    plain_kernel(const __grid_constant__ WalkLaunch launch, const __grid_constant__ Opening opening,
+                 const PlainStep* steps, bool ends_call) {
   __shared__ PlainShared shared;
-  if (opening.has_call && blockIdx.x == gridDim.x - 1 && threadIdx.x == kPlainThreads - 32) open_walk(launch, opening);
+  if (opening.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kPlainThreads - 32) open_walk(launch, opening);
   if (blockIdx.x < launch.table.ctas) {
-    walk_plain_lane<kKind>(launch, blockIdx.x, shared);
+    walk_plain_steps<kKind>(launch, steps, blockIdx.x, shared);
   } else {
     const uint32_t light = (blockIdx.x - launch.table.ctas) * (kPlainThreads / 32) + threadIdx.x / 32;
     const bool walks = threadIdx.x % 32 == 0 && light < launch.table.light_lanes;
@@ -148,11 +164,11 @@ void load_plain_walk_kernels() {
   check(cudaFuncGetAttributes(&attributes, plain_kernel<Plain::sums>), "cudaFuncGetAttributes");
 }
 
-void launch_plain_walk(const WalkLaunch& launch, Plain kind, const Opening& opening, bool ends_call,
+void launch_plain_walk(const WalkLaunch& launch, const PlainWalk& plain, const Opening& opening, bool ends_call,
                        cudaStream_t stream) {
   const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kPlainThreads));
-  const auto kernel = kind == Plain::copies ? plain_kernel<Plain::copies> : plain_kernel<Plain::sums>;
-  kernel<<<ctas, kPlainThreads, 0, stream>>>(launch, opening, ends_call);
+  const auto kernel = plain.kind == Plain::copies ? plain_kernel<Plain::copies> : plain_kernel<Plain::sums>;
+  kernel<<<ctas, kPlainThreads, 0, stream>>>(launch, opening, plain.steps, ends_call);
   check(cudaGetLastError(), "launch of plain_kernel");
 }
 

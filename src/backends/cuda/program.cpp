@@ -52,6 +52,17 @@ std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaSt
   return all.finish(stream);
 }
 
+/// The steps of a kernel beside a call of the library in line, where it is a plain walker. `memory` has them.
+PlainWalk plain_walk(const HostWalk& host, bool after, std::shared_ptr<std::byte>& memory, cudaStream_t stream) {
+  PlainWalk plain{plain_steps(host, after)};
+  if (plain.kind == Plain::no) return plain;
+  const std::vector<PlainStep> steps = lay_out_steps(host, after);
+  Upload all;
+  all.add(steps, &plain.steps);
+  memory = all.finish(stream);
+  return plain;
+}
+
 /// The plan with the lanes of one rank.
 Plan share_of(const Plan& plan, int rank) {
   Plan share{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}};
@@ -245,8 +256,8 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->walk = part_of(bound->tables.walk, all, false);
   bound->after = part_of(bound->tables.walk, all, true);
   if (bound->tables.in_line) {
-    bound->plain = plain_steps(bound->tables.walk, false);
-    bound->plain_after = plain_steps(bound->tables.walk, true);
+    bound->plain = plain_walk(bound->tables.walk, false, bound->plain_memory, group_.stream());
+    bound->plain_after = plain_walk(bound->tables.walk, true, bound->plain_after_memory, group_.stream());
   }
   if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
   for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));

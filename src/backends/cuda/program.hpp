@@ -61,9 +61,9 @@ class CudaProgram final : public Program {
     RankTables tables;
     DeviceTable gemm;
     WalkTable walk;
-    WalkTable after;                                   ///< what a kernel walks after a call of the library in line
-    Plain plain = Plain::no, plain_after = Plain::no;  ///< of `walk` before such a call, and of `after`
-    std::shared_ptr<std::byte> memory;
+    WalkTable after;               ///< what a kernel walks after a call of the library in line
+    PlainWalk plain, plain_after;  ///< of `walk` before such a call, and of `after`
+    std::shared_ptr<std::byte> memory, plain_memory, plain_after_memory;
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     /// One for each of the tables' works; none where no library is called.
     std::vector<std::unique_ptr<LibraryCall>> calls;

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kStepThreads, 1)
   __shared__ WalkShared shared;
   static_assert(kStepThreads <= kMostSquads * kSquadThreads);
   // A warp that has nothing else to do, where lanes are few.
-  if (opening.has_call && blockIdx.x == gridDim.x - 1 && threadIdx.x == kStepThreads - 32) open_walk(launch, opening);
+  if (opening.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kStepThreads - 32) open_walk(launch, opening);
   walk_roles<true>(launch, blockIdx.x, shared);
   if (ends_call) leave_call(launch);
 }

@@ -141,16 +141,17 @@ struct WalkLaunch {
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
 };
 
-/// Most posts of a call of the library in line.
+/// Most posts of a call of the library in line, and of the handshake before it.
 inline constexpr int kMostOpening = 16;
 
-/// What a kernel does before its lanes: it posts for the call of the library that ended when the kernel began. It comes
-/// with the launch, as records in memory are far away then, and peers wait for it.
+/// What a kernel does before its lanes: it posts for a task that was over when the kernel began, a handshake or the
+/// call of the library before it. It comes with the launch, as records in memory are far away then, and peers wait for
+/// it.
 struct Opening {
   PostRecord posts[kMostOpening]{};
   uint32_t num_posts = 0;
-  uint32_t task = 0;      ///< of the call, for its times
-  bool has_call = false;  ///< there was one
+  uint32_t task = 0;      ///< for its times
+  bool has_task = false;  ///< there was one
   bool waited = false;    ///< the kernel before it waited for others: if that failed, nothing is posted
 };
 
