@@ -105,7 +105,9 @@ class ReducePlanner {
     for (int lane = 0; route_ == Route::send && lane < config().copy_lanes; ++lane)
       lanes.push_back(build_.add_lane(rank, Engine::copy, "send"));
     reduce_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "reduce", config().reduce_workers));
-    landing_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "land"));
+    // Where all sums follow one call, whoever has made a sum takes what has landed.
+    const bool in_turn = by_library() && waits_for_all() && route_ != Route::send && !lands_in_output_;
+    landing_lanes_.push_back(in_turn ? reduce_lanes_[rank] : build_.add_lane(rank, Engine::reduce, "land"));
   }
 
   void add_rank(int rank) {
@@ -362,11 +364,10 @@ class ReducePlanner {
         task.waits.push_back(build_.ready(rank, next));
         task.posts.push_back({landed(next, piece)});
       }
-      if (task.writes.empty()) {
-        gate.waits.push_back({landed(rank, piece)});
-      } else {
+      if (!task.writes.empty())
         build_.add(landing_lanes_[rank], std::move(task));
-      }
+      else
+        gate.waits.push_back({landed(rank, piece)});
     }
     if (!gate.waits.empty()) build_.add(landing_lanes_[rank], std::move(gate));
   }

@@ -215,6 +215,15 @@ TEST(CallsInLine, ACallStoresEachOwnersColumnsThere) {
   EXPECT_EQ(gemm.ldc, 256);
   EXPECT_EQ(gemm.next_part, kMadeUpStep);
   EXPECT_EQ(gemm.next_b(), 256 * 128);
+  // What lands outside of the arena is taken by whoever has made a sum.
+  Problem outside = kSum;
+  outside.arena.clear();
+  Config workers = at_owners();
+  workers.reduce_workers = 128;
+  const RankTables lands = tables_of(outside, workers);
+  expect_in_line(lands);
+  EXPECT_EQ(shares_of(lands).ctas_after, 128U) << "32 sums, then 96 copies";
+  EXPECT_EQ(plain_steps(lands.walk, true), Plain::sums);
   Problem other = kSum;
   other.b_layout = BLayout::kn;
   const RankTables of_other = tables_of(other, at_owners());
@@ -249,7 +258,7 @@ TEST(CallsInLine, ShortKernelsTakePlainStepsOnly) {
   EXPECT_EQ(sums([](auto& p, auto&) { p.out_dtype = DType::fp32; }), Plain::no);
   EXPECT_EQ(sums([](auto&, auto& c) { c.wire = DType::fp32; }), Plain::no) << "what is read is not what is stored";
   EXPECT_EQ(sums([](auto& p, auto&) { p.n = 1020; }), Plain::no) << "rows that are no units of 16 bytes";
-  EXPECT_EQ(sums([](auto&, auto& c) { c.reduction = ReduceMode::staged; }), Plain::no) << "copies and sums";
+  EXPECT_EQ(sums([](auto&, auto& c) { c.reduction = ReduceMode::staged; }), Plain::no) << "a lane of copies in turn";
   const Team many{.num_ranks = static_cast<int>(kPlainRecords) + 1};
   const RankTables wide = cuda::tables_of(make_plan(kScatter, many, pulls()));
   EXPECT_TRUE(wide.in_line);

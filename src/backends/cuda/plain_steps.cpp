@@ -65,8 +65,8 @@ Plain plain_steps(const HostWalk& walk, bool after) {
       if (step.num_waits > kPlainRecords || step.num_posts > kPlainRecords) return Plain::no;
       if (step.act == Act::sync) continue;
       const Plain kind = kind_of(walk, step);
-      if (kind == Plain::no || (all != Plain::no && kind != all)) return Plain::no;
-      all = kind;
+      if (kind == Plain::no) return Plain::no;
+      if (all != Plain::sums) all = kind;
     }
   }
   return all;

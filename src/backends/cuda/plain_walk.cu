@@ -75,18 +75,19 @@ __device__ inline void sum_plain(const PlainStep& plain) {
   }
 }
 
+__device__ inline void copy_plain(const PlainStep& plain) {
+  const SourceRecord& from = plain.sources[0];
+  const Slice slice{0, 1, threadIdx.x, kPlainThreads};
+#pragma unroll 1
+  for (uint32_t i = 0; i < plain.step.num_targets; ++i) {
+    copy_vectors(from, plain.targets[i], int64_t{plain.step.cols} * element_bytes(from.dtype), slice);
+  }
+}
+
 template <Plain kKind>
 __device__ inline void run_plain(const PlainStep& plain) {
-  const SourceRecord& from = plain.sources[0];
-  if constexpr (kKind == Plain::copies) {
-    const Slice slice{0, 1, threadIdx.x, kPlainThreads};
-#pragma unroll 1
-    for (uint32_t i = 0; i < plain.step.num_targets; ++i) {
-      copy_vectors(from, plain.targets[i], int64_t{plain.step.cols} * element_bytes(from.dtype), slice);
-    }
-  } else {
-    from.dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
-  }
+  if (kKind == Plain::copies || plain.step.act == Act::copy) return copy_plain(plain);
+  plain.sources[0].dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
 }
 
 /// Bring a step to shared memory, by the last threads: the first one has other things to do.

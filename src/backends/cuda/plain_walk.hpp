@@ -17,7 +17,7 @@ struct HostWalk;
 enum class Plain : uint8_t {
   no,      ///< other steps too, steps that CTAs share, epilogues, other types: the walker takes them
   copies,  ///< the same bytes, in units of 16
-  sums,    ///< of one 16-bit type, not weighted, in units of eight elements, stored as that type
+  sums,    ///< of one 16-bit type, not weighted, in units of eight elements, stored as that type; and copies
 };
 /// Of the lanes that come `after` a call in line, or of the others.
 [[nodiscard]] Plain plain_steps(const HostWalk& walk, bool after);
