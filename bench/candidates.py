@@ -204,7 +204,7 @@ def in_line(kind, m, n, ranks):
     if kind == "ag":
         return [config | {"copy_workers": sms // 2, "chunk_rows": -(-shard * (ranks - 1) // (sms // 2))}]
     def sums(rows, cols, pieces):
-        tile_n = min(columns, cols)
+        tile_n = -(-cols // (8 * -(-cols // columns))) * 8
         return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n, "reduce_workers": sms}
     configs = [config | {"reduction": "pull"} | (sums(shard, n, sms) if kind == "rs" else sums(m, n, sms * ranks))]
     if kind == "ar" and n % (8 * ranks) == 0:  # the call stores each owner's columns there

@@ -98,7 +98,10 @@ std::string traffic_text(const Plan& plan) {
 std::string regions_text(const Plan& plan, const Task& task) {
   std::string text;
   for (const Region& read : task.reads) text += (text.empty() ? " " : " + ") + region_name(plan, read);
+  const Shape result = result_shape(plan, task);
   for (const Write& write : task.writes) {
+    if (write.to.cols < result.cols)
+      text += fmt::format(", its cols {}..{}", write.first_col, write.first_col + write.to.cols);
     text += (write.mode == WriteMode::accumulate ? " +> " : " -> ") + region_name(plan, write.to);
   }
   return text;

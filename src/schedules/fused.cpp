@@ -37,7 +37,7 @@ std::optional<std::string> refuses_flags(const Config& config) {
 bool turns(const Config& config) { return config.group_owners > 1 || config.rounds > 1; }
 
 /// Knobs of tiles, where there are calls of the library.
-std::optional<std::string> refuses_library(const Problem& problem, const Team& team, const Config& config) {
+std::optional<std::string> refuses_library(const Problem& problem, const Config& config) {
   if (config.compute == Provider::tiles) return std::nullopt;
   if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
@@ -52,15 +52,12 @@ std::optional<std::string> refuses_library(const Problem& problem, const Team& t
     if (config.transport == Transport::copy_engine) return std::nullopt;
     return "compute = library: its results are sent by copy engines";
   }
-  const int last = team.num_ranks - 1;
-  if (shard_of(problem.k, team.num_ranks, last).size() == 0)
-    return fmt::format("compute = library: rank {} has no part of K", last);
   if (config.order != Order::rank_shifted || turns(config) || config.reduce_when == ReduceWhen::after)
     return "order, group_owners, rounds, reduce_when: all sums follow one call of the library";
   const bool whole = config.algorithm == Algorithm::direct || config.algorithm == Algorithm::two_phase;
   if (config.transport == Transport::store && config.reduction == ReduceMode::staged && whole) return std::nullopt;
   return "compute = library: one call stores each owner's columns there, which needs transport = store, reduction = "
-         "staged, and algorithm = two_phase";
+         "staged, and algorithm = direct or two_phase";
 }
 
 std::optional<std::string> refuses_turns(const Config& config) {
@@ -144,7 +141,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
-  if (auto library = refuses_library(problem, team, config)) return library;
+  if (auto library = refuses_library(problem, config)) return library;
   return gathers(problem) ? refuses_gather(problem, config) : refuses_reduce(problem, team, config);
 }
 

@@ -16,10 +16,12 @@ int64_t cut(int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole +
 /// SMs but for some that only wait and post.
 int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - 4); }
 
-/// Pieces of long rows, so many that each of `pieces` walkers has one of the rows x cols that an owner sums.
+constexpr int64_t kUnit = 8;  // elements that a thread sums at once
+
+/// Pieces of long rows, alike and of whole units, so many that each of `pieces` walkers has one of rows x cols.
 void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t pieces) {
   constexpr int64_t kColumns = 1024;  // of a piece
-  config.tile_n = std::min(kColumns, std::max<int64_t>(1, cols));
+  config.tile_n = cut(cut(cols, cut(cols, kColumns)), kUnit) * kUnit;
   config.tile_m = cut(rows, std::max<int64_t>(1, pieces / cut(cols, config.tile_n)));
 }
 
@@ -47,7 +49,6 @@ std::vector<Config> calls_in_line(const Problem& problem, const Team& team) {
 }
 
 std::vector<Config> columns_at_owners(const Problem& problem, const Team& team) {
-  constexpr int64_t kUnit = 8;      // elements that a thread sums at once
   constexpr int64_t kLeast = 4096;  // elements of a piece that are worth a walker
   const bool even = problem.n > 0 && problem.n % (kUnit * team.num_ranks) == 0;
   if (team.num_ranks == 1 || problem.op != "gemm_all_reduce" || problem.m >= kMany || !even) return {};

@@ -290,6 +290,8 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   // Few rows: flags in the data, which are looked at 16 bytes at a time where elements are short.
   const Transport at_once = bytes_of(out_dtype_of(problem)) == 2 ? Transport::ll : stores.transport;
   std::vector<Config> list = with_tiles(stores, problem, team, 1);
+  // NOTE: early: it is mostly the fastest where it is a choice, and the tuner has only so much time.
+  append(list, columns_at_owners(problem, team));
   if (problem.op != "all_reduce" && problem.m <= kFew) {
     // What comes after the last tiles is done at once, as soon as it is there.
     list.push_back(with_summers(list.front(), problem, team));
@@ -338,7 +340,6 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   }
   const std::vector<Config> others = with_tiles(stores, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
-  append(list, columns_at_owners(problem, team));
   return list;
 }
 

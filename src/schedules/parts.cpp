@@ -14,7 +14,7 @@ Region on_rank(const Plan& plan, Region region, int rank) {
   return region;
 }
 
-// Columns of a result that go to the same place on several ranks: on one rank, one below the other, where it has room.
+// Columns of a result that go to the same place on several ranks: on one rank, one below the other where it has room.
 void part_columns(const Plan& plan, Task& task) {
   if (task.kind != TaskKind::gemm_call || task.writes.size() == 1) return;
   int64_t row = 0;

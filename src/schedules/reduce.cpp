@@ -174,12 +174,10 @@ class ReducePlanner {
   }
 
   void add_columns(Task& task, int rank) const {
-    const Range rows{rank * slots_.rows, rank * slots_.rows + problem().m};
     for (int owner = 0; owner < n_; ++owner) {
-      const Range cols = shard_of(problem().n, n_, owner);
-      if (cols.size() == 0) continue;
-      task.writes.push_back(
-          {.to = PlanBuilder::region(owner, staged_, rows, {0, cols.size()}), .first_col = cols.begin});
+      const Piece all{.owner = owner, .rows = {0, problem().m}, .cols = shard_of(problem().n, n_, owner)};
+      if (all.cols.size() == 0) continue;
+      task.writes.push_back({.to = place(owner, staged_, rank, all), .first_col = all.cols.begin});
     }
   }
 
@@ -364,10 +362,11 @@ class ReducePlanner {
         task.waits.push_back(build_.ready(rank, next));
         task.posts.push_back({landed(next, piece)});
       }
-      if (!task.writes.empty())
-        build_.add(landing_lanes_[rank], std::move(task));
-      else
+      if (task.writes.empty()) {
         gate.waits.push_back({landed(rank, piece)});
+      } else {
+        build_.add(landing_lanes_[rank], std::move(task));
+      }
     }
     if (!gate.waits.empty()) build_.add(landing_lanes_[rank], std::move(gate));
   }

@@ -92,9 +92,12 @@ std::vector<Sample> library_samples() {
   const Config at_owners{.tile_m = 16, .tile_n = 256, .compute = Provider::library};
   // Streams work beside this one's kernel, too.
   const Problem sum{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512};
+  Problem in_arena = sum;
+  in_arena.arena = {"c"};
   const Config two_launches{.schedule = "two_stream", .tile_m = 128, .tile_n = 128, .launches = 2};
-  return {{gather, one_call}, {gather, beside}, {gather, workers}, {scatter, one_call}, {scatter, beside},
-          {scatter, after},   {scatter, pulls}, {sum, pulls},      {sum, at_owners},    {sum, two_launches}};
+  return {{gather, one_call}, {gather, beside},      {gather, workers},  {scatter, one_call},
+          {scatter, beside},  {scatter, after},      {scatter, pulls},   {sum, pulls},
+          {sum, at_owners},   {in_arena, at_owners}, {sum, two_launches}};
 }
 
 std::vector<Sample> collective_samples() {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
 #include "tilewire/plan.hpp"
@@ -16,7 +17,7 @@ inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
 inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
   static std::array<Gate, 1024> gates;
-  static std::array<uint64_t, 1024> words;
+  static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;
   for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
     for (const Buffer& buffer : plan.buffers) {
@@ -24,8 +25,9 @@ inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0,
       addresses.bases.push_back({reinterpret_cast<std::byte*>(at + owner * kMadeUpStep), shape_on(buffer, owner).cols});
     }
   }
-  addresses.signal = [](const Signal&) { return words.data(); };
-  addresses.progress = words.data();
+  EXPECT_LT(num_signals(plan) * plan.team.num_ranks, std::ssize(words) / 2);
+  addresses.signal = [&](const Signal& signal) { return words.data() + signal_id(plan, signal); };
+  addresses.progress = words.data() + words.size() / 2;
   addresses.gates = gates.data();
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });

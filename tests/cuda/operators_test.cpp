@@ -242,12 +242,16 @@ TEST_P(OnGpus, ColumnsAtTheirOwners) {
   uint64_t seed = 700;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
-      // Units of 16 bytes, and columns of owners that begin on odd multiples of two bytes.
-      for (const int64_t cols : {int64_t{128}, int64_t{131}}) {
-        Problem problem{.op = op(), .m = 150, .n = cols * ranks(), .k = 136, .dtype = dtype, .b_layout = layout};
-        if (layout == BLayout::kn) problem.arena = {"c"}, problem.epilogue = {{EpilogueKind::bias}};
-        const Config config{.tile_m = 16, .tile_n = 64, .compute = Provider::library};
-        expect_right(problem, ranks(), {config}, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+      // Units of 16 bytes; columns of owners that begin at half a unit, and at two bytes.
+      for (const int64_t cols : {int64_t{128}, int64_t{132}, int64_t{131}}) {
+        for (const bool in_arena : {false, true}) {
+          Problem problem{.op = op(), .m = 150, .n = cols * ranks(), .k = 136, .dtype = dtype, .b_layout = layout};
+          if (in_arena) problem.arena = {"c"};
+          if (cols == 131) problem.epilogue = {{EpilogueKind::bias}};
+          const Config config{.tile_m = 16, .tile_n = 64, .compute = Provider::library};
+          expect_right(problem, ranks(), {config},
+                       {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+        }
       }
     }
   }

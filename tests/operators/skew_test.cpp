@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Host, Skewed,
                                            std::pair{"gemm_reduce_scatter", with("fused", "algorithm", "ring")},
                                            std::pair{"gemm_all_reduce", with("fused")},
                                            std::pair{"gemm_all_reduce", with("fused", "algorithm", "one_shot")},
+                                           std::pair{"gemm_all_reduce", with("fused", "compute", "library")},
                                            std::pair{"gemm_all_reduce", with("two_stream")}));
 
 TEST(SkewedProcesses, OperatorsInTurnAreExact) {

@@ -77,11 +77,17 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/// Bytes that the address is a multiple of, at most the library's default.
-uint32_t alignment_of(const std::byte* address) {
+/// Bytes that the address is a multiple of, and what lies `step` bytes further, at most the library's default.
+uint32_t alignment_of(const std::byte* address, int64_t step = 0) {
   constexpr int kMost = 8;
-  return 1U << std::min(kMost, std::countr_zero(reinterpret_cast<uintptr_t>(address)));
+  return 1U << std::min(kMost, std::countr_zero(reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(step)));
 }
+
+uint32_t alignment_of_b(const LibraryGemm& g) {
+  return alignment_of(g.b, g.parts > 1 ? g.next_b() * bytes_of(g.dtype) : 0);
+}
+
+uint32_t alignment_of_c(const LibraryGemm& g) { return alignment_of(g.c, g.next_part); }
 
 /// What a choice among candidates depends on.
 using Key = std::array<int64_t, 18>;
@@ -95,8 +101,8 @@ Key key_of(const LibraryGemm& g) {
           g.ldb,
           g.ldc,
           alignment_of(g.a),
-          alignment_of(g.b),
-          alignment_of(g.c),
+          alignment_of_b(g),
+          alignment_of_c(g),
           static_cast<int64_t>(g.dtype),
           static_cast<int64_t>(g.out_dtype),
           g.bias != nullptr ? static_cast<int64_t>(g.bias_dtype) : -1,
@@ -151,10 +157,10 @@ class Description {
     // NOTE: other ways to sum split K round in between, or in an order that chance decides.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(gemm_.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of_b(gemm_));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm_.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(gemm_.c));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(gemm_.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of_c(gemm_));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of_c(gemm_));
     std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> found{};
     int count = 0;
     const cublasStatus_t status =

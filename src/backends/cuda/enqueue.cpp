@@ -76,7 +76,8 @@ void launch_part(const WalkLaunch& launch, const PlainWalk& plain, const Opening
 void CudaProgram::enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream) {
   const Opening& opening = bound.tables.opening;
   const bool more = bound.after.num_lanes > 0 || opening.num_posts > 0 || bound.traced;
-  if (before.table.num_lanes > 0) launch_part(before, bound.plain, bound.tables.first, !more, stream);
+  if (before.table.num_lanes > 0 || bound.tables.first.has_task)
+    launch_part(before, bound.plain, bound.tables.first, !more, stream);
   bound.calls[0]->enqueue(stream);
   if (!more) return;
   WalkLaunch after = before;

@@ -147,28 +147,28 @@ class TableMaker {
     const Task& task = lane.tasks[call];
     out_.works.push_back({.lane = index, .task = call, .what = library_gemm(view_, task)});
     const bool waits = !task.waits.empty() || room_.traced;
-    const size_t first_step = out_.walk.steps.size();
-    add_light_steps(index, 0, call + waits);
-    const Task& first = lane.tasks[0];
-    if (call > 0 && first.waits.empty() && std::ssize(first.posts) <= kMostOpening)
-      open_with(out_.first, first, &out_.walk.steps[first_step]);
-    if (waits) out_.walk.steps.back().act = Act::sync;
-    open_with(out_.opening, task, waits ? &out_.walk.steps.back() : nullptr);
+    const bool greets = call > 0 && lane.tasks[0].waits.empty() && std::ssize(lane.tasks[0].posts) <= kMostOpening;
+    if (greets) open_with(out_.first, lane.tasks[0], view_.name_task(index, 0));
+    out_.first.notes_begin = true;
+    add_light_steps(index, greets, call + waits);
+    if (waits) {
+      out_.walk.steps.back().act = Act::sync;
+      out_.walk.steps.back().num_posts = 0;
+    }
+    open_with(out_.opening, task, waits ? out_.walk.steps.back().task : 0);
     add_light_steps(index, call + 1, std::ssize(lane.tasks));
     if (call + 1 < std::ssize(lane.tasks)) out_.walk.lanes.back().after = true;
   }
 
-  /// A kernel posts for the task as it begins, and not the task's own step, if it has one.
-  void open_with(Opening& opening, const Task& task, StepRecord* step) const {
+  /// A kernel posts for the task, number `name`, as it begins.
+  void open_with(Opening& opening, const Task& task, uint32_t name) const {
     std::vector<PostRecord> posts;
     view_.add_posts(task, posts);
     std::ranges::copy(posts, opening.posts);
     opening.num_posts = static_cast<uint32_t>(posts.size());
+    opening.task = name;
     opening.has_task = true;
     opening.waited = !task.waits.empty();
-    if (step == nullptr) return;
-    step->num_posts = 0;
-    opening.task = step->task;
   }
 
   /// Tasks [first, end) of a lane, none of which moves anything itself.

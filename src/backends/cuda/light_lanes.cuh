@@ -17,6 +17,7 @@ __device__ inline void post_step(const WalkLaunch& launch, const PostRecord* pos
 /// the kernel after it began; each post passes that on.
 __device__ inline void open_walk(const WalkLaunch& launch, const Opening& opening) {
   if (opening.waited && is_aborted(launch.watch)) return;
+  if (opening.notes_begin) note_taken(span_of(launch, opening.task)), note_start(span_of(launch, opening.task), 0);
   post_signals(opening.posts, opening.num_posts);
   note_end(span_of(launch, opening.task));
 }

@@ -8,6 +8,7 @@
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/plain_walk.hpp"
 #include "backends/cuda/sm_shares.hpp"
+#include "core/text.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -78,11 +79,9 @@ std::vector<PlainStep> lay_out_steps(const HostWalk& walk, bool after) {
   const uint32_t ctas = counts_of(walk, after).ctas;
   for (const LaneRecord& lane : walk.lanes) {
     if (lane.after != after || lane.light) continue;
+    ensure(lane.ctas <= lane.num_steps, "{} CTAs for a lane of {} steps", lane.ctas, lane.num_steps);
     for (uint32_t cta = 0; cta < lane.ctas; ++cta) {
-      first.emplace_back().idle = cta >= lane.num_steps;
-      if (first.back().idle) continue;
-      first.back() = laid_out(walk, walk.steps[lane.first_step + cta]);
-      PlainStep* before = &first.back();
+      PlainStep* before = &first.emplace_back(laid_out(walk, walk.steps[lane.first_step + cta]));
       for (uint32_t i = cta + lane.ctas; i < lane.num_steps; i += lane.ctas) {
         before->next = ctas + static_cast<uint32_t>(others.size());
         before = &others.emplace_back(laid_out(walk, walk.steps[lane.first_step + i]));

@@ -1,5 +1,7 @@
-// Kernels that walk lanes of plain copies, or of plain sums.
+// Kernels that walk lanes of plain copies, or of plain sums and copies.
 // Called by programs through plain_walk.hpp.
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 
 #include "backends/cuda/driver.hpp"
@@ -90,13 +92,21 @@ __device__ inline void run_plain(const PlainStep& plain) {
   plain.sources[0].dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
 }
 
-/// Bring a step to shared memory, by the last threads: the first one has other things to do.
+/// Have a step come to shared memory, by the second warp and the third: the first one waits for signals.
 __device__ inline void bring_step(const PlainStep& from, PlainStep& to) {
   constexpr uint32_t kPieces = sizeof(PlainStep) / sizeof(uint4);
-  static_assert(sizeof(PlainStep) % sizeof(uint4) == 0 && kPieces < kPlainThreads);
-  if (threadIdx.x < kPlainThreads - kPieces) return;
-  const uint32_t piece = threadIdx.x - (kPlainThreads - kPieces);
-  reinterpret_cast<uint4*>(&to)[piece] = reinterpret_cast<const uint4*>(&from)[piece];
+  static_assert(sizeof(PlainStep) % sizeof(uint4) == 0 && 32 + kPieces < kPlainThreads - 32);
+  if (threadIdx.x < 32 || threadIdx.x >= 32 + kPieces) return;
+  const uint32_t piece = threadIdx.x - 32;
+  __pipeline_memcpy_async(reinterpret_cast<uint4*>(&to) + piece, reinterpret_cast<const uint4*>(&from) + piece,
+                          sizeof(uint4));
+  __pipeline_commit();
+}
+
+/// All threads: the step that was to come is here, and the first thread has posted.
+__device__ inline void meet_step() {
+  __pipeline_wait_prior(0);
+  __syncthreads();
 }
 
 struct PlainShared {
@@ -104,17 +114,13 @@ struct PlainShared {
   PlainStep steps[2];  // this one, and the next
 };
 
-/// The first thread: all signals of a step are there. NOTE: no tensor loads follow, so no proxy needs a fence.
+/// The first thread: all signals of a step are there.
 __device__ inline bool await_plain(const WalkLaunch& launch, const PlainStep& plain, uint64_t epoch, uint32_t cta) {
   TaskSpan* span = span_of(launch, plain.step.task);
   note_taken(span);
-#pragma unroll 1
-  for (uint32_t i = 0; i < plain.step.num_waits; ++i) {
-    const WaitRecord& wait = plain.waits[i];
-    if (!wait_signal(wait, epoch, launch.watch, plain.step.task, wait.index)) return false;
-  }
+  const bool good = all_signals_come(plain.waits, plain.step.num_waits, epoch, launch.watch, plain.step.task);
   note_start(span, cta);
-  return true;
+  return good;
 }
 
 /// CTA number `cta` of the heavy lanes.
@@ -123,12 +129,11 @@ __device__ inline void walk_plain_steps(const WalkLaunch& launch, const PlainSte
                                         PlainShared& shared) {
   const uint64_t epoch = calls_before(launch);
   bring_step(steps[cta], shared.steps[0]);
-  __syncthreads();
+  meet_step();
   uint32_t turn = 0;
 #pragma unroll 1
   while (true) {
     const PlainStep& plain = shared.steps[turn++ % 2];
-    if (plain.idle) return;
     if (plain.next != PlainStep::kNone) bring_step(steps[plain.next], shared.steps[turn % 2]);
     if (threadIdx.x == 0) shared.go = await_plain(launch, plain, epoch, cta);
     __syncthreads();
@@ -137,7 +142,7 @@ __device__ inline void walk_plain_steps(const WalkLaunch& launch, const PlainSte
     __syncthreads();
     if (threadIdx.x == 0) post_step(launch, plain.posts, plain.step);
     if (plain.next == PlainStep::kNone) return;
-    __syncthreads();  // what was posted from is overwritten next
+    meet_step();
   }
 }
 

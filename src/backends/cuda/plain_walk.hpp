@@ -1,6 +1,6 @@
-// The host's view of the plain walkers: kernels for lanes of plain copies, or of plain sums, and nothing else. They are
-// short: what runs between a call of the library and its peers comes from memory, and of a long kernel that takes
-// longer than the work does. Called by programs, around calls that stand in line.
+// The host's view of the plain walkers: kernels for lanes of plain copies, or of plain sums and copies, and nothing
+// else. They are short: what runs between a call of the library and its peers comes from memory, and of a long kernel
+// that takes longer than the work does. Called by programs, around calls that stand in line.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,7 +31,6 @@ struct alignas(128) PlainStep {
   static constexpr uint32_t kNone = 0xFFFFFFFF;
   StepRecord step{};
   uint32_t next = kNone;  ///< of the same CTA
-  bool idle = false;      ///< the CTA has no step: this one takes its place
   WaitRecord waits[kPlainRecords]{};
   SourceRecord sources[kPlainRecords]{};
   TargetRecord targets[kPlainRecords]{};
@@ -50,7 +49,7 @@ struct PlainWalk {
 /// Load the kernels into the current device: the first launch of one that is not there waits for all that run.
 void load_plain_walk_kernels();
 
-/// As launch_walk. `plain`: not Plain::no.
+/// As launch_walk. `plain.kind`: not Plain::no.
 void launch_plain_walk(const WalkLaunch& launch, const PlainWalk& plain, const Opening& opening, bool ends_call,
                        cudaStream_t stream);
 

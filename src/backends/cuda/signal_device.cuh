@@ -117,13 +117,20 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
   return true;
 }
 
-/// Wait for all signals of a task, by the thread that then issues its tensor loads: they see what was posted.
-__device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
-                                    uint32_t task) {
+/// Wait for all signals of a task: generic accesses see what was posted.
+__device__ inline bool all_signals_come(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
+                                        uint32_t task) {
 #pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
     if (!wait_signal(waits[i], epoch, watch, task, waits[i].index)) return false;
   }
+  return true;
+}
+
+/// The same by the thread that then issues the task's tensor loads: they see it, too.
+__device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
+                                    uint32_t task) {
+  if (!all_signals_come(waits, count, epoch, watch, task)) return false;
   ptx::fence_async();
   return true;
 }

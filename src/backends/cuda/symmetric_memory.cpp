@@ -143,6 +143,7 @@ SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, s
     const std::lock_guard lock(board->mutex);
     auto addresses = board->addresses.lock();
     if (!addresses) board->addresses = addresses = reserve();
+    ensure(addresses->limit() == limit_ && board->mappings[rank].expired(), "rank {} has addresses already", rank);
     mappings_[rank] = std::make_shared<Mapping>(driver_, addresses, rank);
     board->mappings[rank] = mappings_[rank];
     return std::string();

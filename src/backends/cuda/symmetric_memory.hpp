@@ -39,7 +39,7 @@ class Memory {
   int64_t bytes_;
 };
 
-/// AddressRange of this process for the memory of all ranks, at equal distances in the order of the ranks: what goes to
+/// Addresses of this process for the memory of all ranks, at equal distances in the order of the ranks: what goes to
 /// the same place on each of them is a matrix more of a batch.
 class AddressRange {
  public:
@@ -50,6 +50,7 @@ class AddressRange {
   ~AddressRange();
 
   [[nodiscard]] CUdeviceptr of(int rank) const { return base_ + static_cast<CUdeviceptr>(rank * limit_); }
+  [[nodiscard]] int64_t limit() const { return limit_; }
 
  private:
   Driver driver_;
@@ -85,7 +86,7 @@ class Mapping {
 
 class SymmetricMemory {
  public:
-  /// AddressRange for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers
+  /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers
   /// them; where ranks are processes only mine counts. Collective.
   SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit);
 

@@ -72,6 +72,8 @@ struct WaitRecord {
   uint64_t total = 0;  ///< what one call posts to the signal in all
   uint32_t index = 0;  ///< among the waits of the task, for reports
   uint32_t step = 0;   ///< of a tile: the first step of K that needs it; a tile's waits are in this order
+
+  bool operator==(const WaitRecord&) const = default;
 };
 
 /// Add to *signal when everything that the tile wrote is visible.
@@ -79,6 +81,8 @@ struct PostRecord {
   uint64_t* signal = nullptr;
   uint64_t add = 0;
   bool remote = true;  ///< someone besides this GPU's own kernels reads the signal or the data
+
+  bool operator==(const PostRecord&) const = default;
 };
 
 enum class StoreMode : uint8_t {

@@ -70,6 +70,8 @@ struct SourceRecord {
   int64_t ld = 0;  ///< elements from row to row
   DType dtype = DType::fp32;
   float weight = 1;
+
+  bool operator==(const SourceRecord&) const = default;
 };
 
 /// Rows [first_row, first_row + rows) of the result go here.
@@ -80,6 +82,8 @@ struct TargetRecord {
   int32_t rows = 0;
   DType dtype = DType::fp32;
   StoreMode mode = StoreMode::store;
+
+  bool operator==(const TargetRecord&) const = default;
 };
 
 struct EpilogueRecord {
@@ -150,9 +154,10 @@ inline constexpr int kMostOpening = 16;
 struct Opening {
   PostRecord posts[kMostOpening]{};
   uint32_t num_posts = 0;
-  uint32_t task = 0;      ///< for its times
-  bool has_task = false;  ///< there was one
-  bool waited = false;    ///< the kernel before it waited for others: if that failed, nothing is posted
+  uint32_t task = 0;         ///< for its times
+  bool has_task = false;     ///< there was one
+  bool notes_begin = false;  ///< of its times, too: no step does
+  bool waited = false;       ///< the kernel before it waited for others: if that failed, nothing is posted
 };
 
 /// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.
