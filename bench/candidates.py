@@ -198,7 +198,7 @@ def free_tiles_of_gather(m, n, ranks):
 def in_line(kind, m, n, ranks):
     """Few or some rows: cuBLASLt's GEMM between kernels of one stream that copy, or that sum what peers have made."""
     sms, columns, shard = 132 - 4, 1024, -(-m // ranks)
-    if ranks == 1 or m >= 1024:
+    if ranks == 1 or m > (4096 if kind == "ag" and ranks > 2 else 1023):
         return []
     config = {"schedule": "sequential", "compute": "library"}
     if kind == "ag":

@@ -25,10 +25,17 @@ void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t pieces) {
   config.tile_m = cut(rows, std::max<int64_t>(1, pieces / cut(cols, config.tile_n)));
 }
 
+/// Of which a call in line is worth measuring. Gathers of many ranks wait for links with more rows, too: pieces for
+/// each peer are short for engines.
+int64_t most_rows(const Problem& problem, const Team& team) {
+  constexpr int64_t kMostGathered = 4096;
+  return gathers(problem) && team.num_ranks > 2 ? kMostGathered : kMany - 1;
+}
+
 }  // namespace
 
 std::vector<Config> calls_in_line(const Problem& problem, const Team& team) {
-  if (team.num_ranks == 1 || problem.op == "all_reduce" || problem.m >= kMany) return {};
+  if (team.num_ranks == 1 || problem.op == "all_reduce" || problem.m > most_rows(problem, team)) return {};
   const int sms = working_sms(team);
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   Config config{.schedule = "sequential", .compute = Provider::library};
