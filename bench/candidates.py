@@ -202,7 +202,9 @@ def in_line(kind, m, n, ranks):
         return []
     config = {"schedule": "sequential", "compute": "library"}
     if kind == "ag":
-        return [config | {"copy_workers": sms // 2, "chunk_rows": -(-shard * (ranks - 1) // (sms // 2))}]
+        workers = sms // 2
+        rows = shard if shard >= workers else shard * (ranks - 1)  # peer after peer; few rows: all peers at once
+        return [config | {"copy_workers": workers, "chunk_rows": -(-rows // workers)}]
     def sums(rows, cols, pieces):
         tile_n = -(-cols // (8 * -(-cols // columns))) * 8
         return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n, "reduce_workers": sms}

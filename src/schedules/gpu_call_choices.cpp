@@ -41,7 +41,9 @@ std::vector<Config> calls_in_line(const Problem& problem, const Team& team) {
   Config config{.schedule = "sequential", .compute = Provider::library};
   if (gathers(problem)) {
     config.copy_workers = sms / 2;
-    config.chunk_rows = cut(shard * (team.num_ranks - 1), config.copy_workers);
+    // NOTE: tasks are listed peer by peer: a piece of the shard for each worker has all of them send to one peer, then
+    // to the next, which nobody else sends to then. Few rows go to all peers at once.
+    config.chunk_rows = cut(shard >= config.copy_workers ? shard : shard * (team.num_ranks - 1), config.copy_workers);
     return {config};
   }
   const bool scatters = problem.op == "gemm_reduce_scatter";
