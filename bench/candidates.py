@@ -18,9 +18,9 @@ def middle_tile(rows, cols, sms=132):
     return min([(128, 192, 1), (128, 160, 1)], key=time)
 
 
-def rows_of_each(rows, tiles):
-    """Rows of each of so many tiles that cut `rows` without a rest: a multiple of 8."""
-    return -(-rows // (8 * tiles)) * 8
+def size_of_each(extent, tiles):
+    """Rows, or columns, of each of so many tiles that cut `extent` without a rest: a multiple of 8."""
+    return -(-extent // (8 * tiles)) * 8
 
 
 def row_of_tiles(kind, m, ranks):
@@ -29,8 +29,8 @@ def row_of_tiles(kind, m, ranks):
     if m <= 64:
         return 64
     if m <= CUT_ROWS:
-        return max(72, rows_of_each(m, 1))
-    return rows_of_each(shard, 1) if 128 < shard <= CUT_ROWS else 128
+        return max(72, size_of_each(m, 1))
+    return size_of_each(shard, 1) if 128 < shard <= CUT_ROWS else 128
 
 
 def tiles_of_owner(m, ranks):
@@ -38,7 +38,7 @@ def tiles_of_owner(m, ranks):
     shard = -(-m // ranks)
     if shard <= 128 or m >= 1024:
         return []
-    rows = rows_of_each(shard, -(-shard // CUT_ROWS))
+    rows = size_of_each(shard, -(-shard // CUT_ROWS))
     return [knobs_of((rows, 128, 1), m)] if rows != 128 else []
 
 
@@ -53,7 +53,7 @@ def free_tiles(m, cols, ranks, sms=132):
             return -(-tiles // (sms - 4)) * (256 + 3 * (tile_n if tile_m == 128 else tile_m))
 
         pieces = range(-(-rows // 248), -(-rows // 64)) if m > 64 else []
-        tiles = [rows_of_each(rows, each) for each in pieces]
+        tiles = [size_of_each(rows, each) for each in pieces]
         best = min(time(128, n) for n in (128, 160, 192, 256))
         tiles = [each for each in tiles if each != 128 and time(each, 128) < best]
         if tiles:
@@ -195,9 +195,16 @@ def free_tiles_of_gather(m, n, ranks):
     return free + [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
 
 
+def pieces_of_sums(rows, cols, pieces):
+    """Pieces of long rows, alike, so many that each of `pieces` walkers has one of rows x cols."""
+    longest = 1024
+    tile_n = size_of_each(cols, -(-cols // longest))
+    return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n}
+
+
 def in_line(kind, m, n, ranks):
     """Few or some rows: cuBLASLt's GEMM between kernels of one stream that copy, or that sum what peers have made."""
-    sms, columns, shard = 132 - 4, 1024, -(-m // ranks)
+    sms, least, shard = 132 - 4, 4096, -(-m // ranks)
     if ranks == 1 or m > (4096 if kind == "ag" and ranks > 2 else 1023):
         return []
     config = {"schedule": "sequential", "compute": "library"}
@@ -205,12 +212,12 @@ def in_line(kind, m, n, ranks):
         workers = sms // 2
         rows = shard if shard >= workers else shard * (ranks - 1)  # peer after peer; few rows: all peers at once
         return [config | {"copy_workers": workers, "chunk_rows": -(-rows // workers)}]
-    def sums(rows, cols, pieces):
-        tile_n = -(-cols // (8 * -(-cols // columns))) * 8
-        return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n, "reduce_workers": sms}
-    configs = [config | {"reduction": "pull"} | (sums(shard, n, sms) if kind == "rs" else sums(m, n, sms * ranks))]
+    rows, pieces = (shard, sms) if kind == "rs" else (m, sms * ranks)
+    configs = [config | {"reduction": "pull", "reduce_workers": sms} | pieces_of_sums(rows, n, pieces)]
     if kind == "ar" and n % (8 * ranks) == 0:  # the call stores each owner's columns there
-        configs.append({"schedule": "fused", "compute": "library"} | sums(m, n // ranks, min(sms, -(-m * (n // ranks) // 4096))))
+        cols = n // ranks
+        pieces = min(sms, -(-m * cols // least))  # of so many elements as are worth a walker
+        configs.append(config | {"schedule": "fused", "reduce_workers": sms} | pieces_of_sums(m, cols, pieces))
     return configs
 
 

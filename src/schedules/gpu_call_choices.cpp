@@ -11,8 +11,6 @@
 namespace tilewire {
 namespace {
 
-int64_t cut(int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole + parts - 1) / parts); }
-
 /// SMs but for some that only wait and post.
 int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - 4); }
 
@@ -21,8 +19,8 @@ constexpr int64_t kUnit = 8;  // elements that a thread sums at once
 /// Pieces of long rows, alike and of whole units, so many that each of `pieces` walkers has one of rows x cols.
 void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t pieces) {
   constexpr int64_t kColumns = 1024;  // of a piece
-  config.tile_n = cut(cut(cols, cut(cols, kColumns)), kUnit) * kUnit;
-  config.tile_m = cut(rows, std::max<int64_t>(1, pieces / cut(cols, config.tile_n)));
+  config.tile_n = std::max(kUnit, size_of_each(cols, part_of(cols, kColumns)));
+  config.tile_m = part_of(rows, std::max<int64_t>(1, pieces / part_of(cols, config.tile_n)));
 }
 
 /// Of which a call in line is worth measuring. Gathers of many ranks wait for links with more rows, too: pieces for
@@ -43,7 +41,8 @@ std::vector<Config> calls_in_line(const Problem& problem, const Team& team) {
     config.copy_workers = sms / 2;
     // NOTE: tasks are listed peer by peer: a piece of the shard for each worker has all of them send to one peer, then
     // to the next, which nobody else sends to then. Few rows go to all peers at once.
-    config.chunk_rows = cut(shard >= config.copy_workers ? shard : shard * (team.num_ranks - 1), config.copy_workers);
+    config.chunk_rows =
+        part_of(shard >= config.copy_workers ? shard : shard * (team.num_ranks - 1), config.copy_workers);
     return {config};
   }
   const bool scatters = problem.op == "gemm_reduce_scatter";
@@ -64,7 +63,7 @@ std::vector<Config> columns_at_owners(const Problem& problem, const Team& team) 
   Config config{.schedule = "fused", .compute = Provider::library};
   config.reduce_workers = working_sms(team);
   const int64_t cols = problem.n / team.num_ranks;
-  cut_sums(config, problem.m, cols, std::min<int64_t>(config.reduce_workers, cut(problem.m * cols, kLeast)));
+  cut_sums(config, problem.m, cols, std::min<int64_t>(config.reduce_workers, part_of(problem.m * cols, kLeast)));
   return {config};
 }
 

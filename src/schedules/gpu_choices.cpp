@@ -111,7 +111,7 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   const bool few = problem.m <= kFew;
   const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
   Config config{.schedule = "fused"};
-  config.chunk_rows = std::max<int64_t>(1, (rows + kPieces - 1) / kPieces);
+  config.chunk_rows = part_of(rows, kPieces);
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
@@ -126,7 +126,7 @@ Config in_pieces(const Problem& problem, const Team& team) {
   const bool twice = rows > 2 * kPieces && rows <= 4 * kPieces;
   const int pieces = twice ? 2 * kPieces : kPieces;
   Config config{.schedule = "fused"};
-  config.chunk_rows = std::max<int64_t>(1, (rows + pieces - 1) / pieces);
+  config.chunk_rows = part_of(rows, pieces);
   if (twice) config.copy_workers = pieces;
   return config;
 }

@@ -30,9 +30,6 @@ int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& til
   return owners * ((rows + tile.m - 1) / tile.m) * ((own_cols(problem, team) + tile.n - 1) / tile.n);
 }
 
-/// Rows of each of so many tiles that cut `rows` without a rest: a multiple of 8.
-int64_t rows_of_each(int64_t rows, int64_t tiles) { return (rows + 8 * tiles - 1) / (8 * tiles) * 8; }
-
 /// Cycles of a step of K that so many SMs take for all tiles, which have one side of 128: what shared memory takes
 /// (docs/cuda_gemm_notes.md).
 int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
@@ -41,6 +38,10 @@ int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile
 }
 
 }  // namespace
+
+int64_t part_of(int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole + parts - 1) / parts); }
+
+int64_t size_of_each(int64_t extent, int64_t tiles) { return (extent + 8 * tiles - 1) / (8 * tiles) * 8; }
 
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
@@ -62,7 +63,7 @@ std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
     for (const int64_t cols : {128, 160, 192, 256}) best = std::min(best, time({128, cols}));
     std::optional<TileChoice> found;
     for (int64_t pieces = (rows + kMostRows - 1) / kMostRows; rows > pieces * (kFewestRows - 8); ++pieces) {
-      const TileChoice tile{.m = rows_of_each(rows, pieces), .n = 128};
+      const TileChoice tile{.m = size_of_each(rows, pieces), .n = 128};
       if (tile.m == 128 || time(tile) >= best) continue;
       best = time(tile);
       found = tile;
@@ -76,14 +77,14 @@ TileChoice row_of_tiles(const Problem& problem, const Team& team) {
   const int64_t shard = gathers(problem) ? shard_of(problem.m, team.num_ranks, 0).size() : 0;
   if (problem.m <= kFew) return {64, 128};
   if (!has_fast_tiles(problem)) return {kSome, 128};
-  if (problem.m <= kCutRows) return {std::max(kFewestRows, rows_of_each(problem.m, 1)), 128};
-  return {shard > kSome && shard <= kCutRows ? rows_of_each(shard, 1) : kSome, 128};
+  if (problem.m <= kCutRows) return {std::max(kFewestRows, size_of_each(problem.m, 1)), 128};
+  return {shard > kSome && shard <= kCutRows ? size_of_each(shard, 1) : kSome, 128};
 }
 
 std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   if (!has_fast_tiles(problem) || shard <= kSome || problem.m >= kMany) return std::nullopt;
-  const TileChoice tile{.m = rows_of_each(shard, (shard + kCutRows - 1) / kCutRows), .n = 128};
+  const TileChoice tile{.m = size_of_each(shard, (shard + kCutRows - 1) / kCutRows), .n = 128};
   return tile.m == 128 ? std::nullopt : std::optional(tile);
 }
 

@@ -24,6 +24,11 @@ inline constexpr int64_t kSome = 128;
 inline constexpr int64_t kMiddle = 512;
 inline constexpr int64_t kMany = 1024;
 
+/// Each of so many parts of `whole`, the last of which may be smaller: at least 1.
+[[nodiscard]] int64_t part_of(int64_t whole, int64_t parts);
+/// Rows, or columns, of each of so many tiles that cut `extent` without a rest: a multiple of 8.
+[[nodiscard]] int64_t size_of_each(int64_t extent, int64_t tiles);
+
 /// Tiles for so many rows: large ones where there are many, else as many as keep the SMs busy. Large ones in pairs, and
 /// alone: a GPU of its own is faster with these, one to which others send has less to spare for what pairs save.
 [[nodiscard]] std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team);

@@ -86,8 +86,8 @@ class Mapping {
 
 class SymmetricMemory {
  public:
-  /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers
-  /// them; where ranks are processes only mine counts. Collective.
+  /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers them;
+  /// where ranks are processes only mine counts. Collective.
   SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit);
 
   /// Where the memory of `rank` begins: a pointer for my device, and for the host's calls.
