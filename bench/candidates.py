@@ -263,7 +263,10 @@ def reduction(kind, m, n, k, ranks):
     if m < 1024 and -(-m // ranks) > 128:
         configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:
-        configs += [configs[0] | {"rounds": rounds} for rounds in (4, 8)]
+        configs += [configs[0] | {"rounds": rounds} for rounds in (4, 32)]
+    if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent
+        ring = configs[0] | {"algorithm": "ring"}
+        configs += [ring, ring | {"rounds": 16}]
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"} | summers(n, tiles[0]["tile_n"], False))
     configs += in_parts(kind, m, n, k, ranks)

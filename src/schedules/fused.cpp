@@ -94,16 +94,17 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
 
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
-  const bool sends = config.transport == Transport::copy_engine;
+  const bool ring = config.algorithm == Algorithm::ring;
+  const bool sends = config.transport == Transport::copy_engine && !ring;
   if (auto knob = ignored_knob(
           config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction", "reduce_when",
                    "wire", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
   if (auto order = refuses_in_step(config)) return order;
-  const bool staged_here = config.algorithm != Algorithm::ring && config.algorithm != Algorithm::one_shot;
-  if (turns(config) && (config.order == Order::naive || !staged_here))
-    return "group_owners, rounds: only order = rank_shifted of direct reductions turns from owner to owner";
+  if (turns(config) && (config.order == Order::naive || config.algorithm == Algorithm::one_shot))
+    return "group_owners, rounds: only order = rank_shifted of reductions with owners turns from owner to owner";
+  if (ring && config.group_owners > 1) return "group_owners: a ring has one owner's tiles after the other's";
   if (auto knob = refuses_turns(config)) return knob;
   if (config.chunk_rows > 0 && (!sends || !scatters))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
@@ -113,10 +114,9 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase)) {
     return "one_shot and two_phase are algorithms of an all-reduce";
   }
-  const bool ring = config.algorithm == Algorithm::ring;
-  if (ring && (config.reduction != ReduceMode::staged || config.transport != Transport::store ||
-               config.reduce_when != ReduceWhen::beside)) {
-    return "a ring has its own way to send and sum; leave transport, reduction and reduce_when at their defaults";
+  if (ring && (config.reduction != ReduceMode::staged || config.reduce_when != ReduceWhen::beside ||
+               config.transport == Transport::ll || config.compute == Provider::library)) {
+    return "a ring has its own way to send and sum: no reduction, reduce_when, transport = ll or compute = library";
   }
   if (sends && config.reduction != ReduceMode::staged) return "a copy lane sends to staged slots only";
   if (config.algorithm == Algorithm::one_shot && config.order == Order::naive) {

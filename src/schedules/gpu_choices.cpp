@@ -282,6 +282,21 @@ std::vector<Config> reduce_together_choices(const Config& stores, const Problem&
   return list;
 }
 
+/// Many rows, in any order of summing: each tile adds its part to what the rank before has sent.
+std::vector<Config> ring_choices(const Config& stores, const Problem& problem, const Team& team) {
+  constexpr int64_t kLeast = 8192;  // rows: a stage takes several turns of tiles, so that parts are here in time
+  if (problem.op != "gemm_reduce_scatter" || problem.reduction != Reduction::any) return {};
+  if (team.num_ranks < 3 || problem.m < kLeast) return {};
+  std::vector<Config> list;
+  for (const int rounds : {1, 16}) {
+    Config ring = stores;
+    ring.algorithm = Algorithm::ring;
+    ring.rounds = rounds;
+    append(list, with_tiles(ring, problem, team, 1));
+  }
+  return list;
+}
+
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   const bool scatters = problem.op == "gemm_reduce_scatter";
   constexpr int64_t kMost = 4096;  // rows, where owners have few
@@ -303,10 +318,11 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
     if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
       list.push_back(with_tile(stores, problem, pair));
-    for (const int rounds : {4, 8}) {
+    for (const int rounds : {4, 32}) {
       turns.rounds = rounds;
       if (problem.m >= kMost) append(list, with_tiles(turns, problem, team, 1));
     }
+    append(list, ring_choices(stores, problem, team));
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {

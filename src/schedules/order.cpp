@@ -104,12 +104,17 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
     const int64_t end = round + 1 == rounds ? std::ssize(tiles) : bound(round + 1);
     order.insert(order.end(), tiles.begin() + bound(round), tiles.begin() + end);
   };
+  // How many rounds late each stage is: as much as what it adds to takes to come. A gather has its own before.
+  const int behind = std::max(1, rounds / 4);
+  const auto late = [&](int s) { return config.algorithm == Algorithm::ring ? s * behind : s == last ? behind : 0; };
   if (mine == Mine::first) order = stages[0];
   const int first = mine == Mine::first ? 1 : 0;
-  const int end = mine == Mine::first ? last + 1 : last;
-  for (int round = 0; round <= rounds; ++round) {
-    for (int s = first; s < end && round < rounds; ++s) add_cut(stages[s], round);
-    if (mine == Mine::last && round > 0) add_cut(stages[last], round - 1);
+  const int most = mine == Mine::first ? 0 : late(last);
+  for (int step = 0; step < rounds + most; ++step) {
+    for (int s = first; s <= last; ++s) {
+      const int round = mine == Mine::first ? step : step - late(s);
+      if (round >= 0 && round < rounds) add_cut(stages[s], round);
+    }
   }
   return order;
 }

@@ -3,6 +3,7 @@
 #include "schedules/pieces.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tilewire {
 namespace {
@@ -94,6 +95,39 @@ OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks
     for (Piece& piece : cut.pieces) piece.tile = piece.chunk;
   }
   return cut;
+}
+
+std::vector<int> stages_of(const OutputCut& cut, const Config& config, int num_ranks, int rank, Share share) {
+  std::vector<int> stages(cut.tiles.size(), 0);
+  const bool one_shot = config.algorithm == Algorithm::one_shot;
+  if (config.order == Order::naive || one_shot || share == Share::slices) return stages;
+  const bool in_turn = config.reduction == ReduceMode::accumulate;
+  std::ranges::fill(stages, num_ranks);
+  for (size_t i = 0; i < cut.pieces.size(); ++i) {
+    const Piece& piece = cut.pieces[i];
+    const bool last = i + 1 == cut.pieces.size() || cut.pieces[i + 1].tile != piece.tile;
+    if (in_turn && !last) continue;
+    const int distance = config.algorithm == Algorithm::ring ? rank - piece.owner : piece.owner - rank;
+    stages[piece.tile] = std::min(stages[piece.tile], (distance - 1 + num_ranks) % num_ranks);
+  }
+  return stages;
+}
+
+std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector<int>& walk, const Config& config,
+                                         int num_ranks, int rank) {
+  std::vector<const Piece*> order;
+  for (const Piece& piece : cut.pieces) order.push_back(&piece);
+  if (config.algorithm != Algorithm::ring) return order;
+  std::vector<int> position(cut.tiles.size());
+  for (int at = 0; const int tile : walk) position[tile] = at++;
+  // NOTE: a tile of two owners is at another place of their ranks' walks, so that the walk is no order for its pieces.
+  const bool as_made = config.rounds > 1 && cut.pieces.size() == cut.tiles.size();
+  const auto turn = [&](const Piece* piece) {
+    const int stage = as_made ? 0 : (rank - piece->owner - 1 + num_ranks) % num_ranks;
+    return std::pair(stage, position[piece->tile]);
+  };
+  std::ranges::stable_sort(order, {}, turn);
+  return order;
 }
 
 Slots slots_of(const Problem& problem, const Config& config, int num_ranks, Share share, const OutputCut& cut) {

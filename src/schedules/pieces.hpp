@@ -48,6 +48,16 @@ struct OutputCut {
 /// from one tile; or each chunk is one, where the release is by tile and owners have no columns.
 [[nodiscard]] OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share);
 
+/// When `rank` makes each tile: remote owners' first, rank + 1 before rank + 2, its own last; on a ring the other way
+/// round. What is added in turn counts as the last owner's, on all ranks alike.
+[[nodiscard]] std::vector<int> stages_of(const OutputCut& cut, const Config& config, int num_ranks, int rank,
+                                         Share share);
+
+/// Pieces in the order in which `rank` adds to them: on a ring that in which they come, in rounds that of its tiles
+/// (`walk`); else as they lie.
+[[nodiscard]] std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector<int>& walk,
+                                                       const Config& config, int num_ranks, int rank);
+
 /// Where owners keep what others send them: a slot for each maker, one below the other.
 struct Slots {
   Share share = Share::tiles;

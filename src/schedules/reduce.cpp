@@ -114,9 +114,9 @@ class ReducePlanner {
     if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
-    for (const Piece* piece : pieces_by_arrival(rank)) {
+    for (const Piece* piece : pieces_by_turn(rank)) {
       if (route_ == Route::ring) {
-        build_.add(reduce_lanes_[rank], ring_task(rank, *piece));
+        if (!opens(rank, *piece)) build_.add(reduce_lanes_[rank], ring_task(rank, *piece));
       } else if (piece->owner == rank) {
         build_.add(reduce_lanes_[rank], sum_task(*piece));
       }
@@ -128,8 +128,7 @@ class ReducePlanner {
   void add_tiles(int rank) {
     std::vector<std::vector<const Piece*>> pieces_of(tiles_.size());
     for (const Piece& piece : pieces_) pieces_of[piece.tile].push_back(&piece);
-    const std::vector<int> stages = stages_of(pieces_of, rank);
-    for (const int index : walk_tiles(tiles_, stages, config(), Mine::last)) {
+    for (const int index : walk_of(rank)) {
       const Tile& tile = tiles_[index];
       Task task = tile_task(rank, tile, pieces_of[index]);
       if (has_gemm_) {
@@ -150,9 +149,16 @@ class ReducePlanner {
   /// Where a tile goes, what it waits for and what it tells, whoever computes it.
   [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Piece*>& pieces) {
     Task task;
-    if (keeps_partial(route_)) task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
+    const auto opened = [&](const Piece* piece) { return opens(rank, *piece); };
+    if (keeps_partial(route_) && !std::ranges::all_of(pieces, opened))
+      task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
     for (const Piece* piece : pieces) {
       const int owner = piece->owner;
+      if (opens(rank, *piece)) {
+        hand_on(task, rank, *piece);
+        task.writes.back().first_row = piece->rows.begin - tile.rows.begin;
+        continue;
+      }
       if (route_ == Route::send || route_ == Route::ring) {
         task.posts.push_back({{rank, made_ + made_index(*piece)}});
         continue;
@@ -196,29 +202,12 @@ class ReducePlanner {
     task.posts.push_back(last ? Post{{piece.owner, arrived_ + group_of(piece)}} : Post{{order[me + 1], turn}});
   }
 
-  /// When a tile is made: remote owners first, rank + 1 before rank + 2, mine last; on a ring the other way round. What
-  /// is added in turn counts as the last owner's, on all ranks alike.
-  [[nodiscard]] std::vector<int> stages_of(const std::vector<std::vector<const Piece*>>& pieces_of, int rank) const {
-    std::vector<int> stages(tiles_.size(), 0);
-    if (config().order == Order::naive || one_shot_ || share_ == Share::slices) return stages;
-    for (size_t tile = 0; tile < tiles_.size(); ++tile) {
-      stages[tile] = n_;
-      for (const Piece* piece : pieces_of[tile]) {
-        if (route_ == Route::accumulate && piece != pieces_of[tile].back()) continue;
-        const int distance = route_ == Route::ring ? rank - piece->owner : piece->owner - rank;
-        stages[tile] = std::min(stages[tile], (distance - 1 + n_) % n_);
-      }
-    }
-    return stages;
+  [[nodiscard]] std::vector<const Piece*> pieces_by_turn(int rank) const {
+    return pieces_in_turn(cut_, walk_of(rank), config(), n_, rank);
   }
 
-  /// Pieces in the order in which a ring brings them to `rank`; without a ring, as they lie.
-  [[nodiscard]] std::vector<const Piece*> pieces_by_arrival(int rank) const {
-    std::vector<const Piece*> order;
-    for (const Piece& piece : pieces_) order.push_back(&piece);
-    if (route_ != Route::ring) return order;
-    std::ranges::stable_sort(order, {}, [&](const Piece* piece) { return (rank - piece->owner - 1 + n_) % n_; });
-    return order;
+  [[nodiscard]] std::vector<int> walk_of(int rank) const {
+    return walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), Mine::last);
   }
 
   [[nodiscard]] int made_index(const Piece& piece) const {
@@ -294,24 +283,31 @@ class ReducePlanner {
     return task;
   }
 
+  /// Whether `rank` is the first on a piece's way around the ring, and its tile leaves as it is made.
+  [[nodiscard]] bool opens(int rank, const Piece& piece) const {
+    const bool leaves = config().transport != Transport::copy_engine && !input_is_partial_ && n_ > 1;
+    return route_ == Route::ring && leaves && rank == (piece.owner + 1) % n_;
+  }
+
+  /// What has been added up of a piece goes to the next rank of the ring.
+  void hand_on(Task& task, int rank, const Piece& piece) {
+    const int next = (rank + 1) % n_;
+    task.writes.push_back({PlanBuilder::region(next, hop_, piece.rows, piece.cols)});
+    task.waits.push_back(build_.ready(rank, next));
+    task.posts.push_back({{next, hopped_ + piece_id(piece)}});
+  }
+
   /// One hop: what came from rank - 1 plus my own, to rank + 1; at the owner, the result.
   [[nodiscard]] Task ring_task(int rank, const Piece& piece) {
-    const int next = (rank + 1) % n_;
     Task task{.kind = TaskKind::reduce};
     const bool is_first = rank == (piece.owner + 1) % n_;
-    if (!is_first || n_ == 1) {
-      if (n_ > 1) task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
-      if (n_ > 1) task.waits.push_back({{rank, hopped_ + piece_id(piece)}});
+    if (!is_first && n_ > 1) {
+      task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
+      task.waits.push_back({{rank, hopped_ + piece_id(piece)}});
     }
     task.reads.push_back(PlanBuilder::region(rank, partial_, piece.rows, piece.cols));
     if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
-    if (rank == piece.owner) {
-      finish(task, piece);
-      return task;
-    }
-    task.writes = {{PlanBuilder::region(next, hop_, piece.rows, piece.cols)}};
-    task.waits.push_back(build_.ready(rank, next));
-    task.posts.push_back({{next, hopped_ + piece_id(piece)}});
+    rank == piece.owner ? finish(task, piece) : hand_on(task, rank, piece);
     return task;
   }
 
@@ -352,7 +348,7 @@ class ReducePlanner {
     }
     const int next = (rank + 1) % n_;
     Task gate{.kind = TaskKind::sync};
-    for (const Piece* each : pieces_by_arrival(rank)) {
+    for (const Piece* each : pieces_by_turn(rank)) {
       const Piece& piece = *each;
       if (piece.owner == rank) continue;
       Task task{.kind = TaskKind::copy, .reads = {in_landing(rank, piece)}, .waits = {{landed(rank, piece)}}};

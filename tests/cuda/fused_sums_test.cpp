@@ -113,6 +113,23 @@ TEST(FusedSums, CompleteWhatPeersHaveAdded) {
   }
 }
 
+/// On a ring the first tile stores at the next rank; each later one adds its own part to what came, and hands it on.
+TEST(FusedSums, CompleteEveryHopOfARing) {
+  for (const int rounds : {1, 2, 4}) {
+    const Problem problem{
+        .op = "gemm_reduce_scatter", .m = 8192, .n = 2048, .k = 512, .dtype = DType::bf16, .reduction = Reduction::any};
+    const Config config{.cluster_m = 2, .group_m = 16, .algorithm = Algorithm::ring, .rounds = rounds};
+    const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto sums = fused_sums(plan, rank);
+      EXPECT_EQ(std::ssize(sums), 3 * 16 * 8) << "tiles of all owners but the one whose tiles leave first";
+      EXPECT_EQ(std::ssize(sums), num_sums(plan, rank)) << rounds << " rounds";
+      for (const FusedSum& sum : sums) EXPECT_EQ(sum.own, 1);
+      EXPECT_TRUE(may_end_in_pairs(plan, rank));
+    }
+  }
+}
+
 TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1024, {.transport = Transport::copy_engine});
   TileNeeds needs(plan);

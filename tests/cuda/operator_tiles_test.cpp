@@ -36,6 +36,30 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
   }
 }
 
+/// Every hop of a ring is completed by the tile that makes its part, but for few tiles, and those of two owners.
+TEST_P(OnGpus, HopsOfARingAreCompletedByTiles) {
+  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tile leaves";
+  uint64_t seed = 970;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1024, 1032}, {999, 520}, {300, 1024}}) {
+    Problem problem{
+        .op = op(), .m = m, .n = n, .k = 200 * ranks(), .dtype = DType::bf16, .reduction = Reduction::any};
+    if (m == 300) problem.epilogue = {{EpilogueKind::bias}};
+    if (m == 999) problem.dtype = DType::fp16, problem.out_dtype = DType::fp32, problem.arena = {"c"};
+    std::vector<Config> configs;
+    for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma, Transport::copy_engine}) {
+      for (const int rounds : {1, 4}) {
+        Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .transport = transport, .algorithm = Algorithm::ring};
+        config.rounds = rounds;
+        configs.push_back(config);
+        config.tile_workers = 4;
+        config.cluster_m = 2;
+        configs.push_back(config);
+      }
+    }
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+  }
+}
+
 /// Tiles of any multiple of 8 rows: alone, in pairs, in parts of K, and few CTAs that take many; on tensor cores.
 TEST_P(OnGpus, RowsOfTilesAreFree) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";

@@ -96,7 +96,9 @@ SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) 
   SubLayerTimes times;
   // NOTE: one plan at a time: for 32 devices each takes 100 MB.
   {
-    const Plan sequential = make_plan(problem, team, config_of("fused", 1));
+    Config in_memory = config_of("fused", 1);
+    in_memory.transport = Transport::copy_engine;  // what the GEMM makes lies in memory before any of it is sent
+    const Plan sequential = make_plan(problem, team, in_memory);
     gemm = simulate(gemm_only(sequential), ring);
     gemm.trace = {};
     rs = simulate(communication_only(sequential), ring);
