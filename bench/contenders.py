@@ -135,7 +135,7 @@ class Ours:
 
     def __init__(self, team, case, extra):
         m, n, k = case.sizes
-        # NOTE: any order of summing is allowed, as NCCL has its own; only a ring of ours makes use of it.
+        # NOTE: any order of summing is allowed, as NCCL has its own. Of candidates.py only rings make use of it.
         self._problem = {"op": OPERATORS[case.kind], "m": m, "n": n, "k": k, "dtype": "bf16",
                          "arena": ARENA[case.kind], "reduction": "any"} | extra
         self._team, self._case, self._arena, self._ops, self._want = team, case, {}, {}, None

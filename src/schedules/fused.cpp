@@ -22,7 +22,7 @@ std::optional<std::string> refuses_transport(const Config& config, std::initiali
   if (config.transport == Transport::store || config.transport == Transport::copy_engine) return std::nullopt;
   if (std::ranges::find(more, config.transport) != more.end()) return std::nullopt;
   if (config.transport == Transport::ll) return "transport = ll: nobody sums here, who could look at what was sent";
-  return fmt::format("transport = {}: only tiles of a GEMM leave so, to their owners, staged or accumulated",
+  return fmt::format("transport = {}: only tiles of a GEMM leave so, staged, accumulated or on a ring",
                      to_string(config.transport));
 }
 
@@ -108,6 +108,8 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   if (auto knob = refuses_turns(config)) return knob;
   if (config.chunk_rows > 0 && (!sends || !scatters))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
+  if (ring && (config.copy_lanes != 1 || config.pacing == Pacing::lockstep))
+    return "copy_lanes, pacing: a ring has no copy lanes, whoever has summed sends";
   if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";
   if (!sends && config.pacing == Pacing::lockstep)
     return "pacing = lockstep: stores from tiles are paced by their order";
@@ -118,6 +120,8 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
                config.transport == Transport::ll || config.compute == Provider::library)) {
     return "a ring has its own way to send and sum: no reduction, reduce_when, transport = ll or compute = library";
   }
+  if (ring && config.transport == Transport::copy_engine && sums_in_place(problem, config, team.num_ranks))
+    return "transport = copy_engine: x is summed where it is, no part is made first";
   if (sends && config.reduction != ReduceMode::staged) return "a copy lane sends to staged slots only";
   if (config.algorithm == Algorithm::one_shot && config.order == Order::naive) {
     return "order: with one_shot every tile goes to every rank";

@@ -282,6 +282,17 @@ std::vector<Config> reduce_together_choices(const Config& stores, const Problem&
   return list;
 }
 
+/// What copy engines send of a reduce-scatter: quarters of shards, and what calls of the library make.
+std::vector<Config> sent_choices(const Problem& problem, const Team& team) {
+  std::vector<Config> list = quarter_choices(problem, team);
+  Config library = paced("fused", team);
+  library.compute = Provider::library;
+  list.push_back(library);
+  library.reduce_when = ReduceWhen::after;
+  list.push_back(library);
+  return list;
+}
+
 /// Many rows, in any order of summing: each tile adds its part to what the rank before has sent.
 std::vector<Config> ring_choices(const Config& stores, const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 8192;  // rows: a stage takes several turns of tiles, so that parts are here in time
@@ -322,7 +333,6 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
       turns.rounds = rounds;
       if (problem.m >= kMost) append(list, with_tiles(turns, problem, team, 1));
     }
-    append(list, ring_choices(stores, problem, team));
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {
@@ -335,17 +345,11 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
     list.back().rounds = 2;
   }
+  append(list, ring_choices(stores, problem, team));
   append(list, reduce_parts_choices(problem, team, at_once));
   append(list, reduce_free_choices(stores, problem, team));
   if (problem.op != "all_reduce") append(list, reduce_together_choices(stores, problem, team));
-  if (scatters) {
-    append(list, quarter_choices(problem, team));
-    Config library = paced("fused", team);
-    library.compute = Provider::library;
-    list.push_back(library);
-    library.reduce_when = ReduceWhen::after;
-    list.push_back(library);
-  }
+  if (scatters) append(list, sent_choices(problem, team));
   append(list, with_tiles({.schedule = "fused", .reduction = ReduceMode::pull}, problem, team, 1));
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;

@@ -41,8 +41,7 @@ enum class Mine { first, last };
 /// (and `group_owners` = 1), each is cut into so many cuts of whole columns, a cut of every stage in turn: my own come
 /// first and whole (a gather: the others are still on their way), or in cuts that are a quarter of the rounds late (a
 /// reduction: what a rank sends spreads over its whole work); on a ring, each stage's as much later than the one's
-/// before. Where a reduction's own rows share a stage with a peer's, they are one
-/// column late.
+/// before. Where a reduction's own rows share a stage with a peer's, they are one column late.
 [[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
                                           const Config& config, Mine mine);
 

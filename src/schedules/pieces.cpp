@@ -1,9 +1,9 @@
-// How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent.
+// How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent; and when.
 // Called by reduce.cpp.
 #include "schedules/pieces.hpp"
 
 #include <algorithm>
-#include <utility>
+#include <tuple>
 
 namespace tilewire {
 namespace {
@@ -120,11 +120,14 @@ std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector
   if (config.algorithm != Algorithm::ring) return order;
   std::vector<int> position(cut.tiles.size());
   for (int at = 0; const int tile : walk) position[tile] = at++;
-  // NOTE: a tile of two owners is at another place of their ranks' walks, so that the walk is no order for its pieces.
-  const bool as_made = config.rounds > 1 && cut.pieces.size() == cut.tiles.size();
+  // NOTE: a tile of two owners is at another place of their ranks' walks, so that its pieces come last, by stage: what
+  // each waits for is then before it, on all ranks.
   const auto turn = [&](const Piece* piece) {
-    const int stage = as_made ? 0 : (rank - piece->owner - 1 + num_ranks) % num_ranks;
-    return std::pair(stage, position[piece->tile]);
+    const Tile& tile = cut.tiles[piece->tile];
+    const bool as_made =
+        config.rounds > 1 && piece->rows.size() == tile.rows.size() && piece->cols.size() == tile.cols.size();
+    const int stage = (rank - piece->owner - 1 + num_ranks) % num_ranks;
+    return std::tuple(config.rounds > 1 && !as_made, as_made ? 0 : stage, position[piece->tile]);
   };
   std::ranges::stable_sort(order, {}, turn);
   return order;

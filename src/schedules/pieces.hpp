@@ -1,4 +1,4 @@
-// How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent.
+// How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent; and when.
 // Called by reduce.cpp.
 #pragma once
 

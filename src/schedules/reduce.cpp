@@ -111,6 +111,7 @@ class ReducePlanner {
   }
 
   void add_rank(int rank) {
+    walk_ = walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), Mine::last);
     if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
@@ -128,7 +129,7 @@ class ReducePlanner {
   void add_tiles(int rank) {
     std::vector<std::vector<const Piece*>> pieces_of(tiles_.size());
     for (const Piece& piece : pieces_) pieces_of[piece.tile].push_back(&piece);
-    for (const int index : walk_of(rank)) {
+    for (const int index : walk_) {
       const Tile& tile = tiles_[index];
       Task task = tile_task(rank, tile, pieces_of[index]);
       if (has_gemm_) {
@@ -203,11 +204,7 @@ class ReducePlanner {
   }
 
   [[nodiscard]] std::vector<const Piece*> pieces_by_turn(int rank) const {
-    return pieces_in_turn(cut_, walk_of(rank), config(), n_, rank);
-  }
-
-  [[nodiscard]] std::vector<int> walk_of(int rank) const {
-    return walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), Mine::last);
+    return pieces_in_turn(cut_, walk_, config(), n_, rank);
   }
 
   [[nodiscard]] int made_index(const Piece& piece) const {
@@ -300,8 +297,7 @@ class ReducePlanner {
   /// One hop: what came from rank - 1 plus my own, to rank + 1; at the owner, the result.
   [[nodiscard]] Task ring_task(int rank, const Piece& piece) {
     Task task{.kind = TaskKind::reduce};
-    const bool is_first = rank == (piece.owner + 1) % n_;
-    if (!is_first && n_ > 1) {
+    if (rank != (piece.owner + 1) % n_) {
       task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
       task.waits.push_back({{rank, hopped_ + piece_id(piece)}});
     }
@@ -380,6 +376,7 @@ class ReducePlanner {
   const std::vector<Piece>& pieces_;
   const std::vector<Tile>& tiles_;
   Slots slots_;
+  std::vector<int> walk_;  ///< of the tiles, by the rank whose turn it is
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
   int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;

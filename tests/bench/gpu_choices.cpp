@@ -32,12 +32,8 @@ int main() {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
     for (const auto& [m, n, k] : kShapes) {
       for (const int ranks : {2, 4, 8}) {
-        const Problem problem{.op = op,
-                              .m = m,
-                              .n = n,
-                              .k = k,
-                              .dtype = tilewire::DType::bf16,
-                              .reduction = tilewire::Reduction::any};
+        const Problem problem{
+            .op = op, .m = m, .n = n, .k = k, .dtype = tilewire::DType::bf16, .reduction = tilewire::Reduction::any};
         tilewire::Team team{.num_ranks = ranks};
         team.devices.assign(static_cast<size_t>(ranks), {.sms = 132});
         all.push_back({{"op", op}, {"m", m}, {"n", n}, {"k", k}, {"ranks", ranks}});

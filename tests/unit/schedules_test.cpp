@@ -144,6 +144,16 @@ TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   EXPECT_EQ(in_rounds(1, Mine::last), walk);
   EXPECT_EQ(in_rounds(2, Mine::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(in_rounds(4, Mine::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  // In eight rounds the last stage is two rounds late; on a ring the one between is, and the last one four.
+  const std::vector<Tile> wide = tile_grid(3, 8, 1, 1);
+  std::vector<int> stages(24);
+  for (int i = 0; i < 24; ++i) stages[i] = i / 8;
+  Config eight{.tile_n = 1, .rounds = 8};
+  EXPECT_EQ(walk_tiles(wide, stages, eight, Mine::last),
+            (std::vector{0, 8, 1, 9, 2, 10, 16, 3, 11, 17, 4, 12, 18, 5, 13, 19, 6, 14, 20, 7, 15, 21, 22, 23}));
+  eight.algorithm = Algorithm::ring;
+  EXPECT_EQ(walk_tiles(wide, stages, eight, Mine::last),
+            (std::vector{0, 1, 2, 8, 3, 9, 4, 10, 16, 5, 11, 17, 6, 12, 18, 7, 13, 19, 14, 20, 15, 21, 22, 23}));
   // A gather makes its own tiles first.
   EXPECT_EQ(in_rounds(2, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
   // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
@@ -298,6 +308,27 @@ TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
             EXPECT_TRUE(result.ok()) << op << " " << to_string(config) << ": " << result.violations[0].text;
           }
         }
+      }
+    }
+  }
+}
+
+/// On 3 and 8 ranks, whole and with tiles of two owners.
+TEST(Gpus, RingsOfManyRowsAreProven) {
+  for (const int ranks : {3, 4, 8}) {
+    for (const int64_t m : {8192, 8200}) {
+      Problem problem{.op = "gemm_reduce_scatter", .m = m, .n = 1024, .k = 512, .reduction = Reduction::any};
+      int rings = 0;
+      for (Config config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+        if (config.algorithm != Algorithm::ring) continue;
+        ++rings;
+        const CheckResult result = check(make_plan(problem, team_of_gpus(ranks), config));
+        EXPECT_TRUE(result.ok()) << ranks << " " << to_string(config) << ": " << result.violations[0].text;
+      }
+      EXPECT_EQ(rings, 2) << "in one round and in sixteen";
+      problem.reduction = Reduction::repeatable;
+      for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+        EXPECT_NE(config.algorithm, Algorithm::ring);
       }
     }
   }

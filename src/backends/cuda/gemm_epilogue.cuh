@@ -172,10 +172,35 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
     }
     give_buffer(cta, group, buffer);
   }
-  __syncwarp();
-  for (Ring<Body::kStages> done = first; done.index != stage.index || done.phase != stage.phase; done.next()) {
-    release_stage(cta, done.index);
+  release_parts(cta, first, stage);
+}
+
+/// The same where parts are few. `between`: what is done when half of the chunk is a sum.
+template <class Body, class Between>
+__device__ __forceinline__ void send_short_sum(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
+                                               const uint32_t* own, Ring<Body::kStages>& stage,
+                                               Ring<Body::kBuffers>& buffer, Between between) {
+  using In = typename Body::In;
+  if (!has_chunk(cta, index)) return;
+  const bool sent = ChunkPlace<Body, In>(group, index).in(tile);
+  const Ring<Body::kStages> first = stage;
+  uint32_t parts[kFewParts + 1];
+  uint32_t to = 0;
+  if (sent) {
+    to = take_buffer(cta, group, buffer);
+    write_chunk<Body, In>(to, swizzle_of(tile), index, own);
+    find_parts(cta, tile, group, to, first, parts);
   }
+  await_parts(cta, tile, stage);
+  const Ring<Body::kStages> end = stage;
+  __syncwarp();
+  if (sent) sum_few_parts<Body>(tile, 0, 2, to, parts);
+  between();
+  if (sent) {
+    sum_few_parts<Body>(tile, 2, 4, to, parts);
+    give_buffer(cta, group, buffer);
+  }
+  release_parts(cta, first, end);
 }
 
 /// Send all of a consumer's sums at once.
@@ -233,9 +258,16 @@ __device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, i
   end_pending(cta, pending);
 }
 
-/// They leave now, as something holds up the next tile, or none comes (`last`). NOTE: the next chunk is always in the
-/// same registers, and the others move up, so that there is one piece of code: what is not in the instruction cache
-/// costs more than moves.
+/// The next chunk comes to the registers of the one that has left, so that there is one piece of code for all of them:
+/// what is not in the instruction cache costs more than moves.
+template <class Body>
+__device__ __forceinline__ void next_chunk(Pending<Body>& pending) {
+  constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
+#pragma unroll
+  for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
+}
+
+/// They leave now, as something holds up the next tile, or none comes (`last`).
 template <class Body>
 __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pending, int group, bool last,
                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
@@ -243,19 +275,19 @@ __device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pendin
   if constexpr (Body::kLastApart) {
     if (last && cta.launch.cluster.k == 1) return send_last(cta, pending, group);
   }
-  constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
   const TileRecord& tile = cta.control.slots[pending.slot].tile;
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
     if (!Body::kSums || tile.num_parts == 0) {
       send_chunk<Body, In>(cta, tile, group, chunk, pending.packed, buffer);
+    } else if (has_few_parts(tile)) {
+      send_short_sum(cta, tile, group, chunk, pending.packed, stage, buffer, [] {});
     } else if (tile.flags & kOutputFp32) {
       send_sum<Body, float, true>(cta, tile, group, chunk, pending.packed, stage, buffer);
     } else {
       send_sum<Body, In, true>(cta, tile, group, chunk, pending.packed, stage, buffer);
     }
-#pragma unroll
-    for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
+    next_chunk(pending);
   }
   end_pending(cta, pending);
 }

@@ -16,7 +16,8 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   const uint32_t next = index + launch.ctas;
   if (!Body::kSums || tile.num_parts == 0 || launch.counter != nullptr || next >= launch.table.num_tiles) return false;
   if (tile.bias != nullptr || (tile.flags & kOutputFp32) != 0) return false;
-  // All parts of a chunk are in stages at once, beside the last step and the next: one is given back for the other.
+  // All parts of a chunk are held while the next step is taken (send_short_sum), beside the step before, which goes
+  // back only then: with one stage less it would wait for ever.
   if (tile.num_parts > (Body::kStages - 2) * Body::kPartsPerStage) return false;
 #pragma unroll 1
   for (uint32_t i = 0; i < cta.size; ++i) {
@@ -86,6 +87,88 @@ __device__ inline void await_parts(const Cta<Body>& cta, const TileRecord& tile,
   }
 }
 
+/// Give the stages with the other parts of a chunk back: from `first` up to `end`.
+template <class Body>
+__device__ inline void release_parts(const Cta<Body>& cta, const Ring<Body::kStages>& first,
+                                     const Ring<Body::kStages>& end) {
+  __syncwarp();
+  for (Ring<Body::kStages> done = first; done.index != end.index || done.phase != end.phase; done.next()) {
+    release_stage(cta, done.index);
+  }
+}
+
+/// 16 columns of a consumer's chunk of one part, as pairs of 16 bits.
+template <class Body>
+__device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
+  if constexpr (Body::kFlips) {
+    ptx::load_blocks_turned(from, pairs);
+  } else {
+    ptx::load_blocks(from, pairs);
+  }
+}
+
+/// Other parts of a sum that few instructions add.
+inline constexpr int kFewParts = 3;
+
+/// Whether a sum has no more, and is nothing but their sum, in chunks that are swizzled as parts are.
+__device__ inline bool has_few_parts(const TileRecord& tile) {
+  return tile.num_parts <= kFewParts && tile.bias == nullptr && (tile.flags & (kOutputFp32 | kPlain)) == 0;
+}
+
+/// Where the few parts of a consumer's chunk lie in shared memory, in their order: the tile's own at `own`, the others
+/// from `stage` on.
+template <class Body>
+__device__ __forceinline__ void find_parts(const Cta<Body>& cta, const TileRecord& tile, int group, uint32_t own,
+                                           Ring<Body::kStages> stage, uint32_t (&parts)[kFewParts + 1]) {
+  const uint32_t stages = ptx::shared_address(cta.stages) + group * kChunkBytes;
+  int in_stage = 0;
+#pragma unroll
+  for (int i = 0; i <= kFewParts; ++i) {
+    parts[i] = own;
+    if (i == tile.own_part) continue;
+    parts[i] = stages + stage.index * Body::kStageBytes + 2 * in_stage * kChunkBytes;
+    if (++in_stage == Body::kPartsPerStage) {
+      in_stage = 0;
+      stage.next();
+    }
+  }
+}
+
+/// Units `first` to `end` of a chunk: the tile's own part, which this warp has written to `own`, becomes the sum. NOTE:
+/// one piece of code for all units: what is not in the instruction cache costs more than the additions.
+template <class Body>
+__device__ __forceinline__ void sum_few_parts(const TileRecord& tile, uint32_t first, uint32_t end, uint32_t own,
+                                              const uint32_t (&parts)[kFewParts + 1]) {
+  using In = typename Body::In;
+  const int num_parts = tile.num_parts;
+#pragma unroll 1
+  for (uint32_t unit = first; unit < end; ++unit) {
+    const uint32_t at = Body::kFlips ? flipped_place(7, unit) : unit_place(7, unit);
+    uint32_t pairs[4];
+    float total[8];
+    load_unit<Body>(parts[0] + at, pairs);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 values = widen_pair(In{}, pairs[i]);
+      total[2 * i] = values.x;
+      total[2 * i + 1] = values.y;
+    }
+#pragma unroll
+    for (int part = 1; part <= kFewParts; ++part) {
+      if (part > num_parts) break;
+      load_unit<Body>(parts[part] + at, pairs);
+      add_pairs<In>(total, pairs);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = round_pair(In{}, total[2 * i], total[2 * i + 1]);
+    if constexpr (Body::kFlips) {
+      ptx::store_blocks_turned(own + at, pairs[0], pairs[1], pairs[2], pairs[3]);
+    } else {
+      ptx::store_blocks(own + at, pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  }
+}
+
 /// The sum of all parts of 16 columns of a consumer's chunk, number `unit` of four. `own`: the tile's own part, rounded
 /// as the others were; those lie in shared memory, from `stage` on, as chunks to store do. NOTE: beside the sums of the
 /// tile that is multiplied, registers hold few values more.
@@ -102,11 +185,7 @@ __device__ inline void sum_unit(const Cta<Body>& cta, const TileRecord& tile, in
     uint32_t pairs[4] = {own[0], own[1], own[2], own[3]};
     if (part != tile.own_part) {
       const uint32_t from = ptx::shared_address(cta.stages) + stage.index * Body::kStageBytes;
-      if constexpr (Body::kFlips) {
-        ptx::load_blocks_turned(from + 2 * in_stage * kChunkBytes + at, pairs);
-      } else {
-        ptx::load_blocks(from + 2 * in_stage * kChunkBytes + at, pairs);
-      }
+      load_unit<Body>(from + 2 * in_stage * kChunkBytes + at, pairs);
       if (++in_stage == Body::kPartsPerStage) {
         in_stage = 0;
         stage.next();

@@ -98,6 +98,9 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterSh
           cluster.m, cluster.n, cluster.k);
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
     if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_parts != y.num_parts) return false;
+    // Other parts of their sums must come at the same time (comes_late): hops of a ring have no bias, sums may.
+    const auto wide = [](const TileRecord& tile) { return (tile.flags & kOutputFp32) != 0; };
+    if (x.num_parts > 0 && ((x.bias == nullptr) != (y.bias == nullptr) || wide(x) != wide(y))) return false;
     return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
   };
   std::vector<TileRecord> paired;

@@ -82,9 +82,8 @@ __device__ __forceinline__ void take_step(const Cta<Body>& cta, float (&sums)[Bo
 }
 
 /// The first steps of a tile, and between them the results of the tile before, which leave a chunk after every few
-/// steps. `kLate`: a sum, whose other parts come now. Returns how many steps were taken. NOTE: two copies of the loop,
-/// so that the one without sums stays short: what it jumped over would be missing in the instruction cache.
-template <bool kLate, class Body>
+/// steps. Returns how many steps were taken.
+template <class Body>
 __device__ __forceinline__ int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                           uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
                                           Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
@@ -97,12 +96,37 @@ __device__ __forceinline__ int take_steps(const Cta<Body>& cta, float (&sums)[Bo
     const int end = min(steps, step + interval);
 #pragma unroll 1
     for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
-    const uint32_t* packed = pending.packed + Body::kChunkWords * chunk;
-    if constexpr (kLate) {
-      send_sum<Body, In, false>(cta, before.tile, group, chunk, packed, stage, buffer);
+    send_chunk<Body, In>(cta, before.tile, group, chunk, pending.packed + Body::kChunkWords * chunk, buffer);
+  }
+  end_pending(cta, pending);
+  return step;
+}
+
+/// The same where these are sums, whose other parts come now: half of a chunk before a step and half behind it, each
+/// about as long as the products of a step. NOTE: one piece of code for all chunks (next_chunk); and the producer loads
+/// parts before the same steps (load_late_parts).
+template <class Body>
+__device__ __forceinline__ int take_steps_and_sum(const Cta<Body>& cta,
+                                                  float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
+                                                  uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
+                                                  Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  const Slot& before = cta.control.slots[pending.slot];
+  const int interval = steps_per_chunk<Body>(before, steps);
+  int step = 0;
+#pragma unroll 1
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    const int end = min(steps, interval * (chunk + 1));
+#pragma unroll 1
+    for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
+    if (has_few_parts(before.tile)) {
+      send_short_sum(cta, before.tile, group, chunk, pending.packed, stage, buffer, [&] {
+        if (step < steps) take_step(cta, sums, a, b, step++, stage, previous);
+      });
     } else {
-      send_chunk<Body, In>(cta, before.tile, group, chunk, packed, buffer);
+      send_sum<Body, In, false>(cta, before.tile, group, chunk, pending.packed, stage, buffer);
     }
+    next_chunk(pending);
   }
   end_pending(cta, pending);
   return step;
@@ -117,9 +141,9 @@ __device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)
   int step = 0;
   if (Body::kDefer && pending.slot >= 0) {
     if (Body::kSums && cta.control.slots[pending.slot].tile.num_parts > 0) {
-      step = take_steps<true>(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
+      step = take_steps_and_sum(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
     } else {
-      step = take_steps<false>(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
+      step = take_steps(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
     }
   }
 #pragma unroll 1

@@ -26,6 +26,13 @@ Config config_of(const char* schedule, int copy_lanes) {
   return config;
 }
 
+// What the GEMM makes lies in memory before any of it is sent.
+Config one_after_the_other() {
+  Config config = config_of("fused", 1);
+  config.transport = Transport::copy_engine;
+  return config;
+}
+
 // T3 does not say who clears the memory that is updated: it is clear when the call begins (assumed).
 Plan cleared(Plan plan) {
   for (Lane& lane : plan.lanes) {
@@ -96,9 +103,7 @@ SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine) 
   SubLayerTimes times;
   // NOTE: one plan at a time: for 32 devices each takes 100 MB.
   {
-    Config in_memory = config_of("fused", 1);
-    in_memory.transport = Transport::copy_engine;  // what the GEMM makes lies in memory before any of it is sent
-    const Plan sequential = make_plan(problem, team, in_memory);
+    const Plan sequential = make_plan(problem, team, one_after_the_other());
     gemm = simulate(gemm_only(sequential), ring);
     gemm.trace = {};
     rs = simulate(communication_only(sequential), ring);
@@ -141,7 +146,7 @@ SubLayerTraffic simulate_traffic(const SubLayer& layer, const Machine& machine, 
   const Team team = team_of(ring, layer.tp);
   const Problem problem = problem_of(layer);
   SubLayerTraffic traffic{.interval_ns = interval_ns};
-  traffic.gemm = traffic_of(gemm_only(make_plan(problem, team, config_of("fused", 1))), ring, interval_ns);
+  traffic.gemm = traffic_of(gemm_only(make_plan(problem, team, one_after_the_other())), ring, interval_ns);
   const Plan fused = cleared(make_plan(problem, team, config_of("track_trigger", kCopyLanes)));
   ring.controller->arbitration = Arbitration::round_robin;
   traffic.t3 = traffic_of(fused, ring, interval_ns);
