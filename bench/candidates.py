@@ -229,6 +229,8 @@ def gather(m, n, k, ranks):
     configs += quarters(tiles[0], m, ranks) or (
         [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 and m >= 1024 else [])
     configs += by_workers(tiles[0], m, k, ranks)
+    if ranks > 2 and 1024 <= m <= 4096:  # smaller tiles end sooner behind the last rows
+        configs += by_workers(tiles[1], m, k, ranks)
     configs += in_parts("ag", m, n, k, ranks)
     configs += owners_at_once(m, ranks)
     free = free_tiles_of_gather(m, n, ranks)

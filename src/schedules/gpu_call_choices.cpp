@@ -26,7 +26,6 @@ void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t pieces) {
 /// Of which a call in line is worth measuring. Gathers of many ranks wait for links with more rows, too: pieces for
 /// each peer are short for engines.
 int64_t most_rows(const Problem& problem, const Team& team) {
-  constexpr int64_t kMostGathered = 4096;
   return gathers(problem) && team.num_ranks > 2 ? kMostGathered : kMany - 1;
 }
 

@@ -113,6 +113,9 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   Config config{.schedule = "fused"};
   config.chunk_rows = part_of(rows, kPieces);
   std::vector<Config> list = with_tiles(config, problem, team, 1);
+  // Smaller tiles end sooner behind the last rows.
+  if (team.num_ranks > 2 && problem.m >= kMany && problem.m <= kMostGathered)
+    list.push_back(with_tile(config, problem, middle_tile(problem, team)));
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
   config.chunk_cols = columns_of_cut(problem, 2);

@@ -23,6 +23,9 @@ inline constexpr int64_t kFew = 64;
 inline constexpr int64_t kSome = 128;
 inline constexpr int64_t kMiddle = 512;
 inline constexpr int64_t kMany = 1024;
+/// And up to which SMs may copy faster than engines in a gather of more than two ranks, whose pieces for each are
+/// short.
+inline constexpr int64_t kMostGathered = 4096;
 
 /// Each of so many parts of `whole`, the last of which may be smaller: at least 1.
 [[nodiscard]] int64_t part_of(int64_t whole, int64_t parts);

@@ -3,7 +3,7 @@
 #include "schedules/pieces.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 namespace tilewire {
 namespace {
@@ -120,14 +120,12 @@ std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector
   if (config.algorithm != Algorithm::ring) return order;
   std::vector<int> position(cut.tiles.size());
   for (int at = 0; const int tile : walk) position[tile] = at++;
-  // NOTE: a tile of two owners is at another place of their ranks' walks, so that its pieces come last, by stage: what
-  // each waits for is then before it, on all ranks.
+  // NOTE: a tile of two owners is at another place of their ranks' walks, and moves the cuts of the others there. Then
+  // stages alone are an order in which no rank waits for a later piece of another one.
+  const bool as_made = config.rounds > 1 && cut.pieces.size() == cut.tiles.size();
   const auto turn = [&](const Piece* piece) {
-    const Tile& tile = cut.tiles[piece->tile];
-    const bool as_made =
-        config.rounds > 1 && piece->rows.size() == tile.rows.size() && piece->cols.size() == tile.cols.size();
-    const int stage = (rank - piece->owner - 1 + num_ranks) % num_ranks;
-    return std::tuple(config.rounds > 1 && !as_made, as_made ? 0 : stage, position[piece->tile]);
+    const int stage = as_made ? 0 : (rank - piece->owner - 1 + num_ranks) % num_ranks;
+    return std::pair(stage, position[piece->tile]);
   };
   std::ranges::stable_sort(order, {}, turn);
   return order;
