@@ -124,7 +124,7 @@ run_tests() {
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
-  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*ColumnsAt*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks:*RowsOfTiles*_${ranks}_ranks:*PartsOfK*_${ranks}_ranks:*LateWalkers*_${ranks}_ranks"
+  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*ColumnsAt*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks:*HopsOfARing*_${ranks}_ranks:*RowsOfTiles*_${ranks}_ranks:*PartsOfK*_${ranks}_ranks:*LateWalkers*_${ranks}_ranks"
 }
 
 run_benchmarks() {

@@ -97,6 +97,16 @@ OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks
   return cut;
 }
 
+namespace {
+
+/// When `rank` turns to a piece: after how many of the other owners.
+int stage_of(const Piece& piece, const Config& config, int num_ranks, int rank) {
+  const int distance = config.algorithm == Algorithm::ring ? rank - piece.owner : piece.owner - rank;
+  return (distance - 1 + num_ranks) % num_ranks;
+}
+
+}  // namespace
+
 std::vector<int> stages_of(const OutputCut& cut, const Config& config, int num_ranks, int rank, Share share) {
   std::vector<int> stages(cut.tiles.size(), 0);
   const bool one_shot = config.algorithm == Algorithm::one_shot;
@@ -107,8 +117,7 @@ std::vector<int> stages_of(const OutputCut& cut, const Config& config, int num_r
     const Piece& piece = cut.pieces[i];
     const bool last = i + 1 == cut.pieces.size() || cut.pieces[i + 1].tile != piece.tile;
     if (in_turn && !last) continue;
-    const int distance = config.algorithm == Algorithm::ring ? rank - piece.owner : piece.owner - rank;
-    stages[piece.tile] = std::min(stages[piece.tile], (distance - 1 + num_ranks) % num_ranks);
+    stages[piece.tile] = std::min(stages[piece.tile], stage_of(piece, config, num_ranks, rank));
   }
   return stages;
 }
@@ -124,7 +133,7 @@ std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector
   // stages alone are an order in which no rank waits for a later piece of another one.
   const bool as_made = config.rounds > 1 && cut.pieces.size() == cut.tiles.size();
   const auto turn = [&](const Piece* piece) {
-    const int stage = as_made ? 0 : (rank - piece->owner - 1 + num_ranks) % num_ranks;
+    const int stage = as_made ? 0 : stage_of(*piece, config, num_ranks, rank);
     return std::pair(stage, position[piece->tile]);
   };
   std::ranges::stable_sort(order, {}, turn);

@@ -195,8 +195,7 @@ void waits_come_by_columns(ClusterShape cluster) {
   report("waits by columns, " + c.name(), ok, error);
 }
 
-/// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may be held back while the next tile
-/// waits.
+/// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may linger while the next one waits.
 void tiles_in_a_chain(ClusterShape cluster) {
   Case c{.m = 512, .n = 1024, .k = 256, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
@@ -279,22 +278,23 @@ void all_sums(bool small) {
   for (const TileShape& shape : all_shapes()) {
     if (!holds_results(shape) || (small && shape.n != 256 && shape.m != 104 && shape.m != 152)) continue;
     const ClusterShape cluster = shape.m == 64 ? kAlone : shape.m > shape.n ? kPairsN : kPairsM;
-    const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .cluster = cluster};
+    Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 1000, .shape = shape, .cluster = cluster};
     sums(c, 3, 2);
     if (small) continue;
-    Case last = c;
-    last.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last step brings the last chunk
-    for (const int parts : {1, 2, 3}) sums(last, parts, 1);
     Case other{.m = c.m, .n = c.n, .k = c.k, .dtype = DType::fp16, .b_is_kn = true, .shape = shape};
+    c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last step brings the last chunk
+    for (const int parts : {1, 2, 3}) sums(c, parts, 1);
+    c.via = StoreVia::bulk, sums(c, 2, 2);
     for (const int parts : {1, 2, std::min(7, most_parts(shape) - 1), most_parts(shape)}) {
       for (const int own : {0, parts}) sums(other, parts, own);
     }
-    sums(other, 0, 0);                         // the same body, for tiles that are no sums
-    other.via = StoreVia::bulk, other.k = 72;  // fewer steps than chunks
+    sums(other, 0, 0);  // the same body, for tiles that are no sums
+    other.k = 72;       // fewer steps than chunks
     sums(other, 3, 1);
     other.bias = true;
     sums(other, 3, 1);
-    other.out = DType::fp32, sums(other, 2, 0);
+    other.out = DType::fp32;
+    sums(other, 2, 0);
   }
 }
 

@@ -313,13 +313,13 @@ TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
   }
 }
 
-/// On 3 and 8 ranks, whole and with tiles of two owners.
+/// On 3, 4 and 8 ranks, whole and with tiles of two owners.
 TEST(Gpus, RingsOfManyRowsAreProven) {
   for (const int ranks : {3, 4, 8}) {
     for (const int64_t m : {8192, 8200}) {
       Problem problem{.op = "gemm_reduce_scatter", .m = m, .n = 1024, .k = 512, .reduction = Reduction::any};
       int rings = 0;
-      for (Config config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+      for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
         if (config.algorithm != Algorithm::ring) continue;
         ++rings;
         const CheckResult result = check(make_plan(problem, team_of_gpus(ranks), config));

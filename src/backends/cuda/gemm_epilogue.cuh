@@ -6,67 +6,6 @@
 
 namespace tilewire::cuda {
 
-/// 16 columns of a warpgroup's sums, as the matrix instruction leaves them: for each 8 columns, {row, row, row + 8, row
-/// + 8} x {2 columns} of this thread. To unit `unit` of a chunk of 32 columns of fp32.
-__device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const float* v) {
-  const uint32_t thread = ptx::thread_here();
-  const uint32_t lane = thread % 32;
-  const uint32_t row = lane / 4;
-  const uint32_t to = chunk + thread % 128 / 32 * 16 * 128 + row * 128 + lane % 2 * 8;
-#pragma unroll
-  for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t at = ((unit * 4 + i * 2 + lane % 4 / 2) ^ (row & swizzle)) * 16;
-    ptx::store_pair(to + at, v[4 * i], v[4 * i + 1]);
-    ptx::store_pair(to + at + 8 * 128, v[4 * i + 2], v[4 * i + 3]);
-  }
-}
-
-/// The same, in pairs of 16 bits, to a chunk of 64 columns.
-__device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const uint32_t* v) {
-  ptx::store_blocks(chunk + unit_place(swizzle, unit), v[0], v[1], v[2], v[3]);
-}
-
-/// The same of a body that flips: 16 columns of the matrix instruction are rows of the tile, from row 16 * `unit` of
-/// the chunk on, and the warps' 16 rows each are its columns. Of fp32, piece `piece` of two has those of two warps.
-__device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const float* v) {
-  const uint32_t thread = ptx::thread_here();
-  const uint32_t lane = thread % 32;
-  const uint32_t warp = thread % 128 / 32;
-  if (warp / 2 != piece) return;
-#pragma unroll
-  for (uint32_t i = 0; i < 8; ++i) {
-    const uint32_t row = unit * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-    const uint32_t col = warp % 2 * 16 + i / 2 % 2 * 8 + lane / 4;
-    ptx::store_word(chunk + row * 128 + (col / 4 ^ (row & swizzle)) * 16 + col % 4 * 4, v[i]);
-  }
-}
-
-__device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t, const uint32_t* v) {
-  ptx::store_blocks_turned(chunk + flipped_place(swizzle, unit), v[0], v[1], v[2], v[3]);
-}
-
-inline constexpr int kUnitCols = 16;
-/// Units of a thread in a chunk.
-template <class Body, typename Out>
-inline constexpr int kUnits = Body::kFlips ? 4 : ChunkPlace<Body, Out>::kCols / kUnitCols;
-
-/// A unit to a chunk, as the body has it.
-template <class Body, typename Value>
-__device__ inline void write_unit_of(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const Value* v) {
-  if constexpr (Body::kFlips) {
-    write_flipped(chunk, swizzle, unit, piece, v);
-  } else {
-    write_unit(chunk, swizzle, unit, v);
-  }
-}
-
-/// Round sums to pairs of 16 bits.
-template <typename In, int kCount>
-__device__ inline void pack_sums(uint32_t* packed, const float (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) packed[i] = round_pair(In{}, sums[2 * i], sums[2 * i + 1]);
-}
-
 /// The bias of a column of the tile, in fp32.
 template <typename In>
 __device__ inline float bias_of(const TileRecord& tile, int col) {

@@ -2,7 +2,7 @@
 // the next tile, and are added in their order. Used by the scheduler, the loading warp and the epilogue.
 #pragma once
 
-#include "backends/cuda/elements.cuh"
+#include "backends/cuda/gemm_chunk.cuh"
 #include "backends/cuda/gemm_cut_k.cuh"
 
 namespace tilewire::cuda {
@@ -61,22 +61,6 @@ __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
   }
 }
 
-/// Where a lane's 16 bytes of a unit lie in a chunk of 64 columns of 16 bits (ptx::store_blocks): 8 columns of a row.
-/// A unit is 16 columns of the matrix instruction: as many of the chunk,
-__device__ inline uint32_t unit_place(uint32_t swizzle, uint32_t unit) {
-  const uint32_t thread = ptx::thread_here();
-  const uint32_t lane = thread % 32;
-  return thread % 128 / 32 * 16 * 128 + lane % 16 * 128 + ((unit * 2 + lane / 16) ^ (lane & swizzle)) * 16;
-}
-
-/// or 16 of its rows, where the body flips: the warps' 16 rows each are its columns (ptx::store_blocks_turned).
-__device__ inline uint32_t flipped_place(uint32_t swizzle, uint32_t unit) {
-  const uint32_t thread = ptx::thread_here();
-  const uint32_t lane = thread % 32;
-  const uint32_t row = unit * 16 + lane / 16 * 8 + lane % 8;
-  return row * 128 + ((thread % 128 / 32 * 2 + lane / 8 % 2) ^ (row & swizzle)) * 16;
-}
-
 /// Wait for the stages with the other parts of a chunk.
 template <class Body>
 __device__ inline void await_parts(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages>& stage) {
@@ -94,16 +78,6 @@ __device__ inline void release_parts(const Cta<Body>& cta, const Ring<Body::kSta
   __syncwarp();
   for (Ring<Body::kStages> done = first; done.index != end.index || done.phase != end.phase; done.next()) {
     release_stage(cta, done.index);
-  }
-}
-
-/// 16 columns of a consumer's chunk of one part, as pairs of 16 bits.
-template <class Body>
-__device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
-  if constexpr (Body::kFlips) {
-    ptx::load_blocks_turned(from, pairs);
-  } else {
-    ptx::load_blocks(from, pairs);
   }
 }
 
@@ -143,7 +117,7 @@ __device__ __forceinline__ void sum_few_parts(const TileRecord& tile, uint32_t f
   const int num_parts = tile.num_parts;
 #pragma unroll 1
   for (uint32_t unit = first; unit < end; ++unit) {
-    const uint32_t at = Body::kFlips ? flipped_place(7, unit) : unit_place(7, unit);
+    const uint32_t at = place_of<Body>(7, unit);
     uint32_t pairs[4];
     float total[8];
     load_unit<Body>(parts[0] + at, pairs);
@@ -159,13 +133,8 @@ __device__ __forceinline__ void sum_few_parts(const TileRecord& tile, uint32_t f
       load_unit<Body>(parts[part] + at, pairs);
       add_pairs<In>(total, pairs);
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = round_pair(In{}, total[2 * i], total[2 * i + 1]);
-    if constexpr (Body::kFlips) {
-      ptx::store_blocks_turned(own + at, pairs[0], pairs[1], pairs[2], pairs[3]);
-    } else {
-      ptx::store_blocks(own + at, pairs[0], pairs[1], pairs[2], pairs[3]);
-    }
+    pack_sums<In>(pairs, total);
+    keep_unit<Body>(own + at, pairs);
   }
 }
 
@@ -176,7 +145,7 @@ template <class Body>
 __device__ inline void sum_unit(const Cta<Body>& cta, const TileRecord& tile, int group, uint32_t unit,
                                 const uint32_t* own, Ring<Body::kStages> stage, float (&total)[8]) {
   using In = typename Body::In;
-  const uint32_t at = group * kChunkBytes + (Body::kFlips ? flipped_place(7, unit) : unit_place(7, unit));
+  const uint32_t at = group * kChunkBytes + place_of<Body>(7, unit);
 #pragma unroll
   for (int j = 0; j < 8; ++j) total[j] = -0.0F;  // the sum of nothing: adding to it changes no value
   int in_stage = 0;
