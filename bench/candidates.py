@@ -78,17 +78,25 @@ def knobs_of(tile, rows):
     return {"schedule": "fused", "tile_m": tile_m, "tile_n": tile_n, "cluster_m": cluster_m} | group_m
 
 
+UNPACED = {"transport": "copy_engine"}
+
+
 def by_engines(ranks):
-    return {"transport": "copy_engine"} | ({"pacing": "lockstep"} if ranks > 2 else {})
+    return UNPACED | ({"pacing": "lockstep"} if ranks > 2 else {})
 
 
-def quarters(tile, m, ranks):
-    """Large shards, a quarter at once."""
-    quarter = -(-(-(-m // ranks)) // 4)  # of a shard; both round up
-    if quarter < LEAST_QUARTER:
-        return []
-    return [tile | {"transport": "copy_engine", "chunk_rows": quarter,
-                    "group_m": max(1, min(tile["group_m"], quarter // tile["tile_m"]))}]
+def part_of_shard(m, ranks, parts):
+    return -(-(-(-m // ranks)) // parts)  # both round up
+
+
+def has_quarters(m, ranks):
+    return part_of_shard(m, ranks, 4) >= LEAST_QUARTER
+
+
+def in_groups_of_shard(tile, m, ranks, parts):
+    """A part of a shard at once, and the tiles of each are made together."""
+    rows = part_of_shard(m, ranks, parts)
+    return tile | UNPACED | {"chunk_rows": rows, "group_m": max(1, min(tile["group_m"], rows // tile["tile_m"]))}
 
 
 def shards_together(config, shard):
@@ -186,7 +194,7 @@ def in_step(m, n, k, ranks):
     engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
     all_rows = lambda tile: tile | (
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
-    return ([all_rows(tile) | {"transport": "copy_engine"} | step for tile in engines] +
+    return ([all_rows(tile) | UNPACED | step for tile in engines] +
             [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
 
 
@@ -223,11 +231,13 @@ def in_line(kind, m, n, ranks):
 
 def gather(m, n, k, ranks):
     tiles = [knobs_of(tile, m) for tile in tiles_for(m, -(-n // ranks))]
-    shard, engines = -(-m // ranks), by_engines(ranks)
+    engines = by_engines(ranks)
     configs = [knobs | engines for knobs in tiles]
     configs += turns(m, ranks)
-    configs += quarters(tiles[0], m, ranks) or (
-        [shards_together(tiles[0] | engines | {"rounds": 4}, shard)] if ranks > 1 and m >= 1024 else [])
+    if has_quarters(m, ranks):
+        configs += [in_groups_of_shard(tiles[0], m, ranks, parts) for parts in (4, 2)]
+    elif ranks > 1 and m >= 1024:
+        configs += [shards_together(tiles[0] | engines | {"rounds": 4}, -(-m // ranks))]
     configs += by_workers(tiles[0], m, k, ranks)
     if ranks > 2 and 1024 <= m <= 4096:  # smaller tiles end sooner behind the last rows
         configs += by_workers(tiles[1], m, k, ranks)
@@ -281,7 +291,10 @@ def reduction(kind, m, n, k, ranks):
             configs.append(configs[-1] | {"tile_m": 128, "tile_n": 192, "cluster_m": 1, "cluster_n": 2})
     if kind == "ar" and m > 64 and ranks > 1:
         configs.append(knobs_of((128, 128, 2), m) | {"transport": "tma", "rounds": 2})
-    return configs + (quarters(tiles[0], m, ranks) if kind == "rs" else [])
+    if kind == "rs" and has_quarters(m, ranks):
+        configs += [in_groups_of_shard(tiles[0], m, ranks, 4),
+                    tiles[0] | UNPACED | {"chunk_rows": part_of_shard(m, ranks, 2)}]
+    return configs
 
 
 def candidates(kind, m, n, k, ranks):

@@ -58,32 +58,41 @@ measure() {
   grep -E '^(all|gemm)_' "$results/$name.log"
 }
 
-# All operators with ranks that share one GPU, a part of the tests on each of the GPUs named.
-operators_on_one_gpu() {
-  local shards=("$@") i
-  for i in "${!shards[@]}"; do
-    check_on "${shards[$i]}" "operators_$i" env GTEST_TOTAL_SHARDS=${#shards[@]} GTEST_SHARD_INDEX="$i" "$tests/cuda_operators" &
+# Jobs, each a name and a command in words, spread over GPUs ("0 1"): one after another on each.
+spread() {
+  local on turn job
+  read -ra on <<<"$1"
+  shift
+  for turn in "${!on[@]}"; do
+    (
+      set -f
+      for ((job = turn + 1; job <= $#; job += ${#on[@]})); do
+        # shellcheck disable=SC2086
+        check_on "${on[$turn]}" ${!job}
+      done
+    ) &
   done
   wait
 }
 
-# The kernels by themselves, then operators whose ranks share a GPU: each tool and program on a GPU of its own, where
-# there are so many.
+# A test in two parts, as jobs for spread.
+halves_of() {
+  local part
+  for part in 0 1; do echo "$1_$part env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$part $tests/cuda_$1"; done
+}
+
+# The kernels by themselves, then operators whose ranks share a GPU, spread over these.
 sanitize() {
-  local sanitizer tool program turn=0
+  local sanitizer jobs=() tool program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
   for tool in racecheck memcheck; do
-    check_on $((turn++ % gpus)) "${tool}_operators" "$sanitizer" --tool $tool --error-exitcode 1 \
-      "$tests/cuda_operators" --gtest_filter='*ForSanitizers*_2_ranks' &
-    [[ $gpus -ge 2 ]] || wait
-    for program in gemm_tiles gemm_cut_k; do
-      check_on $((turn++ % gpus)) "${tool}_$program" "$sanitizer" --tool $tool --error-exitcode 1 \
-        "$tests/cuda_$program" --small &
-      [[ $gpus -ge 4 ]] || wait
+    for program in gemm_cut_k gemm_tiles; do
+      jobs+=("${tool}_$program $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_$program --small")
     done
+    jobs+=("${tool}_operators $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks")
   done
-  wait
+  spread "$1" "${jobs[@]}"
 }
 
 run_tests() {
@@ -95,20 +104,24 @@ run_tests() {
     return
   fi
   # What needs no more than two GPUs: halves of the host side by side, where it has four.
-  local first="0" second="0"
+  local first="0" second="0" jobs
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
   half_of_kernels() {
-    check_on "$first" gemm_tiles "$tests/cuda_gemm_tiles"
-    check_on "$first" gemm_cut_k "$tests/cuda_gemm_cut_k"
-    # shellcheck disable=SC2086
-    operators_on_one_gpu $first
+    spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k"
+    mapfile -t jobs < <(halves_of operators)
+    spread "$first" "${jobs[@]}"
     check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
-    check_on "$first" group "$tests/cuda_group"
+    sanitize "$first"
   }
+  # NOTE: parts of the failures may share GPUs: they wait for deadlines most of the time.
   half_of_failures() {
-    check_on "$second" failures "$tests/cuda_failures"
+    mapfile -t jobs < <(halves_of failures)
+    # shellcheck disable=SC2086
+    for job in "${jobs[@]}"; do check_on "$second" $job & done
+    wait
     check_on "$second" traces "$tests/cuda_traces"
+    check_on "$second" group "$tests/cuda_group"
   }
   if [[ $gpus -ge 4 ]]; then
     half_of_kernels &
@@ -118,7 +131,6 @@ run_tests() {
     half_of_kernels
     half_of_failures
   fi
-  sanitize
   check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls"
   [[ $gpus -eq 1 ]] && return
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.

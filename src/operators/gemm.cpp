@@ -30,6 +30,19 @@ double apply_step(const Epilogue& step, double value, double operand) {
   return value;
 }
 
+// B as fp32, all columns of one k after the other: what a product takes in that order runs as vectors.
+std::vector<float> by_rows_of_k(const Tensor& b, bool nk) {
+  std::vector<float> values(b.rows * b.cols);
+  std::vector<float> line(b.cols);
+  for (int64_t row = 0; row < b.rows; ++row) {
+    float* to = nk ? line.data() : values.data() + row * b.cols;
+    load_row(element_at(b, row, 0), b.dtype, b.cols, to);
+    if (!nk) continue;
+    for (int64_t k = 0; k < b.cols; ++k) values[k * b.rows + row] = line[k];
+  }
+  return values;
+}
+
 }  // namespace
 
 Buffer sharded_buffer(std::string name, DType dtype, Scope scope, std::vector<Shape> shapes) {
@@ -85,13 +98,18 @@ double element(const Tensor& tensor, int64_t row, int64_t col) {
 }
 
 void add_product(const Problem& problem, const Tensor& a, const Tensor& b, DoubleMatrix& sum) {
-  const bool nk = problem.b_layout == BLayout::nk;
+  const std::vector<float> weights = by_rows_of_k(b, problem.b_layout == BLayout::nk);
+  std::vector<float> line(a.cols);
+  std::vector<double> dots(sum.cols);
   for (int64_t row = 0; row < sum.rows; ++row) {
-    for (int64_t col = 0; col < sum.cols; ++col) {
-      double dot = 0;
-      for (int64_t k = 0; k < a.cols; ++k) dot += element(a, row, k) * (nk ? element(b, col, k) : element(b, k, col));
-      sum.at(row, col) += dot;
+    load_row(element_at(a, row, 0), a.dtype, a.cols, line.data());
+    std::ranges::fill(dots, 0);
+    for (int64_t k = 0; k < a.cols; ++k) {
+      const auto factor = static_cast<double>(line[k]);
+      const float* of_k = weights.data() + k * sum.cols;
+      for (int64_t col = 0; col < sum.cols; ++col) dots[col] += factor * static_cast<double>(of_k[col]);
     }
+    for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += dots[col];
   }
 }
 

@@ -3,21 +3,13 @@
 #include "schedules/gather.hpp"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "schedules/builder.hpp"
+#include "schedules/row_chunks.hpp"
 
 namespace tilewire {
 namespace {
-
-/// Rows and columns of one owner's shard that travel together. Rows are global.
-struct RowChunk {
-  int owner;
-  int part;  // number of the cut of columns
-  Range rows;
-  Range cols;
-};
 
 /// A shard begins and ends with a tile that others share, at most.
 constexpr int kMostPieces = 2;
@@ -32,7 +24,7 @@ class GatherPlanner {
 
   Plan make() {
     cut_chunks();
-    group_chunks();
+    count_together();
     add_buffers();
     for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
     for (int rank = 0; rank < n_; ++rank) add_rank(rank);
@@ -69,27 +61,18 @@ class GatherPlanner {
   [[nodiscard]] bool into_output() const {
     return problem().gathered_output && (pulls() || in_arena(problem(), "gathered") || n_ == 1);
   }
-  /// Chunks that the same tiles need count in one signal, as each that a tile on a GPU looks at takes it a microsecond.
-  /// Not where something waits for one alone: a ring, a call of the library, copies to the output (but of few rows).
-  void group_chunks() {
+  /// Chunks that the same tiles need count in one signal. Not where something waits for one alone: a ring, a call of
+  /// the library, copies to the output (but of few rows).
+  void count_together() {
     const bool copied = problem().gathered_output && !into_output() && (one_call() || !one_row_of_tiles());
     const bool together = n_ > 1 && !copied && config().algorithm != Algorithm::ring && (!by_library() || one_call());
-    const std::vector<Tile> rows = tile_grid(problem().m, 1, tile_rows(), 1, n_);
-    std::tuple<int, int64_t, int64_t> last{-1, 0, 0};
-    for (const RowChunk& chunk : chunks_) {
-      const auto begin = std::ranges::upper_bound(rows, chunk.rows.begin, {}, [](const Tile& t) { return t.rows.end; });
-      const auto end = std::ranges::lower_bound(rows, chunk.rows.end, {}, [](const Tile& t) { return t.rows.begin; });
-      const std::tuple key{chunk.part, begin - rows.begin(), end - rows.begin()};
-      if (std::exchange(last, key) != key || !together) group_sizes_.push_back(0);
-      ++group_sizes_.back();
-      groups_.push_back(static_cast<int>(std::ssize(group_sizes_)) - 1);
-    }
+    groups_ = group_chunks(chunks_, tile_grid(problem().m, 1, tile_rows(), 1, n_), together);
   }
 
-  [[nodiscard]] Signal arrived(int rank, int chunk) const { return {rank, arrived_ + groups_[chunk]}; }
+  [[nodiscard]] Signal arrived(int rank, int chunk) const { return {rank, arrived_ + groups_.of[chunk]}; }
   /// Until a chunk is at `rank`, and those that count with it.
   [[nodiscard]] Wait arrival(int rank, int chunk) const {
-    return {arrived(rank, chunk), group_sizes_[groups_[chunk]] > 1 ? kAllPosts : 1};
+    return {arrived(rank, chunk), groups_.sizes[groups_.of[chunk]] > 1 ? kAllPosts : 1};
   }
   /// The same as one of many, in their order, unless it is waited for already.
   void add_arrival(std::vector<Wait>& waits, int rank, int chunk) const {
@@ -129,7 +112,7 @@ class GatherPlanner {
     stages_ = pulls() && n_ > 1 && !in_arena(problem(), "a");
     source_ =
         stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;
-    arrived_ = build_.add_signals("arrived", static_cast<int>(std::ssize(group_sizes_)));
+    arrived_ = build_.add_signals("arrived", static_cast<int>(std::ssize(groups_.sizes)));
     own_ = build_.add_signals("own", kMostPieces * num_parts());
     if (stages_) staged_ = build_.add_signals("staged", static_cast<int>(std::ssize(chunks_)));
     if (pulls()) taken_ = build_.add_signals("taken", 1);
@@ -236,25 +219,34 @@ class GatherPlanner {
 
   /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
   void add_phases(int rank, int part) {
-    const std::vector<int> peers = peers_after(n_, rank);
-    for (int phase = 1; phase <= std::ssize(peers); ++phase) {
-      const int peer = peers[phase - 1];
+    for (int phase = 1; phase < n_; ++phase) {
+      const int peer = (rank + phase) % n_;
       const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
       const Range mine = chunks_of(pulls() ? peer : rank, part);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
-        Task task =
-            pulls() ? pull_task(rank, chunk) : push_task(rank, peer, chunk, shard_region(rank, a_, chunks_[chunk]));
+        Task task = pulls() ? pull_task(rank, chunk) : push_task(peer, chunk, shard_region(rank, a_, chunks_[chunk]));
+        if (!pulls()) task.waits = handshakes(rank, phase, part == 0 && chunk == mine.begin);
         pace(task, rank, phase);
         build_.add(lane, std::move(task));
       }
     }
   }
 
-  [[nodiscard]] Task push_task(int rank, int peer, int chunk, Region from) {
+  /// Whom a push of this phase waits for. In an engine's lane the first one waits for all whom the lane sends to: the
+  /// others then follow by themselves, from one peer to the next, too.
+  [[nodiscard]] std::vector<Wait> handshakes(int rank, int phase, bool first_of_phase) {
+    const int lanes = config().copy_lanes;
+    if (config().transport != Transport::copy_engine) return {build_.ready(rank, (rank + phase) % n_)};
+    std::vector<Wait> waits;
+    if (!first_of_phase || phase > lanes) return waits;
+    for (int each = phase; each < n_; each += lanes) waits.push_back(build_.ready(rank, (rank + each) % n_));
+    return waits;
+  }
+
+  [[nodiscard]] Task push_task(int peer, int chunk, Region from) {
     return {.kind = TaskKind::copy,
             .reads = {from},
             .writes = {{gathered_region(peer, chunks_[chunk])}},
-            .waits = {build_.ready(rank, peer)},
             .posts = {{arrived(peer, chunk)}}};
   }
 
@@ -283,8 +275,8 @@ class GatherPlanner {
       const Range mine = chunks_of(owner, 0);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
         const RowChunk& what = chunks_[chunk];
-        Task task =
-            push_task(rank, next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
+        Task task = push_task(next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
+        task.waits = {build_.ready(rank, next)};
         if (step > 1) task.waits.push_back(arrival(rank, chunk));
         build_.add(comm_lanes_[rank][(step - 1) % config().copy_lanes], std::move(task));
       }
@@ -381,9 +373,8 @@ class GatherPlanner {
   std::vector<Range> columns_;  ///< cuts of A
   std::vector<RowChunk> chunks_;
   std::vector<int> first_chunk_;
-  std::vector<int> groups_;       ///< of chunks, by what they count in when they arrive
-  std::vector<int> group_sizes_;  ///< chunks of all owners
-  std::vector<Range> pieces_;     // of the rank that is being added
+  ChunkGroups groups_;         // by what they count in when they arrive
+  std::vector<Range> pieces_;  // of the rank that is being added
   bool stages_ = false;
   int a_ = 0, gathered_ = 0, source_ = 0;
   int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;

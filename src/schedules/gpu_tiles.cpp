@@ -114,4 +114,28 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   return list;
 }
 
+Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {
+  constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
+  config.tile_m = tile.m;
+  config.tile_n = tile.n;
+  if (problem.op == "all_reduce") return config;
+  config.cluster_m = tile.cluster_m;
+  config.cluster_n = tile.cluster_n;
+  config.cluster_k = tile.cluster_k;
+  if (problem.m > tile.m) config.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
+  return config;
+}
+
+std::vector<Config> with_tiles(const Config& config, const Problem& problem, const Team& team, size_t most) {
+  std::vector<Config> list;
+  for (const TileChoice& tile : tiles_for(problem, team)) {
+    if (list.size() < most) list.push_back(with_tile(config, problem, tile));
+  }
+  return list;
+}
+
+void append(std::vector<Config>& list, const std::vector<Config>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
 }  // namespace tilewire

@@ -58,4 +58,13 @@ inline constexpr int64_t kMostGathered = 4096;
 /// tensor cores take the tiles.
 [[nodiscard]] std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile);
 
+/// `config` with these tiles, of rows that stay in the L2 cache while columns pass.
+[[nodiscard]] Config with_tile(Config config, const Problem& problem, const TileChoice& tile);
+/// `config` with each of the first `most` of tiles_for.
+[[nodiscard]] std::vector<Config> with_tiles(const Config& config, const Problem& problem, const Team& team,
+                                             size_t most);
+
+/// Put `more` behind what is in `list`.
+void append(std::vector<Config>& list, const std::vector<Config>& more);
+
 }  // namespace tilewire

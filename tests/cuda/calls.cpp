@@ -53,6 +53,8 @@ std::vector<Sample> samples() {
   engines.transport = Transport::copy_engine;
   Config lockstep = engines;
   lockstep.pacing = Pacing::lockstep;
+  Config many = engines;
+  many.chunk_rows = 256;
   Config pulls = engines;
   pulls.direction = Direction::pull;
   pulls.copy_lanes = 2;
@@ -64,6 +66,7 @@ std::vector<Sample> samples() {
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
   return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024}, lockstep},
+          {{.op = "all_gather_gemm", .m = 4096, .n = 512, .k = 1024}, many},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024, .gathered_output = true}, pulls},
           {{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256}, engines},
           {{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512}, two_stream},

@@ -159,7 +159,7 @@ Shares shares_of(const RankTables& tables) {
 void expect_in_line(const RankTables& tables) {
   EXPECT_TRUE(tables.in_line);
   EXPECT_FALSE(tables.lanes_apart);
-  EXPECT_TRUE(tables.urgent.empty()) << "no stream beside the caller's";
+  EXPECT_TRUE(tables.streams.empty()) << "no stream beside the caller's";
   ASSERT_EQ(std::ssize(tables.works), 1);
   const auto* gemm = std::get_if<LibraryGemm>(&tables.works[0].what);
   ASSERT_NE(gemm, nullptr);

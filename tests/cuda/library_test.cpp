@@ -121,7 +121,7 @@ void expect_own_gates(const RankTables& tables) {
   for (const StreamWork& work : tables.works) {
     gated += work.gate != nullptr && !std::holds_alternative<WalkEnd>(work.what);
     gates.insert(work.gate);
-    EXPECT_LT(work.stream, std::ssize(tables.urgent));
+    EXPECT_LT(work.stream, std::ssize(tables.streams));
   }
   gates.erase(nullptr);
   EXPECT_EQ(std::ssize(gates), gated);
@@ -143,7 +143,7 @@ TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
   expect_own_gates(tables);
   for (const StreamWork& work : tables.works) {
     const auto* gemm = std::get_if<LibraryGemm>(&work.what);
-    EXPECT_EQ(tables.urgent[work.stream], gemm == nullptr);
+    EXPECT_EQ(tables.streams[work.stream].urgent, gemm == nullptr);
     if (gemm == nullptr) continue;
     EXPECT_EQ(gemm->m, 4096);
     EXPECT_EQ(gemm->n, 2048);
@@ -178,42 +178,6 @@ Plan collective_plan(const char* op, bool bias = false) {
   return make_plan(problem, {.num_ranks = 4}, config);
 }
 
-/// Which of the rank's copies look at no gate, one after another.
-std::vector<bool> followers(const Plan& plan, int rank) {
-  std::vector<bool> all;
-  for (const StreamWork& work : tables_of(plan, true, rank).works) {
-    if (std::holds_alternative<StreamCopy>(work.what)) all.push_back(work.follows);
-  }
-  return all;
-}
-
-TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
-  // NOTE: the library multiplies, as tables of tiles need a driver.
-  Config config{.chunk_rows = 512, .transport = Transport::copy_engine, .compute = Provider::library};
-  const Problem gather{.op = "all_gather_gemm", .m = 4096, .n = 2048, .k = 2048};
-  // Two chunks for each of three peers: the second one waits for what the first one has waited for.
-  const Plan unpaced = make_plan(gather, {.num_ranks = 4}, config);
-  EXPECT_EQ(followers(unpaced, 0), (std::vector{false, true, false, true, false, true}));
-  config.pacing = Pacing::lockstep;
-  EXPECT_EQ(followers(make_plan(gather, {.num_ranks = 4}, config), 1),
-            (std::vector{false, true, false, true, false, true}));
-  // Every chunk of a reduce-scatter has yet to be made.
-  const Problem scatter{.op = "gemm_reduce_scatter", .m = 4096, .n = 2048, .k = 2048};
-  EXPECT_EQ(followers(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(6, false));
-  // A higher threshold, and a handshake in between, are waited for.
-  Plan raised = unpaced;
-  for (Lane& lane : raised.lanes) {
-    if (lane.rank == 0 && lane.engine == Engine::copy) ++lane.tasks[1].waits[0].at_least;
-  }
-  EXPECT_EQ(followers(raised, 0), (std::vector{false, false, false, true, false, true}));
-  Plan between = unpaced;
-  for (Lane& lane : between.lanes) {
-    if (lane.rank != 0 || lane.engine != Engine::copy) continue;
-    lane.tasks.insert(lane.tasks.begin() + 1, Task{.kind = TaskKind::sync, .waits = lane.tasks[0].waits});
-  }
-  EXPECT_EQ(followers(between, 0), (std::vector{false, false, false, true, false, true}));
-}
-
 TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     SCOPED_TRACE(op);
@@ -224,7 +188,7 @@ TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
     EXPECT_EQ(tables.gemm_ctas, 0U);
     EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
     EXPECT_EQ(count_of<LibraryGemm>(tables), op == std::string("all_reduce") ? 0 : 1);
-    EXPECT_EQ(std::ssize(tables.urgent), 1) << "one stream, in which one comes after the other";
+    EXPECT_EQ(std::ssize(tables.streams), 1) << "one stream, in which one comes after the other";
     ASSERT_EQ(std::ssize(tables.walk.lanes), 1);
     EXPECT_TRUE(tables.walk.lanes[0].light);
     expect_own_gates(tables);

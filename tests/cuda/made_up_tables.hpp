@@ -1,5 +1,5 @@
 // The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
-// Used by library_test.cpp and calls_in_line_test.cpp.
+// Used by library_test.cpp, stream_lanes_test.cpp and calls_in_line_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>

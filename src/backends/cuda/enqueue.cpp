@@ -5,12 +5,13 @@
 
 namespace tilewire::cuda {
 
-CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<bool>& urgent) {
+CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<StreamUse>& uses) {
   // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
   // streams of their own.
   const auto fits = [&](const std::unique_ptr<Sides>& sides) {
     if (sides->capture == capture) return true;
-    return capture != 0 && sides->capture != 0 && (sides->streams.empty() || capture_of(sides->streams[0].get()) == 0);
+    return capture != 0 && sides->capture != 0 &&
+           (sides->streams.empty() || capture_of(sides->streams[0].stream.get()) == 0);
   };
   auto found = std::ranges::find_if(sides_, fits);
   if (found == sides_.end()) {
@@ -20,12 +21,33 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<b
   }
   (*found)->capture = capture;
   // The lanes that streams work for, and so these, are the same for all callers' tensors.
-  for (size_t i = (*found)->streams.size(); i < urgent.size(); ++i) {
-    (*found)->streams.push_back(urgent[i] ? new_urgent_stream() : new_patient_stream());
-    (*found)->ends.push_back(new_event());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (i == (*found)->streams.size()) {
+      Side& side = (*found)->streams.emplace_back();
+      side.stream = uses[i].urgent ? new_urgent_stream() : new_patient_stream();
+      side.end = new_event();
+    }
+    Side& side = (*found)->streams[i];
+    if (!uses[i].has_teller || side.teller != nullptr) continue;
+    side.done = new_event();
+    side.teller = new_urgent_stream();
   }
   return **found;
 }
+
+namespace {
+
+void wait_for(const Event& event, cudaStream_t stream) {
+  check(cudaStreamWaitEvent(stream, event.get()), "cudaStreamWaitEvent");
+}
+
+/// What comes next in `stream` begins when all that is in `other` has ended.
+void wait_for_end(const Event& event, const Stream& other, cudaStream_t stream) {
+  check(cudaEventRecord(event.get(), other.get()), "cudaEventRecord");
+  wait_for(event, stream);
+}
+
+}  // namespace
 
 void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   group_.calls().begin(stream, capture);
@@ -44,21 +66,20 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
   const WaitWatch watch = group_.watch_of(bound.owner);
   const WalkLaunch walk{bound.walk, workspace_.counters(), watch, reinterpret_cast<TaskSpan*>(bound.spans.get())};
   if (bound.tables.in_line) return enqueue_in_line(bound, walk, stream);
-  const std::vector<bool>& urgent = bound.tables.urgent;
-  const Sides& sides = sides_for(capture, urgent);
-  if (!urgent.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
-  for (size_t i = 0; i < urgent.size(); ++i) {
-    check(cudaStreamWaitEvent(sides.streams[i].get(), sides.fork.get()), "cudaStreamWaitEvent");
-  }
+  const std::vector<StreamUse>& uses = bound.tables.streams;
+  const Sides& sides = sides_for(capture, uses);
+  if (!uses.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
+  for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.fork, sides.streams[i].stream.get());
   // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
   // may share one queue of the device.
   enqueue_kernels(bound, walk, stream);
   for (size_t i = 0; i < bound.tables.works.size(); ++i) {
-    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream].get());
+    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream]);
   }
-  for (size_t i = 0; i < urgent.size(); ++i) {
-    check(cudaEventRecord(sides.ends[i].get(), sides.streams[i].get()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream, sides.ends[i].get()), "cudaStreamWaitEvent");
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const Side& side = sides.streams[i];
+    wait_for_end(side.end, side.stream, stream);
+    if (uses[i].has_teller) wait_for_end(side.done, side.teller, stream);
   }
 }
 
@@ -99,8 +120,9 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cu
   }
 }
 
-void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream) {
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side) {
   const StreamWork& work = bound.tables.works[index];
+  cudaStream_t stream = side.stream.get();
   const auto* walker = std::get_if<StreamWalk>(&work.what);
   const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
   if (work.gate != nullptr && !ends_walk && !work.follows) wait_for_gate(group_.driver(), work.gate, stream);
@@ -111,7 +133,10 @@ void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunc
   } else if (!ends_walk) {
     bound.calls[index]->enqueue(stream);
   }
-  if (work.gate != nullptr && walker == nullptr) tell_gate(group_.driver(), work.gate, stream);
+  if (work.gate == nullptr || walker != nullptr) return;
+  cudaStream_t teller = work.told_apart ? side.teller.get() : stream;
+  if (work.told_apart) wait_for_end(side.done, side.stream, teller);
+  tell_gate(group_.driver(), work.gate, teller);
 }
 
 }  // namespace tilewire::cuda

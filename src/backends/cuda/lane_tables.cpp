@@ -219,7 +219,7 @@ class TableMaker {
       if (gated) out_.walk.steps[first_step + i].act = works && gates[i] ? Act::gate : Act::sync;
       if (!works) continue;
       StreamWork& work = out_.works.emplace_back();
-      work.stream = static_cast<int>(out_.urgent.size());
+      work.stream = static_cast<int>(out_.streams.size());
       work.lane = index;
       work.task = static_cast<int64_t>(i);
       work.what = what_of(task);
@@ -228,7 +228,9 @@ class TableMaker {
       work.gate = view_.addresses.gates + out_.works.size() - 1;
       out_.walk.steps[first_step + i].gate = work.gate;
     }
-    out_.urgent.push_back(lane.engine == Engine::copy);
+    const auto first = out_.works.end() - std::ranges::count_if(lane.tasks, is_work);
+    const bool copies = lane.engine == Engine::copy;
+    out_.streams.push_back({.urgent = copies, .has_teller = copies && tell_apart({first, out_.works.end()})});
   }
 
   /// Tasks [first, end) of a lane.

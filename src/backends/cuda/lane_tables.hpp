@@ -63,12 +63,12 @@ struct RankTables {
   ClusterShape cluster{};  ///< of the CTAs that take the tiles
   HostWalk walk{};
   std::vector<StreamWork> works{};  ///< lane by lane
-  std::vector<bool> urgent{};       ///< one for each stream: it comes before others
-  bool lanes_apart = false;         ///< heavy lanes are works: the kernel of the call has tiles and light lanes only
-  bool in_line = false;             ///< the one work, a GEMM, stands between two kernels (LaneRecord::after)
-  Opening first{};                  ///< of the kernel before it: what the rank says as it begins
-  Opening opening{};                ///< of the kernel after it
-  std::vector<TaskName> names{};    ///< by TileRecord::task and StepRecord::task
+  std::vector<StreamUse> streams{};
+  bool lanes_apart = false;       ///< heavy lanes are works: the kernel of the call has tiles and light lanes only
+  bool in_line = false;           ///< the one work, a GEMM, stands between two kernels (LaneRecord::after)
+  Opening first{};                ///< of the kernel before it: what the rank says as it begins
+  Opening opening{};              ///< of the kernel after it
+  std::vector<TaskName> names{};  ///< by TileRecord::task and StepRecord::task
 };
 
 /// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on

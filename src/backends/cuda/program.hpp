@@ -70,12 +70,20 @@ class CudaProgram final : public Program {
     Graph replay{};  ///< of a call, from the first burst of replays on
   };
 
+  /// A stream beside the caller's. Where it is told apart, `done` comes after each piece of its work, and `teller` says
+  /// so.
+  struct Side {
+    Stream stream;
+    Event end;
+    Event done;
+    Stream teller;
+  };
+
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
   struct Sides {
     uint64_t capture = 0;
     Event fork;
-    std::vector<Stream> streams;
-    std::vector<Event> ends;
+    std::vector<Side> streams;
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
@@ -91,12 +99,12 @@ class CudaProgram final : public Program {
   [[nodiscard]] std::vector<Work> works_of() const;
   void prepare_library();
   [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
-  Sides& sides_for(uint64_t capture, const std::vector<bool>& urgent);
+  Sides& sides_for(uint64_t capture, const std::vector<StreamUse>& uses);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
-  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, cudaStream_t stream);
+  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 

@@ -2,6 +2,8 @@
 // Called by lane_tables.cpp.
 #pragma once
 
+#include <span>
+
 #include "backends/cuda/rank_view.hpp"
 
 namespace tilewire::cuda {
@@ -19,6 +21,9 @@ namespace tilewire::cuda {
 [[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Task& task);
 /// Throws Error(unsupported) where tensors are not dense.
 [[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
+
+/// Have a teller say which of a lane's copies are done, where they are many. Returns whether it does.
+bool tell_apart(std::span<StreamWork> copies);
 
 /// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
 /// SMs are the library's. `gates`: those of the rank.

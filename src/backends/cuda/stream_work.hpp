@@ -36,6 +36,12 @@ struct StreamWalk {
 /// shares a queue of the device with it, so it has a place in the order of its own.
 struct WalkEnd {};
 
+/// One of the streams of a rank.
+struct StreamUse {
+  bool urgent = false;      ///< it comes before others
+  bool has_teller = false;  ///< another stream says that some of its work is done
+};
+
 /// Something that a stream does between two of its gate's words.
 struct StreamWork {
   int stream = 0;        ///< which of the rank's streams
@@ -43,7 +49,8 @@ struct StreamWork {
   int64_t task = 0;      ///< that it does; of a walk the first, of its end the last: its place in the order is theirs
   Gate* gate = nullptr;  ///< none: it begins with the call
   std::variant<StreamCopy, LibraryGemm, LibraryCollective, StreamWalk, WalkEnd> what{};
-  bool follows = false;  ///< it begins when what is before it in its stream has ended, whatever the gate says
+  bool follows = false;     ///< it begins when what is before it in its stream has ended, whatever the gate says
+  bool told_apart = false;  ///< its stream's teller says that it is done, and the stream goes on at once
 };
 
 /// Whether a task is one call of the vendor's GEMM.

@@ -1,0 +1,14 @@
+// Configs of a gather that are worth measuring where ranks are GPUs.
+// Called by gpu_choices.cpp.
+#pragma once
+
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// Of `fused`, most promising first.
+[[nodiscard]] std::vector<Config> gather_choices(const Problem& problem, const Team& team);
+
+}  // namespace tilewire

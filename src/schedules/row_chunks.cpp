@@ -1,0 +1,27 @@
+// Groups of chunks of a gather.
+// Called by gather.cpp.
+#include "schedules/row_chunks.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace tilewire {
+
+ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<Tile>& row_tiles, bool together) {
+  ChunkGroups groups;
+  std::tuple<int, int64_t, int64_t> last{-1, 0, 0};
+  for (const RowChunk& chunk : chunks) {
+    const auto begin =
+        std::ranges::upper_bound(row_tiles, chunk.rows.begin, {}, [](const Tile& t) { return t.rows.end; });
+    const auto end =
+        std::ranges::lower_bound(row_tiles, chunk.rows.end, {}, [](const Tile& t) { return t.rows.begin; });
+    const std::tuple key{chunk.part, begin - row_tiles.begin(), end - row_tiles.begin()};
+    if (std::exchange(last, key) != key || !together) groups.sizes.push_back(0);
+    ++groups.sizes.back();
+    groups.of.push_back(static_cast<int>(std::ssize(groups.sizes)) - 1);
+  }
+  return groups;
+}
+
+}  // namespace tilewire
