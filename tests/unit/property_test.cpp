@@ -150,10 +150,11 @@ void lower_threshold(Plan& plan, Random& random) {
 }
 
 void drop_wait(Plan& plan, Random& random, Purpose purpose) {
-  // NOTE: of two waits of one purpose one may imply the other; a single one is needed.
+  // NOTE: of two waits for data one may imply the other; a single one is needed, as is each handshake.
   erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
                       return moves_data(task) && task.waits[i].purpose == purpose &&
-                             std::ranges::count(task.waits, purpose, &Wait::purpose) == 1;
+                             (purpose == Purpose::ready ||
+                              std::ranges::count(task.waits, purpose, &Wait::purpose) == 1);
                     })));
 }
 
