@@ -104,35 +104,36 @@ run_tests() {
     return
   fi
   # What needs no more than two GPUs: halves of the host side by side, where it has four.
-  local first="0" second="0" jobs
+  local first="0" second="0" jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
   half_of_kernels() {
     spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k"
     mapfile -t jobs < <(halves_of operators)
-    spread "$first" "${jobs[@]}"
+    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu"
     check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
     sanitize "$first"
   }
-  # NOTE: parts of the failures may share GPUs: they wait for deadlines most of the time.
+  # NOTE: these may share GPUs: they wait for deadlines most of the time.
   half_of_failures() {
     mapfile -t jobs < <(halves_of failures)
     # shellcheck disable=SC2086
     for job in "${jobs[@]}"; do check_on "$second" $job & done
+    check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
     check_on "$second" traces "$tests/cuda_traces"
-    check_on "$second" group "$tests/cuda_group"
+    check_on "$second" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
   }
   if [[ $gpus -ge 4 ]]; then
     half_of_kernels &
-    half_of_failures
+    half_of_failures &
     wait
   else
     half_of_kernels
     half_of_failures
   fi
-  check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls"
   [[ $gpus -eq 1 ]] && return
+  check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
