@@ -90,7 +90,7 @@ def part_of_shard(m, ranks, parts):
 
 
 def has_quarters(m, ranks):
-    return part_of_shard(m, ranks, 4) >= LEAST_QUARTER
+    return ranks > 1 and part_of_shard(m, ranks, 4) >= LEAST_QUARTER
 
 
 def in_groups_of_shard(tile, m, ranks, parts):

@@ -18,6 +18,7 @@ while [[ $# -gt 0 ]]; do
 done
 [[ $parts == "tests benchmarks" || $parts == tests || $parts == benchmarks ]] || { echo "$usage" >&2; exit 2; }
 tests=$build/tests/cuda
+[[ $build != *" "* ]] || { echo "a build folder without spaces, please: $build" >&2; exit 2; }
 mkdir -p "$results"
 summary=$results/summary.txt
 : >"$summary"
@@ -75,10 +76,12 @@ spread() {
   wait
 }
 
-# A test in two parts, as jobs for spread.
+# A test in two parts, as jobs for spread; $2: its filter.
 halves_of() {
   local part
-  for part in 0 1; do echo "$1_$part env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$part $tests/cuda_$1"; done
+  for part in 0 1; do
+    echo "$1_$part env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$part $tests/cuda_$1 --gtest_filter=${2:-*}"
+  done
 }
 
 # The kernels by themselves, then operators whose ranks share a GPU, spread over these.
@@ -114,13 +117,14 @@ run_tests() {
     check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
     sanitize "$first"
   }
-  # NOTE: these may share GPUs: they wait for deadlines most of the time.
+  # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
-    mapfile -t jobs < <(halves_of failures)
+    mapfile -t jobs < <(halves_of failures -*TeamsComeAndGo*)
     # shellcheck disable=SC2086
     for job in "${jobs[@]}"; do check_on "$second" $job & done
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
+    check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
     check_on "$second" traces "$tests/cuda_traces"
     check_on "$second" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
   }

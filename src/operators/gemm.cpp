@@ -30,19 +30,6 @@ double apply_step(const Epilogue& step, double value, double operand) {
   return value;
 }
 
-// B as fp32, all columns of one k after the other: what a product takes in that order runs as vectors.
-std::vector<float> by_rows_of_k(const Tensor& b, bool nk) {
-  std::vector<float> values(b.rows * b.cols);
-  std::vector<float> line(b.cols);
-  for (int64_t row = 0; row < b.rows; ++row) {
-    float* to = nk ? line.data() : values.data() + row * b.cols;
-    load_row(element_at(b, row, 0), b.dtype, b.cols, to);
-    if (!nk) continue;
-    for (int64_t k = 0; k < b.cols; ++k) values[k * b.rows + row] = line[k];
-  }
-  return values;
-}
-
 }  // namespace
 
 Buffer sharded_buffer(std::string name, DType dtype, Scope scope, std::vector<Shape> shapes) {
@@ -97,8 +84,20 @@ double element(const Tensor& tensor, int64_t row, int64_t col) {
   return static_cast<double>(load_one(element_at(tensor, row, col), tensor.dtype));
 }
 
-void add_product(const Problem& problem, const Tensor& a, const Tensor& b, DoubleMatrix& sum) {
-  const std::vector<float> weights = by_rows_of_k(b, problem.b_layout == BLayout::nk);
+std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
+  std::vector<float> values(b.rows * b.cols);
+  std::vector<float> line(b.cols);
+  const bool nk = problem.b_layout == BLayout::nk;
+  for (int64_t row = 0; row < b.rows; ++row) {
+    load_row(element_at(b, row, 0), b.dtype, b.cols, nk ? line.data() : values.data() + row * b.cols);
+    if (!nk) continue;
+    for (int64_t k = 0; k < b.cols; ++k) values[k * b.rows + row] = line[k];
+  }
+  return values;
+}
+
+// NOTE: an inner loop over columns runs as vectors, and adds up each element's products in the order of k.
+void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum) {
   std::vector<float> line(a.cols);
   std::vector<double> dots(sum.cols);
   for (int64_t row = 0; row < sum.rows; ++row) {
@@ -106,7 +105,7 @@ void add_product(const Problem& problem, const Tensor& a, const Tensor& b, Doubl
     std::ranges::fill(dots, 0);
     for (int64_t k = 0; k < a.cols; ++k) {
       const auto factor = static_cast<double>(line[k]);
-      const float* of_k = weights.data() + k * sum.cols;
+      const float* of_k = b.data() + k * sum.cols;
       for (int64_t col = 0; col < sum.cols; ++col) dots[col] += factor * static_cast<double>(of_k[col]);
     }
     for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += dots[col];
@@ -126,7 +125,7 @@ void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& su
 
 DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   DoubleMatrix sum(problem.m, problem.n);
-  for (const std::vector<Tensor>& mine : tensors) add_product(problem, mine[0], mine[1], sum);
+  for (const std::vector<Tensor>& mine : tensors) add_product(mine[0], by_rows_of_k(problem, mine[1]), sum);
   apply_epilogue(problem, has_bias(problem) ? &tensors[0][2] : nullptr, sum);
   return sum;
 }

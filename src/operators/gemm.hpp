@@ -37,8 +37,10 @@ struct DoubleMatrix {
 
 /// One element of a tensor as double.
 [[nodiscard]] double element(const Tensor& tensor, int64_t row, int64_t col);
-/// sum += A * B in double; B in the problem's layout.
-void add_product(const Problem& problem, const Tensor& a, const Tensor& b, DoubleMatrix& sum);
+/// B as fp32, in whatever layout the problem has it: all columns of one k after the other.
+[[nodiscard]] std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b);
+/// sum += A * B in double; `b` from by_rows_of_k.
+void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum);
 /// Apply the epilogue to `sum` in double; `bias` may be null where there is none.
 void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& sum);
 /// What k_sharded_inputs give: the sum over ranks of A * B, then the epilogue. `tensors` by rank.

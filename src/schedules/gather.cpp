@@ -234,11 +234,11 @@ class GatherPlanner {
 
   /// Whom a push of this phase waits for. In an engine's lane the first one waits for all whom the lane sends to: the
   /// others then follow by themselves, from one peer to the next, too.
-  [[nodiscard]] std::vector<Wait> handshakes(int rank, int phase, bool first_of_phase) {
+  [[nodiscard]] std::vector<Wait> handshakes(int rank, int phase, bool first) {
     const int lanes = config().copy_lanes;
     if (config().transport != Transport::copy_engine) return {build_.ready(rank, (rank + phase) % n_)};
     std::vector<Wait> waits;
-    if (!first_of_phase || phase > lanes) return waits;
+    if (!first || phase > lanes) return waits;
     for (int each = phase; each < n_; each += lanes) waits.push_back(build_.ready(rank, (rank + each) % n_));
     return waits;
   }

@@ -23,7 +23,7 @@ Config unpaced() { return {.schedule = "fused", .transport = Transport::copy_eng
 
 bool has_quarters(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 256;  // rows
-  return part_of_shard(problem, team, 4) >= kLeast;
+  return team.num_ranks > 1 && part_of_shard(problem, team, 4) >= kLeast;
 }
 
 Config in_parts_of_shard(const Problem& problem, const Team& team, const TileChoice& tile, int parts) {

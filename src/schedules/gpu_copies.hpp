@@ -9,7 +9,8 @@ namespace tilewire {
 /// Copies by copy engines, which meet nobody at their destination.
 [[nodiscard]] Config paced(const char* schedule, const Team& team);
 
-/// Nothing paces copies of parts of shards: a peer waited for costs more than two senders that meet (docs/cuda.md).
+/// Copies that nothing paces, as of parts of shards: a peer waited for costs more than two senders that meet
+/// (docs/performance.md, What was tried).
 [[nodiscard]] Config unpaced();
 
 /// Whether a quarter of a shard is worth a copy of its own. The rows of smaller shards are so few that a GEMM that

@@ -1,5 +1,5 @@
 // Which tiles suit a problem on GPUs: shapes, clusters, parts of K.
-// Used by gpu_choices.cpp, which makes configs of them.
+// Used by the files of choices, which make configs of them.
 #pragma once
 
 #include <cstdint>

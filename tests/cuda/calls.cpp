@@ -53,8 +53,6 @@ std::vector<Sample> samples() {
   engines.transport = Transport::copy_engine;
   Config lockstep = engines;
   lockstep.pacing = Pacing::lockstep;
-  Config many = engines;
-  many.chunk_rows = 256;
   Config pulls = engines;
   pulls.direction = Direction::pull;
   pulls.copy_lanes = 2;
@@ -63,16 +61,19 @@ std::vector<Sample> samples() {
   Config in_turn = tiles;
   in_turn.transport = Transport::tma;
   in_turn.reduction = ReduceMode::accumulate;
+  Config many = engines;  // with tellers, of two lanes
+  many.chunk_rows = 256;
+  many.copy_lanes = 2;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
   return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024}, lockstep},
-          {{.op = "all_gather_gemm", .m = 4096, .n = 512, .k = 1024}, many},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024, .gathered_output = true}, pulls},
           {{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256}, engines},
           {{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512}, two_stream},
           {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles},
           {{.op = "gemm_all_reduce", .m = 40, .n = 1024, .k = 512}, flags},
-          {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn}};
+          {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn},
+          {{.op = "all_gather_gemm", .m = 8192, .n = 512, .k = 1024}, many}};
 }
 
 std::vector<Sample> library_samples() {

@@ -157,7 +157,7 @@ TEST_P(CudaCalls, GraphsOfTwoOperatorsAndEagerCallsInterleave) {
   launch_ranks([&](Group& group) {
     const auto all = samples();
     mix_samples(group, {all[0], all[1]}, seed, replays(), false);
-    mix_samples(group, {all[2], all[4]}, seed + 1, replays(), false);
+    mix_samples(group, {all[2], all[4], all.back()}, seed + 1, replays(), false);
   });
 }
 

@@ -138,7 +138,8 @@ TEST_P(CudaFailures, ARankThatNeverComesIsNamedInTime) {
                                       {all[2], How::by_replay},
                                       {all[0], How::on_a_stream},
                                       {all[4], How::by_replay},
-                                      {all[6], How::by_replay}}) {
+                                      {all[6], How::by_replay},
+                                      {all.back(), How::by_replay}}) {
       launch(place_.num_ranks, options(kTimeout), [&](Group& group) { miss_a_rank(group, sample, how, kTimeout); });
     }
     launch(place_.num_ranks, options(20), want_working_team);

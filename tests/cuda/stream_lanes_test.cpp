@@ -49,22 +49,49 @@ TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
   EXPECT_EQ(followers(between, 0), (std::vector{false, false, true, true, true, true}));
 }
 
-TEST(StreamLanes, ManyCopiesAreToldByAnotherStream) {
-  const Problem gather{.op = "all_gather_gemm", .m = 4096, .n = 2048, .k = 2048};
-  Config config{.transport = Transport::copy_engine, .compute = Provider::library};
-  for (const int64_t chunk : {1024, 512}) {  // three copies, and six
-    config.chunk_rows = chunk;
-    const RankTables tables = tables_of(make_plan(gather, {.num_ranks = 4}, config), true, 1);
-    std::vector<bool> apart;
-    for (const StreamWork& work : tables.works) {
-      if (!std::holds_alternative<StreamCopy>(work.what)) continue;
-      EXPECT_EQ(tables.streams[work.stream].has_teller, chunk == 512);
-      apart.push_back(work.told_apart);
-    }
-    std::vector<bool> want(3 * 1024 / chunk, chunk == 512);
-    want.back() = false;  // nothing comes after it
-    EXPECT_EQ(apart, want);
+/// Which of the rank's copies a teller tells, one after another; and that streams have tellers where there are any.
+std::vector<bool> told(const Plan& plan, int rank, bool traced = false) {
+  const RankTables tables = tables_of(plan, true, rank, traced);
+  std::vector<bool> all;
+  std::vector<bool> has_teller(tables.streams.size(), false);
+  for (const StreamWork& work : tables.works) {
+    has_teller[work.stream] = has_teller[work.stream] || work.told_by_teller;
+    if (std::holds_alternative<StreamCopy>(work.what)) all.push_back(work.told_by_teller);
   }
+  for (size_t i = 0; i < has_teller.size(); ++i) EXPECT_EQ(tables.streams[i].has_teller, has_teller[i]);
+  return all;
+}
+
+TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
+  const Problem gather{.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 2048};
+  Config config{.chunk_rows = 2048, .transport = Transport::copy_engine, .compute = Provider::library};
+  const auto plan = [&](int ranks) { return make_plan(gather, {.num_ranks = ranks}, config); };
+  EXPECT_EQ(told(plan(4), 0), std::vector(3, false)) << "whole shards are few";
+  config.chunk_rows = 1024;
+  std::vector<bool> all_but_last(6, true);
+  all_but_last.back() = false;
+  EXPECT_EQ(told(plan(4), 0), all_but_last);
+  EXPECT_EQ(told(plan(4), 0, true), all_but_last) << "also where times are taken";
+  // What waits for a peer's word looks at a gate: the word had better be quick.
+  config.pacing = Pacing::lockstep;
+  EXPECT_EQ(told(plan(8), 1), std::vector(7, false));
+  config.chunk_rows = 256;
+  std::vector<bool> within_shards(7 * 4, true);
+  for (size_t i = 3; i < within_shards.size(); i += 4) within_shards[i] = false;
+  EXPECT_EQ(told(plan(8), 1), within_shards);
+  config.pacing = Pacing::unpaced;
+  const Problem scatter{.op = "gemm_reduce_scatter", .m = 8192, .n = 2048, .k = 2048};
+  EXPECT_EQ(told(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(3 * 8, false)) << "yet to be made";
+}
+
+TEST(StreamLanes, CopiesWithoutSignalsHaveNoTeller) {
+  Plan plan = make_plan({.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 2048}, {.num_ranks = 4},
+                        {.chunk_rows = 256, .transport = Transport::copy_engine, .compute = Provider::library});
+  for (Lane& lane : plan.lanes) {
+    if (lane.engine != Engine::copy) continue;
+    for (Task& task : lane.tasks) task.waits.clear(), task.posts.clear();
+  }
+  EXPECT_EQ(told(plan, 0), std::vector(3 * 8, false));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ void expect_right(const Plan& plan) {
                               make_tensor(b.data(), DType::fp32, problem.n, problem.k)};
       program->run(inputs, {&output, 1}, {});
       DoubleMatrix product(problem.m, problem.n);
-      add_product(problem, make_tensor(a.data(), DType::fp32, problem.m, problem.k), inputs[1], product);
+      add_product(make_tensor(a.data(), DType::fp32, problem.m, problem.k), by_rows_of_k(problem, inputs[1]), product);
       for (int64_t row = 0; row < shape.rows; ++row) {
         for (int64_t col = 0; col < shape.cols; ++col) {
           const double wanted = product.at(row, first_col(plan, rank) + col);

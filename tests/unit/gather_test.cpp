@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <utility>
 
 #include "schedules/order.hpp"
 #include "tilewire/check.hpp"
@@ -214,6 +216,64 @@ TEST(OwnRows, AreCopiedOnlyWhereATileHasOthersToo) {
   EXPECT_TRUE(check(plan).ok());
   const auto waits_for_three = [](const auto& waits) { return std::ranges::count(waits, 3, &Wait::at_least) == 1; };
   EXPECT_TRUE(std::ranges::any_of(waits_of_tiles(plan, 1), waits_for_three)) << "12 rows, 4 at once";
+}
+
+/// Ranks whose readiness a task waits for, in that order.
+std::vector<int> ready_of(const Plan& plan, const Task& task) {
+  const auto ready = std::ranges::find(plan.signals, "ready", &SignalBlock::name);
+  std::vector<int> peers;
+  for (const Wait& wait : task.waits) {
+    if (wait.purpose == Purpose::ready) peers.push_back(wait.signal.index - ready->first);
+  }
+  return peers;
+}
+
+/// The pushes of one lane to peers, in their order.
+std::vector<Task> pushes_of(const Lane& lane) {
+  std::vector<Task> pushes;
+  std::ranges::copy_if(lane.tasks, std::back_inserter(pushes), [&](const Task& task) {
+    return task.kind == TaskKind::copy && task.writes[0].to.rank != lane.rank;
+  });
+  return pushes;
+}
+
+TEST(Handshakes, TheFirstPushOfAnEnginesLaneWaitsForAllItsPeers) {
+  constexpr int kFive = 5;
+  for (const int lanes : {1, 2, 7}) {
+    for (const int64_t cols : {0, 32}) {
+      SCOPED_TRACE(testing::Message() << lanes << " lanes, cuts of " << cols << " columns");
+      Config config{.tile_m = 16, .chunk_rows = 4, .chunk_cols = cols, .transport = Transport::copy_engine};
+      config.copy_lanes = lanes;
+      // 65 rows: shards of 13. 8: the last rank has none, and pushes nothing.
+      for (const int64_t m : {65, 8}) {
+        const Plan plan = make_plan({.op = "all_gather_gemm", .m = m, .n = 40, .k = 64}, {.num_ranks = kFive}, config);
+        EXPECT_TRUE(check(plan).ok());
+        std::vector<int> seen(kFive, 0);  // lanes of each rank
+        for (const Lane& lane : plan.lanes) {
+          if (lane.name != "gather") continue;
+          std::vector<int> want;
+          for (int phase = ++seen[lane.rank]; phase < kFive; phase += lanes)
+            want.push_back((lane.rank + phase) % kFive);
+          for (const Task& push : pushes_of(lane)) EXPECT_EQ(ready_of(plan, push), std::exchange(want, {}));
+          EXPECT_TRUE(want.empty() || shard_of(m, kFive, lane.rank).size() == 0);
+        }
+        EXPECT_GE(std::ranges::min(seen), 1);
+        EXPECT_EQ(std::ranges::max(seen), std::min(lanes, kFive - 1)) << "lanes with nothing to do are none";
+      }
+    }
+  }
+}
+
+TEST(Handshakes, EachPushByWorkersWaitsForItsPeer) {
+  const Plan plan = plan_of(64, {.tile_m = 16, .chunk_rows = 4});
+  int pushes = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& push : pushes_of(lane)) {
+      EXPECT_EQ(ready_of(plan, push), std::vector{push.writes[0].to.rank});
+      ++pushes;
+    }
+  }
+  EXPECT_EQ(pushes, kRanks * (kRanks - 1) * 4);
 }
 
 }  // namespace

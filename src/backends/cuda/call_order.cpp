@@ -12,10 +12,6 @@ namespace {
 /// Captures at the same time whose calls are ordered among themselves.
 constexpr size_t kMostCaptures = 8;
 
-void wait_for(cudaStream_t stream, const Event& event, unsigned flags = 0) {
-  check(cudaStreamWaitEvent(stream, event.get(), flags), "cudaStreamWaitEvent");
-}
-
 }  // namespace
 
 uint64_t capture_of(cudaStream_t stream) {

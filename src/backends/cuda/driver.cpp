@@ -133,6 +133,10 @@ Event new_event() {
   return Event(event);
 }
 
+void wait_for(cudaStream_t stream, const Event& event, unsigned flags) {
+  check(cudaStreamWaitEvent(stream, event.get(), flags), "cudaStreamWaitEvent");
+}
+
 Event new_timing_event() {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");

@@ -61,6 +61,8 @@ struct EventDestroyer {
 using Event = std::unique_ptr<CUevent_st, EventDestroyer>;
 /// An event of the current device that only orders.
 [[nodiscard]] Event new_event();
+/// What comes next in the stream begins after the event.
+void wait_for(cudaStream_t stream, const Event& event, unsigned flags = 0);
 /// One that can tell the time between it and another.
 [[nodiscard]] Event new_timing_event();
 

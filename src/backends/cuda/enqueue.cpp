@@ -10,8 +10,7 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
   // streams of their own.
   const auto fits = [&](const std::unique_ptr<Sides>& sides) {
     if (sides->capture == capture) return true;
-    return capture != 0 && sides->capture != 0 &&
-           (sides->streams.empty() || capture_of(sides->streams[0].stream.get()) == 0);
+    return capture != 0 && sides->capture != 0 && (sides->all.empty() || capture_of(sides->all[0].stream.get()) == 0);
   };
   auto found = std::ranges::find_if(sides_, fits);
   if (found == sides_.end()) {
@@ -20,16 +19,17 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
     (*found)->fork = new_event();
   }
   (*found)->capture = capture;
-  // The lanes that streams work for, and so these, are the same for all callers' tensors.
+  // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
+  // tellers, as all that its streams do has gates.
   for (size_t i = 0; i < uses.size(); ++i) {
-    if (i == (*found)->streams.size()) {
-      Side& side = (*found)->streams.emplace_back();
+    if (i == (*found)->all.size()) {
+      Side& side = (*found)->all.emplace_back();
       side.stream = uses[i].urgent ? new_urgent_stream() : new_patient_stream();
       side.end = new_event();
     }
-    Side& side = (*found)->streams[i];
+    Side& side = (*found)->all[i];
     if (!uses[i].has_teller || side.teller != nullptr) continue;
-    side.done = new_event();
+    side.copied = new_event();
     side.teller = new_urgent_stream();
   }
   return **found;
@@ -37,14 +37,10 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
 
 namespace {
 
-void wait_for(const Event& event, cudaStream_t stream) {
-  check(cudaStreamWaitEvent(stream, event.get()), "cudaStreamWaitEvent");
-}
-
 /// What comes next in `stream` begins when all that is in `other` has ended.
 void wait_for_end(const Event& event, const Stream& other, cudaStream_t stream) {
   check(cudaEventRecord(event.get(), other.get()), "cudaEventRecord");
-  wait_for(event, stream);
+  wait_for(stream, event);
 }
 
 }  // namespace
@@ -69,17 +65,17 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
   const std::vector<StreamUse>& uses = bound.tables.streams;
   const Sides& sides = sides_for(capture, uses);
   if (!uses.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
-  for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.fork, sides.streams[i].stream.get());
+  for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.all[i].stream.get(), sides.fork);
   // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
   // may share one queue of the device.
   enqueue_kernels(bound, walk, stream);
   for (size_t i = 0; i < bound.tables.works.size(); ++i) {
-    enqueue_work(bound, i, walk, sides.streams[bound.tables.works[i].stream]);
+    enqueue_work(bound, i, walk, sides.all[bound.tables.works[i].stream]);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
-    const Side& side = sides.streams[i];
+    const Side& side = sides.all[i];
     wait_for_end(side.end, side.stream, stream);
-    if (uses[i].has_teller) wait_for_end(side.done, side.teller, stream);
+    if (uses[i].has_teller) wait_for_end(side.copied, side.teller, stream);
   }
 }
 
@@ -134,8 +130,8 @@ void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunc
     bound.calls[index]->enqueue(stream);
   }
   if (work.gate == nullptr || walker != nullptr) return;
-  cudaStream_t teller = work.told_apart ? side.teller.get() : stream;
-  if (work.told_apart) wait_for_end(side.done, side.stream, teller);
+  cudaStream_t teller = work.told_by_teller ? side.teller.get() : stream;
+  if (work.told_by_teller) wait_for_end(side.copied, side.stream, teller);
   tell_gate(group_.driver(), work.gate, teller);
 }
 

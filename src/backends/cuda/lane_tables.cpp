@@ -230,7 +230,7 @@ class TableMaker {
     }
     const auto first = out_.works.end() - std::ranges::count_if(lane.tasks, is_work);
     const bool copies = lane.engine == Engine::copy;
-    out_.streams.push_back({.urgent = copies, .has_teller = copies && tell_apart({first, out_.works.end()})});
+    out_.streams.push_back({.urgent = copies, .has_teller = copies && give_teller({first, out_.works.end()})});
   }
 
   /// Tasks [first, end) of a lane.

@@ -70,20 +70,19 @@ class CudaProgram final : public Program {
     Graph replay{};  ///< of a call, from the first burst of replays on
   };
 
-  /// A stream beside the caller's. Where it is told apart, `done` comes after each piece of its work, and `teller` says
-  /// so.
+  /// A stream beside the caller's. `copied` comes after each piece of work that its teller tells.
   struct Side {
     Stream stream;
     Event end;
-    Event done;
     Stream teller;
+    Event copied;
   };
 
   /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
   struct Sides {
     uint64_t capture = 0;
     Event fork;
-    std::vector<Side> streams;
+    std::vector<Side> all;
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;

@@ -22,8 +22,8 @@ namespace tilewire::cuda {
 /// Throws Error(unsupported) where tensors are not dense.
 [[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
 
-/// Have a teller say which of a lane's copies are done, where they are many. Returns whether it does.
-bool tell_apart(std::span<StreamWork> copies);
+/// Have a teller say which of a lane's copies are done, where many follow the one before them. Returns whether it does.
+[[nodiscard]] bool give_teller(std::span<StreamWork> copies);
 
 /// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
 /// SMs are the library's. `gates`: those of the rank.

@@ -49,8 +49,8 @@ struct StreamWork {
   int64_t task = 0;      ///< that it does; of a walk the first, of its end the last: its place in the order is theirs
   Gate* gate = nullptr;  ///< none: it begins with the call
   std::variant<StreamCopy, LibraryGemm, LibraryCollective, StreamWalk, WalkEnd> what{};
-  bool follows = false;     ///< it begins when what is before it in its stream has ended, whatever the gate says
-  bool told_apart = false;  ///< its stream's teller says that it is done, and the stream goes on at once
+  bool follows = false;         ///< it begins when what is before it in its stream has ended, whatever the gate says
+  bool told_by_teller = false;  ///< its stream's teller says that it is done, and the stream goes on at once
 };
 
 /// Whether a task is one call of the vendor's GEMM.

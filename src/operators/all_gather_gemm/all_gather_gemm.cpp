@@ -59,10 +59,11 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
   const size_t c = has_bias(problem) ? 3 : 2;
   for (const std::vector<Tensor>& mine : tensors) {
     DoubleMatrix sum(problem.m, mine[c].cols);
+    const std::vector<float> b = by_rows_of_k(problem, mine[1]);
     for (int owner = 0; owner < num_ranks; ++owner) {
       const Range rows = shard_of(problem.m, num_ranks, owner);
       DoubleMatrix part(rows.size(), sum.cols);
-      add_product(problem, tensors[owner][0], mine[1], part);
+      add_product(tensors[owner][0], b, part);
       std::copy(part.values.begin(), part.values.end(), sum.values.begin() + rows.begin * sum.cols);
       if (problem.gathered_output) copy_rows(tensors[owner][0], mine[c + 1], rows.begin);
     }
