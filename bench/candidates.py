@@ -185,6 +185,16 @@ def in_parts(kind, m, n, k, ranks):
     return configs
 
 
+FEW_WORKERS = 3  # on SMs that large tiles leave: these have 128, one waits and posts
+
+
+def fills_turns(tile, m, cols, sms=132):
+    """Whether about all SMs that compute have a tile in each turn."""
+    sms -= FEW_WORKERS + 1
+    tiles = -(-m // tile[0]) * -(-cols // tile[1])
+    return 8 * tiles >= 7 * -(-tiles // sms) * sms
+
+
 def in_step(m, n, k, ranks):
     """Few rows a rank: all tiles begin when a quarter of everybody's columns is here, and share B."""
     shard, quarter = -(-m // ranks), columns_of_cut(k, 4)
@@ -194,8 +204,13 @@ def in_step(m, n, k, ranks):
     engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
     all_rows = lambda tile: tile | (
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
-    return ([all_rows(tile) | UNPACED | step for tile in engines] +
-            [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)])
+    configs = [all_rows(tile) | UNPACED | step for tile in engines]
+    configs += [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)]
+    if not fills_turns((256, 192), m, -(-n // ranks)):
+        return configs
+    few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
+    large = all_rows(knobs_of((256, 192, 1), m)) | few | step
+    return configs + [large | {"chunk_cols": columns_of_cut(k, cuts)} for cuts in (8, 16)]
 
 
 def free_tiles_of_gather(m, n, ranks):

@@ -14,16 +14,13 @@ namespace {
 /// A shard begins and ends with a tile that others share, at most.
 constexpr int kMostPieces = 2;
 
-bool within(Range x, Range y) { return x.begin >= y.begin && x.end <= y.end; }
-bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
-
 class GatherPlanner {
  public:
   GatherPlanner(const Problem& problem, const Team& team, const Config& config)
       : build_(problem, team, config), n_(team.num_ranks) {}
 
   Plan make() {
-    cut_chunks();
+    cut_ = cut_shards(problem(), n_, config());
     count_together();
     add_buffers();
     for (int rank = 0; rank < n_; ++rank) add_lanes(rank);
@@ -43,19 +40,6 @@ class GatherPlanner {
   [[nodiscard]] Range depth() const { return {0, problem().k}; }
   [[nodiscard]] bool is_mine(int rank, Range rows) const { return n_ == 1 || within(rows, shard(rank)); }
 
-  void cut_chunks() {
-    columns_ = cuts(depth(), config().chunk_cols);
-    if (columns_.empty()) columns_.push_back(depth());
-    for (int part = 0; part < num_parts(); ++part) {
-      for (int owner = 0; owner < n_; ++owner) {
-        first_chunk_.push_back(static_cast<int>(chunks_.size()));
-        for (const Range rows : cuts(shard(owner), config().chunk_rows))
-          chunks_.push_back({owner, part, rows, columns_[part]});
-      }
-    }
-    first_chunk_.push_back(static_cast<int>(chunks_.size()));
-  }
-
   /// Whether a tile is as high as the output.
   [[nodiscard]] bool one_row_of_tiles() const { return problem().m <= tile_rows(); }
   [[nodiscard]] bool into_output() const {
@@ -66,7 +50,7 @@ class GatherPlanner {
   void count_together() {
     const bool copied = problem().gathered_output && !into_output() && (one_call() || !one_row_of_tiles());
     const bool together = n_ > 1 && !copied && config().algorithm != Algorithm::ring && (!by_library() || one_call());
-    groups_ = group_chunks(chunks_, tile_grid(problem().m, 1, tile_rows(), 1, n_), together);
+    groups_ = group_chunks(cut_.chunks, tile_grid(problem().m, 1, tile_rows(), 1, n_), together);
   }
 
   [[nodiscard]] Signal arrived(int rank, int chunk) const { return {rank, arrived_ + groups_.of[chunk]}; }
@@ -97,12 +81,8 @@ class GatherPlanner {
     return cuts(piece, own_by_pool() ? config().chunk_rows : 0);
   }
 
-  /// Chunks of one owner: of all columns, or of the columns that are cut `part`-th.
-  [[nodiscard]] Range chunks_of(int owner, int part) const {
-    const int index = part * n_ + owner;
-    return {first_chunk_[index], first_chunk_[index + 1]};
-  }
-  [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(columns_)); }
+  [[nodiscard]] Range chunks_of(int owner, int part) const { return cut_.chunks_of(owner, part); }
+  [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(cut_.columns)); }
 
   void add_buffers() {
     a_ = build_.buffer("a");
@@ -114,7 +94,7 @@ class GatherPlanner {
         stages_ ? build_.add_buffer("shard", problem().dtype, shard(0).size(), problem().k, Scope::symmetric) : a_;
     arrived_ = build_.add_signals("arrived", static_cast<int>(std::ssize(groups_.sizes)));
     own_ = build_.add_signals("own", kMostPieces * num_parts());
-    if (stages_) staged_ = build_.add_signals("staged", static_cast<int>(std::ssize(chunks_)));
+    if (stages_) staged_ = build_.add_signals("staged", static_cast<int>(std::ssize(cut_.chunks)));
     if (pulls()) taken_ = build_.add_signals("taken", 1);
     if (config().release == Release::all) gate_ = build_.add_signals("all_arrived", 1);
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
@@ -133,10 +113,9 @@ class GatherPlanner {
   [[nodiscard]] std::vector<Tile> calls_of(int rank, int64_t cols) const {
     std::vector<Tile> calls;
     if (cols == 0) return calls;
-    for (const RowChunk& chunk : chunks_) {
-      const bool mine = chunk.owner == rank;
-      if (mine && chunk.rows.begin != shard(rank).begin) continue;
-      calls.push_back({mine ? shard(rank) : chunk.rows, {0, cols}});
+    for (const RowChunk& chunk : cut_.chunks) {
+      if (chunk.owner != rank) calls.push_back({chunk.rows, {0, cols}});
+      if (chunk.owner == rank && chunk.rows.begin == shard(rank).begin) calls.push_back({shard(rank), {0, cols}});
     }
     return calls;
   }
@@ -156,11 +135,16 @@ class GatherPlanner {
   void add_rank(int rank) {
     build_.say_ready(rank, tile_lanes_[rank]);
     find_straddling_pieces(rank);
-    add_own_copies(rank);
+    const int own_lane = lane_of_own(rank);
+    if (stages_) stage_shard(rank);
     if (config().algorithm == Algorithm::ring) {
+      add_own_copies(rank, own_lane, 0);
       add_ring_pushes(rank);
     } else {
-      for (int part = 0; part < num_parts(); ++part) add_phases(rank, part);
+      for (int part = 0; part < num_parts(); ++part) {
+        add_own_copies(rank, own_lane, part);
+        goes_to_all_at_once(rank, part) ? push_to_all(rank, part) : add_phases(rank, part);
+      }
     }
     add_gathered_output(rank);
     add_gate(rank);
@@ -191,29 +175,53 @@ class GatherPlanner {
     return PlanBuilder::region(rank, gathered_, chunk.rows, chunk.cols);
   }
 
-  void add_own_copies(int rank) {
-    const Engine engine = own_by_pool() ? Engine::tiles : Engine::copy;
-    const int workers = own_by_pool() ? config().copy_workers : 0;
-    const int lane_of_own = own_apart() ? build_.add_lane(rank, engine, "own", workers) : comm_lanes_[rank][0];
-    for (int part = 0; part < num_parts(); ++part) {
-      for (int i = 0; i < std::ssize(pieces_); ++i) {
-        for (const Range rows : own_cuts(pieces_[i])) {
-          build_.add(lane_of_own, {.kind = TaskKind::copy,
-                                   .reads = {shard_region(rank, a_, rows, columns_[part])},
-                                   .writes = {{PlanBuilder::region(rank, gathered_, rows, columns_[part])}},
-                                   .posts = {{own(rank, i, part)}}});
-        }
+  int lane_of_own(int rank) {
+    if (!own_apart()) return comm_lanes_[rank][0];
+    return build_.add_lane(rank, own_by_pool() ? Engine::tiles : Engine::copy, "own",
+                           own_by_pool() ? config().copy_workers : 0);
+  }
+
+  void add_own_copies(int rank, int lane, int part) {
+    for (int i = 0; i < std::ssize(pieces_); ++i) {
+      for (const Range rows : own_cuts(pieces_[i])) {
+        build_.add(lane, {.kind = TaskKind::copy,
+                          .reads = {shard_region(rank, a_, rows, cut_.columns[part])},
+                          .writes = {{PlanBuilder::region(rank, gathered_, rows, cut_.columns[part])}},
+                          .posts = {{own(rank, i, part)}}});
       }
     }
-    if (!stages_) return;
-    const int lane = comm_lanes_[rank][0];
-    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner != rank) continue;
+  }
+
+  /// My shard, to where peers can read it.
+  void stage_shard(int rank) {
+    for (int chunk = 0; chunk < std::ssize(cut_.chunks); ++chunk) {
+      if (cut_.chunks[chunk].owner != rank) continue;
       Task task{.kind = TaskKind::copy,
-                .reads = {shard_region(rank, a_, chunks_[chunk])},
-                .writes = {{shard_region(rank, source_, chunks_[chunk])}}};
+                .reads = {shard_region(rank, a_, cut_.chunks[chunk])},
+                .writes = {{shard_region(rank, source_, cut_.chunks[chunk])}}};
       for (const int peer : peers_after(n_, rank)) task.posts.push_back({{peer, staged_ + chunk}});
-      build_.add(lane, std::move(task));
+      build_.add(comm_lanes_[rank][0], std::move(task));
+    }
+  }
+
+  /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, whose
+  /// source is in the cache for the second peer.
+  [[nodiscard]] bool goes_to_all_at_once(int rank, int part) const {
+    const bool few = config().copy_workers > 0 && chunks_of(rank, part).size() >= config().copy_workers;
+    return few && n_ > 1 && config().order == Order::in_step && config().transport != Transport::copy_engine &&
+           !pulls() && config().copy_lanes == 1;
+  }
+
+  void push_to_all(int rank, int part) {
+    const Range mine = chunks_of(rank, part);
+    for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
+      Task task{.kind = TaskKind::copy, .reads = {shard_region(rank, a_, cut_.chunks[chunk])}};
+      for (const int peer : peers_after(n_, rank)) {
+        task.writes.push_back({gathered_region(peer, cut_.chunks[chunk])});
+        task.waits.push_back(build_.ready(rank, peer));
+        task.posts.push_back({arrived(peer, chunk)});
+      }
+      build_.add(comm_lanes_[rank][0], std::move(task));
     }
   }
 
@@ -224,7 +232,8 @@ class GatherPlanner {
       const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
       const Range mine = chunks_of(pulls() ? peer : rank, part);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
-        Task task = pulls() ? pull_task(rank, chunk) : push_task(peer, chunk, shard_region(rank, a_, chunks_[chunk]));
+        Task task =
+            pulls() ? pull_task(rank, chunk) : push_task(peer, chunk, shard_region(rank, a_, cut_.chunks[chunk]));
         if (!pulls()) task.waits = handshakes(rank, phase, part == 0 && chunk == mine.begin);
         pace(task, rank, phase);
         build_.add(lane, std::move(task));
@@ -246,16 +255,16 @@ class GatherPlanner {
   [[nodiscard]] Task push_task(int peer, int chunk, Region from) {
     return {.kind = TaskKind::copy,
             .reads = {from},
-            .writes = {{gathered_region(peer, chunks_[chunk])}},
+            .writes = {{gathered_region(peer, cut_.chunks[chunk])}},
             .posts = {{arrived(peer, chunk)}}};
   }
 
   [[nodiscard]] Task pull_task(int rank, int chunk) {
-    const int owner = chunks_[chunk].owner;
+    const int owner = cut_.chunks[chunk].owner;
     const Wait there = stages_ ? Wait{{rank, staged_ + chunk}} : build_.ready(rank, owner, Purpose::data);
     return {.kind = TaskKind::copy,
-            .reads = {shard_region(owner, source_, chunks_[chunk])},
-            .writes = {{gathered_region(rank, chunks_[chunk])}},
+            .reads = {shard_region(owner, source_, cut_.chunks[chunk])},
+            .writes = {{gathered_region(rank, cut_.chunks[chunk])}},
             .waits = {there},
             .posts = {{arrived(rank, chunk)}, {{owner, taken_}}}};
   }
@@ -274,7 +283,7 @@ class GatherPlanner {
       const int owner = (rank - step + 1 + n_) % n_;
       const Range mine = chunks_of(owner, 0);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
-        const RowChunk& what = chunks_[chunk];
+        const RowChunk& what = cut_.chunks[chunk];
         Task task = push_task(next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));
         task.waits = {build_.ready(rank, next)};
         if (step > 1) task.waits.push_back(arrival(rank, chunk));
@@ -304,9 +313,9 @@ class GatherPlanner {
     }
     add_copy(shard_region(rank, a_, rest, depth()), rest, depth(), {});
     if (gathered_ == output) return;
-    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner == rank) continue;
-      const RowChunk& what = chunks_[chunk];
+    for (int chunk = 0; chunk < std::ssize(cut_.chunks); ++chunk) {
+      if (cut_.chunks[chunk].owner == rank) continue;
+      const RowChunk& what = cut_.chunks[chunk];
       add_copy(gathered_region(rank, what), what.rows, what.cols, {arrival(rank, chunk)});
     }
   }
@@ -314,8 +323,8 @@ class GatherPlanner {
   /// All chunks are here: ends the call, and opens the GEMM where it waits for all of them.
   void add_gate(int rank) {
     Task gate{.kind = TaskKind::sync};
-    for (int chunk = 0; chunk < std::ssize(chunks_); ++chunk) {
-      if (chunks_[chunk].owner != rank) add_arrival(gate.waits, rank, chunk);
+    for (int chunk = 0; chunk < std::ssize(cut_.chunks); ++chunk) {
+      if (cut_.chunks[chunk].owner != rank) add_arrival(gate.waits, rank, chunk);
     }
     for (int i = 0; i < std::ssize(pieces_); ++i) add_own(gate.waits, rank, i);
     if (config().release == Release::all) gate.posts.push_back({{rank, gate_}});
@@ -358,9 +367,10 @@ class GatherPlanner {
     std::vector<Wait> waits;
     const bool own = is_mine(rank, rows);
     // My own rows need nobody's, but in step with tiles that do they begin with all others' first columns.
-    const int64_t chunks = !own ? std::ssize(chunks_) : config().order == Order::in_step ? first_chunk_[n_] : 0;
+    const int64_t chunks = !own ? std::ssize(cut_.chunks) : config().order == Order::in_step ? cut_.first[n_] : 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      if (chunks_[chunk].owner != rank && (own || meet(chunks_[chunk].rows, rows))) add_arrival(waits, rank, chunk);
+      if (cut_.chunks[chunk].owner != rank && (own || meet(cut_.chunks[chunk].rows, rows)))
+        add_arrival(waits, rank, chunk);
     }
     for (int i = 0; i < std::ssize(pieces_); ++i) {
       if (meet(pieces_[i], rows)) add_own(waits, rank, i);
@@ -370,9 +380,7 @@ class GatherPlanner {
 
   PlanBuilder build_;
   int n_;
-  std::vector<Range> columns_;  ///< cuts of A
-  std::vector<RowChunk> chunks_;
-  std::vector<int> first_chunk_;
+  CutShards cut_;
   ChunkGroups groups_;         // by what they count in when they arrive
   std::vector<Range> pieces_;  // of the rank that is being added
   bool stages_ = false;

@@ -121,8 +121,22 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
+/// Workers on what SMs large tiles leave: these have 128, one waits and posts.
+constexpr int kFewWorkers = 3;
+
+/// Whether about all SMs that compute have a tile in each turn.
+bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {
+  const int64_t sms = team.devices[0].sms - kFewWorkers - 1;
+  const int64_t cols = shard_of(problem.n, team.num_ranks, 0).size();
+  const int64_t tiles = ((problem.m + tile.m - 1) / tile.m) * ((cols + tile.n - 1) / tile.n);
+  const int64_t turns = (tiles + sms - 1) / sms;
+  return 8 * tiles >= 7 * turns * sms;
+}
+
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
-/// quarter of everybody's columns is here.
+/// quarter of everybody's columns is here. The largest tiles, where these keep all SMs busy, begin with less: the few
+/// SMs that are left bring an eighth or a sixteenth of the columns after the other to all peers, faster than tiles use
+/// it.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
@@ -138,6 +152,13 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list{in_step(unpaced(), middle_tile(problem, team)), in_step(unpaced(), {.m = 128, .n = 256})};
   for (const TileChoice& tile : free_tiles_of_gather(problem, team))
     list.push_back(in_step(in_pieces(problem, team), tile));
+  const TileChoice large{.m = 256, .n = 192};
+  if (!fills_turns(problem, team, large)) return list;
+  for (const int cuts : {8, 16}) {
+    list.push_back(in_step({.schedule = "fused", .chunk_rows = part_of(shard, kFewWorkers)}, large));
+    list.back().copy_workers = kFewWorkers;
+    list.back().chunk_cols = columns_of_cut(problem, cuts);
+  }
   return list;
 }
 

@@ -1,4 +1,4 @@
-// Groups of chunks of a gather.
+// Chunks of a gather, and groups of them.
 // Called by gather.cpp.
 #include "schedules/row_chunks.hpp"
 
@@ -7,6 +7,20 @@
 #include <utility>
 
 namespace tilewire {
+
+CutShards cut_shards(const Problem& problem, int num_ranks, const Config& config) {
+  CutShards cut{.columns = cuts({0, problem.k}, config.chunk_cols), .num_owners = num_ranks};
+  if (cut.columns.empty()) cut.columns.push_back({0, problem.k});
+  for (int part = 0; part < std::ssize(cut.columns); ++part) {
+    for (int owner = 0; owner < num_ranks; ++owner) {
+      cut.first.push_back(static_cast<int>(cut.chunks.size()));
+      for (const Range rows : cuts(shard_of(problem.m, num_ranks, owner), config.chunk_rows))
+        cut.chunks.push_back({owner, part, rows, cut.columns[part]});
+    }
+  }
+  cut.first.push_back(static_cast<int>(cut.chunks.size()));
+  return cut;
+}
 
 ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<Tile>& row_tiles, bool together) {
   ChunkGroups groups;

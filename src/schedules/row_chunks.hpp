@@ -2,11 +2,15 @@
 // Used by gather.cpp.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "schedules/order.hpp"
 
 namespace tilewire {
+
+[[nodiscard]] inline bool within(Range x, Range y) { return x.begin >= y.begin && x.end <= y.end; }
+[[nodiscard]] inline bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
 
 /// Rows and columns of one owner's shard that travel together. Rows are global.
 struct RowChunk {
@@ -15,6 +19,21 @@ struct RowChunk {
   Range rows;
   Range cols;
 };
+
+/// All shards in chunks: cut of columns after cut, and in each owner after owner.
+struct CutShards {
+  std::vector<Range> columns{};
+  std::vector<RowChunk> chunks{};
+  std::vector<int> first{};  ///< chunk of each cut of columns and owner; and the number of all
+  int num_owners = 1;
+
+  /// Those of one owner, in the columns that are cut `part`-th.
+  [[nodiscard]] Range chunks_of(int owner, int part) const {
+    const int index = part * num_owners + owner;
+    return {first[index], first[index + 1]};
+  }
+};
+[[nodiscard]] CutShards cut_shards(const Problem& problem, int num_ranks, const Config& config);
 
 /// Which chunks count in one signal.
 struct ChunkGroups {

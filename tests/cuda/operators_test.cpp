@@ -59,6 +59,14 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
                          .transport = transport,
                          .order = Order::in_step});
     }
+    // Few workers, which push a chunk to all peers at once.
+    for (const int64_t tile_m : {128, 256}) {
+      Config few{.tile_m = tile_m, .tile_n = 192, .group_m = 8, .tile_workers = 4, .chunk_rows = 24};
+      few.chunk_cols = 136;
+      few.copy_workers = 2;
+      few.order = Order::in_step;
+      configs.push_back(few);
+    }
   }
   expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 42});
 }

@@ -100,6 +100,35 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
   EXPECT_EQ(rows_in_step(whole, 2, 1), (std::vector<int64_t>{0, 64, 128, 192}));
 }
 
+TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
+  // Shards of 64 rows in chunks of 16: four a cut of columns.
+  Config config{
+      .tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .chunk_cols = 16, .order = Order::in_step};
+  const auto pushes = [&](int workers) {
+    config.copy_workers = workers;
+    const Plan plan = plan_of(256, config);
+    EXPECT_TRUE(check(plan).ok());
+    std::vector<Task> all;
+    for (const Lane& lane : plan.lanes) {
+      if (lane.rank != 1 || lane.name != "gather") continue;
+      std::ranges::copy_if(lane.tasks, std::back_inserter(all), [](const Task& t) { return t.kind == TaskKind::copy; });
+    }
+    return all;
+  };
+  EXPECT_EQ(pushes(5).size(), size_t{4 * 4 + 3 * 4 * 4}) << "own rows, which others' tiles share, and pushes";
+  const std::vector<Task> few = pushes(4);
+  ASSERT_EQ(few.size(), size_t{2 * 4 * 4});
+  for (size_t i = 0; i < few.size(); ++i) {
+    const bool own = i % 8 < 4;  // of each cut of columns before the pushes
+    std::vector<int> peers;
+    for (const Write& write : few[i].writes) peers.push_back(write.to.rank);
+    EXPECT_EQ(peers, own ? std::vector{1} : (std::vector{2, 3, 0})) << i;
+    EXPECT_EQ(few[i].posts.size(), peers.size());
+    EXPECT_EQ(few[i].waits.size(), own ? 0u : 3u);
+    EXPECT_EQ(few[i].reads[0].col, static_cast<int64_t>(i / 8) * 16);
+  }
+}
+
 TEST(InStep, IsOfTilesOfAGather) {
   Problem problem{.op = "all_gather_gemm", .m = 256, .n = 256, .k = 64};
   Config config{.schedule = "fused", .order = Order::in_step};
