@@ -53,6 +53,8 @@ struct ComputeUnits {
   std::map<std::string, double> tile_efficiency{};
   /// Units that sums and copies without an engine run on, beside tiles, where their lane does not say; 0 = all.
   int side_units = 0;
+  /// Tiles begin with the columns of A that are there, and wait for the others when they come to them.
+  bool waits_by_columns = false;
 
   bool operator==(const ComputeUnits&) const = default;
 };

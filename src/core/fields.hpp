@@ -116,7 +116,7 @@ TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), 
 TILEWIRE_FIELDS(Violation, F(rule), F(text))
 TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
 TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(tf32_speed), F(efficiency), F(tile_ns),
-                F(tile_efficiency), F(side_units))
+                F(tile_efficiency), F(side_units), F(waits_by_columns))
 TILEWIRE_FIELDS(DeviceMemory, F(bandwidth_GBps), F(unit_bandwidth_GBps), F(cache_MiB))
 TILEWIRE_FIELDS(MemoryController, F(channels), F(clock_GHz), F(request_bytes), F(column_bytes), F(bank_groups),
                 F(column_clocks), F(update_clocks), F(queue), F(latency_ns), F(arbitration), F(thresholds),

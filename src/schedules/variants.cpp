@@ -76,10 +76,8 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
     for (Config& config : in_step) config.order = Order::in_step, config.group_m = std::max<int64_t>(2, config.group_m);
-    std::vector<Config> few = in_step;  // workers: what they push goes to all peers at once
-    for (Config& config : few) config.copy_workers = 1;
-    for (auto* list : {&in_step, &few}) prune(*list, schedule, problem, team);
-    in_step.insert(in_step.end(), few.begin(), few.end());
+    vary(in_step, &Config::copy_workers, {0, 1});  // what few workers push goes to all peers at once
+    prune(in_step, schedule, problem, team);
     vary(rounds, &Config::group_owners, {1, 2});
     for (Config& config : rounds) {
       const bool together = config.group_owners > 1;

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "backends/cuda/regions.hpp"
+#include "core/regions.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/regions.hpp"
 #include "backends/cuda/tile_needs.hpp"
+#include "core/regions.hpp"
 
 namespace tilewire::cuda {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "backends/cuda/calls_in_line.hpp"
-#include "backends/cuda/column_waits.hpp"
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/walk_table.hpp"
+#include "core/column_waits.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {

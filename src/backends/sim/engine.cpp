@@ -27,6 +27,7 @@ Engine::Engine(const Plan& plan, const Machine& machine)
       rank_end_(plan.team.num_ranks) {
   set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
+  find_late_waits(machine.compute.waits_by_columns && !machine.controller);
   now_ = later(0, machine.overheads.launch_ns);
 }
 
@@ -161,7 +162,7 @@ void Engine::take(int lane) {
     run.row = row_of(state);
     run.next_wait = tasks_.wait_begin[run.task];
     state.idle.pop_back();
-    wait_or_begin(index);
+    wait_or_go_on(index);
   }
 }
 
@@ -174,14 +175,11 @@ int Engine::row_of(LaneState& lane) {
   return row;
 }
 
-void Engine::wait_or_begin(int index) {
+// A run that sleeps within its tile goes on with the phase that it had come to.
+void Engine::wait_or_go_on(int index) {
   Run& run = runs_[index];
-  for (; run.next_wait < tasks_.wait_begin[run.task + 1]; ++run.next_wait) {
-    const checking::Use& wait = tasks_.waits[run.next_wait];
-    if (values_[wait.signal] >= wait.amount) continue;
-    sleepers_[wait.signal].push_back({wait.amount, index});
-    return;
-  }
+  if (!waits_are_over(index)) return;
+  if (run.phase > 0) return start_phase(index);
   const int meeting = tasks_.meeting[run.task];
   if (meeting < 0) {
     begin(index);
@@ -197,10 +195,11 @@ void Engine::begin(int index) {
   if (by_engine(run) && !engines_.enter(plan_lane(run).rank, index)) return;
   run.start = now_;
   run.cost = costs_.of(task_of(run), plan_lane(run));
+  cut_loop(run);
   begin_phase(index);
 }
 
-void Engine::begin_phase(int index) {
+void Engine::start_phase(int index) {
   Run& run = runs_[index];
   if (run.phase == std::ssize(run.cost.phases)) {
     finish(index);
@@ -391,7 +390,7 @@ void Engine::post(const checking::Use& post) {
     awake.push_back(sleeper.run);
     return true;
   });
-  for (const int run : awake) wait_or_begin(run);
+  for (const int run : awake) wait_or_go_on(run);
 }
 
 }  // namespace tilewire::sim

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <unordered_map>
 #include <vector>
 
 #include "backends/sim/costs.hpp"
@@ -44,7 +45,9 @@ class Engine {
     Time ready = 0;        ///< the last of the ends that are known,
     uint64_t order = 0;    ///< and its place among events of that time
     bool landing = false;  ///< all phases have ended, and everything has come
-    int next_wait = 0;     ///< in Tasks::waits: those before are satisfied
+    int next_wait = 0;     ///< in Tasks::waits: those before are satisfied, or come later
+    /// Of a tile that waits by columns: columns of A that begin a phase, from the second phase on.
+    std::vector<int64_t> cuts{};
   };
   struct LaneState {
     int next = 0;              ///< task
@@ -80,9 +83,16 @@ class Engine {
   void handle(const Event& event);
   void take(int lane);
   static int row_of(LaneState& lane);
-  void wait_or_begin(int index);
+  void find_late_waits(bool by_columns);
+  /// The column of A from which on the run needs this wait; 0: it cannot begin without.
+  [[nodiscard]] int64_t column_of(const Run& run, int wait) const;
+  /// Whether all that the run's phase needs is there; else it sleeps.
+  bool waits_are_over(int index);
+  void wait_or_go_on(int index);
+  void cut_loop(Run& run) const;
   void begin(int index);
   void begin_phase(int index);
+  void start_phase(int index);
   void begin_parts(int index);
   void ask(int index, const Access& access);
   void part_ends(int index, Time time);
@@ -102,6 +112,7 @@ class Engine {
 
   const Plan& plan_;
   Tasks tasks_;
+  std::unordered_map<int, std::vector<int64_t>> late_waits_;  ///< by task: ColumnWaits::columns
   Costs costs_;
   Flows flows_;
   std::vector<ChannelController> controllers_;  ///< by device, where the machine has them

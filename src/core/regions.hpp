@@ -1,14 +1,14 @@
 // Whether two regions of a plan share elements.
-// Used by fused_sums.cpp and column_waits.cpp.
+// Used by column_waits.cpp, and by the cuda backend.
 #pragma once
 
 #include "tilewire/plan.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 
 [[nodiscard]] inline bool overlap(const Region& x, const Region& y) {
   return x.rank == y.rank && x.buffer == y.buffer && x.row < y.row + y.rows && y.row < x.row + x.rows &&
          x.col < y.col + y.cols && y.col < x.col + x.cols;
 }
 
-}  // namespace tilewire::cuda
+}  // namespace tilewire

@@ -1,15 +1,15 @@
 // From which column of A on a tile needs what it waits for: the loads of the columns before do not wait.
-// Called when a program is loaded.
-#include "backends/cuda/column_waits.hpp"
+// Called when the cuda backend loads a program, and by the simulator.
+#include "core/column_waits.hpp"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
 
-#include "backends/cuda/regions.hpp"
+#include "core/regions.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 namespace {
 
 class ColumnFinder {
@@ -124,4 +124,4 @@ std::vector<ColumnWaits> column_waits(const Plan& whole, int rank) {
   return found;
 }
 
-}  // namespace tilewire::cuda
+}  // namespace tilewire

@@ -1,5 +1,5 @@
 // From which column of A on a tile needs what it waits for: the loads of the columns before do not wait.
-// Called when a program is loaded.
+// Called when the cuda backend loads a program, and by the simulator.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "tilewire/plan.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 
 /// A tile some of whose waits are for columns of A that its loads come to later. Lane: index among the rank's own
 /// lanes.
@@ -23,4 +23,4 @@ struct ColumnWaits {
 /// not.
 [[nodiscard]] std::vector<ColumnWaits> column_waits(const Plan& whole, int rank);
 
-}  // namespace tilewire::cuda
+}  // namespace tilewire

@@ -1,6 +1,6 @@
 // Which waits of tiles come only with the columns of A that need them.
-// Needs no GPU.
-#include "backends/cuda/column_waits.hpp"
+// Built as part of the target `unit_core`.
+#include "core/column_waits.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "tilewire/schedule.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 namespace {
 
 Plan gather(int64_t m, const Config& config, bool gathered = false) {
@@ -60,6 +60,20 @@ TEST(ColumnWaits, OfTilesOfTwoOwnersAndOddCuts) {
   expect_columns(plan, 2, waits, 200);
 }
 
+TEST(ColumnWaits, OfTilesInStepBehindFewWorkers) {
+  // Each tile has two owners' rows, in eight cuts of columns that go to all peers at once; own ones are copied.
+  Config config{
+      .tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 43, .chunk_cols = 64, .order = Order::in_step};
+  config.copy_workers = 3;
+  const Plan plan = gather(512, config);
+  const auto waits = column_waits(plan, 3);
+  EXPECT_EQ(std::ssize(waits), 2) << "tiles of a rank";
+  expect_columns(plan, 3, waits, 64);
+  for (const ColumnWaits& late : waits) {
+    for (int64_t col = 0; col < 512; col += 64) EXPECT_GE(std::ranges::count(late.columns, col), 1) << col;
+  }
+}
+
 TEST(ColumnWaits, NoneWhereAllColumnsComeAtOnce) {
   EXPECT_TRUE(column_waits(gather(1024, {}), 0).empty());
   EXPECT_TRUE(column_waits(gather(1024, {.chunk_rows = 32}), 0).empty());
@@ -94,4 +108,4 @@ TEST(ColumnWaits, NoneWhereAWriterIsNotAwaited) {
 }
 
 }  // namespace
-}  // namespace tilewire::cuda
+}  // namespace tilewire

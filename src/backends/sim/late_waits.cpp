@@ -1,0 +1,74 @@
+// Tiles that begin with the columns of A that are there, and wait for others when they come to these.
+// Part of the engine.
+#include <algorithm>
+#include <utility>
+
+#include "backends/sim/engine.hpp"
+#include "core/column_waits.hpp"
+
+namespace tilewire::sim {
+
+// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so.
+void Engine::find_late_waits(bool by_columns) {
+  if (!by_columns) return;
+  for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+    std::vector<int> mine;
+    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
+      if (plan_.lanes[lane].rank == rank) mine.push_back(lane);
+    }
+    for (ColumnWaits& waits : column_waits(plan_, rank)) {
+      const int task = tasks_.lane_begin[mine[waits.lane]] + static_cast<int>(waits.tile);
+      if (tasks_.task[task]->waits.front().purpose == Purpose::data) late_waits_[task] = std::move(waits.columns);
+    }
+  }
+}
+
+int64_t Engine::column_of(const Run& run, int wait) const {
+  const auto late = late_waits_.find(run.task);
+  return late == late_waits_.end() ? 0 : late->second[wait - tasks_.wait_begin[run.task]];
+}
+
+bool Engine::waits_are_over(int index) {
+  Run& run = runs_[index];
+  const int64_t here = run.phase == 0 ? 0 : run.cuts[run.phase - 1];
+  for (; run.next_wait < tasks_.wait_begin[run.task + 1]; ++run.next_wait) {
+    const checking::Use& wait = tasks_.waits[run.next_wait];
+    if (values_[wait.signal] >= wait.amount || column_of(run, run.next_wait) > here) continue;
+    sleepers_[wait.signal].push_back({wait.amount, index});
+    return false;
+  }
+  return true;
+}
+
+// The inner loop of a tile that waits by columns: a phase from each column on for which it may have to wait.
+void Engine::cut_loop(Run& run) const {
+  const auto late = late_waits_.find(run.task);
+  if (late == late_waits_.end()) return;
+  run.cuts = late->second;
+  std::ranges::sort(run.cuts);
+  run.cuts.erase(std::unique(run.cuts.begin(), run.cuts.end()), run.cuts.end());
+  std::erase(run.cuts, 0);
+  const Phase loop = run.cost.phases.front();
+  const int64_t cols = task_of(run).reads[0].cols;
+  std::vector<Phase> parts;
+  for (size_t i = 0; i <= run.cuts.size(); ++i) {
+    const int64_t begin = i == 0 ? 0 : run.cuts[i - 1];
+    const int64_t end = i == run.cuts.size() ? cols : run.cuts[i];
+    Phase& part = parts.emplace_back(loop);
+    part.work_ns *= static_cast<double>(end - begin) / static_cast<double>(cols);
+    if (i > 0) part.delay_ns = 0;
+  }
+  auto& phases = run.cost.phases;
+  phases.insert(phases.erase(phases.begin()), parts.begin(), parts.end());
+}
+
+void Engine::begin_phase(int index) {
+  Run& run = runs_[index];
+  if (run.phase > 0 && run.phase <= std::ssize(run.cuts)) {
+    run.next_wait = tasks_.wait_begin[run.task];
+    if (!waits_are_over(index)) return;
+  }
+  start_phase(index);
+}
+
+}  // namespace tilewire::sim
