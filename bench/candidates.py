@@ -188,9 +188,14 @@ def in_parts(kind, m, n, k, ranks):
 FEW_WORKERS = 3  # on SMs that large tiles leave: these have 128, one waits and posts
 
 
+LONG_ROW = 4096  # bytes from which a worker copies a row in bulk, more than twice as fast
+
+
 def fills_turns(tile, m, cols, sms=132):
     """Whether about all SMs that compute have a tile in each turn."""
     sms -= FEW_WORKERS + 1
+    if m <= tile[0]:
+        return False
     tiles = -(-m // tile[0]) * -(-cols // tile[1])
     return 8 * tiles >= 7 * -(-tiles // sms) * sms
 
@@ -210,7 +215,7 @@ def in_step(m, n, k, ranks):
         return configs
     few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
     large = all_rows(knobs_of((256, 192, 1), m)) | few | step
-    return configs + [large | {"chunk_cols": columns_of_cut(k, cuts)} for cuts in (8, 16)]
+    return configs + [large | {"chunk_cols": max(columns_of_cut(k, 16), LONG_ROW // 2)}]
 
 
 def free_tiles_of_gather(m, n, ranks):

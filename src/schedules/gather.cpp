@@ -207,9 +207,10 @@ class GatherPlanner {
   /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, whose
   /// source is in the cache for the second peer.
   [[nodiscard]] bool goes_to_all_at_once(int rank, int part) const {
+    if (config().pacing == Pacing::lockstep || config().copy_lanes > 1) return false;
     const bool few = config().copy_workers > 0 && chunks_of(rank, part).size() >= config().copy_workers;
     return few && n_ > 1 && config().order == Order::in_step && config().transport != Transport::copy_engine &&
-           !pulls() && config().copy_lanes == 1;
+           !pulls();
   }
 
   void push_to_all(int rank, int part) {

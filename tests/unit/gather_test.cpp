@@ -129,6 +129,19 @@ TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
   }
 }
 
+TEST(InStep, LockstepIsKept) {
+  Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .order = Order::in_step};
+  config.copy_workers = 2;
+  config.pacing = Pacing::lockstep;
+  const Plan plan = plan_of(256, config);
+  EXPECT_TRUE(check(plan).ok());
+  int64_t paced = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) paced += std::ranges::count(task.waits, Purpose::pace, &Wait::purpose);
+  }
+  EXPECT_EQ(paced, kRanks * 2 * 4) << "pushes to the second and the third peer";
+}
+
 TEST(InStep, IsOfTilesOfAGather) {
   Problem problem{.op = "all_gather_gemm", .m = 256, .n = 256, .k = 64};
   Config config{.schedule = "fused", .order = Order::in_step};

@@ -84,18 +84,18 @@ TEST(Sim, SumsHaveTheUnitsThatTheMachineGivesThem) {
 
 TEST(Sim, TilesMayWaitColumnByColumn) {
   // Each rank has its own tile and the other's: 64 ns each, whose A comes in two halves, 128 ns each on the link.
-  const Problem problem{.op = "all_gather_gemm", .m = 4, .n = 4, .k = 8, .dtype = DType::fp32};
+  const Problem problem{.op = "all_gather_gemm", .m = 4, .n = 4, .k = 8, .dtype = DType::bf16};
   Config config{.schedule = "fused", .tile_m = 2, .tile_n = 2, .chunk_cols = 4, .transport = Transport::copy_engine};
   const Plan halves = make_plan(problem, {.num_ranks = 2}, config);
   Machine machine = round_numbers(2);
-  machine.links.bandwidth_GBps = 0.25;
+  machine.links.bandwidth_GBps = 0.125;
   const double whole = ns(halves, machine);
   EXPECT_EQ(whole, 10 + 2 * (128 + 10) + 64) << "a handshake, both halves, the tile";
   machine.compute.waits_by_columns = true;
   EXPECT_EQ(ns(halves, machine), whole - 32) << "half of the tile is made when the second half comes";
-  machine.links.bandwidth_GBps = 2;  // 16 ns each: both are there when the own tile ends
+  machine.links.bandwidth_GBps = 1;  // 16 ns each: both are there when the own tile ends
   EXPECT_EQ(ns(halves, machine), 2 * 64);
-  machine.links.bandwidth_GBps = 0.25;
+  machine.links.bandwidth_GBps = 0.125;
   config.chunk_cols = 0;
   const Plan at_once = make_plan(problem, {.num_ranks = 2}, config);
   EXPECT_EQ(ns(at_once, machine), 10 + 256 + 10 + 64) << "all columns come together";
