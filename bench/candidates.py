@@ -1,4 +1,4 @@
-"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like src/schedules/gpu_choices.cpp's.
+"""The configs of tilewire that are worth measuring for a shape on GPUs: a list like that of src/schedules/gpu_*choices.cpp.
 
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
@@ -7,6 +7,9 @@ TILE_K = 64  # columns of A that a step of the kernel takes
 PIECES = 16  # of a shard that workers copy, one each; behind few or some rows for all peers together
 CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
+FEW_WORKERS = 3  # on SMs that large tiles leave: these have 128, one waits and posts
+LONG_ROW = 4096  # bytes from which a worker copies a row in bulk, more than twice as fast
+UNPACED = {"transport": "copy_engine"}  # copies by engines that nothing paces
 
 
 def middle_tile(rows, cols, sms=132):
@@ -76,9 +79,6 @@ def knobs_of(tile, rows):
     tile_m, tile_n, cluster_m = tile
     group_m = {"group_m": GROUP_ROWS // tile_m} if rows > tile_m else {}
     return {"schedule": "fused", "tile_m": tile_m, "tile_n": tile_n, "cluster_m": cluster_m} | group_m
-
-
-UNPACED = {"transport": "copy_engine"}
 
 
 def by_engines(ranks):
@@ -183,12 +183,6 @@ def in_parts(kind, m, n, k, ranks):
         configs += [each | {"transport": "tma"} | rounds] if m > 64 or kind == "ar" else []
         configs += [each | flags] if m <= (128 if kind == "rs" else 64) else []
     return configs
-
-
-FEW_WORKERS = 3  # on SMs that large tiles leave: these have 128, one waits and posts
-
-
-LONG_ROW = 4096  # bytes from which a worker copies a row in bulk, more than twice as fast
 
 
 def fills_turns(tile, m, cols, sms=132):

@@ -119,9 +119,9 @@ run_tests() {
   }
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
-    mapfile -t jobs < <(halves_of failures -*TeamsComeAndGo*)
+    mapfile -t jobs < <(halves_of failures '-*TeamsComeAndGo*')
     # shellcheck disable=SC2086
-    for job in "${jobs[@]}"; do check_on "$second" $job & done
+    for job in "${jobs[@]}"; do (set -f; check_on "$second" $job) & done
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'

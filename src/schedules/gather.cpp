@@ -81,7 +81,6 @@ class GatherPlanner {
     return cuts(piece, own_by_pool() ? config().chunk_rows : 0);
   }
 
-  [[nodiscard]] Range chunks_of(int owner, int part) const { return cut_.chunks_of(owner, part); }
   [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(cut_.columns)); }
 
   void add_buffers() {
@@ -208,13 +207,13 @@ class GatherPlanner {
   /// source is in the cache for the second peer.
   [[nodiscard]] bool goes_to_all_at_once(int rank, int part) const {
     if (config().pacing == Pacing::lockstep || config().copy_lanes > 1) return false;
-    const bool few = config().copy_workers > 0 && chunks_of(rank, part).size() >= config().copy_workers;
+    const bool few = config().copy_workers > 0 && cut_.chunks_of(rank, part).size() >= config().copy_workers;
     return few && n_ > 1 && config().order == Order::in_step && config().transport != Transport::copy_engine &&
            !pulls();
   }
 
   void push_to_all(int rank, int part) {
-    const Range mine = chunks_of(rank, part);
+    const Range mine = cut_.chunks_of(rank, part);
     for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
       Task task{.kind = TaskKind::copy, .reads = {shard_region(rank, a_, cut_.chunks[chunk])}};
       for (const int peer : peers_after(n_, rank)) {
@@ -231,7 +230,7 @@ class GatherPlanner {
     for (int phase = 1; phase < n_; ++phase) {
       const int peer = (rank + phase) % n_;
       const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
-      const Range mine = chunks_of(pulls() ? peer : rank, part);
+      const Range mine = cut_.chunks_of(pulls() ? peer : rank, part);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
         Task task =
             pulls() ? pull_task(rank, chunk) : push_task(peer, chunk, shard_region(rank, a_, cut_.chunks[chunk]));
@@ -282,7 +281,7 @@ class GatherPlanner {
     const int next = (rank + 1) % n_;
     for (int step = 1; step < n_; ++step) {
       const int owner = (rank - step + 1 + n_) % n_;
-      const Range mine = chunks_of(owner, 0);
+      const Range mine = cut_.chunks_of(owner, 0);
       for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
         const RowChunk& what = cut_.chunks[chunk];
         Task task = push_task(next, chunk, step == 1 ? shard_region(rank, a_, what) : gathered_region(rank, what));

@@ -8,7 +8,7 @@ namespace tilewire {
 namespace {
 
 int64_t part_of_shard(const Problem& problem, const Team& team, int parts) {
-  return (shard_of(problem.m, team.num_ranks, 0).size() + parts - 1) / parts;
+  return part_of(shard_of(problem.m, team.num_ranks, 0).size(), parts);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
   if (team.num_ranks == 1 || problem.m <= kSome || shard > pair.m) return {};
   Config config = with_tile({.schedule = "fused"}, problem, pair);
   config.group_owners = team.num_ranks;
-  config.chunk_rows = (shard * (team.num_ranks - 1) + kCopies - 1) / kCopies;
+  config.chunk_rows = part_of(shard * (team.num_ranks - 1), kCopies);
   return {config};
 }
 
@@ -126,20 +126,9 @@ constexpr int kFewWorkers = 3;
 /// Bytes of a row from which a worker copies it in bulk, more than twice as fast.
 constexpr int64_t kLongRow = 4096;
 
-/// Whether about all SMs that compute have a tile in each turn; tiles of some owners, on tensor cores.
-bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {
-  const int64_t sms = team.devices[0].sms - kFewWorkers - 1;
-  if (sms < 1 || problem.m <= tile.m || problem.dtype == DType::fp32) return false;
-  const int64_t cols = shard_of(problem.n, team.num_ranks, 0).size();
-  const int64_t tiles = ((problem.m + tile.m - 1) / tile.m) * ((cols + tile.n - 1) / tile.n);
-  const int64_t turns = (tiles + sms - 1) / sms;
-  return 8 * tiles >= 7 * turns * sms;
-}
-
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
 /// quarter of everybody's columns is here. The largest tiles, where these keep all SMs busy, begin with less: the few
-/// SMs that are left bring an eighth or a sixteenth of the columns after the other to all peers, faster than tiles use
-/// it.
+/// SMs that are left bring a few columns after the other to all peers, faster than tiles use them.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
@@ -156,7 +145,7 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   for (const TileChoice& tile : free_tiles_of_gather(problem, team))
     list.push_back(in_step(in_pieces(problem, team), tile));
   const TileChoice large{.m = 256, .n = 192};
-  if (!fills_turns(problem, team, large)) return list;
+  if (problem.m <= large.m || !fills_turns(problem, team, large, kFewWorkers + 1)) return list;
   list.push_back(in_step({.schedule = "fused", .chunk_rows = part_of(shard, kFewWorkers)}, large));
   list.back().copy_workers = kFewWorkers;
   list.back().chunk_cols = std::max(columns_of_cut(problem, 16), kLongRow / bytes_of(problem.dtype));

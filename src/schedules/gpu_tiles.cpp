@@ -1,5 +1,5 @@
 // What suits a problem, by a model of the GEMM kernel (docs/cuda_gemm_notes.md) and by what was measured.
-// Called by gpu_choices.cpp.
+// Called by the files of choices.
 #include "schedules/gpu_tiles.hpp"
 
 #include <algorithm>
@@ -112,6 +112,14 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
     if (tile.cluster_k > 1 && !known) list.push_back(tile);
   }
   return list;
+}
+
+bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile, int64_t others) {
+  const int64_t sms = team.devices[0].sms - others;
+  if (sms < 1 || !has_fast_tiles(problem)) return false;
+  const int64_t tiles = tiles_of(problem, team, tile);
+  const int64_t turns = (tiles + sms - 1) / sms;
+  return 8 * tiles >= 7 * turns * sms;
 }
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {

@@ -58,6 +58,9 @@ inline constexpr int64_t kMostGathered = 4096;
 /// tensor cores take the tiles.
 [[nodiscard]] std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile);
 
+/// Whether about all SMs have a tile of tensor cores in each turn, but for so many that have none.
+[[nodiscard]] bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile, int64_t others);
+
 /// `config` with these tiles, of rows that stay in the L2 cache while columns pass.
 [[nodiscard]] Config with_tile(Config config, const Problem& problem, const TileChoice& tile);
 /// `config` with each of the first `most` of tiles_for.

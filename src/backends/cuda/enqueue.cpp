@@ -18,21 +18,22 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
     found = std::prev(sides_.end());
     (*found)->fork = new_event();
   }
-  (*found)->capture = capture;
+  Sides& sides = **found;
+  sides.capture = capture;
   // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
   // tellers, as all that its streams do has gates.
   for (size_t i = 0; i < uses.size(); ++i) {
-    if (i == (*found)->all.size()) {
-      Side& side = (*found)->all.emplace_back();
+    if (i == sides.all.size()) {
+      Side& side = sides.all.emplace_back();
       side.stream = uses[i].urgent ? new_urgent_stream() : new_patient_stream();
       side.end = new_event();
     }
-    Side& side = (*found)->all[i];
+    Side& side = sides.all[i];
     if (!uses[i].has_teller || side.teller != nullptr) continue;
     side.copied = new_event();
     side.teller = new_urgent_stream();
   }
-  return **found;
+  return sides;
 }
 
 namespace {

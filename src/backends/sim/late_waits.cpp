@@ -10,7 +10,11 @@ namespace tilewire::sim {
 
 // NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so.
 void Engine::find_late_waits(bool by_columns) {
-  if (!by_columns) return;
+  // Nothing comes later to tiles whose A is all there when the call begins.
+  const auto takes_arrivals = [&](const Task* task) {
+    return task->kind == TaskKind::compute && plan_.buffers[task->reads[0].buffer].scope != Scope::input;
+  };
+  if (!by_columns || std::ranges::none_of(tasks_.task, takes_arrivals)) return;
   for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
     std::vector<int> mine;
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
