@@ -7,8 +7,9 @@ TILE_K = 64  # columns of A that a step of the kernel takes
 PIECES = 16  # of a shard that workers copy, one each; behind few or some rows for all peers together
 CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
 LEAST_QUARTER = 256  # rows from which a quarter of a shard is worth a copy of its own
-FEW_WORKERS = 3  # on SMs that large tiles leave: these have 128, one waits and posts
-LONG_ROW = 4096  # bytes from which a worker copies a row in bulk, more than twice as fast
+OTHER_SMS = 4  # that have no tile: they copy, sum, wait and post
+FEW_WORKERS = OTHER_SMS - 1
+MOST_SENT = 512  # rows, of all peers, up to which tiles wait for few workers less than for engines
 UNPACED = {"transport": "copy_engine"}  # copies by engines that nothing paces
 
 
@@ -185,13 +186,14 @@ def in_parts(kind, m, n, k, ranks):
     return configs
 
 
+def turns_of(tile, m, cols, sms=132):
+    """Turns in which the SMs that have tiles take them."""
+    return -(-(-(-m // tile[0]) * -(-cols // tile[1])) // (sms - OTHER_SMS))
+
+
 def fills_turns(tile, m, cols, sms=132):
-    """Whether about all SMs that compute have a tile in each turn."""
-    sms -= FEW_WORKERS + 1
-    if m <= tile[0]:
-        return False
-    tiles = -(-m // tile[0]) * -(-cols // tile[1])
-    return 8 * tiles >= 7 * -(-tiles // sms) * sms
+    """Whether these SMs nearly all have a tile in each turn, and nearly all of it is needed."""
+    return 8 * m * cols >= 7 * turns_of(tile, m, cols, sms) * (sms - OTHER_SMS) * tile[0] * tile[1]
 
 
 def in_step(m, n, k, ranks):
@@ -205,11 +207,11 @@ def in_step(m, n, k, ranks):
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
     configs = [all_rows(tile) | UNPACED | step for tile in engines]
     configs += [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)]
-    if not fills_turns((256, 192), m, -(-n // ranks)):
+    tile = (256, 192, 1)
+    if m <= tile[0] or shard * (ranks - 1) > MOST_SENT or not fills_turns(tile, m, -(-n // ranks)):
         return configs
     few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
-    large = all_rows(knobs_of((256, 192, 1), m)) | few | step
-    return configs + [large | {"chunk_cols": max(columns_of_cut(k, 16), LONG_ROW // 2)}]
+    return configs + [all_rows(knobs_of(tile, m)) | few | step | {"chunk_cols": columns_of_cut(k, 8)}]
 
 
 def free_tiles_of_gather(m, n, ranks):
@@ -281,11 +283,19 @@ def together(m, n, ranks):
             for tile in [knobs_of(tile, m) for tile in tiles] + free_tiles(m, n, ranks) if tile["tile_m"] < m]
 
 
+def some_rounds(m, n, k, ranks, tile):
+    """Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns."""
+    steps, chunks = -(-k // ranks) // TILE_K, -(-tile[1] // 64)
+    turns = turns_of(tile, m, n)
+    return 3 if steps >= 20 * chunks + 8 and turns % 2 and turns % 3 == 0 else 2
+
+
 def reduction(kind, m, n, k, ranks):
-    tiles = [knobs_of(tile, m) for tile in tiles_for(m, n)]
+    shapes = tiles_for(m, n)
+    tiles = [knobs_of(tile, m) for tile in shapes]
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"], kind == "ar")
-    configs.append(configs[0] | (at_once if m <= 64 else {"rounds": 2}))
+    configs.append(configs[0] | (at_once if m <= 64 else {"rounds": some_rounds(m, n, k, ranks, shapes[0])}))
     if m < 1024 and -(-m // ranks) > 128:
         configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:

@@ -67,12 +67,21 @@ class GatherPlanner {
   /// My own rows that others' tiles share, number `piece`.
   [[nodiscard]] Signal own(int rank, int piece, int part) const { return {rank, own_ + part * kMostPieces + piece}; }
   void add_own(std::vector<Wait>& waits, int rank, int piece) const {
-    const auto posts = std::ssize(own_cuts(pieces_[piece]));
-    for (int part = 0; part < num_parts(); ++part) waits.push_back({own(rank, piece, part), posts});
+    for (int part = 0; part < num_parts(); ++part)
+      waits.push_back({own(rank, piece, part), own_posts(rank, pieces_[piece], part)});
+  }
+
+  [[nodiscard]] int64_t own_posts(int rank, Range piece, int part) const {
+    if (!own_along()) return std::ssize(own_cuts(piece));
+    const Range mine = cut_.chunks_of(rank, part);
+    return std::count_if(cut_.chunks.begin() + mine.begin, cut_.chunks.begin() + mine.end,
+                         [&](const RowChunk& chunk) { return meet(chunk.rows, piece); });
   }
 
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
   [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
+  /// Where a chunk goes to all peers in one task, it goes there, too.
+  [[nodiscard]] bool own_along() const { return pushes_to_all_ && !one_row_of_tiles(); }
   /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
   [[nodiscard]] bool own_by_pool() const {
     return config().transport != Transport::copy_engine && (!own_apart() || one_call());
@@ -104,19 +113,8 @@ class GatherPlanner {
 
   [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
     const int64_t cols = shard_of(problem().n, n_, rank).size();
-    if (by_library() && !one_call()) return calls_of(rank, cols);
+    if (by_library() && !one_call()) return calls_of_library(cut_, rank, shard(rank), cols);
     return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n, n_);
-  }
-
-  /// What a call of the library multiplies: a chunk that arrives, or all that need not travel.
-  [[nodiscard]] std::vector<Tile> calls_of(int rank, int64_t cols) const {
-    std::vector<Tile> calls;
-    if (cols == 0) return calls;
-    for (const RowChunk& chunk : cut_.chunks) {
-      if (chunk.owner != rank) calls.push_back({chunk.rows, {0, cols}});
-      if (chunk.owner == rank && chunk.rows.begin == shard(rank).begin) calls.push_back({shard(rank), {0, cols}});
-    }
-    return calls;
   }
 
   void add_lanes(int rank) {
@@ -134,6 +132,7 @@ class GatherPlanner {
   void add_rank(int rank) {
     build_.say_ready(rank, tile_lanes_[rank]);
     find_straddling_pieces(rank);
+    pushes_to_all_ = goes_to_all_at_once(rank);
     const int own_lane = lane_of_own(rank);
     if (stages_) stage_shard(rank);
     if (config().algorithm == Algorithm::ring) {
@@ -141,8 +140,8 @@ class GatherPlanner {
       add_ring_pushes(rank);
     } else {
       for (int part = 0; part < num_parts(); ++part) {
-        add_own_copies(rank, own_lane, part);
-        goes_to_all_at_once(rank, part) ? push_to_all(rank, part) : add_phases(rank, part);
+        if (!own_along()) add_own_copies(rank, own_lane, part);
+        pushes_to_all_ ? push_to_all(rank, part) : add_phases(rank, part);
       }
     }
     add_gathered_output(rank);
@@ -205,11 +204,11 @@ class GatherPlanner {
 
   /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, whose
   /// source is in the cache for the second peer.
-  [[nodiscard]] bool goes_to_all_at_once(int rank, int part) const {
-    if (config().pacing == Pacing::lockstep || config().copy_lanes > 1) return false;
-    const bool few = config().copy_workers > 0 && cut_.chunks_of(rank, part).size() >= config().copy_workers;
+  [[nodiscard]] bool goes_to_all_at_once(int rank) const {
+    if (config().pacing == Pacing::lockstep || config().copy_lanes > 1 || pulls()) return false;
+    const bool few = config().copy_workers > 0 && cut_.chunks_of(rank, 0).size() >= config().copy_workers;
     return few && n_ > 1 && config().order == Order::in_step && config().transport != Transport::copy_engine &&
-           !pulls();
+           config().algorithm != Algorithm::ring;
   }
 
   void push_to_all(int rank, int part) {
@@ -221,8 +220,18 @@ class GatherPlanner {
         task.waits.push_back(build_.ready(rank, peer));
         task.posts.push_back({arrived(peer, chunk)});
       }
+      for (int i = 0; own_along() && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
       build_.add(comm_lanes_[rank][0], std::move(task));
     }
+  }
+
+  /// Those rows of a chunk that others' tiles share, in piece number `piece`.
+  void add_own_rows(Task& task, int rank, int piece, const RowChunk& chunk) {
+    const Range rows{std::max(chunk.rows.begin, pieces_[piece].begin), std::min(chunk.rows.end, pieces_[piece].end)};
+    if (rows.size() <= 0) return;
+    const Region to = PlanBuilder::region(rank, gathered_, rows, chunk.cols);
+    task.writes.push_back({.to = to, .first_row = rows.begin - chunk.rows.begin});
+    task.posts.push_back({own(rank, piece, chunk.part)});
   }
 
   /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
@@ -333,7 +342,9 @@ class GatherPlanner {
 
   void add_tiles(int rank) {
     const std::vector<Tile> tiles = tiles_of(rank);
-    const std::vector<int> stages = stages_of(tiles, rank);
+    const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
+    const std::vector<int> stages = config().order == Order::rank_shifted ? stages_behind(tiles, peers, problem().m, n_)
+                                                                          : std::vector<int>(tiles.size());
     const int c = build_.buffer("c");
     for (const int index : walk_tiles(tiles, stages, config(), Mine::first)) {
       const Tile& tile = tiles[index];
@@ -345,21 +356,6 @@ class GatherPlanner {
                                                 : PlanBuilder::region(rank, gathered_, tile.rows, depth());
       build_.add_product(tile_lanes_[rank], sum_lanes_[rank], a, tile.cols, std::move(task));
     }
-  }
-
-  /// When a tile can start: 0 = at once, i = when the i-th shard to arrive is here.
-  [[nodiscard]] std::vector<int> stages_of(const std::vector<Tile>& tiles, int rank) const {
-    std::vector<int> arrival(n_, 0);
-    const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
-    for (int i = 0; i < std::ssize(peers); ++i) arrival[peers[i]] = i + 1;
-    std::vector<int> stages;
-    for (const Tile& tile : tiles) {
-      int stage = 0;
-      const Range owners = owners_of(tile.rows, problem().m, n_);
-      for (int64_t owner = owners.begin; owner < owners.end; ++owner) stage = std::max(stage, arrival[owner]);
-      stages.push_back(config().order == Order::rank_shifted ? stage : 0);
-    }
-    return stages;
   }
 
   [[nodiscard]] std::vector<Wait> waits_for(int rank, Range rows) const {
@@ -381,8 +377,9 @@ class GatherPlanner {
   PlanBuilder build_;
   int n_;
   CutShards cut_;
-  ChunkGroups groups_;         // by what they count in when they arrive
-  std::vector<Range> pieces_;  // of the rank that is being added
+  ChunkGroups groups_;          // by what they count in when they arrive
+  std::vector<Range> pieces_;   // of the rank that is being added
+  bool pushes_to_all_ = false;  // goes_to_all_at_once, of the rank that is being added
   bool stages_ = false;
   int a_ = 0, gathered_ = 0, source_ = 0;
   int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;

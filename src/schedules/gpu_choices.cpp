@@ -11,6 +11,7 @@
 #include "schedules/gpu_gather_choices.hpp"
 #include "schedules/gpu_tiles.hpp"
 #include "schedules/knobs.hpp"
+#include "schedules/order.hpp"
 
 namespace tilewire {
 namespace {
@@ -24,6 +25,15 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
   const int64_t free = (team.devices[0].sms - tiles - kOthers) / (lands ? 2 : 1);
   config.reduce_workers = static_cast<int>(std::clamp<int64_t>(free, 16, 64));
   return config;
+}
+
+/// Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns.
+int some_rounds(const Problem& problem, const Team& team) {
+  const TileChoice tile = tiles_for(problem, team).front();
+  const Config config = with_tile({.schedule = "fused"}, problem, tile);
+  const bool soon = mine_of_reduction(problem, team.num_ranks, config) == Mine::last_of_round;
+  const int64_t turns = turns_of(problem, team, tile);
+  return soon && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
 }
 
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
@@ -124,7 +134,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.back().transport = at_once;
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
     Config turns = stores;
-    turns.rounds = 2;
+    turns.rounds = some_rounds(problem, team);
     append(list, with_tiles(turns, problem, team, 1));
     const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
     if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)

@@ -121,14 +121,14 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// Workers on what SMs large tiles leave: these have 128, one waits and posts.
-constexpr int kFewWorkers = 3;
-/// Bytes of a row from which a worker copies it in bulk, more than twice as fast.
-constexpr int64_t kLongRow = 4096;
+/// Workers on the SMs that have no tile, but for one that waits and posts; and rows that these send, of all peers, up
+/// to which tiles wait for them less than for engines.
+constexpr int kFewWorkers = kOtherSms - 1;
+constexpr int64_t kMostSent = 512;
 
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
-/// quarter of everybody's columns is here. The largest tiles, where these keep all SMs busy, begin with less: the few
-/// SMs that are left bring a few columns after the other to all peers, faster than tiles use them.
+/// quarter of everybody's columns is here. The largest tiles, where these keep all SMs busy, begin with an eighth: the
+/// few SMs that are left bring an eighth after the other to all peers, faster than tiles use them.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
@@ -145,10 +145,11 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   for (const TileChoice& tile : free_tiles_of_gather(problem, team))
     list.push_back(in_step(in_pieces(problem, team), tile));
   const TileChoice large{.m = 256, .n = 192};
-  if (problem.m <= large.m || !fills_turns(problem, team, large, kFewWorkers + 1)) return list;
+  const bool few = shard * (team.num_ranks - 1) <= kMostSent;
+  if (!few || problem.m <= large.m || !fills_turns(problem, team, large)) return list;
   list.push_back(in_step({.schedule = "fused", .chunk_rows = part_of(shard, kFewWorkers)}, large));
   list.back().copy_workers = kFewWorkers;
-  list.back().chunk_cols = std::max(columns_of_cut(problem, 16), kLongRow / bytes_of(problem.dtype));
+  list.back().chunk_cols = columns_of_cut(problem, 8);
   return list;
 }
 

@@ -114,12 +114,15 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   return list;
 }
 
-bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile, int64_t others) {
-  const int64_t sms = team.devices[0].sms - others;
+int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile) {
+  const int64_t sms = std::max<int64_t>(1, team.devices[0].sms - kOtherSms);
+  return (tiles_of(problem, team, tile) + sms - 1) / sms;
+}
+
+bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {
+  const int64_t sms = team.devices[0].sms - kOtherSms;
   if (sms < 1 || !has_fast_tiles(problem)) return false;
-  const int64_t tiles = tiles_of(problem, team, tile);
-  const int64_t turns = (tiles + sms - 1) / sms;
-  return 8 * tiles >= 7 * turns * sms;
+  return 8 * problem.m * own_cols(problem, team) >= 7 * turns_of(problem, team, tile) * sms * tile.m * tile.n;
 }
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {

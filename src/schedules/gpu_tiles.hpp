@@ -58,8 +58,14 @@ inline constexpr int64_t kMostGathered = 4096;
 /// tensor cores take the tiles.
 [[nodiscard]] std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, TileChoice tile);
 
-/// Whether about all SMs have a tile of tensor cores in each turn, but for so many that have none.
-[[nodiscard]] bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile, int64_t others);
+/// SMs that have no tile: they copy, sum, wait and post.
+inline constexpr int64_t kOtherSms = 4;
+
+/// Turns in which the other SMs take the tiles of a rank.
+[[nodiscard]] int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile);
+
+/// Whether these SMs nearly all have a tile of tensor cores in each turn, and nearly all of it is needed.
+[[nodiscard]] bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile);
 
 /// `config` with these tiles, of rows that stay in the L2 cache while columns pass.
 [[nodiscard]] Config with_tile(Config config, const Problem& problem, const TileChoice& tile);

@@ -78,7 +78,7 @@ std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int
   // Then sort each group of them by column.
   const int last = order.empty() ? 0 : stage[order.back()];
   const auto column = [&](int tile) {
-    const bool late = mine == Mine::last && last % config.group_owners > 0 && stage[tile] == last;
+    const bool late = mine != Mine::first && last % config.group_owners > 0 && stage[tile] == last;
     return tiles[tile].cols.begin / (config.tile_n * config.cluster_n) + static_cast<int64_t>(late);
   };
   const bool by_column = config.group_m > 1;
@@ -106,7 +106,10 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
   };
   // How many rounds late each stage is: as much as what it adds to takes to come. A gather has its own before.
   const int behind = std::max(1, rounds / 4);
-  const auto late = [&](int s) { return config.algorithm == Algorithm::ring ? s * behind : s == last ? behind : 0; };
+  const auto late = [&](int s) {
+    if (config.algorithm == Algorithm::ring) return s * behind;
+    return s == last && mine == Mine::last ? behind : 0;
+  };
   if (mine == Mine::first) order = stages[0];
   const int first = mine == Mine::first ? 1 : 0;
   const int most = mine == Mine::first ? 0 : late(last);
@@ -121,6 +124,14 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
 
 }  // namespace
 
+Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config) {
+  // Steps of 64 columns of A; chunks of 64 columns of a tile, one every 10 steps at most, leave, then are summed.
+  const int64_t steps = shard_of(problem.k, num_ranks, 0).size() / 64;
+  const int64_t chunks = (config.tile_n + 63) / 64;
+  constexpr int64_t kOnTheirWay = 8;
+  return steps >= 2 * 10 * chunks + kOnTheirWay ? Mine::last_of_round : Mine::last;
+}
+
 std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
                             Mine mine) {
   std::vector<int> walk = in_groups(tiles, stage, config, mine);
@@ -132,6 +143,20 @@ Range owners_of(Range rows, int64_t extent, int num_ranks) {
   if (rows.size() <= 0) return {};
   const int64_t each = shard_of(extent, num_ranks, 0).size();
   return {rows.begin / each, (rows.end - 1) / each + 1};
+}
+
+std::vector<int> stages_behind(const std::vector<Tile>& tiles, const std::vector<int>& peers, int64_t extent,
+                               int num_ranks) {
+  std::vector<int> turn(num_ranks, 0);
+  for (int i = 0; i < std::ssize(peers); ++i) turn[peers[i]] = i + 1;
+  std::vector<int> stages;
+  for (const Tile& tile : tiles) {
+    int stage = 0;
+    const Range owners = owners_of(tile.rows, extent, num_ranks);
+    for (int64_t owner = owners.begin; owner < owners.end; ++owner) stage = std::max(stage, turn[owner]);
+    stages.push_back(stage);
+  }
+  return stages;
 }
 
 }  // namespace tilewire

@@ -34,8 +34,11 @@ struct Tile {
 [[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n,
                                           int num_ranks = 1);
 
-/// Which stage of a walk is that of the rank's own rows.
-enum class Mine { first, last };
+/// Which stage of a walk is that of the rank's own rows; the last one of a round, or a while later (walk_tiles).
+enum class Mine { first, last, last_of_round };
+/// Of a reduction: tiles may be so long that parts which others make in the same turn leave during the next one, and
+/// are summed before it ends (docs/cuda.md, Sums in tiles). Then own tiles need not come later.
+[[nodiscard]] Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config);
 /// Indices into `tiles` in the order of their `stage` (stable), the stages of `group_owners` owners taken as one, and
 /// within those `group_m` row tiles at a time, `cluster_n` columns of tiles after `cluster_n` columns. With `rounds`
 /// (and `group_owners` = 1), each is cut into so many cuts of whole columns, a cut of every stage in turn: my own come
@@ -47,5 +50,9 @@ enum class Mine { first, last };
 
 /// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
 [[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);
+
+/// When each tile of a gather can start: 0 = at once, i = when the shard of the i-th of `peers` is here.
+[[nodiscard]] std::vector<int> stages_behind(const std::vector<Tile>& tiles, const std::vector<int>& peers,
+                                             int64_t extent, int num_ranks);
 
 }  // namespace tilewire

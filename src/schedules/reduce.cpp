@@ -111,7 +111,8 @@ class ReducePlanner {
   }
 
   void add_rank(int rank) {
-    walk_ = walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), Mine::last);
+    const Mine mine = mine_of_reduction(problem(), n_, config());
+    walk_ = walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), mine);
     if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);

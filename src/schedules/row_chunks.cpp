@@ -38,4 +38,14 @@ ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<
   return groups;
 }
 
+std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, int64_t cols) {
+  std::vector<Tile> calls;
+  if (cols == 0) return calls;
+  for (const RowChunk& chunk : cut.chunks) {
+    if (chunk.owner != rank) calls.push_back({chunk.rows, {0, cols}});
+    if (chunk.owner == rank && chunk.rows.begin == mine.begin) calls.push_back({mine, {0, cols}});
+  }
+  return calls;
+}
+
 }  // namespace tilewire

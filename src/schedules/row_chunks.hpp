@@ -46,4 +46,8 @@ struct ChunkGroups {
 [[nodiscard]] ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<Tile>& row_tiles,
                                        bool together);
 
+/// What calls of the library multiply on a rank that owns rows `mine`, in `cols` columns of the output: each chunk that
+/// arrives, and all that need not travel.
+[[nodiscard]] std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, int64_t cols);
+
 }  // namespace tilewire

@@ -119,13 +119,29 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
   }
 }
 
-/// Rows of two pieces each, which one thread of a CTA copies; by one worker, whose ring of pieces comes around.
+/// Long tiles, during which parts of a sum that was made in the same turn come late.
+TEST_P(OnGpus, SumsDuringLongTiles) {
+  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles sum";
+  const Problem problem{.op = op(), .m = 128 * ranks(), .n = 520, .k = 3136 * ranks(), .dtype = DType::bf16};
+  std::vector<Config> configs;
+  for (const int rounds : {1, 2}) {
+    configs.push_back({.tile_n = 128, .group_m = 2, .tile_workers = 2, .rounds = rounds});
+    configs.push_back({.tile_n = 128, .cluster_m = 2, .group_m = 4, .tile_workers = 4, .rounds = rounds});
+  }
+  for (Config& config : configs) config.transport = Transport::tma;
+  expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 43});
+}
+
+/// Rows of two pieces each, or two and seven in a piece, which one thread of a CTA copies; by one worker, whose ring of
+/// pieces comes around; and to all peers at once.
 TEST_P(OnGpus, LongRows) {
   if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers copy rows of A";
   const Problem problem{.op = op(), .m = 50, .n = 40, .k = 8456, .dtype = DType::bf16};
-  for (const int64_t chunk_cols : {0, 4232, 2824}) {
+  for (const int64_t chunk_cols : {0, 4232, 2824, 1032}) {
     Config config{.tile_m = 64, .tile_n = 128, .copy_workers = 1, .chunk_rows = 9, .chunk_cols = chunk_cols};
-    std::vector<Config> configs{config};
+    std::vector<Config> configs{config, config};
+    configs[1].group_m = 8;
+    configs[1].order = Order::in_step;
     config.direction = Direction::pull;
     if (chunk_cols == 0) configs.push_back(config);
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 700});

@@ -48,6 +48,37 @@ TEST(RepeatedWaits, ForMoreAreKept) {
   EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 2, 1, 2}, 1)), (std::vector{1, 1, 0, 0}));
 }
 
+/// Waits that steps of one lane keep, each for the same signal.
+std::vector<int> kept_by_steps(size_t count, const LaneRecord& lane) {
+  RankTables tables;
+  tables.walk.steps.resize(1);  // of no lane
+  for (size_t i = 0; i < count; ++i) {
+    StepRecord& step = tables.walk.steps.emplace_back();
+    step.first_wait = static_cast<uint32_t>(i);
+    step.num_waits = 1;
+    tables.walk.waits.push_back({&words[0], 1, 1});
+  }
+  tables.walk.lanes.push_back(lane);
+  tables.walk.lanes[0].first_step = 1;
+  tables.walk.lanes[0].num_steps = static_cast<uint32_t>(count);
+  drop_repeated_waits(tables);
+  std::vector<int> waits;
+  for (size_t i = 1; i <= count; ++i) waits.push_back(static_cast<int>(tables.walk.steps[i].num_waits));
+  return waits;
+}
+
+TEST(RepeatedWaits, AreLeftOutOfSteps) {
+  EXPECT_EQ(kept_by_steps(4, {.ctas = 1}), (std::vector{1, 0, 0, 0}));
+  EXPECT_EQ(kept_by_steps(5, {.ctas = 3}), (std::vector{1, 1, 1, 0, 0}));
+  // All CTAs take all steps.
+  EXPECT_EQ(kept_by_steps(3, {.ctas = 3, .serial = true}), (std::vector{1, 0, 0}));
+  EXPECT_EQ(kept_by_steps(3, {.light = true}), (std::vector{1, 0, 0}));
+  // One, two or three squads of a CTA.
+  EXPECT_EQ(kept_by_steps(8, {.squads = true}), (std::vector{1, 1, 1, 1, 1, 1, 0, 0}));
+  // Nobody knows who takes which.
+  EXPECT_EQ(kept_by_steps(3, {.late = true}), (std::vector{1, 1, 1}));
+}
+
 TEST(RepeatedWaits, NoneWithoutTiles) { EXPECT_TRUE(kept(RankTables{}).empty()); }
 
 }  // namespace

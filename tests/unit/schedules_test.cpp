@@ -134,6 +134,18 @@ TEST(Order, OwnersTogetherWalkByColumnAndMineLate) {
             (std::vector{3, 6, 9, 4, 7, 10, 5, 8, 11, 0, 1, 2}));
 }
 
+TEST(Order, MineAreNotLateWhereTilesAreLong) {
+  Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64};
+  const auto mine_of = [&](int64_t k, int64_t tile_n) {
+    problem.k = k;
+    return mine_of_reduction(problem, 4, {.tile_n = tile_n});
+  };
+  EXPECT_EQ(mine_of(4 * 88 * 64, 256), Mine::last_of_round);
+  EXPECT_EQ(mine_of(4 * 87 * 64, 256), Mine::last);
+  EXPECT_EQ(mine_of(4 * 48 * 64, 128), Mine::last_of_round);
+  EXPECT_EQ(mine_of(0, 128), Mine::last);
+}
+
 TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   const std::vector<int> stage = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
   const std::vector<Tile> tiles = tile_grid(3, 4, 1, 1);
@@ -154,6 +166,8 @@ TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   eight.algorithm = Algorithm::ring;
   EXPECT_EQ(walk_tiles(wide, stages, eight, Mine::last),
             (std::vector{0, 1, 2, 8, 3, 9, 4, 10, 16, 5, 11, 17, 6, 12, 18, 7, 13, 19, 14, 20, 15, 21, 22, 23}));
+  // Or not late at all.
+  EXPECT_EQ(in_rounds(2, Mine::last_of_round), (std::vector{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
   // A gather makes its own tiles first.
   EXPECT_EQ(in_rounds(2, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
   // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.

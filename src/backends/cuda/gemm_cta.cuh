@@ -128,6 +128,16 @@ __device__ inline int steps_per_chunk(const Slot& before, int steps) {
   return evenly ? min(max(kStepsPerChunk, (steps - 1) / Body::kChunks), kMostPerChunk) : kStepsPerChunk;
 }
 
+/// Steps of K before the first chunk of a sum whose parts come during this tile. Other CTAs may have made them in the
+/// same turn: they leave during those CTAs' next tiles, as this one's would, and have a way to go.
+template <class Body>
+__device__ inline int steps_before_sum(const Slot& before, int steps) {
+  constexpr int kOnTheirWay = 8;
+  const int interval = steps_per_chunk<Body>(before, steps);
+  const int left = interval * Body::kChunks + kOnTheirWay;
+  return left + interval * Body::kChunks <= steps ? left : interval;
+}
+
 /// Where the CTAs that add a tile's chunks have room for what this one has of them: a stage there, when the barrier
 /// says so.
 template <class Body>

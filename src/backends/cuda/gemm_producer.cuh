@@ -168,7 +168,7 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   next.next();
   LateSum& sum = my.sum;
   if (Body::kSums && sum.slot >= 0) {
-    sum.step = min(tile.k_steps, steps_per_chunk<Body>(control.slots[sum.slot], tile.k_steps));
+    sum.step = min(tile.k_steps, steps_before_sum<Body>(control.slots[sum.slot], tile.k_steps));
   }
   bool told = my.goes || my.wait_step == INT_MAX;
   if (!my.goes && told) announce(cta, my.slot.index);

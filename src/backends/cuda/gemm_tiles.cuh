@@ -114,9 +114,9 @@ __device__ __forceinline__ int take_steps_and_sum(const Cta<Body>& cta,
   const Slot& before = cta.control.slots[pending.slot];
   const int interval = steps_per_chunk<Body>(before, steps);
   int step = 0;
+  int end = min(steps, steps_before_sum<Body>(before, steps));
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
-    const int end = min(steps, interval * (chunk + 1));
 #pragma unroll 1
     for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
     if (has_few_parts(before.tile)) {
@@ -127,6 +127,7 @@ __device__ __forceinline__ int take_steps_and_sum(const Cta<Body>& cta,
       send_sum<Body, In, false>(cta, before.tile, group, chunk, pending.packed, stage, buffer);
     }
     next_chunk(pending);
+    end = min(steps, end + interval);
   }
   end_pending(cta, pending);
   return step;

@@ -92,8 +92,9 @@ struct Room {
   int cluster_k = 1;    ///< CTAs that make a tile together; `sms` are in clusters of so many
 };
 
-/// Leave out the waits of tiles that repeat what earlier tiles of the same CTA waited for: a CTA takes its tiles in
-/// order, and signals only grow. A tile keeps all of its waits or none, and its part waits.
+/// Leave out the waits of tiles and steps that repeat what earlier ones of the same CTA waited for: a CTA takes its
+/// tiles, and its steps of a lane, in order, and signals only grow. One keeps all of its waits or none, and a tile its
+/// part waits.
 void drop_repeated_waits(RankTables& tables);
 
 /// What the tables of one rank take from the whole plan.

@@ -81,8 +81,10 @@ __device__ inline void copy_plain(const PlainStep& plain) {
   const SourceRecord& from = plain.sources[0];
   const Slice slice{0, 1, threadIdx.x, kPlainThreads};
 #pragma unroll 1
-  for (uint32_t i = 0; i < plain.step.num_targets; ++i) {
-    copy_vectors(from, plain.targets[i], int64_t{plain.step.cols} * element_bytes(from.dtype), slice);
+  for (uint32_t i = 0; i < plain.step.num_targets;) {
+    const AlikeTargets to = targets_alike(plain.targets + i, plain.step.num_targets - i);
+    copy_vectors(from, to, int64_t{plain.step.cols} * element_bytes(from.dtype), slice);
+    i += to.count;
   }
 }
 

@@ -2,63 +2,10 @@
 // Used by walk.cuh.
 #pragma once
 
-#include "backends/cuda/bulk_copy.cuh"
+#include "backends/cuda/copy_step.cuh"
 #include "backends/cuda/multiply.cuh"
 
 namespace tilewire::cuda {
-
-/// Part `index` of `count` equal parts of a step's work, and which of the threads that do it this is.
-struct Slice {
-  uint32_t index = 0;
-  uint32_t count = 1;
-  uint32_t thread = 0;
-  uint32_t threads = 1;
-
-  [[nodiscard]] __device__ uint64_t begin(uint64_t total) const { return total * index / count; }
-  [[nodiscard]] __device__ uint64_t end(uint64_t total) const { return total * (index + 1) / count; }
-};
-
-/// Whether rows of `ld` elements can be walked in units of eight from `data`.
-__device__ inline bool in_eights(const void* data, int64_t ld, DType dtype, int rows) {
-  const bool rows_fit = rows <= 1 || ld * element_bytes(dtype) % 16 == 0;
-  return reinterpret_cast<uint64_t>(data) % 16 == 0 && rows_fit;
-}
-
-/// 16 bytes at a time, by warps, each a piece of a row, or of eight narrow rows; the same bytes in one row where both
-/// sides are dense. NOTE: kept short: before a short copy, a CTA brings this code from memory.
-__device__ inline void copy_vectors(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes,
-                                    const Slice& slice) {
-  constexpr uint32_t kInFlight = 8;  // loads of a thread
-  const int64_t from_pitch = from.ld * element_bytes(from.dtype);
-  const int64_t to_pitch = to.ld * element_bytes(to.dtype);
-  const bool dense = from_pitch == row_bytes && to_pitch == row_bytes;
-  const auto rows = static_cast<uint32_t>(dense ? 1 : to.rows);
-  const auto per_row = static_cast<uint32_t>((dense ? row_bytes * to.rows : row_bytes) / 16);
-  const bool narrow = per_row < 32 * kInFlight;
-  const uint32_t tall = narrow ? kInFlight : 1;
-  const uint32_t wide = narrow ? 32 : 32 * kInFlight;
-  const uint32_t pieces = (per_row + wide - 1) / wide;  // of a row
-  const uint64_t total = uint64_t{pieces} * ((rows + tall - 1) / tall);
-  const auto end = static_cast<uint32_t>(slice.end(total));
-  auto piece = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32;
-#pragma unroll 1
-  for (; piece < end; piece += slice.threads / 32) {
-    const uint32_t row = piece / pieces * tall;
-    const uint32_t col = piece % pieces * wide + slice.thread % 32;
-    const std::byte* source = from.data + (to.first_row + row) * from_pitch + int64_t{col} * 16;
-    std::byte* target = to.data + row * to_pitch + int64_t{col} * 16;
-    const auto is_here = [&](uint32_t i) { return narrow ? row + i < rows && col < per_row : col + 32 * i < per_row; };
-    uint4 words[kInFlight];
-#pragma unroll
-    for (uint32_t i = 0; i < kInFlight; ++i) {
-      if (is_here(i)) words[i] = *reinterpret_cast<const uint4*>(source + i * (narrow ? from_pitch : 512));
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kInFlight; ++i) {
-      if (is_here(i)) *reinterpret_cast<uint4*>(target + i * (narrow ? to_pitch : 512)) = words[i];
-    }
-  }
-}
 
 /// sum + weight * value as the host backend does it: two roundings, none where the weight is 1.
 __device__ inline float add_weighted(float sum, float value, float weight) {
@@ -216,52 +163,6 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
       }
     }
     eights ? finish_eight<__nv_bfloat16>(table, step, row, col, sums) : finish_element(table, step, row, col, sums[0]);
-  }
-}
-
-/// Whether a copy moves the same bytes, in units of 16.
-__device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& step) {
-  const SourceRecord& from = table.sources[step.first_source];
-  const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
-  bool vectors = !step.looks && step.num_epilogue == 0 && row_bytes % 16 == 0 &&
-                 in_eights(from.data, from.ld, from.dtype, step.rows);
-#pragma unroll 1
-  for (uint32_t i = 0; i < step.num_targets; ++i) {
-    const TargetRecord& to = table.targets[step.first_target + i];
-    vectors = vectors && to.mode == StoreMode::store && to.dtype == from.dtype &&
-              in_eights(to.data, to.ld, to.dtype, to.rows);
-  }
-  return vectors;
-}
-
-/// Bytes of a row: of all rows, where both sides are dense.
-struct RowsToCopy {
-  int64_t from_pitch;
-  int64_t to_pitch;
-  int64_t bytes;
-  int64_t count;
-};
-
-__device__ inline RowsToCopy rows_to_copy(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes) {
-  RowsToCopy rows{from.ld * element_bytes(from.dtype), to.ld * element_bytes(to.dtype), row_bytes, to.rows};
-  if (rows.from_pitch != row_bytes || rows.to_pitch != row_bytes) return rows;
-  return {rows.from_pitch, rows.to_pitch, row_bytes * to.rows, to.rows > 0 ? 1 : 0};
-}
-
-__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
-  const SourceRecord& from = table.sources[step.first_source];
-  const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
-#pragma unroll 1
-  for (uint32_t i = 0; i < step.num_targets; ++i) {
-    const TargetRecord& to = table.targets[step.first_target + i];
-    const RowsToCopy rows = rows_to_copy(from, to, row_bytes);
-    if (!bulk_is_worth_it(room, rows.bytes, rows.count)) {
-      copy_vectors(from, to, row_bytes, slice);
-    } else if (slice.thread == 0) {
-      const uint64_t pieces = uint64_t{bulk_pieces(rows.bytes)} * static_cast<uint64_t>(rows.count);
-      bulk_copy(room, from.data + to.first_row * rows.from_pitch, rows.from_pitch, to.data, rows.to_pitch, rows.bytes,
-                static_cast<uint32_t>(slice.begin(pieces)), static_cast<uint32_t>(slice.end(pieces)));
-    }
   }
 }
 

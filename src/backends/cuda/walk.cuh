@@ -45,9 +45,9 @@ struct StepRecords {
 /// Shared memory of a walking CTA.
 struct WalkShared {
   bool go[kMostSquads];
-  uint32_t asked[kMostSquads];          // step of a late lane
-  StepRecords records[kMostSquads][2];  // of a step, while the one before is posted
-  uint64_t here[kBulkPieces];           // BulkRoom::here
+  uint32_t asked[kMostSquads];               // step of a late lane
+  StepRecords records[kMostSquads][2];       // of a step, while the one before is posted
+  uint64_t here[kMostSquads * kBulkPieces];  // BulkRoom::here
 };
 
 /// One squad's place in a lane.
@@ -143,9 +143,8 @@ __device__ inline void finish_step(const WalkLaunch& launch, const Walker& me, u
 /// All threads of the squad. False where a wait failed: then the team is broken and nothing is posted any more.
 template <bool kMultiplies>
 __device__ inline bool walk_lane(const WalkLaunch& launch, const Walker& me, WalkShared& shared, uint8_t* pieces) {
-  // NOTE: its barriers are made and used by one thread, so that nobody waits for them.
-  BulkRoom room{me.lane.squads ? nullptr : pieces, shared.here};
-  if (room.pieces != nullptr && threadIdx.x == 0) init_bulk(room);
+  // NOTE: barriers are made and used by one thread, so that nobody waits for them.
+  BulkRoom room = make_bulk_room(pieces, shared.here);
   const Squad& squad = me.squad;
   Slice slice{0, 1, squad.thread(), squad.threads()};
   if (me.lane.serial) slice.index = me.worker, slice.count = me.workers;
