@@ -285,9 +285,9 @@ def together(m, n, ranks):
 
 def some_rounds(m, n, k, ranks, tile):
     """Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns."""
-    steps, chunks = -(-k // ranks) // TILE_K, -(-tile[1] // 64)
+    steps, chunks = -(-k // ranks) // TILE_K, -(-tile[0] // 128) * -(-tile[1] // 64)
     turns = turns_of(tile, m, n)
-    return 3 if steps >= 20 * chunks + 8 and turns % 2 and turns % 3 == 0 else 2
+    return 3 if ranks <= 4 and steps >= 20 * chunks + 8 and turns % 2 and turns % 3 == 0 else 2
 
 
 def reduction(kind, m, n, k, ranks):

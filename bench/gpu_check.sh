@@ -76,11 +76,11 @@ spread() {
   wait
 }
 
-# A test in two parts, as jobs for spread; $2: its filter.
-halves_of() {
+# A test in $2 parts, as jobs for spread; $3: its filter.
+parts_of() {
   local part
-  for part in 0 1; do
-    echo "$1_$part env GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$part $tests/cuda_$1 --gtest_filter=${2:-*}"
+  for ((part = 0; part < $2; ++part)); do
+    echo "$1_$part env GTEST_TOTAL_SHARDS=$2 GTEST_SHARD_INDEX=$part $tests/cuda_$1 --gtest_filter=${3:-*}"
   done
 }
 
@@ -112,21 +112,21 @@ run_tests() {
   [[ $gpus -ge 4 ]] && second="2 3"
   half_of_kernels() {
     spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k"
-    mapfile -t jobs < <(halves_of operators)
+    mapfile -t jobs < <(parts_of operators 2)
     spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu"
-    check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
     sanitize "$first"
+    check_on "$first" traces "$tests/cuda_traces"
   }
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
-    mapfile -t jobs < <(halves_of failures '-*TeamsComeAndGo*')
+    mapfile -t jobs < <(parts_of failures 5 '-*TeamsComeAndGo*')
     # shellcheck disable=SC2086
     for job in "${jobs[@]}"; do (set -f; check_on "$second" $job) & done
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
-    check_on "$second" traces "$tests/cuda_traces"
     check_on "$second" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
+    check_on "$second" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
   }
   if [[ $gpus -ge 4 ]]; then
     half_of_kernels &
@@ -147,9 +147,7 @@ run_tests() {
 run_benchmarks() {
   # Configs are each schedule's own choice for GPUs; the large shapes are peers.py's.
   if [[ $gpus -gt 1 ]]; then
-    measure verified_ag all_gather_gemm -m 2048 -n 2048 -k 2048
-    measure verified_rs gemm_reduce_scatter -m 2048 -n 2048 -k 2048
-    measure verified_ar gemm_all_reduce -m 1024 -n 2048 -k 2048
+    measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce -m 2048 -n 2048 -k 2048
     # What a trace costs: total_us and traced_us of the first row.
     measure traced gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --set tile_m=128 --set tile_n=256 \
       --set cluster_m=2 --set group_m=16 --set transport=tma --no-verify --trace "$results/trace.json"

@@ -30,7 +30,7 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
 /// Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns.
 int some_rounds(const Problem& problem, const Team& team) {
   const TileChoice tile = tiles_for(problem, team).front();
-  const Config config = with_tile({.schedule = "fused"}, problem, tile);
+  const Config config = with_tile({.schedule = "fused", .transport = Transport::tma}, problem, tile);
   const bool soon = mine_of_reduction(problem, team.num_ranks, config) == Mine::last_of_round;
   const int64_t turns = turns_of(problem, team, tile);
   return soon && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;

@@ -30,6 +30,8 @@ int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& til
   return owners * ((rows + tile.m - 1) / tile.m) * ((own_cols(problem, team) + tile.n - 1) / tile.n);
 }
 
+int64_t sms_with_tiles(const Team& team) { return std::max<int64_t>(1, team.devices[0].sms - kOtherSms); }
+
 /// Cycles of a step of K that so many SMs take for all tiles, which have one side of 128: what shared memory takes
 /// (docs/cuda_gemm_notes.md).
 int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
@@ -52,9 +54,8 @@ TileChoice middle_tile(const Problem& problem, const Team& team) {
 }
 
 std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
-  constexpr int64_t kOthers = 4;  // SMs that copy, or wait and post
   if (!has_fast_tiles(problem) || problem.m <= kFew) return {};
-  const int64_t sms = std::max<int64_t>(1, team.devices[0].sms - kOthers);
+  const int64_t sms = sms_with_tiles(team);
   std::vector<TileChoice> list;
   for (const int owners : {team.num_ranks, 1}) {
     const int64_t rows = shard_of(problem.m, owners, 0).size();
@@ -115,14 +116,14 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
 }
 
 int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile) {
-  const int64_t sms = std::max<int64_t>(1, team.devices[0].sms - kOtherSms);
+  const int64_t sms = sms_with_tiles(team);
   return (tiles_of(problem, team, tile) + sms - 1) / sms;
 }
 
 bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {
-  const int64_t sms = team.devices[0].sms - kOtherSms;
-  if (sms < 1 || !has_fast_tiles(problem)) return false;
-  return 8 * problem.m * own_cols(problem, team) >= 7 * turns_of(problem, team, tile) * sms * tile.m * tile.n;
+  if (team.devices[0].sms <= kOtherSms || !has_fast_tiles(problem)) return false;
+  const int64_t room = turns_of(problem, team, tile) * sms_with_tiles(team) * tile.m * tile.n;
+  return 8 * problem.m * own_cols(problem, team) >= 7 * room;
 }
 
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {

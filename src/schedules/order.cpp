@@ -125,9 +125,17 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
 }  // namespace
 
 Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config) {
-  // Steps of 64 columns of A; chunks of 64 columns of a tile, one every 10 steps at most, leave, then are summed.
+  constexpr int kMostRanks = 4;  // measured with up to three parts of others
+  const bool by_tiles = config.transport == Transport::tma && config.reduction == ReduceMode::staged &&
+                        config.reduce_when != ReduceWhen::after && config.split_k == 1;
+  // What has to wait for the end of its own tile is better off later.
+  const bool during_next = by_tiles && num_ranks <= kMostRanks && problem.epilogue.empty() &&
+                           bytes_of(out_dtype_of(problem)) == 2 && bytes_of(problem.dtype) == 2;
+  if (!during_next) return Mine::last;
+  // Steps of 64 columns of A; chunks of 64 x 64 of each half of a tile, one every 10 steps at most, leave, then are
+  // summed (steps_before_sum of the CUDA backend).
   const int64_t steps = shard_of(problem.k, num_ranks, 0).size() / 64;
-  const int64_t chunks = (config.tile_n + 63) / 64;
+  const int64_t chunks = (config.tile_m + 127) / 128 * ((config.tile_n + 63) / 64);
   constexpr int64_t kOnTheirWay = 8;
   return steps >= 2 * 10 * chunks + kOnTheirWay ? Mine::last_of_round : Mine::last;
 }

@@ -37,7 +37,8 @@ struct Tile {
 /// Which stage of a walk is that of the rank's own rows; the last one of a round, or a while later (walk_tiles).
 enum class Mine { first, last, last_of_round };
 /// Of a reduction: tiles may be so long that parts which others make in the same turn leave during the next one, and
-/// are summed before it ends (docs/cuda.md, Sums in tiles). Then own tiles need not come later.
+/// are summed before it ends, where tiles sum and nothing (bias, fp32, many ranks) has them do so at their own end
+/// (docs/cuda.md, Sums in tiles). Then own tiles end their round.
 [[nodiscard]] Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config);
 /// Indices into `tiles` in the order of their `stage` (stable), the stages of `group_owners` owners taken as one, and
 /// within those `group_m` row tiles at a time, `cluster_n` columns of tiles after `cluster_n` columns. With `rounds`

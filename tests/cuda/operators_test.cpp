@@ -130,10 +130,18 @@ TEST_P(OnGpus, SumsDuringLongTiles) {
   }
   for (Config& config : configs) config.transport = Transport::tma;
   expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 43});
+  // As long as it takes, and a step less.
+  for (const int64_t steps : {88, 87}) {
+    Problem long_tiles{.op = op(), .m = 128 * ranks(), .n = 1032, .k = steps * 64 * ranks(), .dtype = DType::bf16};
+    Config pairs{.cluster_m = 2, .group_m = 4, .tile_workers = 4, .transport = Transport::tma, .rounds = 2};
+    expect_right(long_tiles, ranks(), {pairs}, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 44});
+    long_tiles.epilogue = {{EpilogueKind::bias}};
+    expect_right(long_tiles, ranks(), {pairs}, {.num_calls = 1, .backend = "cuda", .timeout_s = 10, .seed = 45});
+  }
 }
 
-/// Rows of two pieces each, or two and seven in a piece, which one thread of a CTA copies; by one worker, whose ring of
-/// pieces comes around; and to all peers at once.
+/// Rows of three, two or one piece each, or three in a piece, which few threads of a CTA copy; by one worker, whose
+/// rings of pieces come around; and to all peers at once, and to where tiles share own rows with others'.
 TEST_P(OnGpus, LongRows) {
   if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers copy rows of A";
   const Problem problem{.op = op(), .m = 50, .n = 40, .k = 8456, .dtype = DType::bf16};
@@ -146,6 +154,10 @@ TEST_P(OnGpus, LongRows) {
     if (chunk_cols == 0) configs.push_back(config);
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 700});
   }
+  const Problem shared{.op = op(), .m = 330, .n = 40, .k = 4128, .dtype = DType::bf16};
+  Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .copy_workers = 1, .chunk_rows = 90, .chunk_cols = 1032};
+  config.order = Order::in_step;
+  expect_right(shared, ranks(), {config}, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 701});
 }
 
 /// Who sums looks at the data itself: on tensor cores and walkers, in 16 and 32 bits, whole and ragged.

@@ -75,6 +75,7 @@ TEST(RepeatedWaits, AreLeftOutOfSteps) {
   EXPECT_EQ(kept_by_steps(3, {.light = true}), (std::vector{1, 0, 0}));
   // One, two or three squads of a CTA.
   EXPECT_EQ(kept_by_steps(8, {.squads = true}), (std::vector{1, 1, 1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(kept_by_steps(14, {.ctas = 2, .squads = true}), (std::vector{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
   // Nobody knows who takes which.
   EXPECT_EQ(kept_by_steps(3, {.late = true}), (std::vector{1, 1, 1}));
 }

@@ -128,6 +128,35 @@ TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
   }
 }
 
+TEST(InStep, OnlyRowsThatOthersTilesShareStayHereToo) {
+  // Shards of 300 rows, tiles of 128 over all of them: the second rank's rows begin and end within tiles of others.
+  const Config config{.tile_m = 128,
+                      .tile_n = 128,
+                      .group_m = 8,
+                      .copy_workers = 2,
+                      .chunk_rows = 43,
+                      .chunk_cols = 16,
+                      .order = Order::in_step};
+  const Plan plan = plan_of(1200, config);
+  EXPECT_TRUE(check(plan).ok());
+  std::vector<std::pair<int64_t, int64_t>> kept;  // of each chunk: first row, rows
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != 1 || lane.name != "gather") continue;
+    for (const Task& task : lane.tasks) {
+      if (task.kind != TaskKind::copy || task.reads[0].col > 0) continue;
+      int64_t posts = 0;
+      for (const Write& write : task.writes) {
+        if (write.to.rank != 1) continue;
+        kept.emplace_back(write.first_row, write.to.rows);
+        EXPECT_EQ(write.to.row, 300 + task.reads[0].row + write.first_row);
+      }
+      for (const Post& post : task.posts) posts += post.signal.rank == 1 ? 1 : 0;
+      EXPECT_EQ(posts, std::ranges::count(task.writes, 1, [](const Write& write) { return write.to.rank; }));
+    }
+  }
+  EXPECT_EQ(kept, (std::vector<std::pair<int64_t, int64_t>>{{0, 43}, {0, 41}, {40, 3}, {0, 43}, {0, 42}}));
+}
+
 TEST(InStep, LockstepIsKept) {
   Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .order = Order::in_step};
   config.copy_workers = 2;

@@ -135,15 +135,35 @@ TEST(Order, OwnersTogetherWalkByColumnAndMineLate) {
 }
 
 TEST(Order, MineAreNotLateWhereTilesAreLong) {
-  Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64};
+  Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64, .dtype = DType::bf16};
+  Config config{.transport = Transport::tma};
+  int ranks = 4;
   const auto mine_of = [&](int64_t k, int64_t tile_n) {
     problem.k = k;
-    return mine_of_reduction(problem, 4, {.tile_n = tile_n});
+    config.tile_n = tile_n;
+    return mine_of_reduction(problem, ranks, config);
   };
   EXPECT_EQ(mine_of(4 * 88 * 64, 256), Mine::last_of_round);
   EXPECT_EQ(mine_of(4 * 87 * 64, 256), Mine::last);
   EXPECT_EQ(mine_of(4 * 48 * 64, 128), Mine::last_of_round);
   EXPECT_EQ(mine_of(0, 128), Mine::last);
+  config.tile_m = 256;
+  EXPECT_EQ(mine_of(4 * 88 * 64, 128), Mine::last_of_round);
+  EXPECT_EQ(mine_of(4 * 87 * 64, 128), Mine::last);
+  // Sums that are made at the end of their own tile, or not by tiles.
+  constexpr int64_t kLong = 4 * 200 * 64;
+  EXPECT_EQ(mine_of(kLong, 256), Mine::last_of_round);
+  problem.out_dtype = DType::fp32;
+  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
+  problem.out_dtype.reset();
+  problem.epilogue = {{EpilogueKind::bias}};
+  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
+  problem.epilogue.clear();
+  config.reduction = ReduceMode::pull;
+  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
+  config.reduction = ReduceMode::staged;
+  ranks = 8;
+  EXPECT_EQ(mine_of(2 * kLong, 256), Mine::last);
 }
 
 TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {

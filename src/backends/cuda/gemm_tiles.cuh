@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_co
     uint32_t walker = spread_before(launch.walking, other);
     const bool walks = spread_before(launch.walking, other + 1) > walker;
     constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
-    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes);
+    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes && kThreads == kMostSquads * kSquadThreads);
     auto& room = *reinterpret_cast<WalkShared*>(shared);
     if (walks) note_begun(launch.walk);
     if (blockIdx.x >= first_late) walker = walkers + blockIdx.x - first_late;

@@ -37,6 +37,7 @@ void drop_repeated_waits(RankTables& tables) {
     if (lane.late) continue;  // steps are anybody's
     // NOTE: of squads, a CTA has one, two or three, by kernel: whichever, steps so far apart are one squad's.
     constexpr uint32_t kSquads = 6;
+    static_assert(kMostSquads <= 3);
     const uint32_t workers = lane.serial ? 1 : lane.ctas * (lane.squads ? kSquads : 1);
     const auto steps = std::span(walk.steps).subspan(lane.first_step, lane.num_steps);
     for (uint32_t worker = 0; worker < workers; ++worker) drop_repeated(steps, worker, workers, walk.waits);

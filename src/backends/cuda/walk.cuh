@@ -1,4 +1,4 @@
-// CTAs that walk lanes of steps: wait, move or sum or multiply, post. Any number of threads (of squads: whole ones).
+// CTAs that walk lanes of steps: wait, move or sum or multiply, post. Whole squads of threads, or any number without.
 // Included by walk.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
 #pragma once
 
