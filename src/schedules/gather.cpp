@@ -202,8 +202,8 @@ class GatherPlanner {
     }
   }
 
-  /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, whose
-  /// source is in the cache for the second peer.
+  /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, which loads
+  /// it once for all peers.
   [[nodiscard]] bool goes_to_all_at_once(int rank) const {
     if (config().pacing == Pacing::lockstep || config().copy_lanes > 1 || pulls()) return false;
     const bool few = config().copy_workers > 0 && cut_.chunks_of(rank, 0).size() >= config().copy_workers;
