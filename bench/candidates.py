@@ -54,7 +54,7 @@ def free_tiles(m, cols, ranks, sms=132):
 
         def time(tile_m, tile_n):
             tiles = owners * -(-rows // tile_m) * -(-cols // tile_n)
-            return -(-tiles // (sms - 4)) * (256 + 3 * (tile_n if tile_m == 128 else tile_m))
+            return -(-tiles // (sms - OTHER_SMS)) * (256 + 3 * (tile_n if tile_m == 128 else tile_m))
 
         pieces = range(-(-rows // 248), -(-rows // 64)) if m > 64 else []
         tiles = [size_of_each(rows, each) for each in pieces]
@@ -228,7 +228,7 @@ def pieces_of_sums(rows, cols, pieces):
 
 def in_line(kind, m, n, ranks):
     """Few or some rows: cuBLASLt's GEMM between kernels of one stream that copy, or that sum what peers have made."""
-    sms, least, shard = 132 - 4, 4096, -(-m // ranks)
+    sms, least, shard = 132 - OTHER_SMS, 4096, -(-m // ranks)
     if ranks == 1 or m > (4096 if kind == "ag" and ranks > 2 else 1023):
         return []
     config = {"schedule": "sequential", "compute": "library"}

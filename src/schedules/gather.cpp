@@ -72,7 +72,7 @@ class GatherPlanner {
   }
 
   [[nodiscard]] int64_t own_posts(int rank, Range piece, int part) const {
-    if (!own_along()) return std::ssize(own_cuts(piece));
+    if (!own_along(rank)) return std::ssize(own_cuts(piece));
     const Range mine = cut_.chunks_of(rank, part);
     return std::count_if(cut_.chunks.begin() + mine.begin, cut_.chunks.begin() + mine.end,
                          [&](const RowChunk& chunk) { return meet(chunk.rows, piece); });
@@ -81,7 +81,7 @@ class GatherPlanner {
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
   [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
   /// Where a chunk goes to all peers in one task, it goes there, too.
-  [[nodiscard]] bool own_along() const { return pushes_to_all_ && !one_row_of_tiles(); }
+  [[nodiscard]] bool own_along(int rank) const { return goes_to_all_at_once(rank) && !one_row_of_tiles(); }
   /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
   [[nodiscard]] bool own_by_pool() const {
     return config().transport != Transport::copy_engine && (!own_apart() || one_call());
@@ -132,7 +132,6 @@ class GatherPlanner {
   void add_rank(int rank) {
     build_.say_ready(rank, tile_lanes_[rank]);
     find_straddling_pieces(rank);
-    pushes_to_all_ = goes_to_all_at_once(rank);
     const int own_lane = lane_of_own(rank);
     if (stages_) stage_shard(rank);
     if (config().algorithm == Algorithm::ring) {
@@ -140,8 +139,8 @@ class GatherPlanner {
       add_ring_pushes(rank);
     } else {
       for (int part = 0; part < num_parts(); ++part) {
-        if (!own_along()) add_own_copies(rank, own_lane, part);
-        pushes_to_all_ ? push_to_all(rank, part) : add_phases(rank, part);
+        if (!own_along(rank)) add_own_copies(rank, own_lane, part);
+        goes_to_all_at_once(rank) ? push_to_all(rank, part) : add_phases(rank, part);
       }
     }
     add_gathered_output(rank);
@@ -220,7 +219,7 @@ class GatherPlanner {
         task.waits.push_back(build_.ready(rank, peer));
         task.posts.push_back({arrived(peer, chunk)});
       }
-      for (int i = 0; own_along() && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
+      for (int i = 0; own_along(rank) && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
       build_.add(comm_lanes_[rank][0], std::move(task));
     }
   }
@@ -377,9 +376,8 @@ class GatherPlanner {
   PlanBuilder build_;
   int n_;
   CutShards cut_;
-  ChunkGroups groups_;          // by what they count in when they arrive
-  std::vector<Range> pieces_;   // of the rank that is being added
-  bool pushes_to_all_ = false;  // goes_to_all_at_once, of the rank that is being added
+  ChunkGroups groups_;         // by what they count in when they arrive
+  std::vector<Range> pieces_;  // of the rank that is being added
   bool stages_ = false;
   int a_ = 0, gathered_ = 0, source_ = 0;
   int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;

@@ -12,7 +12,7 @@ namespace tilewire {
 namespace {
 
 /// SMs but for some that only wait and post.
-int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - 4); }
+int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - static_cast<int>(kOtherSms)); }
 
 constexpr int64_t kUnit = 8;  // elements that a thread sums at once
 
