@@ -207,11 +207,19 @@ def in_step(m, n, k, ranks):
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
     configs = [all_rows(tile) | UNPACED | step for tile in engines]
     configs += [all_rows(tile) | pieces(m, ranks) | step for tile in free_tiles_of_gather(m, n, ranks)]
-    tile = (256, 192, 1)
-    if m <= tile[0] or shard * (ranks - 1) > MOST_SENT or not fills_turns(tile, m, -(-n // ranks)):
-        return configs
+    return configs + few_workers(m, n, k, ranks)
+
+
+def few_workers(m, n, k, ranks):
+    """The largest tiles in step, behind small cuts of columns that the few SMs without a tile send: to all, or to one first."""
+    tile, shard = (256, 192, 1), -(-m // ranks)
+    owners = 1 if shard * (ranks - 1) <= MOST_SENT else 2
+    rows = m if owners == 1 else 2 * shard
+    if rows <= tile[0] or not fills_turns(tile, rows, -(-n // ranks)):
+        return []
     few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
-    return configs + [all_rows(knobs_of(tile, m)) | few | step | {"chunk_cols": columns_of_cut(k, 8)}]
+    turns = {"order": "in_step"} | ({"group_owners": owners} if owners > 1 else {})
+    return [knobs_of(tile, m) | few | turns | {"chunk_cols": columns_of_cut(k, cuts)} for cuts in (8, 12)]
 
 
 def free_tiles_of_gather(m, n, ranks):
@@ -252,6 +260,7 @@ def gather(m, n, k, ranks):
     configs += turns(m, ranks)
     if has_quarters(m, ranks):
         configs += [in_groups_of_shard(tiles[0], m, ranks, parts) for parts in (4, 2)]
+        configs += [tiles[0] | UNPACED | {"chunk_cols": columns_of_cut(k, 4)}]
     elif ranks > 1 and m >= 1024:
         configs += [shards_together(tiles[0] | engines | {"rounds": 4}, -(-m // ranks))]
     configs += by_workers(tiles[0], m, k, ranks)
@@ -283,11 +292,16 @@ def together(m, n, ranks):
             for tile in [knobs_of(tile, m) for tile in tiles] + free_tiles(m, n, ranks) if tile["tile_m"] < m]
 
 
-def some_rounds(m, n, k, ranks, tile):
-    """Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns."""
+def sums_soon(k, ranks, tile):
+    """Whether parts that are made in a turn are summed during the next one."""
     steps, chunks = -(-k // ranks) // TILE_K, -(-tile[0] // 128) * -(-tile[1] // 64)
+    return ranks <= 4 and steps >= 20 * chunks + 8
+
+
+def some_rounds(m, n, k, ranks, tile):
+    """Two rounds; or, where parts are summed soon, whole turns."""
     turns = turns_of(tile, m, n)
-    return 3 if ranks <= 4 and steps >= 20 * chunks + 8 and turns % 2 and turns % 3 == 0 else 2
+    return 3 if sums_soon(k, ranks, tile) and turns % 2 and turns % 3 == 0 else 2
 
 
 def reduction(kind, m, n, k, ranks):
@@ -300,6 +314,8 @@ def reduction(kind, m, n, k, ranks):
         configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 32)]
+    elif kind == "rs" and m >= 1024 and sums_soon(k, ranks, shapes[0]):
+        configs.append(configs[0] | {"rounds": 8})
     if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent
         ring = configs[0] | {"algorithm": "ring"}
         configs += [ring, ring | {"rounds": 16}]

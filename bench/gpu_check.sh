@@ -90,7 +90,7 @@ sanitize() {
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
   for tool in racecheck memcheck; do
-    for program in gemm_cut_k gemm_tiles; do
+    for program in gemm_cut_k gemm_tiles gemm_places; do
       jobs+=("${tool}_$program $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_$program --small")
     done
     jobs+=("${tool}_operators $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks")
@@ -102,6 +102,7 @@ run_tests() {
   if [[ -n $quick ]]; then
     check gemm_tiles "$tests/cuda_gemm_tiles" --small
     check gemm_cut_k "$tests/cuda_gemm_cut_k" --small
+    check gemm_places "$tests/cuda_gemm_places"
     check operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*:*RepeatableSums*'
     check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter='*/processes:*/ranks_on_one_gpu'
     return
@@ -111,7 +112,8 @@ run_tests() {
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
   half_of_kernels() {
-    spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k"
+    spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k" \
+      "gemm_places $tests/cuda_gemm_places"
     mapfile -t jobs < <(parts_of operators 2)
     spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu"
     sanitize "$first"

@@ -73,8 +73,9 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
                                 "algorithm", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
-  if (turns(config) && (config.order != Order::rank_shifted || config.compute == Provider::library))
-    return "group_owners, rounds: only tiles in order = rank_shifted turn from owner to owner";
+  if (turns(config) && (config.order == Order::naive || config.compute == Provider::library))
+    return "group_owners, rounds: only tiles in order = rank_shifted or in_step turn from owner to owner";
+  if (config.rounds > 1 && config.order == Order::in_step) return "rounds: tiles in step have no rounds";
   if (auto knob = refuses_turns(config)) return knob;
   if (config.order == Order::in_step && config.compute == Provider::library)
     return "order = in_step: calls of the library have no tiles";
@@ -83,7 +84,7 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
   if (config.chunk_cols > 0 && config.split_k > 1) return "chunk_cols: with split_k each part waits for all columns";
   if (config.chunk_cols > 0 && (config.compute == Provider::library || config.algorithm == Algorithm::ring ||
                                 config.pacing == Pacing::lockstep)) {
-    return "chunk_cols: only tiles wait for columns; all peers get some before any gets more, unpaced and direct";
+    return "chunk_cols: only tiles wait for columns, which come unpaced and direct";
   }
   if (config.copy_workers > 0 && config.transport == Transport::copy_engine) {
     return "copy_workers: transport = copy_engine copies by copy lanes";

@@ -80,6 +80,9 @@ class GatherPlanner {
 
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
   [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
+  [[nodiscard]] bool goes_to_all_at_once(int rank) const {
+    return n_ > 1 && few_push_to_all(config(), cut_.chunks_of(rank, 0).size());
+  }
   /// Where a chunk goes to all peers in one task, it goes there, too.
   [[nodiscard]] bool own_along(int rank) const { return goes_to_all_at_once(rank) && !one_row_of_tiles(); }
   /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
@@ -131,17 +134,15 @@ class GatherPlanner {
 
   void add_rank(int rank) {
     build_.say_ready(rank, tile_lanes_[rank]);
-    find_straddling_pieces(rank);
+    // These tiles read `gather`, not `a`.
+    pieces_ = by_library() && !one_call() ? std::vector<Range>{} : shared_rows(problem().m, n_, rank, tile_rows());
     const int own_lane = lane_of_own(rank);
     if (stages_) stage_shard(rank);
     if (config().algorithm == Algorithm::ring) {
       add_own_copies(rank, own_lane, 0);
       add_ring_pushes(rank);
     } else {
-      for (int part = 0; part < num_parts(); ++part) {
-        if (!own_along(rank)) add_own_copies(rank, own_lane, part);
-        goes_to_all_at_once(rank) ? push_to_all(rank, part) : add_phases(rank, part);
-      }
+      add_exchange(rank, own_lane);
     }
     add_gathered_output(rank);
     add_gate(rank);
@@ -150,14 +151,18 @@ class GatherPlanner {
     if (pulls()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
 
-  /// Rows of my shard that share a tile with another rank's rows: these tiles read `gather`, not `a`.
-  void find_straddling_pieces(int rank) {
-    pieces_.clear();
-    const Range rows = shard(rank);
-    if (by_library() && !one_call()) return;
-    for (const Tile& tile : tile_grid(problem().m, 1, tile_rows(), 1, n_)) {
-      if (is_mine(rank, tile.rows) || !meet(tile.rows, rows)) continue;
-      pieces_.push_back({std::max(tile.rows.begin, rows.begin), std::min(tile.rows.end, rows.end)});
+  /// Owners whose tiles are made together.
+  [[nodiscard]] int together() const { return one_row_of_tiles() ? n_ : owners_together(config(), n_); }
+
+  /// Tiles of several owners that are made together need some columns of all of these before more of any. What comes
+  /// before what the next ones need.
+  void add_exchange(int rank, int own_lane) {
+    for (int first = 0; first < n_; first += together()) {
+      const Range phases{std::max(1, first), std::min(n_, first + together())};
+      for (int part = 0; part < num_parts(); ++part) {
+        if (first == 0 && !own_along(rank)) add_own_copies(rank, own_lane, part);
+        goes_to_all_at_once(rank) ? push_to_all(rank, phases, part) : add_phases(rank, phases, part);
+      }
     }
   }
 
@@ -201,25 +206,18 @@ class GatherPlanner {
     }
   }
 
-  /// Whether few workers bring tiles that are in step what all of these wait for: then a chunk is one task, which loads
-  /// it once for all peers.
-  [[nodiscard]] bool goes_to_all_at_once(int rank) const {
-    if (config().pacing == Pacing::lockstep || config().copy_lanes > 1 || pulls()) return false;
-    const bool few = config().copy_workers > 0 && cut_.chunks_of(rank, 0).size() >= config().copy_workers;
-    return few && n_ > 1 && config().order == Order::in_step && config().transport != Transport::copy_engine &&
-           config().algorithm != Algorithm::ring;
-  }
-
-  void push_to_all(int rank, int part) {
+  void push_to_all(int rank, Range phases, int part) {
     const Range mine = cut_.chunks_of(rank, part);
     for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
       Task task{.kind = TaskKind::copy, .reads = {shard_region(rank, a_, cut_.chunks[chunk])}};
-      for (const int peer : peers_after(n_, rank)) {
+      for (auto phase = static_cast<int>(phases.begin); phase < phases.end; ++phase) {
+        const int peer = (rank + phase) % n_;
         task.writes.push_back({gathered_region(peer, cut_.chunks[chunk])});
         task.waits.push_back(build_.ready(rank, peer));
         task.posts.push_back({arrived(peer, chunk)});
       }
-      for (int i = 0; own_along(rank) && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
+      const bool along = own_along(rank) && phases.begin == 1;
+      for (int i = 0; along && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
       build_.add(comm_lanes_[rank][0], std::move(task));
     }
   }
@@ -234,8 +232,8 @@ class GatherPlanner {
   }
 
   /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
-  void add_phases(int rank, int part) {
-    for (int phase = 1; phase < n_; ++phase) {
+  void add_phases(int rank, Range phases, int part) {
+    for (auto phase = static_cast<int>(phases.begin); phase < phases.end; ++phase) {
       const int peer = (rank + phase) % n_;
       const int lane = comm_lanes_[rank][(phase - 1) % config().copy_lanes];
       const Range mine = cut_.chunks_of(pulls() ? peer : rank, part);
@@ -342,8 +340,8 @@ class GatherPlanner {
   void add_tiles(int rank) {
     const std::vector<Tile> tiles = tiles_of(rank);
     const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
-    const std::vector<int> stages = config().order == Order::rank_shifted ? stages_behind(tiles, peers, problem().m, n_)
-                                                                          : std::vector<int>(tiles.size());
+    const bool turns = config().order == Order::rank_shifted || config().group_owners > 1;
+    const auto stages = turns ? stages_behind(tiles, peers, problem().m, n_) : std::vector<int>(tiles.size());
     const int c = build_.buffer("c");
     for (const int index : walk_tiles(tiles, stages, config(), Mine::first)) {
       const Tile& tile = tiles[index];
@@ -361,10 +359,12 @@ class GatherPlanner {
     if (config().release == Release::all) return {{{rank, gate_}}};
     std::vector<Wait> waits;
     const bool own = is_mine(rank, rows);
-    // My own rows need nobody's, but in step with tiles that do they begin with all others' first columns.
+    // My own rows need nobody's, but in step with tiles that do they begin with these owners' first columns.
     const int64_t chunks = !own ? std::ssize(cut_.chunks) : config().order == Order::in_step ? cut_.first[n_] : 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      if (cut_.chunks[chunk].owner != rank && (own || meet(cut_.chunks[chunk].rows, rows)))
+      const int owner = cut_.chunks[chunk].owner;
+      const int behind = (pulls() ? owner - rank + n_ : rank - owner + n_) % n_;
+      if (owner != rank && (own ? behind < together() : meet(cut_.chunks[chunk].rows, rows)))
         add_arrival(waits, rank, chunk);
     }
     for (int i = 0; i < std::ssize(pieces_); ++i) {

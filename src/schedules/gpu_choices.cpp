@@ -27,13 +27,25 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
   return config;
 }
 
-/// Two rounds; or, where parts that are made in a turn are summed during the next one, whole turns.
+/// Whether parts that are made in a turn are summed during the next one.
+bool sums_soon(const Problem& problem, const Team& team) {
+  const Config config =
+      with_tile({.schedule = "fused", .transport = Transport::tma}, problem, tiles_for(problem, team).front());
+  return mine_of_reduction(problem, team.num_ranks, config) == Mine::last_of_round;
+}
+
+/// Two rounds; or, where parts are summed soon, whole turns.
 int some_rounds(const Problem& problem, const Team& team) {
-  const TileChoice tile = tiles_for(problem, team).front();
-  const Config config = with_tile({.schedule = "fused", .transport = Transport::tma}, problem, tile);
-  const bool soon = mine_of_reduction(problem, team.num_ranks, config) == Mine::last_of_round;
-  const int64_t turns = turns_of(problem, team, tile);
-  return soon && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
+  const int64_t turns = turns_of(problem, team, tiles_for(problem, team).front());
+  return sums_soon(problem, team) && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
+}
+
+/// More rounds than that: of many rows; of fewer, where parts are summed soon.
+std::vector<int> many_rounds(const Problem& problem, const Team& team) {
+  constexpr int64_t kLeast = 4096;
+  if (problem.m >= kLeast) return {4, 32};
+  const bool soon = problem.op == "gemm_reduce_scatter" && problem.m >= kMany && sums_soon(problem, team);
+  return soon ? std::vector<int>{8} : std::vector<int>{};
 }
 
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
@@ -139,9 +151,9 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
     if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
       list.push_back(with_tile(stores, problem, pair));
-    for (const int rounds : {4, 32}) {
+    for (const int rounds : many_rounds(problem, team)) {
       turns.rounds = rounds;
-      if (problem.m >= kMost) append(list, with_tiles(turns, problem, team, 1));
+      append(list, with_tiles(turns, problem, team, 1));
     }
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);

@@ -126,9 +126,30 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
 constexpr int kFewWorkers = kOtherSms - 1;
 constexpr int64_t kMostSent = 512;
 
+/// The largest tiles in step, where these keep all SMs busy: they begin with a small cut of the columns, and the few
+/// SMs that are left bring one after the other to all peers, faster than tiles use them; or, where that is more than
+/// they send in time, to one peer first, whose rows and one's own are a turn of tiles, then to two.
+std::vector<Config> few_workers_choices(const Problem& problem, const Team& team) {
+  const TileChoice large{.m = 256, .n = 192};
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  const bool all = shard * (team.num_ranks - 1) <= kMostSent;
+  Problem together = problem;
+  if (!all) together.m = 2 * shard;
+  if (together.m <= large.m || !fills_turns(together, team, large)) return {};
+  Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, large);
+  config.group_owners = all ? 1 : 2;
+  config.copy_workers = kFewWorkers;
+  config.chunk_rows = part_of(shard, kFewWorkers);
+  std::vector<Config> list;
+  for (const int64_t cuts : {8, 12}) {
+    config.chunk_cols = columns_of_cut(problem, cuts);
+    list.push_back(config);
+  }
+  return list;
+}
+
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
-/// quarter of everybody's columns is here. The largest tiles, where these keep all SMs busy, begin with an eighth: the
-/// few SMs that are left bring an eighth after the other to all peers, faster than tiles use them.
+/// quarter of everybody's columns is here.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
@@ -144,12 +165,7 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list{in_step(unpaced(), middle_tile(problem, team)), in_step(unpaced(), {.m = 128, .n = 256})};
   for (const TileChoice& tile : free_tiles_of_gather(problem, team))
     list.push_back(in_step(in_pieces(problem, team), tile));
-  const TileChoice large{.m = 256, .n = 192};
-  const bool few = shard * (team.num_ranks - 1) <= kMostSent;
-  if (!few || problem.m <= large.m || !fills_turns(problem, team, large)) return list;
-  list.push_back(in_step({.schedule = "fused", .chunk_rows = part_of(shard, kFewWorkers)}, large));
-  list.back().copy_workers = kFewWorkers;
-  list.back().chunk_cols = columns_of_cut(problem, 8);
+  append(list, few_workers_choices(problem, team));
   return list;
 }
 
@@ -166,6 +182,9 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
     const TileChoice first = tiles_for(problem, team).front();
     list.push_back(in_groups_of_shard(problem, team, first, 4));
     list.push_back(in_groups_of_shard(problem, team, first, 2));
+    // All rows of a peer at once, quarters of the columns: its tiles begin with the first one.
+    list.push_back(with_tile(unpaced(), problem, first));
+    list.back().chunk_cols = columns_of_cut(problem, 4);
   } else if (team.num_ranks > 1 && problem.m >= kMany) {
     Config rounds = list.front();
     rounds.rounds = 4;

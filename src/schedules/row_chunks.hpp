@@ -46,6 +46,18 @@ struct ChunkGroups {
 [[nodiscard]] ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<Tile>& row_tiles,
                                        bool together);
 
+/// Those of a rank's rows of `rows` that share a tile of `tile_m` rows with another rank's: its first ones and its last
+/// ones, at most.
+[[nodiscard]] std::vector<Range> shared_rows(int64_t rows, int num_ranks, int rank, int64_t tile_m);
+
+/// Of how many owners the tiles are made together, so that they need the rows of all of these at the same time.
+[[nodiscard]] int owners_together(const Config& config, int num_ranks);
+
+/// Whether few workers bring tiles that are in step what all of these wait for, a cut of a shard in so many chunks:
+/// then a chunk is one task, which loads it once for all peers
+/// whose tiles need it then.
+[[nodiscard]] bool few_push_to_all(const Config& config, int64_t chunks);
+
 /// What calls of the library multiply on a rank that owns rows `mine`, in `cols` columns of the output: each chunk that
 /// arrives, and all that need not travel.
 [[nodiscard]] std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, int64_t cols);

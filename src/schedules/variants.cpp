@@ -77,12 +77,12 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     std::vector<Config> in_step = rounds;
     for (Config& config : in_step) config.order = Order::in_step, config.group_m = std::max<int64_t>(2, config.group_m);
     vary(in_step, &Config::copy_workers, {0, 1});  // what few workers push goes to all peers at once
+    vary(in_step, &Config::group_owners, {1, 2});
     prune(in_step, schedule, problem, team);
     vary(rounds, &Config::group_owners, {1, 2});
     for (Config& config : rounds) {
-      const bool together = config.group_owners > 1;
-      config.rounds = together ? 1 : 2;
-      if (together) config.group_m = std::max<int64_t>(2, config.group_m);
+      config.rounds = config.group_owners > 1 ? 1 : 2;
+      if (config.rounds == 1) config.group_m = std::max<int64_t>(2, config.group_m);
     }
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;

@@ -15,7 +15,7 @@ namespace {
 TEST(CutK, PartsFollowEachOther) {
   HostTable table;
   TileRecord tile{.k_begin = 64, .k_steps = 10, .rows = 100, .cols = 50};
-  tile.num_posts = tile.num_writes = tile.num_part_waits = 1;
+  tile.num_posts = tile.num_part_waits = tile.num_writes = 1;
   tile.num_parts = 1;
   table.tiles = {tile, tile};
   cut_k(table, 3);

@@ -59,67 +59,6 @@ void run_case(const Case& c) {
   report(c.name(), error < s.tolerance(), error);
 }
 
-/// Every tile goes to three matrices; the third one in two cuts, whose border is inside a box of 64 rows. `in_memory`:
-/// more tensor maps than a launch has room for.
-void several_destinations(StoreVia via, bool in_memory = false) {
-  Case c{.m = 200, .n = 328, .k = 192, .via = via};
-  const Setup s(c);
-  const size_t bytes = 2ul * c.m * c.n;
-  const Memory second(bytes);
-  const Memory third(bytes);
-  CHECK(cudaMemset(second.data, 0xff, bytes));
-  CHECK(cudaMemset(third.data, 0xff, bytes));
-  HostTable host = plain_table(s.product());
-  const uint16_t second_map = static_cast<uint16_t>(host.maps.size());
-  host.maps.push_back(make_output_map({second.data, DType::bf16, c.m, c.n, c.n}));
-  std::vector<WriteRecord> writes;
-  for (TileRecord& tile : host.tiles) {
-    const WriteRecord first = host.writes[tile.first_write];
-    tile.first_write = static_cast<uint32_t>(writes.size());
-    tile.num_writes = 4;
-    WriteRecord w = first;
-    writes.push_back(w);
-    w.to = second.as<char>() + (static_cast<char*>(first.to) - s.out.as<char>());
-    w.map = second_map;
-    writes.push_back(w);
-    w.to = third.as<char>() + (static_cast<char*>(first.to) - s.out.as<char>());
-    w.via = StoreVia::pointer;
-    w.rows = std::min<uint16_t>(37, first.rows);
-    writes.push_back(w);
-    w.first_row = w.rows;
-    w.rows = static_cast<uint16_t>(first.rows - w.first_row);
-    writes.push_back(w);
-  }
-  host.writes = writes;
-  while (in_memory && host.maps.size() <= kMapsAtHand) host.maps.push_back(host.maps[second_map]);
-  const DeviceTable table = upload(host);
-  launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
-  CHECK(cudaDeviceSynchronize());
-  const double error = s.error(s.out.data) + s.error(second.data) + s.error(third.data);
-  report(std::string("three destinations, ") + (via == StoreVia::pointer ? "pointer" : "tensor") +
-             (in_memory ? ", maps in memory" : ""),
-         error < 3 * s.tolerance(), error);
-}
-
-/// Rows below the product's, in the same matrix, stay as they are: the last tiles end inside of a box of 64 rows.
-void nothing_is_stored_below(const Case& c) {
-  constexpr int kMore = 64;
-  const Setup s(c);
-  HostTable host = plain_table(s.product());
-  const MatrixView taller{s.out.data, c.dtype, c.m + kMore, c.n, c.n};
-  host.maps[2] = make_output_map(taller);
-  host.maps[3] = make_rest_map(taller);
-  const DeviceTable table = upload(host);
-  launch_gemm_tiles(s.kind(), s.launch(table), nullptr);
-  CHECK(cudaDeviceSynchronize());
-  std::vector<uint16_t> below(static_cast<size_t>(kMore) * c.n);
-  CHECK(cudaMemcpy(below.data(), s.out.as<uint16_t>() + static_cast<size_t>(c.m) * c.n, 2 * below.size(),
-                   cudaMemcpyDeviceToHost));
-  const bool untouched = std::ranges::all_of(below, [](uint16_t v) { return v == 0xffff; });
-  const double error = s.error(s.out.data);
-  report("nothing is stored below, " + c.name(), untouched && error < s.tolerance(), error);
-}
-
 /// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
 void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {128, 256}) {
   // With few rows and much to load, fewer steps are on their way than were loaded while the tile waited.
@@ -375,10 +314,6 @@ int main(int argc, char** argv) {
   try {
     policies_are_the_hardwares();
     for (const Case& c : all_cases(small)) run_case(c);
-    for (const int rows : {72, 104, 136, 200, 248}) nothing_is_stored_below({.m = 2 * rows, .shape = {rows, 128}});
-    several_destinations(StoreVia::tensor_map);
-    several_destinations(StoreVia::tensor_map, true);
-    several_destinations(StoreVia::pointer);
     waits_are_satisfied(kAlone, StoreVia::tensor_map);
     waits_are_satisfied(kPairsM, StoreVia::pointer);
     waits_are_satisfied(kAlone, StoreVia::tensor_map, {64, 128});

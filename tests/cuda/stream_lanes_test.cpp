@@ -63,7 +63,7 @@ std::vector<bool> told(const Plan& plan, int rank, bool traced = false) {
 }
 
 TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
-  const Problem gather{.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 2048};
+  const Problem gather{.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 4096};
   Config config{.chunk_rows = 2048, .transport = Transport::copy_engine, .compute = Provider::library};
   const auto plan = [&](int ranks) { return make_plan(gather, {.num_ranks = ranks}, config); };
   EXPECT_EQ(told(plan(4), 0), std::vector(3, false)) << "whole shards are few";
@@ -79,13 +79,15 @@ TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
   std::vector<bool> within_shards(7 * 4, true);
   for (size_t i = 3; i < within_shards.size(); i += 4) within_shards[i] = false;
   EXPECT_EQ(told(plan(8), 1), within_shards);
+  config.chunk_rows = 255;
+  EXPECT_EQ(told(plan(8), 1), std::vector(7 * 5, false)) << "less than 2 MiB on average: the words had better be quick";
   config.pacing = Pacing::unpaced;
   const Problem scatter{.op = "gemm_reduce_scatter", .m = 8192, .n = 2048, .k = 2048};
   EXPECT_EQ(told(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(3 * 8, false)) << "yet to be made";
 }
 
 TEST(StreamLanes, CopiesWithoutSignalsHaveNoTeller) {
-  Plan plan = make_plan({.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 2048}, {.num_ranks = 4},
+  Plan plan = make_plan({.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 4096}, {.num_ranks = 4},
                         {.chunk_rows = 256, .transport = Transport::copy_engine, .compute = Provider::library});
   for (Lane& lane : plan.lanes) {
     if (lane.engine != Engine::copy) continue;

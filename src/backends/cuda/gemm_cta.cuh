@@ -70,6 +70,7 @@ struct GemmBody {
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
   static constexpr bool kCutsK = may_cut_k(kShape);
+  static constexpr bool kTakesSplits = takes_splits(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBoxesB = chunks_across(kTileN);  // of B stored [K,N], 64 columns each
   static constexpr int kStageBytes = stage_bytes(kShape, kNMajor);

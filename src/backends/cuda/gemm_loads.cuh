@@ -18,11 +18,19 @@ struct Operand {
   uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
 };
 
+/// Where the last rows of A come from, if not with the first ones: no map = they do.
+struct OtherRows {
+  const CUtensorMap* map;
+  uint32_t to;
+  int line;
+};
+
 /// Both, and what they have in common.
 struct Operands {
   Operand a;
   Operand b;
   int k;  // of step 0
+  OtherRows rest;
 };
 
 /// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
@@ -46,7 +54,14 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
       operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
       operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
                  Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
-      tile.k_begin};
+      tile.k_begin,
+      {}};
+  if constexpr (Body::kTakesSplits) {
+    if (tile.split != 0) {
+      const RowSplit& split = launch.table.splits[tile.split - 1];
+      from.rest = {map_of(launch.table, split.map), to + split.first * kTileK * 2, split.row};
+    }
+  }
   if constexpr (Body::kNMajor) {
     const uint32_t parts = Body::kTileN / launch.b_box;
     from.b.mine = 0;
@@ -68,8 +83,15 @@ __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full
 /// Load a step of K of A.
 template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
-  load_box(from.a, from.a.to + stage * Body::kStageBytes, &cta.control.full[stage], from.k + step * kTileK, from.a.line,
-           from.a.mine != 0, cta.launch.table.told.a);
+  uint64_t* full = &cta.control.full[stage];
+  const int k = from.k + step * kTileK;
+  const CachePolicy told = cta.launch.table.told.a;
+  load_box(from.a, from.a.to + stage * Body::kStageBytes, full, k, from.a.line, from.a.mine != 0, told);
+  if constexpr (Body::kTakesSplits) {
+    if (from.rest.map == nullptr) return;
+    const uint32_t to = from.rest.to + stage * Body::kStageBytes;
+    ptx::tensor_load(to, from.rest.map, full, k, from.rest.line, static_cast<uint64_t>(told));
+  }
 }
 
 /// And of B: where it is stored [K,N], 64 columns at a time.

@@ -42,6 +42,8 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
   out.table.told = table.told;
+  require(table.splits.size() <= kMostSplits, "{} splits of tiles' rows, at most {}", table.splits.size(), kMostSplits);
+  std::ranges::copy(table.splits, out.table.splits);
   const bool at_hand = table.maps.size() <= kMapsAtHand;
   if (at_hand) {
     std::ranges::copy(table.maps, out.table.at_hand);
@@ -182,7 +184,8 @@ std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_
 
 HostTable plain_table(const PlainProduct& p) {
   HostTable table;
-  table.maps = {make_a_map(p.a, p.shape, p.cluster), make_b_map(p.b, p.shape, p.cluster, p.b_is_kn)};
+  table.maps = {make_a_map(p.a, p.shape, rows_of_a_box(p.shape, p.cluster)),
+                make_b_map(p.b, p.shape, p.cluster, p.b_is_kn)};
   if (p.via == StoreVia::tensor_map) table.maps.insert(table.maps.end(), {make_output_map(p.c), make_rest_map(p.c)});
   const auto unit_m = static_cast<int>(p.cluster.m);
   const auto unit_n = static_cast<int>(p.cluster.n);

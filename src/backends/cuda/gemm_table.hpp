@@ -20,6 +20,7 @@ struct HostTable {
   std::vector<WriteRecord> writes{};
   std::vector<PartRecord> parts{};
   std::vector<CUtensorMap> maps{};
+  std::vector<RowSplit> splits{};  ///< at most kMostSplits
   CachePolicies told{};
 };
 

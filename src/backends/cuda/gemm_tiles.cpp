@@ -90,8 +90,8 @@ uint32_t num_sms() {
 
 }  // namespace
 
-CUtensorMap make_a_map(const MatrixView& a, TileShape shape, ClusterShape cluster) {
-  return make_map(a, rows_of_a_box(shape, cluster), promotion_for(shape));
+CUtensorMap make_a_map(const MatrixView& a, TileShape shape, int rows) {
+  return make_map(a, rows, promotion_for(shape));
 }
 
 CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn) {

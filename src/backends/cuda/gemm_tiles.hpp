@@ -77,6 +77,9 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
   return holds_results(shape) ? num_stages(shape, true) * parts_per_stage(shape) : 0;
 }
 
+/// Whether the rows of A of such a tile may come from two places (RowSplit), where no operand is shared.
+[[nodiscard]] constexpr bool takes_splits(TileShape shape) { return shape.m == 256; }
+
 /// The CTAs of a cluster: `m` rows of `n` tiles, whose records are neighbours, row by row. They run side by side and
 /// agree in k_begin and k_steps. Tiles of a row agree in a_map and a_row, those of a column in b_map and b_col: such an
 /// operand is loaded once, each CTA a part of it for all. `k`: so many make one tile together, each over a part of K.
@@ -147,6 +150,7 @@ struct GemmTable {
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
   CachePolicies told{};
+  RowSplit splits[kMostSplits]{};
   CUtensorMap at_hand[kMapsAtHand]{};
 };
 
@@ -194,8 +198,9 @@ struct MatrixView {
   int64_t ld = 0;
 };
 
-/// Maps to load A ([M,K]) and B ([N,K], or [K,N] where `b_is_kn`) for tiles of this shape. Reads outside give zeros.
-[[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape, ClusterShape cluster);
+/// Maps to load A ([M,K]), so many rows at once (rows_of_a_box, or those of a part of a split), and B ([N,K], or [K,N]
+/// where `b_is_kn`) for tiles of this shape. Reads outside give zeros.
+[[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape, int rows);
 [[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn);
 /// Map to store tiles of any shape into a matrix, and to load parts of sums from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);

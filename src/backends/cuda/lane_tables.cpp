@@ -44,6 +44,7 @@ class TableMaker {
     }
     out_.kind.sums = !completes_.empty();
     if (fast) out_.cluster = cluster_of_tiles();
+    if (fast && tiles_.take_own_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
@@ -338,7 +339,9 @@ class TableMaker {
       const float weight = task.weights.empty() ? 1.0F : static_cast<float>(task.weights[i]);
       walk.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read), weight});
     }
-    for (const Write& write : task.writes) {
+    for (size_t i = 0; i < task.writes.size(); ++i) {
+      const Write& write = task.writes[i];
+      if (spare_.contains({lane, index, i})) continue;
       walk.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld, static_cast<int32_t>(write.first_row),
                               static_cast<int32_t>(write.to.rows), view_.dtype_of(write.to), view_.mode_of(write)});
     }
@@ -354,7 +357,8 @@ class TableMaker {
     view_.add_waits(task.waits, walk.waits);
     view_.add_posts(task, walk.posts);
     step.num_sources = static_cast<uint8_t>(task.reads.size());
-    step.num_targets = static_cast<uint8_t>(task.writes.size());
+    step.num_targets = static_cast<uint8_t>(walk.targets.size() - step.first_target);
+    if (step.num_targets == 0) step.act = Act::sync;
     step.num_epilogue = static_cast<uint8_t>(task.epilogue.size());
     step.num_waits = count_in_record(walk.waits.size() - step.first_wait);
     step.num_posts = count_in_record(walk.posts.size() - step.first_post);
@@ -369,6 +373,7 @@ class TableMaker {
   ByTile<FusedSum> completes_;
   ByTile<ColumnWaits> columns_;
   std::set<std::pair<int, int64_t>> completed_;  ///< lanes and sums
+  std::set<CopyWrite> spare_;                    ///< tiles take these rows where they are
   bool beside_library_ = false;                  ///< calls of the library make the products
   TileRecords tiles_;
 };
@@ -377,8 +382,8 @@ class TableMaker {
 
 PlanFacts facts_of(const Plan& whole, int rank) {
   const bool clusters = whole.config.cluster_m * whole.config.cluster_n > 1;
-  PlanFacts facts{signal_totals(whole), carried_signals(whole), fused_sums(whole, rank), column_waits(whole, rank),
-                  clusters && may_end_in_pairs(whole, rank)};
+  PlanFacts facts{signal_totals(whole),      carried_signals(whole), fused_sums(whole, rank),
+                  column_waits(whole, rank), own_rows(whole, rank),  clusters && may_end_in_pairs(whole, rank)};
   const std::vector<int64_t> before = tasks_before_calls(whole);
   for (size_t lane = 0; lane < before.size(); ++lane) {
     if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);

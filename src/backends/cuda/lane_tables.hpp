@@ -11,6 +11,7 @@
 #include "backends/cuda/calls_in_line.hpp"
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/own_rows.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/walk_table.hpp"
 #include "core/column_waits.hpp"
@@ -103,6 +104,7 @@ struct PlanFacts {
   std::vector<bool> carried{};    ///< carried_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
   std::vector<ColumnWaits> waits{};
+  OwnRowsOfTiles own{};
   bool pairs = true;                   ///< may_end_in_pairs
   std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };

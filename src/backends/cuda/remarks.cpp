@@ -7,6 +7,7 @@
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/own_rows.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "core/text.hpp"
 
@@ -54,6 +55,11 @@ std::vector<std::string> remarks_on(const Plan& plan) {
                     rank));
     break;
   }
+  if (const auto spare = own_rows(plan, 0).spare.size(); spare > 0)
+    remarks.push_back(
+        fmt::format("{} copies of a rank's own rows are left out: tiles take these where they are, if tensors are "
+                    "aligned to 16 bytes",
+                    spare));
   if (sums == 0) return remarks;
   const auto completed = std::ssize(fused_sums(plan, 0));
   if (completed > 0)

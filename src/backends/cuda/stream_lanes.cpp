@@ -15,9 +15,10 @@ constexpr int64_t kLeastEngineCopy = 512 << 10;
 constexpr int64_t kLeastLocalCopy = 4 << 20;
 
 /// Copies that follow the one before them in a lane without a teller. A word takes its stream 2.6 us, in which it
-/// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for
-/// (docs/cuda.md).
+/// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
+/// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/cuda.md).
 constexpr ptrdiff_t kMostToldInPlace = 4;
+constexpr int64_t kLeastTold = 2 << 20;  // bytes, on average
 
 /// Bytes from each destination to the next one.
 int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
@@ -135,6 +136,12 @@ LibraryCollective library_collective(const RankView& view, const Task& task) {
 
 bool give_teller(std::span<StreamWork> copies) {
   if (std::ranges::count(copies, true, &StreamWork::follows) <= kMostToldInPlace) return false;
+  int64_t bytes = 0;
+  for (const StreamWork& work : copies) {
+    const auto* copy = std::get_if<StreamCopy>(&work.what);
+    bytes += copy == nullptr ? 0 : static_cast<int64_t>(copy->width * copy->rows);
+  }
+  if (bytes < kLeastTold * std::ssize(copies)) return false;
   for (size_t i = 1; i < copies.size(); ++i) copies[i - 1].told_by_teller = copies[i].follows;
   return true;
 }

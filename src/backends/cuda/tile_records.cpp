@@ -8,11 +8,19 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Boxes that finished tiles are stored in, and what sets their maps apart from those of A and B.
+/// Boxes that finished tiles are stored in.
 constexpr int64_t kStoreRows = 64;
 constexpr int64_t kStoreBytes = 128;
-constexpr int kStores = 2;
-constexpr int kRests = 3;
+/// What sets maps of a buffer apart: those to store through, those of B, and those of A by the rows that they bring.
+constexpr int kStores = 1;
+constexpr int kRests = 2;
+constexpr int kOfB = 3;
+constexpr int kRows = 4;
+
+bool is_aligned(const RankView& view, const Region& read) {
+  const int64_t size = bytes_of(view.dtype_of(read));
+  return reinterpret_cast<uintptr_t>(view.data_of(read)) % 16 == 0 && view.base(read).ld * size % 16 == 0;
+}
 
 }  // namespace
 
@@ -23,10 +31,7 @@ bool loads_by_tensor_map(const RankView& view) {
     for (const Task& task : lane.tasks) {
       if (!is_tile(task)) continue;
       for (const Region& read : task.reads) {
-        const int64_t size = bytes_of(view.dtype_of(read));
-        if (reinterpret_cast<uintptr_t>(view.data_of(read)) % 16 != 0 || view.base(read).ld * size % 16 != 0)
-          return false;
-        if (read.rows == 0 || read.cols == 0) return false;
+        if (!is_aligned(view, read) || read.rows == 0 || read.cols == 0) return false;
       }
     }
   }
@@ -78,21 +83,45 @@ void TileRecords::name_apart(TileRecord& tile) {
   tile.first_part = first;
 }
 
-/// A map over the rows (columns of the result) and the range of K that an operand's region spans.
-uint16_t TileRecords::operand_map(const Region& region, bool is_b) {
-  const bool kn = is_b && view_.out.kind.b_is_kn;
-  const auto key = std::make_tuple(static_cast<int>(is_b), region.rank, region.buffer, kn ? region.row : region.col,
-                                   kn ? region.rows : region.cols);
+bool TileRecords::take_own_rows() {
+  const std::vector<OwnRows>& rows = view_.facts.own.rows;
+  const auto fits = [&](const OwnRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
+  takes_own_rows_ = !rows.empty() && rows.size() <= kMostSplits && std::ranges::all_of(rows, fits);
+  for (const OwnRows& own : rows) {
+    if (!takes_own_rows_) break;
+    const int64_t first = own.first.rows;
+    view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(own.rest.row),
+                                     .map = a_map(own.rest, view_.out.kind.shape.m - first),
+                                     .first = static_cast<uint16_t>(first)});
+  }
+  return takes_own_rows_;
+}
+
+/// A map over all rows of A, and the range of K that a region spans, which brings so many rows at once.
+uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
+  const MapKey key{kRows + static_cast<int>(rows), region.rank, region.buffer, region.col, region.cols};
+  if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
+  Region whole = region;
+  whole.row = 0;
+  whole.rows = shape_on(view_.plan.buffers[region.buffer], region.rank).rows;
+  return remember(key, make_a_map(matrix_of(whole), view_.out.kind.shape, static_cast<int>(rows)));
+}
+
+/// A map over all columns of the result, and the range of K that a region of B spans.
+uint16_t TileRecords::b_map(const Region& region) {
+  const GemmBodyKind& kind = view_.out.kind;
+  const bool kn = kind.b_is_kn;
+  const MapKey key{kOfB, region.rank, region.buffer, kn ? region.row : region.col, kn ? region.rows : region.cols};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
   Region whole = region;
   (kn ? whole.col : whole.row) = 0;
-  MatrixView view{view_.data_of(whole), view_.dtype_of(region), kn ? region.rows : shape.rows,
-                  kn ? shape.cols : region.cols, view_.base(region).ld};
-  const GemmBodyKind& kind = view_.out.kind;
-  const ClusterShape& cluster = view_.out.cluster;
-  return remember(key,
-                  is_b ? make_b_map(view, kind.shape, cluster, kind.b_is_kn) : make_a_map(view, kind.shape, cluster));
+  (kn ? whole.cols : whole.rows) = kn ? shape.cols : shape.rows;
+  return remember(key, make_b_map(matrix_of(whole), kind.shape, view_.out.cluster, kn));
+}
+
+MatrixView TileRecords::matrix_of(const Region& region) const {
+  return {view_.data_of(region), view_.dtype_of(region), region.rows, region.cols, view_.base(region).ld};
 }
 
 uint16_t TileRecords::remember(const MapKey& key, const CUtensorMap& map) {
@@ -111,11 +140,10 @@ void TileRecords::add(int lane, int64_t index) {
   const Region& b = task.reads[1];
   const bool kn = view_.out.kind.b_is_kn;
   TileRecord tile;
-  tile.a_row = static_cast<int32_t>(a.row);
   tile.b_col = static_cast<int32_t>(kn ? b.col : b.row);
   tile.k_steps = static_cast<int32_t>((a.cols + kTileK - 1) / kTileK);
-  tile.a_map = operand_map(a, false);
-  tile.b_map = operand_map(b, true);
+  add_rows(tile, a);
+  tile.b_map = b_map(b);
   tile.rows = static_cast<uint16_t>(a.rows);
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;
@@ -133,6 +161,17 @@ void TileRecords::add(int lane, int64_t index) {
   sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
   tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
   view_.out.gemm.tiles.push_back(tile);
+}
+
+/// Where a tile's rows of A are.
+void TileRecords::add_rows(TileRecord& tile, const Region& a) {
+  const auto& own = view_.facts.own.rows;
+  const auto found = takes_own_rows_ ? std::ranges::find(own, a, &OwnRows::a) : own.end();
+  const Region& first = found == own.end() ? a : found->first;
+  const GemmBodyKind& kind = view_.out.kind;
+  tile.a_row = static_cast<int32_t>(first.row);
+  tile.a_map = a_map(first, found == own.end() ? rows_of_a_box(kind.shape, view_.out.cluster) : first.rows);
+  if (found != own.end()) tile.split = static_cast<uint8_t>(found - own.begin() + 1);
 }
 
 /// Each of a tile's waits comes before the step of K that needs it.

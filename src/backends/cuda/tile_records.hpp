@@ -20,6 +20,8 @@ class TileRecords {
   TileRecords(RankView& view, const ByTile<FusedSum>& completes, const ByTile<ColumnWaits>& columns)
       : view_(view), completes_(completes), columns_(columns) {}
 
+  /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
+  bool take_own_rows();
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
   /// When all are there: say what the L2 cache is told, and form clusters.
@@ -28,7 +30,9 @@ class TileRecords {
  private:
   using MapKey = std::tuple<int, int, int, int64_t, int64_t>;
 
-  uint16_t operand_map(const Region& region, bool is_b);
+  uint16_t a_map(const Region& region, int64_t rows);
+  uint16_t b_map(const Region& region);
+  [[nodiscard]] MatrixView matrix_of(const Region& region) const;
   uint16_t whole_map(const Region& region);
   uint16_t rest_map(const Region& to);
   uint16_t buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&));
@@ -38,6 +42,7 @@ class TileRecords {
   std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
   void form_clusters();
   void name_apart(TileRecord& tile);
+  void add_rows(TileRecord& tile, const Region& a);
   void put_off_waits(TileRecord& tile, const ColumnWaits& waits);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);
@@ -47,6 +52,7 @@ class TileRecords {
   const ByTile<FusedSum>& completes_;
   const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
+  bool takes_own_rows_ = false;
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.

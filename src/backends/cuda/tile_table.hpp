@@ -45,7 +45,8 @@ struct alignas(64) TileRecord {
   uint32_t first_write = 0;  ///< in GemmTable::writes
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
-  uint16_t num_writes = 0;      ///< at most kMaxWrites
+  uint8_t num_writes = 0;       ///< at most kMaxWrites
+  uint8_t split = 0;            ///< some rows of A lie elsewhere: number of GemmTable::splits, from 1 on; 0 = none
   uint16_t flags = 0;           ///< TileFlags
   uint32_t task = 0;            ///< number of the task, for reports
   const void* bias = nullptr;   ///< bias of the tile's first column, or none
@@ -55,6 +56,16 @@ struct alignas(64) TileRecord {
   uint16_t num_part_waits = 0;  ///< after the tile's own waits: until the other parts are there
 };
 static_assert(sizeof(TileRecord) == 64);
+
+/// Where the rows of A of a tile are from one on, if not where the first ones are. The maps bring as many as that.
+struct RowSplit {
+  int32_t row = 0;     ///< in the map
+  uint16_t map = 0;    ///< number of a tensor map (map_of)
+  uint16_t first = 0;  ///< of the tile's rows, a multiple of kRowsOfSplit
+};
+inline constexpr int kRowsOfSplit = 8;
+/// Splits of a rank: the first and the last rows of a shard share a tile with other ranks' rows.
+inline constexpr int kMostSplits = 2;
 
 /// Another part of the sum that a tile belongs to. All parts, the tile's own included, are of the inputs' dtype; they
 /// are added in fp32, in their order, before bias, rounding and stores.

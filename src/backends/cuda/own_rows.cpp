@@ -1,0 +1,162 @@
+// Rows of a rank's own input that are copied only to lie beside other ranks' rows, for tiles.
+// Called when a program is loaded.
+#include "backends/cuda/own_rows.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "backends/cuda/lane_tables.hpp"
+#include "core/regions.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+class OwnRowsFinder {
+ public:
+  OwnRowsFinder(const Plan& whole, int rank) : plan_(whole), rank_(rank) {}
+
+  [[nodiscard]] OwnRowsOfTiles find() {
+    find_copies();
+    if (copies_.empty() || is_written_twice()) return {};
+    std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, OwnRows> found;
+    for (const Lane& lane : plan_.lanes) {
+      for (const Task& task : lane.tasks) {
+        for (const Region& read : task.reads) {
+          if (read.rank != rank_) continue;
+          const std::tuple key{read.buffer, read.row, read.rows, read.col, read.cols};
+          const bool known = found.contains(key);
+          if (!known && !is_copied(read)) continue;
+          if (lane.rank != rank_ || !multiplies(task) || &read != task.reads.data()) return {};
+          if (known) continue;
+          const auto rows = rows_of(read);
+          if (!rows) return {};
+          found.emplace(key, *rows);
+        }
+      }
+    }
+    OwnRowsOfTiles result;
+    for (auto& [key, rows] : found) result.rows.push_back(rows);
+    for (const Copy& copy : copies_) result.spare.push_back(copy.write);
+    return result;
+  }
+
+ private:
+  struct Copy {
+    CopyWrite write;
+    Region to;
+    Region from;
+  };
+
+  void find_copies() {
+    int mine = -1;
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank != rank_) continue;
+      ++mine;
+      for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
+        if (!is_serial(lane.engine)) add_copies(lane.tasks[task], {mine, task});
+      }
+    }
+  }
+
+  void add_copies(const Task& task, CopyWrite at) {
+    if (task.kind != TaskKind::copy || !task.epilogue.empty() || task.gather || task.scatter) return;
+    const Region& from = task.reads[0];
+    if (from.rank != rank_ || plan_.buffers[from.buffer].scope != Scope::input) return;
+    for (; at.write < task.writes.size(); ++at.write) {
+      const Write& write = task.writes[at.write];
+      const Buffer& to = plan_.buffers[write.to.buffer];
+      const bool workspace = to.scope == Scope::local || to.scope == Scope::symmetric;
+      if (write.to.rank != rank_ || !workspace) continue;
+      Region part = from;
+      part.row += write.first_row;
+      part.rows = write.to.rows;
+      copies_.push_back({at, write.to, part});
+    }
+  }
+
+  [[nodiscard]] bool multiplies(const Task& task) const {
+    return task.kind == TaskKind::compute && task.body == Body::gemm;
+  }
+
+  [[nodiscard]] bool is_copied(const Region& region) const {
+    return std::ranges::any_of(copies_, [&](const Copy& copy) { return overlap(copy.to, region); });
+  }
+
+  /// Whether an element of a copy has another writer.
+  [[nodiscard]] bool is_written_twice() const {
+    int64_t writes = 0;
+    for (const Lane& lane : plan_.lanes) {
+      for (const Task& task : lane.tasks) {
+        for (const Write& write : task.writes) {
+          writes += std::ranges::count_if(copies_, [&](const Copy& copy) { return overlap(copy.to, write.to); });
+        }
+      }
+    }
+    return writes != std::ssize(copies_);
+  }
+
+  /// Which rows of `a`, some of which are copied, are.
+  [[nodiscard]] std::optional<OwnRows> rows_of(const Region& a) const {
+    const Copy* one = nullptr;
+    int64_t first = a.row + a.rows;
+    int64_t end = a.row;
+    int64_t elements = 0;
+    for (const Copy& copy : copies_) {
+      if (!overlap(copy.to, a)) continue;
+      if (one != nullptr && !is_same_move(*one, copy)) return std::nullopt;
+      one = &copy;
+      const Region part = common(copy.to, a);
+      first = std::min(first, part.row);
+      end = std::max(end, part.row + part.rows);
+      elements += part.rows * part.cols;
+    }
+    const bool whole = one != nullptr && elements == (end - first) * a.cols;
+    const bool at_start = first == a.row;
+    const bool at_end = end == a.row + a.rows;
+    if (!whole || at_start == at_end || plan_.buffers[a.buffer].dtype != plan_.buffers[one->from.buffer].dtype)
+      return std::nullopt;
+    const int64_t border = at_start ? end : first;
+    OwnRows found{a, rows_between(a, a.row, border), rows_between(a, border, a.row + a.rows)};
+    Region& own = at_start ? found.first : found.rest;
+    own.buffer = one->from.buffer;
+    own.row += one->from.row - one->to.row;
+    own.col += one->from.col - one->to.col;
+    return found.first.rows % kRowsOfSplit == 0 ? std::optional(found) : std::nullopt;
+  }
+
+  [[nodiscard]] static Region rows_between(Region a, int64_t begin, int64_t end) {
+    a.row = begin;
+    a.rows = end - begin;
+    return a;
+  }
+
+  [[nodiscard]] static bool is_same_move(const Copy& x, const Copy& y) {
+    return x.from.buffer == y.from.buffer && x.from.row - x.to.row == y.from.row - y.to.row &&
+           x.from.col - x.to.col == y.from.col - y.to.col;
+  }
+
+  [[nodiscard]] static Region common(const Region& x, const Region& y) {
+    Region both = x;
+    both.row = std::max(x.row, y.row);
+    both.rows = std::min(x.row + x.rows, y.row + y.rows) - both.row;
+    both.col = std::max(x.col, y.col);
+    both.cols = std::min(x.col + x.cols, y.col + y.cols) - both.col;
+    return both;
+  }
+
+  const Plan& plan_;
+  int rank_;
+  std::vector<Copy> copies_;
+};
+
+}  // namespace
+
+OwnRowsOfTiles own_rows(const Plan& whole, int rank) {
+  const bool shares = whole.config.cluster_m * whole.config.cluster_n > 1;
+  if (slow_tiles(whole) || shares || !takes_splits(kind_of(whole).shape)) return {};
+  return OwnRowsFinder(whole, rank).find();
+}
+
+}  // namespace tilewire::cuda
