@@ -314,7 +314,7 @@ def reduction(kind, m, n, k, ranks):
         configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
     if m >= 4096:
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 32)]
-    elif kind == "rs" and m >= 1024 and sums_soon(k, ranks, shapes[0]):
+    elif kind == "rs" and m >= 1024 and ranks > 2 and sums_soon(k, ranks, shapes[0]):
         configs.append(configs[0] | {"rounds": 8})
     if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent
         ring = configs[0] | {"algorithm": "ring"}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/ceil_div.hpp"
 #include "schedules/collective.hpp"
 #include "schedules/gpu_call_choices.hpp"
 #include "schedules/gpu_copies.hpp"
@@ -20,7 +21,7 @@ namespace {
 /// many copy what landed, where something lands. Some are left for CTAs that only wait and post.
 Config with_summers(Config config, const Problem& problem, const Team& team) {
   constexpr int64_t kOthers = 2;
-  const int64_t tiles = (problem.n + config.tile_n - 1) / config.tile_n;
+  const int64_t tiles = ceil_div(problem.n, config.tile_n);
   const bool lands = problem.op == "gemm_all_reduce" && config.algorithm != Algorithm::one_shot;
   const int64_t free = (team.devices[0].sms - tiles - kOthers) / (lands ? 2 : 1);
   config.reduce_workers = static_cast<int>(std::clamp<int64_t>(free, 16, 64));
@@ -44,8 +45,8 @@ int some_rounds(const Problem& problem, const Team& team) {
 std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;
   if (problem.m >= kLeast) return {4, 32};
-  const bool soon = problem.op == "gemm_reduce_scatter" && problem.m >= kMany && sums_soon(problem, team);
-  return soon ? std::vector<int>{8} : std::vector<int>{};
+  const bool several = problem.op == "gemm_reduce_scatter" && problem.m >= kMany && team.num_ranks > 2;
+  return several && sums_soon(problem, team) ? std::vector<int>{8} : std::vector<int>{};
 }
 
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An

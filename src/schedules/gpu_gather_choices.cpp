@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/ceil_div.hpp"
 #include "schedules/gpu_copies.hpp"
 
 namespace tilewire {
@@ -12,7 +13,7 @@ namespace {
 /// Columns of A in each of so many cuts: whole steps of the kernel.
 int64_t columns_of_cut(const Problem& problem, int64_t cuts) {
   constexpr int64_t kStep = 64;
-  return (problem.k + cuts * kStep - 1) / (cuts * kStep) * kStep;
+  return ceil_div(problem.k, cuts * kStep) * kStep;
 }
 
 /// Walk the row tiles of a shard together. Pairs that share B need two of them.
@@ -159,7 +160,7 @@ std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
     config.chunk_cols = quarter;
     config = with_tile(config, problem, tile);
     // All row tiles together: those left over would walk all of B once more.
-    if (problem.m > tile.m) config.group_m = std::max(config.group_m, team.num_ranks * ((shard + tile.m - 1) / tile.m));
+    if (problem.m > tile.m) config.group_m = std::max(config.group_m, team.num_ranks * ceil_div(shard, tile.m));
     return config;
   };
   std::vector<Config> list{in_step(unpaced(), middle_tile(problem, team)), in_step(unpaced(), {.m = 128, .n = 256})};

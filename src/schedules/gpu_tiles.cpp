@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/ceil_div.hpp"
 #include "schedules/knobs.hpp"
 
 namespace tilewire {
@@ -27,7 +28,7 @@ bool has_fast_tiles(const Problem& problem) { return problem.op != "all_reduce" 
 /// Tiles of all rows, which are cut for each of so many owners.
 int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners = 1) {
   const int64_t rows = shard_of(problem.m, owners, 0).size();
-  return owners * ((rows + tile.m - 1) / tile.m) * ((own_cols(problem, team) + tile.n - 1) / tile.n);
+  return owners * ceil_div(rows, tile.m) * ceil_div(own_cols(problem, team), tile.n);
 }
 
 int64_t sms_with_tiles(const Team& team) { return std::max<int64_t>(1, team.devices[0].sms - kOtherSms); }
@@ -36,14 +37,14 @@ int64_t sms_with_tiles(const Team& team) { return std::max<int64_t>(1, team.devi
 /// (docs/cuda_gemm_notes.md).
 int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
   const int64_t cycles = 256 + 3 * (tile.m == 128 ? tile.n : tile.m);
-  return (tiles_of(problem, team, tile, owners) + sms - 1) / sms * cycles;
+  return ceil_div(tiles_of(problem, team, tile, owners), sms) * cycles;
 }
 
 }  // namespace
 
-int64_t part_of(int64_t whole, int64_t parts) { return std::max<int64_t>(1, (whole + parts - 1) / parts); }
+int64_t part_of(int64_t whole, int64_t parts) { return std::max<int64_t>(1, ceil_div(whole, parts)); }
 
-int64_t size_of_each(int64_t extent, int64_t tiles) { return (extent + 8 * tiles - 1) / (8 * tiles) * 8; }
+int64_t size_of_each(int64_t extent, int64_t tiles) { return 8 * ceil_div(extent, 8 * tiles); }
 
 TileChoice middle_tile(const Problem& problem, const Team& team) {
   const TileChoice wide{.m = 128, .n = 192};
@@ -63,7 +64,7 @@ std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
     int64_t best = INT64_MAX;
     for (const int64_t cols : {128, 160, 192, 256}) best = std::min(best, time({128, cols}));
     std::optional<TileChoice> found;
-    for (int64_t pieces = (rows + kMostRows - 1) / kMostRows; rows > pieces * (kFewestRows - 8); ++pieces) {
+    for (int64_t pieces = ceil_div(rows, kMostRows); rows > pieces * (kFewestRows - 8); ++pieces) {
       const TileChoice tile{.m = size_of_each(rows, pieces), .n = 128};
       if (tile.m == 128 || time(tile) >= best) continue;
       best = time(tile);
@@ -85,7 +86,7 @@ TileChoice row_of_tiles(const Problem& problem, const Team& team) {
 std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   if (!has_fast_tiles(problem) || shard <= kSome || problem.m >= kMany) return std::nullopt;
-  const TileChoice tile{.m = size_of_each(shard, (shard + kCutRows - 1) / kCutRows), .n = 128};
+  const TileChoice tile{.m = size_of_each(shard, ceil_div(shard, kCutRows)), .n = 128};
   return tile.m == 128 ? std::nullopt : std::optional(tile);
 }
 
@@ -116,8 +117,7 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
 }
 
 int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile) {
-  const int64_t sms = sms_with_tiles(team);
-  return (tiles_of(problem, team, tile) + sms - 1) / sms;
+  return ceil_div(tiles_of(problem, team, tile), sms_with_tiles(team));
 }
 
 bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/ceil_div.hpp"
+
 namespace tilewire {
 
 std::vector<int> peers_after(int num_ranks, int rank) {
@@ -97,7 +99,7 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
   for (const int tile : walk) stages[stage[tile]].push_back(tile);
   std::vector<int> order;
   const auto add_cut = [&](const std::vector<int>& tiles, int round) {
-    const int64_t columns = (std::ssize(tiles) + together - 1) / together;
+    const int64_t columns = ceil_div(std::ssize(tiles), together);
     const auto bound = [&](int64_t r) {
       return std::clamp<int64_t>(columns * r / rounds * together, 0, std::ssize(tiles));
     };
@@ -135,7 +137,7 @@ Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& conf
   // Steps of 64 columns of A; chunks of 64 x 64 of each half of a tile, one every 10 steps at most, leave, then are
   // summed (steps_before_sum of the CUDA backend).
   const int64_t steps = shard_of(problem.k, num_ranks, 0).size() / 64;
-  const int64_t chunks = (config.tile_m + 127) / 128 * ((config.tile_n + 63) / 64);
+  const int64_t chunks = ceil_div(config.tile_m, 128) * ceil_div(config.tile_n, 64);
   constexpr int64_t kOnTheirWay = 8;
   return steps >= 2 * 10 * chunks + kOnTheirWay ? Mine::last_of_round : Mine::last;
 }

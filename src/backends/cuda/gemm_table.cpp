@@ -8,12 +8,11 @@
 #include <tuple>
 
 #include "backends/cuda/upload.hpp"
+#include "core/ceil_div.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
 namespace {
-
-int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 /// Point `distance` of the Hilbert curve over a square of `side` (a power of two).
 std::pair<int, int> hilbert_point(int side, int distance) {
@@ -189,8 +188,9 @@ HostTable plain_table(const PlainProduct& p) {
   if (p.via == StoreVia::tensor_map) table.maps.insert(table.maps.end(), {make_output_map(p.c), make_rest_map(p.c)});
   const auto unit_m = static_cast<int>(p.cluster.m);
   const auto unit_n = static_cast<int>(p.cluster.n);
-  const auto order = tile_order(ceil_div(p.c.rows, p.shape.m * unit_m), ceil_div(p.c.cols, p.shape.n * unit_n),
-                                (p.group_m + unit_m - 1) / unit_m);
+  const auto tiles_m = static_cast<int>(ceil_div(p.c.rows, p.shape.m * unit_m));
+  const auto tiles_n = static_cast<int>(ceil_div(p.c.cols, p.shape.n * unit_n));
+  const auto order = tile_order(tiles_m, tiles_n, static_cast<int>(ceil_div(p.group_m, unit_m)));
   for (const auto& [m, n] : order) {
     for (int i = 0; i < unit_m * unit_n; ++i) {
       const int64_t row = static_cast<int64_t>(m * unit_m + i / unit_n) * p.shape.m;
@@ -198,7 +198,7 @@ HostTable plain_table(const PlainProduct& p) {
       TileRecord tile;
       tile.a_row = static_cast<int32_t>(row);
       tile.b_col = static_cast<int32_t>(col);
-      tile.k_steps = ceil_div(p.a.cols, kTileK);
+      tile.k_steps = static_cast<int32_t>(ceil_div(p.a.cols, kTileK));
       tile.b_map = 1;
       tile.rows = static_cast<uint16_t>(std::clamp<int64_t>(p.c.rows - row, 0, p.shape.m));
       tile.cols = static_cast<uint16_t>(std::clamp<int64_t>(p.c.cols - col, 0, p.shape.n));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "backends/sim/load.hpp"
+#include "core/ceil_div.hpp"
 
 namespace tilewire::sim {
 namespace {
@@ -17,8 +18,6 @@ struct TileShape {
 // Tiles among which a library chooses.
 constexpr TileShape kLibraryTiles[] = {{256, 128}, {128, 256}, {128, 192}, {128, 160},
                                        {128, 128}, {128, 64},  {64, 256},  {64, 128}};
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Bytes of A and B that come from memory, where the tiles of a wave, a block as square as it can be, share them.
 double input_bytes(Shape result, int64_t depth, TileShape tile, int64_t at_once, int64_t element_bytes) {
