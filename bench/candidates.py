@@ -215,11 +215,13 @@ def few_workers(m, n, k, ranks):
     tile, shard = (256, 192, 1), -(-m // ranks)
     owners = 1 if shard * (ranks - 1) <= MOST_SENT else 2
     rows = m if owners == 1 else 2 * shard
-    if rows <= tile[0] or not fills_turns(tile, rows, -(-n // ranks)):
+    apart = ranks * -(-shard // tile[0]) <= -(-m // tile[0])  # shards have tiles of their own
+    if (owners == 2 and not apart) or rows <= tile[0] or not fills_turns(tile, rows, -(-n // ranks)):
         return []
     few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
     turns = {"order": "in_step"} | ({"group_owners": owners} if owners > 1 else {})
-    return [knobs_of(tile, m) | few | turns | {"chunk_cols": columns_of_cut(k, cuts)} for cuts in (8, 12)]
+    return [knobs_of(tile, m) | few | turns | {"chunk_cols": cols}
+            for cols in sorted({columns_of_cut(k, cuts) for cuts in (8, 12)}, reverse=True)]
 
 
 def free_tiles_of_gather(m, n, ranks):
@@ -260,7 +262,7 @@ def gather(m, n, k, ranks):
     configs += turns(m, ranks)
     if has_quarters(m, ranks):
         configs += [in_groups_of_shard(tiles[0], m, ranks, parts) for parts in (4, 2)]
-        configs += [tiles[0] | UNPACED | {"chunk_cols": columns_of_cut(k, 4)}]
+        configs += [tiles[0] | UNPACED | {"chunk_cols": columns_of_cut(k, 4)}] if columns_of_cut(k, 4) < k else []
     elif ranks > 1 and m >= 1024:
         configs += [shards_together(tiles[0] | engines | {"rounds": 4}, -(-m // ranks))]
     configs += by_workers(tiles[0], m, k, ranks)

@@ -28,7 +28,7 @@ enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of i
 enum class Order {
   naive,
   rank_shifted,
-  in_step,  ///< all owners' tiles together; own ones too begin behind others' first columns of A
+  in_step,  ///< tiles of all owners, or group_owners, together; own ones too begin behind others' first columns of A
 };
 enum class Release { tile, all };  ///< what a second lane waits for: its tile, or the whole GEMM
 enum class Pacing { unpaced, lockstep };

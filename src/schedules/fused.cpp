@@ -74,7 +74,7 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
     return knob;
   }
   if (turns(config) && (config.order == Order::naive || config.compute == Provider::library))
-    return "group_owners, rounds: only tiles in order = rank_shifted or in_step turn from owner to owner";
+    return "group_owners, rounds: only tiles that are not in order = naive turn from owner to owner";
   if (config.rounds > 1 && config.order == Order::in_step) return "rounds: tiles in step have no rounds";
   if (auto knob = refuses_turns(config)) return knob;
   if (config.order == Order::in_step && config.compute == Provider::library)

@@ -80,11 +80,11 @@ class GatherPlanner {
 
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
   [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
-  [[nodiscard]] bool goes_to_all_at_once(int rank) const {
-    return n_ > 1 && few_push_to_all(config(), cut_.chunks_of(rank, 0).size());
+  [[nodiscard]] bool goes_to_group_at_once(int rank) const {
+    return n_ > 1 && few_push_to_groups(config(), cut_.chunks_of(rank, 0).size());
   }
-  /// Where a chunk goes to all peers in one task, it goes there, too.
-  [[nodiscard]] bool own_along(int rank) const { return goes_to_all_at_once(rank) && !one_row_of_tiles(); }
+  /// Where a chunk goes to several peers in one task, it goes there, too.
+  [[nodiscard]] bool own_along(int rank) const { return goes_to_group_at_once(rank) && !one_row_of_tiles(); }
   /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
   [[nodiscard]] bool own_by_pool() const {
     return config().transport != Transport::copy_engine && (!own_apart() || one_call());
@@ -155,13 +155,13 @@ class GatherPlanner {
   [[nodiscard]] int together() const { return one_row_of_tiles() ? n_ : owners_together(config(), n_); }
 
   /// Tiles of several owners that are made together need some columns of all of these before more of any. What comes
-  /// before what the next ones need.
+  /// before what the next ones need; own rows beside what the first peers get.
   void add_exchange(int rank, int own_lane) {
     for (int first = 0; first < n_; first += together()) {
       const Range phases{std::max(1, first), std::min(n_, first + together())};
-      for (int part = 0; part < num_parts(); ++part) {
-        if (first == 0 && !own_along(rank)) add_own_copies(rank, own_lane, part);
-        goes_to_all_at_once(rank) ? push_to_all(rank, phases, part) : add_phases(rank, phases, part);
+      for (int part = 0; phases.size() > 0 && part < num_parts(); ++part) {
+        if (phases.begin == 1 && !own_along(rank)) add_own_copies(rank, own_lane, part);
+        goes_to_group_at_once(rank) ? push_to_group(rank, phases, part) : add_phases(rank, phases, part);
       }
     }
   }
@@ -206,7 +206,7 @@ class GatherPlanner {
     }
   }
 
-  void push_to_all(int rank, Range phases, int part) {
+  void push_to_group(int rank, Range phases, int part) {
     const Range mine = cut_.chunks_of(rank, part);
     for (auto chunk = static_cast<int>(mine.begin); chunk < mine.end; ++chunk) {
       Task task{.kind = TaskKind::copy, .reads = {shard_region(rank, a_, cut_.chunks[chunk])}};

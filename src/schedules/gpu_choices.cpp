@@ -41,7 +41,7 @@ int some_rounds(const Problem& problem, const Team& team) {
   return sums_soon(problem, team) && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
 }
 
-/// More rounds than that: of many rows; of fewer, where parts are summed soon.
+/// More rounds than that: of many rows; of a reduce-scatter of fewer over several peers, where parts are summed soon.
 std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;
   if (problem.m >= kLeast) return {4, 32};

@@ -136,7 +136,9 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   const bool all = shard * (team.num_ranks - 1) <= kMostSent;
   Problem together = problem;
   if (!all) together.m = 2 * shard;
-  if (together.m <= large.m || !fills_turns(together, team, large)) return {};
+  // Shards have tiles of their own, or all are together.
+  const bool apart = team.num_ranks * ceil_div(shard, large.m) <= ceil_div(problem.m, large.m);
+  if ((!all && !apart) || together.m <= large.m || !fills_turns(together, team, large)) return {};
   Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, large);
   config.group_owners = all ? 1 : 2;
   config.copy_workers = kFewWorkers;
@@ -144,7 +146,7 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   std::vector<Config> list;
   for (const int64_t cuts : {8, 12}) {
     config.chunk_cols = columns_of_cut(problem, cuts);
-    list.push_back(config);
+    if (list.empty() || list.back().chunk_cols != config.chunk_cols) list.push_back(config);
   }
   return list;
 }
@@ -184,8 +186,9 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
     list.push_back(in_groups_of_shard(problem, team, first, 4));
     list.push_back(in_groups_of_shard(problem, team, first, 2));
     // All rows of a peer at once, quarters of the columns: its tiles begin with the first one.
-    list.push_back(with_tile(unpaced(), problem, first));
-    list.back().chunk_cols = columns_of_cut(problem, 4);
+    Config columns = with_tile(unpaced(), problem, first);
+    columns.chunk_cols = columns_of_cut(problem, 4);
+    if (columns.chunk_cols < problem.k) list.push_back(columns);
   } else if (team.num_ranks > 1 && problem.m >= kMany) {
     Config rounds = list.front();
     rounds.rounds = 4;

@@ -1,4 +1,4 @@
-// Chunks of a gather, and groups of them.
+// Chunks of a gather, groups of them, and to how many owners' tiles they go at the same time.
 // Called by gather.cpp.
 #include "schedules/row_chunks.hpp"
 
@@ -53,7 +53,7 @@ int owners_together(const Config& config, int num_ranks) {
   return all ? num_ranks : config.group_owners;
 }
 
-bool few_push_to_all(const Config& config, int64_t chunks) {
+bool few_push_to_groups(const Config& config, int64_t chunks) {
   if (config.order != Order::in_step || config.algorithm == Algorithm::ring) return false;
   if (config.pacing == Pacing::lockstep || config.copy_lanes > 1) return false;
   const bool pushed_by_workers = config.direction == Direction::push && config.transport != Transport::copy_engine;

@@ -54,9 +54,8 @@ struct ChunkGroups {
 [[nodiscard]] int owners_together(const Config& config, int num_ranks);
 
 /// Whether few workers bring tiles that are in step what all of these wait for, a cut of a shard in so many chunks:
-/// then a chunk is one task, which loads it once for all peers
-/// whose tiles need it then.
-[[nodiscard]] bool few_push_to_all(const Config& config, int64_t chunks);
+/// then a chunk is one task, which loads it once for all peers whose tiles need it then.
+[[nodiscard]] bool few_push_to_groups(const Config& config, int64_t chunks);
 
 /// What calls of the library multiply on a rank that owns rows `mine`, in `cols` columns of the output: each chunk that
 /// arrives, and all that need not travel.

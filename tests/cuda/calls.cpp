@@ -62,7 +62,7 @@ std::vector<Sample> samples() {
   in_turn.transport = Transport::tma;
   in_turn.reduction = ReduceMode::accumulate;
   Config many = engines;  // with tellers, of two lanes
-  many.chunk_rows = 512;
+  many.chunk_rows = 256;
   many.copy_lanes = 2;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
   return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
@@ -73,7 +73,7 @@ std::vector<Sample> samples() {
           {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles},
           {{.op = "gemm_all_reduce", .m = 40, .n = 1024, .k = 512}, flags},
           {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn},
-          {{.op = "all_gather_gemm", .m = 8192, .n = 256, .k = 2048}, many}};
+          {{.op = "all_gather_gemm", .m = 8192, .n = 128, .k = 4096}, many}};
 }
 
 std::vector<Sample> library_samples() {

@@ -1,5 +1,5 @@
 // One product of the GEMM kernel's test: random inputs, poisoned output, reference in double, error.
-// Included by gemm_tiles_test.cu and gemm_cut_k_test.cu.
+// Included by gemm_tiles_test.cu, gemm_cut_k_test.cu and gemm_places_test.cu.
 #pragma once
 
 #include <cuda_bf16.h>

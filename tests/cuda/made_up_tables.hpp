@@ -1,10 +1,11 @@
 // The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
-// Used by library_test.cpp, stream_lanes_test.cpp and calls_in_line_test.cpp.
+// Used by library_test.cpp, stream_lanes_test.cpp, calls_in_line_test.cpp and tile_tables_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
@@ -15,13 +16,15 @@ namespace tilewire::cuda {
 /// Bytes from a rank's buffers to those of the next one.
 inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
-inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false) {
+/// `unaligned`: a buffer that begins two bytes further on.
+inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false,
+                            const std::string& unaligned = {}) {
   static std::array<Gate, 1024> gates;
   static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;
   for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
     for (const Buffer& buffer : plan.buffers) {
-      const auto at = uintptr_t{1} << 32;
+      const auto at = (uintptr_t{1} << 32) + (buffer.name == unaligned ? 2 : 0);
       addresses.bases.push_back({reinterpret_cast<std::byte*>(at + owner * kMadeUpStep), shape_on(buffer, owner).cols});
     }
   }

@@ -82,6 +82,10 @@ TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
   config.chunk_rows = 255;
   EXPECT_EQ(told(plan(8), 1), std::vector(7 * 5, false)) << "less than 2 MiB on average: the words had better be quick";
   config.pacing = Pacing::unpaced;
+  config.chunk_rows = 256;
+  config.copy_lanes = 2;
+  const RankTables lanes = tables_of(plan(4), true, 1);
+  EXPECT_EQ(std::ranges::count(lanes.streams, true, &StreamUse::has_teller), 2) << "one for each lane";
   const Problem scatter{.op = "gemm_reduce_scatter", .m = 8192, .n = 2048, .k = 2048};
   EXPECT_EQ(told(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(3 * 8, false)) << "yet to be made";
 }

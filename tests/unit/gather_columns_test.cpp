@@ -129,6 +129,15 @@ TEST(Columns, ComeToOwnersWhoseTilesAreMadeTogetherBeforeTheNextOnes) {
     return pushes_by_columns(plan, 1);
   };
   EXPECT_EQ(pushes(), (Pushes{{{2}, 0}, {{2}, 32}, {{3}, 0}, {{3}, 32}, {{0}, 0}, {{0}, 32}}));
+  // Rows that others' tiles share are copied beside what the first peer gets: shards of 72 rows, tiles of 128.
+  config.tile_m = 128;
+  const Plan shared = plan_of(288, config);
+  EXPECT_TRUE(check(shared).ok());
+  EXPECT_EQ(
+      pushes_by_columns(shared, 1),
+      (Pushes{
+          {{1}, 0}, {{1}, 0}, {{2}, 0}, {{1}, 32}, {{1}, 32}, {{2}, 32}, {{3}, 0}, {{3}, 32}, {{0}, 0}, {{0}, 32}}));
+  config.tile_m = 64;
   const Pushes two{{{2}, 0}, {{2}, 32}, {{3}, 0}, {{0}, 0}, {{3}, 32}, {{0}, 32}};
   config.group_owners = 2;
   EXPECT_EQ(pushes(), two);
@@ -195,7 +204,7 @@ TEST(InStep, IsOfTilesOfAGather) {
   config.group_owners = 2;
   EXPECT_EQ(why(), "");
   config.order = Order::naive;
-  EXPECT_EQ(why(), "group_owners, rounds: only tiles in order = rank_shifted or in_step turn from owner to owner");
+  EXPECT_EQ(why(), "group_owners, rounds: only tiles that are not in order = naive turn from owner to owner");
   config.group_owners = 1;
   config.order = Order::in_step;
   config.group_m = 1;

@@ -36,6 +36,7 @@ class OwnRowsFinder {
         }
       }
     }
+    if (found.size() > kMostSplits) return {};
     OwnRowsOfTiles result;
     for (auto& [key, rows] : found) result.rows.push_back(rows);
     for (const Copy& copy : copies_) result.spare.push_back(copy.write);
@@ -63,12 +64,12 @@ class OwnRowsFinder {
   void add_copies(const Task& task, CopyWrite at) {
     if (task.kind != TaskKind::copy || !task.epilogue.empty() || task.gather || task.scatter) return;
     const Region& from = task.reads[0];
-    if (from.rank != rank_ || plan_.buffers[from.buffer].scope != Scope::input) return;
+    if (from.rank != rank_ || from.rows_from || plan_.buffers[from.buffer].scope != Scope::input) return;
     for (; at.write < task.writes.size(); ++at.write) {
       const Write& write = task.writes[at.write];
       const Buffer& to = plan_.buffers[write.to.buffer];
       const bool workspace = to.scope == Scope::local || to.scope == Scope::symmetric;
-      if (write.to.rank != rank_ || !workspace) continue;
+      if (write.to.rank != rank_ || !workspace || write.mode != WriteMode::store || write.first_col > 0) continue;
       Region part = from;
       part.row += write.first_row;
       part.rows = write.to.rows;

@@ -33,8 +33,8 @@ struct OwnRowsOfTiles {
 };
 
 /// Such rows of one rank. All copies from its input to its workspace by pools are spare, or nothing is reported: tiles
-/// alone read them, where they are the first rows or the last ones, and the border is at a multiple of kRowsOfSplit.
-/// What tiles wait for stays as it is.
+/// alone read them, where they are the first rows or the last ones, in at most kMostSplits places, and the border is at
+/// a multiple of kRowsOfSplit. What tiles wait for stays as it is.
 [[nodiscard]] OwnRowsOfTiles own_rows(const Plan& whole, int rank);
 
 }  // namespace tilewire::cuda

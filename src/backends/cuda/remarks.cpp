@@ -57,7 +57,8 @@ std::vector<std::string> remarks_on(const Plan& plan) {
   }
   if (const auto spare = own_rows(plan, 0).spare.size(); spare > 0)
     remarks.push_back(
-        fmt::format("{} copies of a rank's own rows are left out: tiles take these where they are, if tensors are "
+        fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "
+                    "if tensors are "
                     "aligned to 16 bytes",
                     spare));
   if (sums == 0) return remarks;

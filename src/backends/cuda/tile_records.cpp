@@ -11,11 +11,11 @@ namespace {
 /// Boxes that finished tiles are stored in.
 constexpr int64_t kStoreRows = 64;
 constexpr int64_t kStoreBytes = 128;
-/// What sets maps of a buffer apart: those to store through, those of B, and those of A by the rows that they bring.
-constexpr int kStores = 1;
-constexpr int kRests = 2;
-constexpr int kOfB = 3;
-constexpr int kRows = 4;
+/// What sets maps of a buffer apart: those to load A, by the rows that they bring, and B, and those to store through.
+constexpr int kOfA = 0;
+constexpr int kOfB = 1;
+constexpr int kStores = 2;
+constexpr int kRests = 3;
 
 bool is_aligned(const RankView& view, const Region& read) {
   const int64_t size = bytes_of(view.dtype_of(read));
@@ -86,7 +86,7 @@ void TileRecords::name_apart(TileRecord& tile) {
 bool TileRecords::take_own_rows() {
   const std::vector<OwnRows>& rows = view_.facts.own.rows;
   const auto fits = [&](const OwnRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
-  takes_own_rows_ = !rows.empty() && rows.size() <= kMostSplits && std::ranges::all_of(rows, fits);
+  takes_own_rows_ = !rows.empty() && std::ranges::all_of(rows, fits);
   for (const OwnRows& own : rows) {
     if (!takes_own_rows_) break;
     const int64_t first = own.first.rows;
@@ -99,7 +99,7 @@ bool TileRecords::take_own_rows() {
 
 /// A map over all rows of A, and the range of K that a region spans, which brings so many rows at once.
 uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
-  const MapKey key{kRows + static_cast<int>(rows), region.rank, region.buffer, region.col, region.cols};
+  const MapKey key{kOfA, rows, region.rank, region.buffer, region.col, region.cols};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   Region whole = region;
   whole.row = 0;
@@ -111,7 +111,7 @@ uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
 uint16_t TileRecords::b_map(const Region& region) {
   const GemmBodyKind& kind = view_.out.kind;
   const bool kn = kind.b_is_kn;
-  const MapKey key{kOfB, region.rank, region.buffer, kn ? region.row : region.col, kn ? region.rows : region.cols};
+  const MapKey key{kOfB, 0, region.rank, region.buffer, kn ? region.row : region.col, kn ? region.rows : region.cols};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
   Region whole = region;
@@ -281,7 +281,7 @@ uint16_t TileRecords::rest_map(const Region& to) {
 }
 
 uint16_t TileRecords::buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&)) {
-  const MapKey key{what, region.rank, region.buffer, 0, 0};
+  const MapKey key{what, 0, region.rank, region.buffer, 0, 0};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
   const Base& at = view_.base(region);

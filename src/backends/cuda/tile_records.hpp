@@ -28,7 +28,7 @@ class TileRecords {
   void finish();
 
  private:
-  using MapKey = std::tuple<int, int, int, int64_t, int64_t>;
+  using MapKey = std::tuple<int, int64_t, int, int, int64_t, int64_t>;
 
   uint16_t a_map(const Region& region, int64_t rows);
   uint16_t b_map(const Region& region);

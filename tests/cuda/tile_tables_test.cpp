@@ -1,0 +1,111 @@
+// What the tables of a rank say of tiles that take its own rows where they are, and of the copies nobody needs then.
+// Needs no GPU: tensor maps say what they were asked for.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "backends/cuda/driver.hpp"
+#include "cuda/made_up_tables.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// What a map was asked for.
+struct AskedMap {
+  void* data;
+  uint64_t rows;
+  uint32_t box_rows;
+};
+
+CUresult CUDAAPI note_map(CUtensorMap* map, CUtensorMapDataType, cuuint32_t, void* data, const cuuint64_t* dims,
+                          const cuuint64_t*, const cuuint32_t* box, const cuuint32_t*, CUtensorMapInterleave,
+                          CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  const AskedMap asked{data, dims[1], box[1]};
+  std::memcpy(map, &asked, sizeof asked);
+  return CUDA_SUCCESS;
+}
+
+AskedMap asked_for(const RankTables& tables, uint32_t map) {
+  AskedMap asked{};
+  std::memcpy(&asked, &tables.gemm.maps.at(map), sizeof asked);
+  return asked;
+}
+
+/// Two shards of 128 rows to a tile of 256, on four ranks.
+Plan gather(Order order) {
+  Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 64, .chunk_cols = 256};
+  config.order = order;
+  config.copy_workers = order == Order::in_step ? 2 : 0;
+  return make_plan({.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::bf16}, {.num_ranks = 4},
+                   config);
+}
+
+/// Of each step that copies.
+std::vector<int> targets_of(const RankTables& tables) {
+  std::vector<int> targets;
+  for (const StepRecord& step : tables.walk.steps) {
+    if (step.act == Act::copy) targets.push_back(step.num_targets);
+  }
+  return targets;
+}
+
+}  // namespace
+
+/// NOTE: comes before the library's own, which needs a driver.
+Driver load_driver() {
+  Driver driver;
+  driver.tensor_map_encode_tiled = note_map;
+  return driver;
+}
+
+namespace {
+
+TEST(TileTables, TilesTakeOwnRowsWhereTheyAre) {
+  const Plan plan = gather(Order::in_step);
+  const RankTables tables = tables_of(plan, true, 3);
+  ASSERT_EQ(tables.gemm.splits.size(), 1u);
+  const RowSplit& split = tables.gemm.splits[0];
+  EXPECT_EQ(split.first, 128);
+  EXPECT_EQ(split.row, 0) << "of the rank's input";
+  EXPECT_EQ(asked_for(tables, split.map).rows, 128u);
+  EXPECT_EQ(asked_for(tables, split.map).box_rows, 128u);
+  int shared = 0;
+  for (const TileRecord& tile : tables.gemm.tiles) {
+    if (tile.rows == 0) continue;
+    shared += tile.split;
+    EXPECT_EQ(tile.split, tile.a_row == 256 ? 1 : 0);
+    EXPECT_EQ(asked_for(tables, tile.a_map).box_rows, tile.split == 1 ? 128u : 256u);
+    EXPECT_EQ(asked_for(tables, tile.a_map).rows, 512u) << "gathered";
+  }
+  EXPECT_EQ(shared, 1) << "column of tiles";
+  EXPECT_EQ(targets_of(tables), std::vector<int>(4, 3)) << "two chunks, two cuts of columns, three peers";
+}
+
+TEST(TileTables, CopiesWithoutTargetsStillPost) {
+  const Plan plan = gather(Order::rank_shifted);
+  const RankTables tables = tables_of(plan, true, 3);
+  int posts = 0;
+  int copies = 0;
+  for (const StepRecord& step : tables.walk.steps) {
+    copies += step.act == Act::copy ? 1 : 0;
+    if (step.act != Act::sync || step.num_sources == 0) continue;
+    posts += step.num_posts;
+    EXPECT_EQ(step.num_targets, 0);
+  }
+  EXPECT_EQ(posts, 4) << "two chunks of own rows, two cuts of columns";
+  EXPECT_EQ(copies, 3 * 4);
+}
+
+TEST(TileTables, UnalignedRowsAreCopied) {
+  const Plan plan = gather(Order::in_step);
+  const RankTables tables = tables_of(plan, true, 3, false, "a");
+  EXPECT_TRUE(tables.gemm.splits.empty());
+  EXPECT_FALSE(tables.gemm.tiles.empty()) << "no tile reads the input itself";
+  for (const TileRecord& tile : tables.gemm.tiles) EXPECT_EQ(tile.split, 0);
+  EXPECT_EQ(targets_of(tables), std::vector<int>(4, 4));
+}
+
+}  // namespace
+}  // namespace tilewire::cuda

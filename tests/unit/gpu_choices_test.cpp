@@ -1,0 +1,108 @@
+// What schedules choose where ranks are GPUs: all of it is accepted, and proven.
+// Built as part of the target `unit_core`.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "tilewire/tilewire.hpp"
+
+namespace tilewire {
+namespace {
+
+Team team_of_gpus(int ranks) {
+  Team team{.num_ranks = ranks};
+  team.devices.assign(ranks, {.copy_engines = 3, .sms = 132});
+  return team;
+}
+
+TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
+  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const auto& [m, n] :
+           {std::pair<int64_t, int64_t>{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}}) {
+        const Problem problem{.op = op, .m = m, .n = n, .k = 512};
+        const Team team = team_of_gpus(ranks);
+        for (const Schedule& schedule : schedules()) {
+          const auto configs = schedule.candidates(problem, team);
+          if (schedule.refuses(problem, team, {.schedule = schedule.name})) continue;
+          EXPECT_FALSE(configs.empty());
+          for (const Config& config : configs) {
+            EXPECT_EQ(schedule.refuses(problem, team, config), std::nullopt) << op << " " << to_string(config);
+            const CheckResult result = check(make_plan(problem, team, config));
+            EXPECT_TRUE(result.ok()) << op << " " << to_string(config) << ": " << result.violations[0].text;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Few workers for all owners or for two at a time, and eight rounds.
+TEST(Gpus, ChoicesOfWideAndLongProductsAreProven) {
+  const Team team = team_of_gpus(4);
+  const auto proven = [&](const Problem& problem, auto&& wanted) {
+    int found = 0;
+    for (const Config& config : find_schedule("fused").candidates(problem, team)) {
+      if (!wanted(config)) continue;
+      ++found;
+      const CheckResult result = check(make_plan(problem, team, config));
+      EXPECT_TRUE(result.ok()) << to_string(config) << ": " << result.violations[0].text;
+    }
+    return found;
+  };
+  const auto few = [](int owners) {
+    return [=](const Config& config) {
+      return config.order == Order::in_step && config.tile_m == 256 && config.group_owners == owners;
+    };
+  };
+  Problem gather{.op = "all_gather_gemm", .m = 1024, .n = 49152, .k = 2048};
+  EXPECT_EQ(proven(gather, few(2)), 2) << "behind eighths and twelfths of the columns";
+  gather.m = 512;
+  EXPECT_EQ(proven(gather, few(1)), 2);
+  gather.m = 800;
+  EXPECT_EQ(proven(gather, few(2)), 0) << "tiles of several owners";
+  const Problem scatter{.op = "gemm_reduce_scatter", .m = 1024, .n = 1024, .k = 22528};
+  EXPECT_EQ(proven(scatter, [](const Config& config) { return config.rounds == 8; }), 1);
+}
+
+/// On 3, 4 and 8 ranks, whole and with tiles of two owners.
+TEST(Gpus, RingsOfManyRowsAreProven) {
+  for (const int ranks : {3, 4, 8}) {
+    for (const int64_t m : {8192, 8200}) {
+      Problem problem{.op = "gemm_reduce_scatter", .m = m, .n = 1024, .k = 512, .reduction = Reduction::any};
+      int rings = 0;
+      for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+        if (config.algorithm != Algorithm::ring) continue;
+        ++rings;
+        const CheckResult result = check(make_plan(problem, team_of_gpus(ranks), config));
+        EXPECT_TRUE(result.ok()) << ranks << " " << to_string(config) << ": " << result.violations[0].text;
+      }
+      EXPECT_EQ(rings, 2) << "in one round and in sixteen";
+      problem.reduction = Reduction::repeatable;
+      for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+        EXPECT_NE(config.algorithm, Algorithm::ring);
+      }
+    }
+  }
+}
+
+TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
+  const auto first = [](const char* schedule, const char* op, int64_t m) {
+    return find_schedule(schedule).candidates({.op = op, .m = m, .n = 8192, .k = 8192}, team_of_gpus(4)).front();
+  };
+  const Config gather = first("fused", "all_gather_gemm", 8192);
+  EXPECT_EQ(gather.tile_n, 256);
+  EXPECT_EQ(gather.cluster_m, 2);
+  EXPECT_EQ(gather.group_m, 16);
+  EXPECT_EQ(gather.transport, Transport::copy_engine);
+  EXPECT_EQ(gather.pacing, Pacing::lockstep);
+  EXPECT_EQ(first("fused", "gemm_all_reduce", 64).tile_m, 64);
+  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 512).tile_n, 160);  // two turns, as with 192
+  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 384).tile_n, 192);  // one turn, and two with 160
+  const Config on_host =
+      find_schedule("fused").candidates({.op = "all_gather_gemm", .m = 8192}, {.num_ranks = 4}).front();
+  EXPECT_EQ(on_host.cluster_m, 1);
+}
+
+}  // namespace
+}  // namespace tilewire
