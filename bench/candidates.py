@@ -224,6 +224,19 @@ def few_workers(m, n, k, ranks):
             for cols in sorted({columns_of_cut(k, cuts) for cuts in (8, 12)}, reverse=True)]
 
 
+def workers_beside_a_turn(m, n, k, ranks, sms=132):
+    """One turn of tiles on most SMs, in step behind quarters of the columns, and workers on PIECES of the others."""
+    shard, cols, quarter = -(-m // ranks), -(-n // ranks), columns_of_cut(k, 4)
+    if ranks == 1 or m <= 128 or m > 2048 or quarter >= k:
+        return []
+    for tile_n in (256, 192, 160, 128):
+        tiles = -(-m // 128) * -(-cols // tile_n)
+        if 4 * tiles >= 3 * sms and tiles <= sms - OTHER_SMS - PIECES:
+            few = {"transport": "store", "copy_workers": PIECES, "chunk_rows": -(-shard // PIECES)}
+            return [knobs_of((128, tile_n, 1), m) | few | {"order": "in_step", "chunk_cols": quarter}]
+    return []
+
+
 def free_tiles_of_gather(m, n, ranks):
     free = free_tiles(m, -(-n // ranks), ranks)
     return free + [tile for tile in tiles_of_owner(m, ranks) if tile not in free]
@@ -272,7 +285,7 @@ def gather(m, n, k, ranks):
     configs += owners_at_once(m, ranks)
     free = free_tiles_of_gather(m, n, ranks)
     configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free if m < 1024]
-    configs += in_step(m, n, k, ranks) + in_line("ag", m, n, ranks)
+    configs += in_step(m, n, k, ranks) + workers_beside_a_turn(m, n, k, ranks) + in_line("ag", m, n, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs

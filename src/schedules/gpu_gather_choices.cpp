@@ -151,6 +151,24 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   return list;
 }
 
+/// One turn of tiles on most SMs, in step behind quarters of the columns, and workers on kPieces of the others.
+std::vector<Config> workers_beside_a_turn(const Problem& problem, const Team& team) {
+  constexpr int64_t kMostRows = 2048;  // that are walked together
+  if (team.num_ranks == 1 || problem.m <= kSome || problem.m > kMostRows) return {};
+  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
+  const int64_t quarter = columns_of_cut(problem, 4);
+  for (const int64_t cols : {256, 192, 160, 128}) {
+    const TileChoice tile{.m = 128, .n = cols};
+    if (quarter >= problem.k || !leaves_sms(problem, team, tile, kPieces)) continue;
+    Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, tile);
+    config.copy_workers = kPieces;
+    config.chunk_rows = part_of(shard, kPieces);
+    config.chunk_cols = quarter;
+    return {config};
+  }
+  return {};
+}
+
 /// Few rows a rank: own tiles would read all of B long before the others' do, which costs more than to begin when a
 /// quarter of everybody's columns is here.
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
@@ -201,6 +219,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, owners_at_once(problem, team));
   append(list, free_choices(problem, team));
   append(list, in_step_choices(problem, team));
+  append(list, workers_beside_a_turn(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;

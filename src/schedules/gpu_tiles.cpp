@@ -126,6 +126,12 @@ bool fills_turns(const Problem& problem, const Team& team, const TileChoice& til
   return 8 * problem.m * own_cols(problem, team) >= 7 * room;
 }
 
+bool leaves_sms(const Problem& problem, const Team& team, const TileChoice& tile, int64_t some) {
+  const int64_t sms = team.devices[0].sms;
+  const int64_t tiles = tiles_of(problem, team, tile);
+  return has_fast_tiles(problem) && 4 * tiles >= 3 * sms && tiles <= sms - kOtherSms - some;
+}
+
 Config with_tile(Config config, const Problem& problem, const TileChoice& tile) {
   constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
   config.tile_m = tile.m;

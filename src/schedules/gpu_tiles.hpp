@@ -67,6 +67,9 @@ inline constexpr int64_t kOtherSms = 4;
 /// Whether these SMs nearly all have a tile of tensor cores in each turn, and nearly all of it is needed.
 [[nodiscard]] bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile);
 
+/// Whether one turn of such tiles of tensor cores takes most SMs, and leaves kOtherSms and `some`.
+[[nodiscard]] bool leaves_sms(const Problem& problem, const Team& team, const TileChoice& tile, int64_t some);
+
 /// `config` with these tiles, of rows that stay in the L2 cache while columns pass.
 [[nodiscard]] Config with_tile(Config config, const Problem& problem, const TileChoice& tile);
 /// `config` with each of the first `most` of tiles_for.
