@@ -325,10 +325,13 @@ def reduction(kind, m, n, k, ranks):
     configs = [knobs | {"transport": "tma"} for knobs in tiles]
     at_once = {"transport": "ll"} | summers(n, tiles[0]["tile_n"], kind == "ar")
     configs.append(configs[0] | (at_once if m <= 64 else {"rounds": some_rounds(m, n, k, ranks, shapes[0])}))
-    if m < 1024 and -(-m // ranks) > 128:
-        configs.append(knobs_of((128, 192, 2), m) | {"transport": "tma"})
+    pair = (128, 192 if m < 1024 else middle_tile(m, n)[1], 2)
+    if -(-m // ranks) > 128 and (m < 1024 or (m <= 4096 and pair[1] == 160)) and ranks > 1:
+        configs.append(knobs_of(pair, m) | {"transport": "tma"})
     if m >= 4096:
         configs += [configs[0] | {"rounds": rounds} for rounds in (4, 32)]
+    elif kind == "ar" and m >= 1024 and 3 < turns_of(shapes[0], m, n) <= 8:
+        configs.append(configs[0] | {"rounds": turns_of(shapes[0], m, n)})
     elif kind == "rs" and m >= 1024 and ranks > 2 and sums_soon(k, ranks, shapes[0]):
         configs.append(configs[0] | {"rounds": 8})
     if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent

@@ -41,10 +41,15 @@ int some_rounds(const Problem& problem, const Team& team) {
   return sums_soon(problem, team) && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
 }
 
-/// More rounds than that: of many rows; of a reduce-scatter of fewer over several peers, where parts are summed soon.
+/// More rounds than that: of many rows; of an all-reduce of fewer as many as turns; of a reduce-scatter of fewer over
+/// several peers, where parts are summed soon.
 std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;
+  constexpr int64_t kMostTurns = 8;
   if (problem.m >= kLeast) return {4, 32};
+  const int64_t turns = turns_of(problem, team, tiles_for(problem, team).front());
+  const bool in_turns = problem.op == "gemm_all_reduce" && problem.m >= kMany && turns > 3 && turns <= kMostTurns;
+  if (in_turns) return {static_cast<int>(turns)};
   const bool several = problem.op == "gemm_reduce_scatter" && problem.m >= kMany && team.num_ranks > 2;
   return several && sums_soon(problem, team) ? std::vector<int>{8} : std::vector<int>{};
 }
@@ -149,8 +154,10 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     Config turns = stores;
     turns.rounds = some_rounds(problem, team);
     append(list, with_tiles(turns, problem, team, 1));
-    const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
-    if (problem.m < kMany && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
+    TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
+    if (problem.m >= kMany) pair.n = middle_tile(problem, team).n;
+    const bool pairs = problem.m < kMany || (pair.n == 160 && problem.m <= kMost);
+    if (pairs && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
       list.push_back(with_tile(stores, problem, pair));
     for (const int rounds : many_rounds(problem, team)) {
       turns.rounds = rounds;
