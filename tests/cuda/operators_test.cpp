@@ -58,6 +58,9 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
                          .chunk_cols = 136,
                          .transport = transport,
                          .order = Order::in_step});
+      configs.push_back(configs.back());
+      configs.back().group_owners = 2;
+      configs.push_back({.tile_workers = 4, .chunk_cols = 136, .transport = transport});
     }
     // Few workers, which push a chunk to all peers at once.
     for (const int64_t tile_m : {128, 256}) {
@@ -65,6 +68,8 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
       few.chunk_cols = 136;
       few.copy_workers = 2;
       few.order = Order::in_step;
+      configs.push_back(few);
+      few.group_owners = 2;
       configs.push_back(few);
     }
   }

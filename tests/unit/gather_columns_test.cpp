@@ -16,14 +16,14 @@ namespace {
 /// Whether each tile of a rank waits for as many signals as there are cuts of columns, mine for the first one only; and
 /// its rows, in order.
 std::vector<int64_t> rows_in_step(const Plan& plan, int rank, size_t cuts) {
-  const Range mine = shard_of(plan.problem.m, kRanks, rank);
+  const Range mine = shard_of(plan.problem.m, kGatherRanks, rank);
   std::vector<int64_t> rows;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (lane.rank != rank || task.kind != TaskKind::compute) continue;
       const int64_t row = task.writes[0].to.row;
       const bool own = row >= mine.begin && row < mine.end;
-      EXPECT_EQ(task.waits.size(), own ? size_t{kRanks - 1} : cuts) << "row " << row;
+      EXPECT_EQ(task.waits.size(), own ? size_t{kGatherRanks - 1} : cuts) << "row " << row;
       for (const Wait& wait : task.waits) EXPECT_EQ(wait.signal.rank, rank);
       rows.push_back(row);
     }
@@ -35,16 +35,16 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
   for (const Direction direction : {Direction::push, Direction::pull}) {
     const Config config{
         .tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction, .order = Order::in_step};
-    const Plan plan = plan_of(256, config);
+    const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kGatherRanks; ++rank) {
       std::vector<int64_t> rows = rows_in_step(plan, rank, 4);
       rows.resize(4);
       EXPECT_EQ(rows, (std::vector<int64_t>{0, 64, 128, 192})) << "column by column, whoever has the rows";
     }
   }
   // All columns at once: all wait for all.
-  const Plan whole = plan_of(256, {.tile_m = 64, .group_m = 8, .order = Order::in_step});
+  const Plan whole = gather_plan(256, {.tile_m = 64, .group_m = 8, .order = Order::in_step});
   EXPECT_TRUE(check(whole).ok());
   EXPECT_EQ(rows_in_step(whole, 2, 1), (std::vector<int64_t>{0, 64, 128, 192}));
 }
@@ -55,7 +55,7 @@ TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
       .tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .chunk_cols = 16, .order = Order::in_step};
   const auto pushes = [&](int workers) {
     config.copy_workers = workers;
-    const Plan plan = plan_of(256, config);
+    const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
     std::vector<Task> all;
     for (const Lane& lane : plan.lanes) {
@@ -86,7 +86,7 @@ TEST(InStep, OnlyRowsThatOthersTilesShareStayHereToo) {
                       .chunk_rows = 43,
                       .chunk_cols = 16,
                       .order = Order::in_step};
-  const Plan plan = plan_of(1200, config);
+  const Plan plan = gather_plan(1200, config);
   EXPECT_TRUE(check(plan).ok());
   std::vector<std::pair<int64_t, int64_t>> kept;  // of each chunk: first row, rows
   for (const Lane& lane : plan.lanes) {
@@ -124,14 +124,14 @@ TEST(Columns, ComeToOwnersWhoseTilesAreMadeTogetherBeforeTheNextOnes) {
   using Pushes = std::vector<std::pair<std::vector<int>, int64_t>>;
   Config config{.tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 32};
   const auto pushes = [&] {
-    const Plan plan = plan_of(256, config);
+    const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
     return pushes_by_columns(plan, 1);
   };
   EXPECT_EQ(pushes(), (Pushes{{{2}, 0}, {{2}, 32}, {{3}, 0}, {{3}, 32}, {{0}, 0}, {{0}, 32}}));
   // Rows that others' tiles share are copied beside what the first peer gets: shards of 72 rows, tiles of 128.
   config.tile_m = 128;
-  const Plan shared = plan_of(288, config);
+  const Plan shared = gather_plan(288, config);
   EXPECT_TRUE(check(shared).ok());
   EXPECT_EQ(
       pushes_by_columns(shared, 1),
@@ -160,7 +160,7 @@ TEST(InStep, OfTwoOwnersAtATime) {
     Config config{.tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction};
     config.order = Order::in_step;
     config.group_owners = 2;
-    const Plan plan = plan_of(256, config);
+    const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
     std::vector<int64_t> rows;
     for (const Lane& lane : plan.lanes) {
@@ -180,13 +180,13 @@ TEST(InStep, LockstepIsKept) {
   Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .order = Order::in_step};
   config.copy_workers = 2;
   config.pacing = Pacing::lockstep;
-  const Plan plan = plan_of(256, config);
+  const Plan plan = gather_plan(256, config);
   EXPECT_TRUE(check(plan).ok());
   int64_t paced = 0;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) paced += std::ranges::count(task.waits, Purpose::pace, &Wait::purpose);
   }
-  EXPECT_EQ(paced, kRanks * 2 * 4) << "pushes to the second and the third peer";
+  EXPECT_EQ(paced, kGatherRanks * 2 * 4) << "pushes to the second and the third peer";
 }
 
 TEST(InStep, IsOfTilesOfAGather) {

@@ -6,12 +6,12 @@
 
 namespace tilewire {
 
-inline constexpr int kRanks = 4;
+inline constexpr int kGatherRanks = 4;
 
-inline Plan plan_of(int64_t m, const Config& config, bool gathered = false) {
+inline Plan gather_plan(int64_t m, const Config& config, bool gathered = false) {
   Problem problem{.op = "all_gather_gemm", .m = m, .n = 256, .k = 64};
   problem.gathered_output = gathered;
-  return make_plan(problem, {.num_ranks = kRanks}, config);
+  return make_plan(problem, {.num_ranks = kGatherRanks}, config);
 }
 
 }  // namespace tilewire

@@ -28,8 +28,8 @@ std::vector<std::vector<Wait>> waits_of_tiles(const Plan& plan, int rank) {
 /// How many chunks of rows of others' shards arrive at a rank, of a cut of columns.
 int64_t arriving(int64_t m, int64_t chunk_rows, int rank) {
   int64_t chunks = 0;
-  for (int owner = 0; owner < kRanks; ++owner) {
-    const int64_t rows = shard_of(m, kRanks, owner).size();
+  for (int owner = 0; owner < kGatherRanks; ++owner) {
+    const int64_t rows = shard_of(m, kGatherRanks, owner).size();
     if (owner != rank) chunks += (rows + chunk_rows - 1) / chunk_rows;
   }
   return chunks;
@@ -41,10 +41,10 @@ TEST(FewRows, ArriveInOneSignalOfEachCutOfColumns) {
     for (const Direction direction : {Direction::push, Direction::pull}) {
       for (const bool gathered : {false, true}) {
         const Plan plan =
-            plan_of(m, {.tile_m = 64, .chunk_rows = 4, .chunk_cols = 32, .direction = direction}, gathered);
+            gather_plan(m, {.tile_m = 64, .chunk_rows = 4, .chunk_cols = 32, .direction = direction}, gathered);
         EXPECT_TRUE(check(plan).ok());
-        for (int rank = 0; rank < kRanks; ++rank) {
-          const bool own = shard_of(m, kRanks, rank).size() > 0;
+        for (int rank = 0; rank < kGatherRanks; ++rank) {
+          const bool own = shard_of(m, kGatherRanks, rank).size() > 0;
           for (const auto& waits : waits_of_tiles(plan, rank)) {
             ASSERT_EQ(waits.size(), own ? 4u : 2u) << m << " rows, rank " << rank;  // both halves, of others and mine
             for (size_t i = 0; i < waits.size(); ++i)
@@ -57,7 +57,7 @@ TEST(FewRows, ArriveInOneSignalOfEachCutOfColumns) {
 }
 
 TEST(FewRows, OfARingArriveOneByOne) {
-  const Plan plan = plan_of(64, {.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring});
+  const Plan plan = gather_plan(64, {.tile_m = 64, .chunk_rows = 4, .algorithm = Algorithm::ring});
   EXPECT_TRUE(check(plan).ok());
   for (const auto& waits : waits_of_tiles(plan, 1)) {
     EXPECT_GE(std::ranges::count(waits, 1, &Wait::at_least), 4);
@@ -67,7 +67,7 @@ TEST(FewRows, OfARingArriveOneByOne) {
 
 /// How many chunks each tile of rank 1 waits for, signal by signal.
 std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config, bool gathered = false) {
-  const Plan plan = plan_of(m, config, gathered);
+  const Plan plan = gather_plan(m, config, gathered);
   EXPECT_TRUE(check(plan).ok());
   std::set<std::vector<int64_t>> all;
   for (const auto& waits : waits_of_tiles(plan, 1)) {
@@ -91,7 +91,7 @@ TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
   // So they do beside one call of the library.
   const Config call{.schedule = "sequential", .chunk_rows = 16, .compute = Provider::library};
   int copies = 0;
-  for (const Lane& lane : plan_of(256, call, true).lanes) {
+  for (const Lane& lane : gather_plan(256, call, true).lanes) {
     for (const Task& task : lane.tasks) {
       const bool copies_what_came = task.kind == TaskKind::copy && task.waits.size() == 1 && task.posts.empty();
       if (copies_what_came) {
@@ -137,12 +137,12 @@ int64_t own_copies(const Plan& plan, int rank) {
 
 TEST(OwnRows, AreCopiedOnlyWhereATileHasOthersToo) {
   // Shards of 30 rows have tiles of their own.
-  EXPECT_EQ(own_copies(plan_of(120, {.tile_m = 32}), 1), 0);
+  EXPECT_EQ(own_copies(gather_plan(120, {.tile_m = 32}), 1), 0);
   // In tiles of 16 they would take 8 instead of 5: rank 1 has 12 rows in a tile of rank 0's, and 8 in one of rank 2's.
-  EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 16}), 1), 2);
-  EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 16, .chunk_rows = 4}), 1), 5) << "each worker takes a chunk";
-  EXPECT_EQ(own_copies(plan_of(80, {.tile_m = 16, .chunk_rows = 4, .transport = Transport::copy_engine}), 1), 2);
-  const Plan plan = plan_of(80, {.tile_m = 16, .chunk_rows = 4});
+  EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16}), 1), 2);
+  EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16, .chunk_rows = 4}), 1), 5) << "each worker takes a chunk";
+  EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16, .chunk_rows = 4, .transport = Transport::copy_engine}), 1), 2);
+  const Plan plan = gather_plan(80, {.tile_m = 16, .chunk_rows = 4});
   EXPECT_TRUE(check(plan).ok());
   const auto waits_for_three = [](const auto& waits) { return std::ranges::count(waits, 3, &Wait::at_least) == 1; };
   EXPECT_TRUE(std::ranges::any_of(waits_of_tiles(plan, 1), waits_for_three)) << "12 rows, 4 at once";
@@ -195,7 +195,7 @@ TEST(Handshakes, TheFirstPushOfAnEnginesLaneWaitsForAllItsPeers) {
 }
 
 TEST(Handshakes, EachPushByWorkersWaitsForItsPeer) {
-  const Plan plan = plan_of(64, {.tile_m = 16, .chunk_rows = 4});
+  const Plan plan = gather_plan(64, {.tile_m = 16, .chunk_rows = 4});
   int pushes = 0;
   for (const Lane& lane : plan.lanes) {
     for (const Task& push : pushes_of(lane)) {
@@ -203,7 +203,7 @@ TEST(Handshakes, EachPushByWorkersWaitsForItsPeer) {
       ++pushes;
     }
   }
-  EXPECT_EQ(pushes, kRanks * (kRanks - 1) * 4);
+  EXPECT_EQ(pushes, kGatherRanks * (kGatherRanks - 1) * 4);
 }
 
 }  // namespace
