@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "schedules/builder.hpp"
+#include "schedules/ranges.hpp"
 #include "schedules/row_chunks.hpp"
 
 namespace tilewire {
@@ -224,7 +225,7 @@ class GatherPlanner {
 
   /// Those rows of a chunk that others' tiles share, in piece number `piece`.
   void add_own_rows(Task& task, int rank, int piece, const RowChunk& chunk) {
-    const Range rows{std::max(chunk.rows.begin, pieces_[piece].begin), std::min(chunk.rows.end, pieces_[piece].end)};
+    const Range rows = common(chunk.rows, pieces_[piece]);
     if (rows.size() <= 0) return;
     const Region to = PlanBuilder::region(rank, gathered_, rows, chunk.cols);
     task.writes.push_back({.to = to, .first_row = rows.begin - chunk.rows.begin});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/ceil_div.hpp"
 #include "schedules/collective.hpp"
@@ -45,13 +46,24 @@ int some_rounds(const Problem& problem, const Team& team) {
 /// several peers, where parts are summed soon.
 std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;
-  constexpr int64_t kMostTurns = 8;
+  constexpr int kMostTurns = 8;
   if (problem.m >= kLeast) return {4, 32};
-  const int64_t turns = turns_of(problem, team, tiles_for(problem, team).front());
-  const bool in_turns = problem.op == "gemm_all_reduce" && problem.m >= kMany && turns > 3 && turns <= kMostTurns;
-  if (in_turns) return {static_cast<int>(turns)};
-  const bool several = problem.op == "gemm_reduce_scatter" && problem.m >= kMany && team.num_ranks > 2;
-  return several && sums_soon(problem, team) ? std::vector<int>{8} : std::vector<int>{};
+  if (problem.m < kMany) return {};
+  if (problem.op == "gemm_reduce_scatter")
+    return team.num_ranks > 2 && sums_soon(problem, team) ? std::vector{8} : std::vector<int>{};
+  const auto turns = static_cast<int>(turns_of(problem, team, tiles_for(problem, team).front()));
+  return turns > 3 && turns <= kMostTurns ? std::vector{turns} : std::vector<int>{};
+}
+
+/// Pairs of row tiles of one owner, which share B: of some rows; of more, where narrower tiles end earlier.
+std::optional<TileChoice> pair_of_owner(const Problem& problem, const Team& team) {
+  constexpr int64_t kMost = 4096;
+  const TileChoice wide{.m = 128, .n = 192, .cluster_m = 2};
+  if (shard_of(problem.m, team.num_ranks, 0).size() <= wide.m) return std::nullopt;
+  if (problem.m < kMany) return wide;
+  TileChoice middle = middle_tile(problem, team);
+  middle.cluster_m = wide.cluster_m;
+  return middle.n < wide.n && problem.m <= kMost ? std::optional(middle) : std::nullopt;
 }
 
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
@@ -154,11 +166,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     Config turns = stores;
     turns.rounds = some_rounds(problem, team);
     append(list, with_tiles(turns, problem, team, 1));
-    TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};  // of row tiles of one owner
-    if (problem.m >= kMany) pair.n = middle_tile(problem, team).n;
-    const bool pairs = problem.m < kMany || (pair.n == 160 && problem.m <= kMost);
-    if (pairs && shard_of(problem.m, team.num_ranks, 0).size() > pair.m)
-      list.push_back(with_tile(stores, problem, pair));
+    if (const auto pair = pair_of_owner(problem, team)) list.push_back(with_tile(stores, problem, *pair));
     for (const int rounds : many_rounds(problem, team)) {
       turns.rounds = rounds;
       append(list, with_tiles(turns, problem, team, 1));

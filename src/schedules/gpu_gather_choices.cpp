@@ -127,6 +127,15 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
 constexpr int kFewWorkers = kOtherSms - 1;
 constexpr int64_t kMostSent = 512;
 
+/// Tiles in step, behind cuts of so many columns; each of so many workers copies a piece of a cut.
+Config in_step_by(int workers, int64_t cols, const Problem& problem, const Team& team, const TileChoice& tile) {
+  Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, tile);
+  config.copy_workers = workers;
+  config.chunk_rows = part_of(shard_of(problem.m, team.num_ranks, 0).size(), workers);
+  config.chunk_cols = cols;
+  return config;
+}
+
 /// The largest tiles in step, where these keep all SMs busy: they begin with a small cut of the columns, and the few
 /// SMs that are left bring one after the other to all peers, faster than tiles use them; or, where that is more than
 /// they send in time, to one peer first, whose rows and one's own are a turn of tiles, then to two.
@@ -139,32 +148,25 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   // Shards have tiles of their own, or all are together.
   const bool apart = team.num_ranks * ceil_div(shard, large.m) <= ceil_div(problem.m, large.m);
   if ((!all && !apart) || together.m <= large.m || !fills_turns(together, team, large)) return {};
-  Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, large);
-  config.group_owners = all ? 1 : 2;
-  config.copy_workers = kFewWorkers;
-  config.chunk_rows = part_of(shard, kFewWorkers);
   std::vector<Config> list;
   for (const int64_t cuts : {8, 12}) {
-    config.chunk_cols = columns_of_cut(problem, cuts);
-    if (list.empty() || list.back().chunk_cols != config.chunk_cols) list.push_back(config);
+    Config config = in_step_by(kFewWorkers, columns_of_cut(problem, cuts), problem, team, large);
+    config.group_owners = all ? 1 : 2;
+    if (list.empty() || list.back() != config) list.push_back(config);
   }
   return list;
 }
 
 /// One turn of tiles on most SMs, in step behind quarters of the columns, and workers on kPieces of the others.
 std::vector<Config> workers_beside_a_turn(const Problem& problem, const Team& team) {
-  constexpr int64_t kMostRows = 2048;  // that are walked together
-  if (team.num_ranks == 1 || problem.m <= kSome || problem.m > kMostRows) return {};
-  const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
+  if (team.num_ranks == 1 || problem.m <= kSome || quarter >= problem.k) return {};
   for (const int64_t cols : {256, 192, 160, 128}) {
     const TileChoice tile{.m = 128, .n = cols};
-    if (quarter >= problem.k || !leaves_sms(problem, team, tile, kPieces)) continue;
-    Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, tile);
-    config.copy_workers = kPieces;
-    config.chunk_rows = part_of(shard, kPieces);
-    config.chunk_cols = quarter;
-    return {config};
+    if (!leaves_sms(problem, team, tile, kPieces)) continue;
+    const Config config = in_step_by(kPieces, quarter, problem, team, tile);
+    // All row tiles are walked together.
+    return problem.m <= config.group_m * config.tile_m ? std::vector{config} : std::vector<Config>{};
   }
   return {};
 }

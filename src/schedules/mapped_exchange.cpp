@@ -9,6 +9,7 @@
 #include "schedules/builder.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/mapped_plan.hpp"
+#include "schedules/ranges.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {
@@ -139,8 +140,6 @@ class ExchangePlanner {
     }
     return task;
   }
-
-  [[nodiscard]] static bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
 
   /// In the order in which a ring brings what is passed on.
   void add_copies(int rank, const std::vector<int>& lanes) {

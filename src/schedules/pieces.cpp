@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "schedules/ranges.hpp"
+
 namespace tilewire {
 namespace {
 
@@ -15,7 +17,7 @@ Tile share_of(const Tile& tile, int64_t index, int64_t num_tiles, const Problem&
   if (share == Share::rows || share == Share::columns) {
     Range& cut = share == Share::rows ? part.rows : part.cols;
     const Range mine = shard_of(share == Share::rows ? problem.m : problem.n, num_ranks, owner);
-    cut = {std::max(cut.begin, mine.begin), std::min(cut.end, mine.end)};
+    cut = common(cut, mine);
   } else if (share == Share::tiles) {
     const Range mine = shard_of(num_tiles, num_ranks, owner);
     if (index < mine.begin || index >= mine.end) part.rows = {};

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "schedules/ranges.hpp"
+
 namespace tilewire {
 
 CutShards cut_shards(const Problem& problem, int num_ranks, const Config& config) {
@@ -43,7 +45,7 @@ std::vector<Range> shared_rows(int64_t rows, int num_ranks, int rank, int64_t ti
   std::vector<Range> pieces;
   for (const Tile& tile : tile_grid(rows, 1, tile_m, 1, num_ranks)) {
     if (num_ranks == 1 || within(tile.rows, mine) || !meet(tile.rows, mine)) continue;
-    pieces.push_back({std::max(tile.rows.begin, mine.begin), std::min(tile.rows.end, mine.end)});
+    pieces.push_back(common(tile.rows, mine));
   }
   return pieces;
 }

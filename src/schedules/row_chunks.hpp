@@ -2,15 +2,11 @@
 // Used by gather.cpp.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "schedules/order.hpp"
 
 namespace tilewire {
-
-[[nodiscard]] inline bool within(Range x, Range y) { return x.begin >= y.begin && x.end <= y.end; }
-[[nodiscard]] inline bool meet(Range x, Range y) { return std::max(x.begin, y.begin) < std::min(x.end, y.end); }
 
 /// Rows and columns of one owner's shard that travel together. Rows are global.
 struct RowChunk {

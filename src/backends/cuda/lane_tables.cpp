@@ -10,6 +10,7 @@
 #include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "backends/cuda/tile_records.hpp"
+#include "core/ceil_div.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -268,7 +269,7 @@ class TableMaker {
       const Shape shape = result_shape(plan_, task);
       most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
     }
-    return static_cast<int>(std::clamp<int64_t>((most + kLeastBytes - 1) / kLeastBytes, 1, kMovers));
+    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kMovers));
   }
 
   /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.

@@ -3,11 +3,10 @@
 #include "backends/cuda/own_rows.hpp"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "check/rect.hpp"
 #include "core/regions.hpp"
 
 namespace tilewire::cuda {
@@ -20,27 +19,23 @@ class OwnRowsFinder {
   [[nodiscard]] OwnRowsOfTiles find() {
     find_copies();
     if (copies_.empty() || is_written_twice()) return {};
-    std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, OwnRows> found;
+    OwnRowsOfTiles found;
     for (const Lane& lane : plan_.lanes) {
       for (const Task& task : lane.tasks) {
         for (const Region& read : task.reads) {
           if (read.rank != rank_) continue;
-          const std::tuple key{read.buffer, read.row, read.rows, read.col, read.cols};
-          const bool known = found.contains(key);
+          const bool known = std::ranges::find(found.rows, read, &OwnRows::a) != found.rows.end();
           if (!known && !is_copied(read)) continue;
           if (lane.rank != rank_ || !multiplies(task) || &read != task.reads.data()) return {};
           if (known) continue;
           const auto rows = rows_of(read);
-          if (!rows) return {};
-          found.emplace(key, *rows);
+          if (!rows || found.rows.size() == kMostSplits) return {};
+          found.rows.push_back(*rows);
         }
       }
     }
-    if (found.size() > kMostSplits) return {};
-    OwnRowsOfTiles result;
-    for (auto& [key, rows] : found) result.rows.push_back(rows);
-    for (const Copy& copy : copies_) result.spare.push_back(copy.write);
-    return result;
+    for (const Copy& copy : copies_) found.spare.push_back(copy.write);
+    return found;
   }
 
  private:
@@ -108,10 +103,10 @@ class OwnRowsFinder {
       if (!overlap(copy.to, a)) continue;
       if (one != nullptr && !is_same_move(*one, copy)) return std::nullopt;
       one = &copy;
-      const Region part = common(copy.to, a);
-      first = std::min(first, part.row);
-      end = std::max(end, part.row + part.rows);
-      elements += part.rows * part.cols;
+      const checking::Rect part = checking::intersect(checking::rect_of(copy.to), checking::rect_of(a));
+      first = std::min(first, part.row0);
+      end = std::max(end, part.row1);
+      elements += (part.row1 - part.row0) * (part.col1 - part.col0);
     }
     const bool whole = one != nullptr && elements == (end - first) * a.cols;
     const bool at_start = first == a.row;
@@ -136,15 +131,6 @@ class OwnRowsFinder {
   [[nodiscard]] static bool is_same_move(const Copy& x, const Copy& y) {
     return x.from.buffer == y.from.buffer && x.from.row - x.to.row == y.from.row - y.to.row &&
            x.from.col - x.to.col == y.from.col - y.to.col;
-  }
-
-  [[nodiscard]] static Region common(const Region& x, const Region& y) {
-    Region both = x;
-    both.row = std::max(x.row, y.row);
-    both.rows = std::min(x.row + x.rows, y.row + y.rows) - both.row;
-    both.col = std::max(x.col, y.col);
-    both.cols = std::min(x.col + x.cols, y.col + y.cols) - both.col;
-    return both;
   }
 
   const Plan& plan_;

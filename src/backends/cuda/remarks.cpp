@@ -58,8 +58,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
   if (const auto spare = own_rows(plan, 0).spare.size(); spare > 0)
     remarks.push_back(
         fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "
-                    "if tensors are "
-                    "aligned to 16 bytes",
+                    "if tensors are aligned to 16 bytes",
                     spare));
   if (sums == 0) return remarks;
   const auto completed = std::ssize(fused_sums(plan, 0));

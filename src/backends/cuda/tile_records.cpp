@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <span>
 
+#include "core/ceil_div.hpp"
+
 namespace tilewire::cuda {
 namespace {
 
@@ -87,14 +89,14 @@ bool TileRecords::take_own_rows() {
   const std::vector<OwnRows>& rows = view_.facts.own.rows;
   const auto fits = [&](const OwnRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
   takes_own_rows_ = !rows.empty() && std::ranges::all_of(rows, fits);
+  if (!takes_own_rows_) return false;
   for (const OwnRows& own : rows) {
-    if (!takes_own_rows_) break;
     const int64_t first = own.first.rows;
     view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(own.rest.row),
                                      .map = a_map(own.rest, view_.out.kind.shape.m - first),
                                      .first = static_cast<uint16_t>(first)});
   }
-  return takes_own_rows_;
+  return true;
 }
 
 /// A map over all rows of A, and the range of K that a region spans, which brings so many rows at once.
@@ -141,7 +143,7 @@ void TileRecords::add(int lane, int64_t index) {
   const bool kn = view_.out.kind.b_is_kn;
   TileRecord tile;
   tile.b_col = static_cast<int32_t>(kn ? b.col : b.row);
-  tile.k_steps = static_cast<int32_t>((a.cols + kTileK - 1) / kTileK);
+  tile.k_steps = static_cast<int32_t>(ceil_div(a.cols, kTileK));
   add_rows(tile, a);
   tile.b_map = b_map(b);
   tile.rows = static_cast<uint16_t>(a.rows);
