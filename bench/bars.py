@@ -1,9 +1,17 @@
+#!/usr/bin/env python3
 """How far the rows of a result are from what tilewire wants to reach: each bar, its value, and whether it is met.
 
-Used by bench/peers.py; alone it prints the bars of a file: bench/bars.py peers.json. Needs neither torch nor a GPU.
+Used by bench/peers.py; alone it prints the bars of a file, or with --markdown a table of several machines:
+
+  bench/bars.py peers.json
+  bench/bars.py --markdown '4 x H200=bench/results/peers_x4.json' '2 x H200=bench/results/peers_x2.json'
+
+Needs neither torch nor a GPU.
 """
+import argparse
 import json
 import math
+import pathlib
 import statistics
 import sys
 from dataclasses import dataclass
@@ -135,11 +143,111 @@ def text_of(bars):
     return "\n".join(lines)
 
 
+class BadFile(Exception):
+    """What is wrong with a file, in one line."""
+
+
+# Fields of a row that bars look at, and what may stand in them.
+NUMBER = (int, float, type(None))
+FIELDS = {"operator": str, "m": int, "n": int, "k": int, "peers": dict, "total_us": NUMBER, "gemm_us": NUMBER,
+          "free_us": NUMBER, "sequential_us": NUMBER, "overlap": NUMBER}
+
+
+def rows_of(path):
+    """The rows of a file of bench/peers.py."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+    except OSError as error:
+        raise BadFile(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise BadFile(f"{path}: no JSON: {error}") from None
+    rows = result.get("rows") if isinstance(result, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise BadFile(f"{path}: has no rows, so it is no file of bench/peers.py")
+    for number, row in enumerate(rows):
+        row = row if isinstance(row, dict) else {}
+        for name, kinds in FIELDS.items():
+            if name not in row or not isinstance(row[name], kinds):
+                what = "is wrong" if name in row else "is missing"
+                raise BadFile(f"{path}: `{name}` of row {number} {what}, so it is no file of bench/peers.py")
+        times = row["peers"].values()
+        if row["operator"] not in OPERATORS.values() or not all(isinstance(time, (int, float)) for time in times):
+            raise BadFile(f"{path}: row {number} is not one of bench/peers.py")
+    return rows
+
+
+def short(name):
+    """A row's sizes with AG, RS or AR in front."""
+    operator, sizes = name.split(" ", 1)
+    return f"{next(key for key, value in OPERATORS.items() if value == operator)} {sizes}"
+
+
+def missing_rows(bar, judged, rows):
+    """Of a bar that is not met: the rows beyond it (of a mean: the worst one), and those without a value."""
+    if judged["met"] is not False:
+        return []
+    beyond = lambda value: value < bar.limit if bar.at_least else value > bar.limit
+    each_row = bar.combine in (max, min)
+    return [name for name, value in measured(bar, rows).items()
+            if value is None or (beyond(value) if each_row else name == judged["worst"])]
+
+
+def worst_text(judged):
+    """The worst row of a judged bar, with its value where the bar is about a mean."""
+    if judged["worst"] is None:
+        return ""
+    of_mean = judged["worst_value"] != judged["value"]
+    return short(judged["worst"]) + (f": {judged['worst_value']:.3f}" if of_mean else "")
+
+
+def value_text(judged):
+    if judged["value"] is None:
+        return "not measured"
+    return f"**{judged['value']:.3f} missed**" if judged["met"] is False else f"{judged['value']:.3f}"
+
+
+def markdown_of(machines):
+    """A table of Markdown with a column for each machine, {name: rows}. Each row that misses a bar is a link to the
+    heading of its name."""
+    first, *_ = machines
+    lines = [f"| goal | wanted | {' | '.join(machines)} | worst row, {first} | rows that miss it |",
+             "|---" * (len(machines) + 4) + "|"]
+    met = {name: [] for name in machines}
+    for bar in BARS:
+        judged = {name: judge(bar, rows) for name, rows in machines.items()}
+        missing = dict.fromkeys(short(row) for name, one in judged.items()
+                                for row in missing_rows(bar, one, machines[name]))
+        for name, one in judged.items():
+            met[name].append(one["met"])
+        cells = [bar.text, f"{'>=' if bar.at_least else '<='} {bar.limit:.2f}", *map(value_text, judged.values()),
+                 worst_text(judged[first]), ", ".join(f"[{row}](#{row.lower().replace(' ', '-')})" for row in missing)]
+        lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+    counts = [f"{one.count(True)} of {len(one) - one.count(None)}" for one in met.values()]
+    return "\n".join([*lines, f"| goals met | | {' | '.join(counts)} | | |"])
+
+
+def named(argument):
+    """(name, path) of NAME=FILE, or of FILE, whose name is that of the file."""
+    name, equals, path = argument.partition("=")
+    return (name, path) if equals else (pathlib.Path(argument).stem, argument)
+
+
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: bench/bars.py RESULT_OF_PEERS.json")
-    with open(sys.argv[1], encoding="utf-8") as file:
-        print(text_of(bars_of(json.load(file)["rows"])))
+    parser = argparse.ArgumentParser(description="How far results of bench/peers.py are from what tilewire wants.")
+    parser.add_argument("--markdown", action="store_true", help="one table of Markdown, a column for each file")
+    parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="results of bench/peers.py")
+    options = parser.parse_args()
+    if len(options.files) > 1 and not options.markdown:
+        parser.error("several files need --markdown")
+    try:
+        machines = {name: rows_of(path) for name, path in map(named, options.files)}
+    except BadFile as error:
+        print(f"bench/bars.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    if len(machines) < len(options.files):
+        parser.error("two files have the same name")
+    print(markdown_of(machines) if options.markdown else text_of(bars_of(next(iter(machines.values())))))
 
 
 if __name__ == "__main__":

@@ -275,7 +275,8 @@ def gather(m, n, k, ranks):
     configs += turns(m, ranks)
     if has_quarters(m, ranks):
         configs += [in_groups_of_shard(tiles[0], m, ranks, parts) for parts in (4, 2)]
-        configs += [tiles[0] | UNPACED | {"chunk_cols": columns_of_cut(k, 4)}] if columns_of_cut(k, 4) < k else []
+        halves = {"cluster_m": 1, "group_m": max(1, tiles[0].get("group_m", 1) // 2), "chunk_cols": columns_of_cut(k, 2)}
+        configs += [tiles[0] | UNPACED | halves] if halves["chunk_cols"] < k else []
     elif ranks > 1 and m >= 1024:
         configs += [shards_together(tiles[0] | engines | {"rounds": 4}, -(-m // ranks))]
     configs += by_workers(tiles[0], m, k, ranks)

@@ -65,8 +65,38 @@ def random_matrix(ranks, rows, cols):
     return torch.randn(rows, cols, device=ranks.device, dtype=torch.bfloat16) / cols**0.25
 
 
+class FastestGemm:
+    """a * b^T by the fastest of cuBLASLt's candidates: an operator of a team of one rank, which is that call alone. It
+    is made by the first call."""
+
+    def __init__(self, alone, a, b, c):
+        self._alone, self._tensors, self._op, self._run = alone, (a, b, c), None, None
+
+    def __call__(self):
+        if self._op is None:
+            self._make()
+        self._run(torch.cuda.current_stream().cuda_stream)
+
+    def _make(self):
+        if self._alone is None:
+            raise RuntimeError("no team")
+        (m, k), (n, _) = (tensor.shape for tensor in self._tensors[:2])
+        problem = {"op": "all_gather_gemm", "m": m, "n": n, "k": k, "dtype": "bf16"}
+        self._op = self._alone.make_op(problem, {"schedule": "fused", "compute": "library"})
+        a, b, c = ((tensor.data_ptr(), "bf16", *tensor.shape) for tensor in self._tensors)
+        self._run = self._op.bind([a, b], [c])
+
+    def free(self):
+        torch.cuda.synchronize()
+        if self._op:
+            self._op.free()
+
+
 class Case:
-    """One shape: inputs, the results of cuBLAS + NCCL, and the alternatives to measure."""
+    """One shape: inputs, the results of cuBLAS + NCCL, and the alternatives to measure.
+
+    What has a GEMM takes it as an argument: `gemm`, cuBLAS's own choice as PyTorch calls it, or a FastestGemm.
+    """
 
     def __init__(self, ranks, kind, m, n, k):
         self.ranks, self.kind, self.sizes = ranks, kind, (m, n, k)
@@ -87,7 +117,13 @@ class Case:
         self.b.copy_(random_matrix(self.ranks, *self.b.shape))
 
     def gemm(self):
-        torch.mm(self.full if self.kind == "ag" else self.a, self.b.t(), out=self.product)
+        torch.mm(self._left(), self.b.t(), out=self.product)
+
+    def fastest_gemm(self, alone):
+        return FastestGemm(alone, self._left(), self.b, self.product)
+
+    def _left(self):
+        return self.full if self.kind == "ag" else self.a
 
     def comm(self):
         if self.kind == "ag":
@@ -97,14 +133,14 @@ class Case:
         else:
             dist.all_reduce(self.product)
 
-    def sequential(self):
-        for step in (self.comm, self.gemm) if self.kind == "ag" else (self.gemm, self.comm):
+    def sequential(self, gemm):
+        for step in (self.comm, gemm) if self.kind == "ag" else (gemm, self.comm):
             step()
 
-    def free(self):
+    def free(self, gemm):
         """Makes cuBLAS beside the bytes that must be sent, neither waiting for the other: what overlap can reach."""
         exchange = Exchange(self.ranks, self.sent)
-        return lambda: exchange.beside(self.gemm)
+        return lambda: exchange.beside(gemm)
 
     def peers(self):
         """Makers of PyTorch's own operators, by name."""
@@ -172,7 +208,7 @@ class Ours:
             if mine.data_ptr() != theirs.data_ptr():
                 mine.copy_(theirs)
         case.result.fill_(math.nan)
-        case.sequential()
+        case.sequential(case.gemm)
         self._want = case.result.float()
 
     def error(self, call):

@@ -35,8 +35,13 @@ check() {
   shift
   "$@" >"$results/$name.log" 2>&1
   local code=$?
-  if [[ $code -eq 0 ]]; then
-    say "passed  $name ($((SECONDS - start)) s)$(sed -n 's/.*\(\[  PASSED  \].*\)/ \1/p' "$results/$name.log" | tail -1)"
+  local passed skipped
+  passed=$(sed -n 's/.*\(\[  PASSED  \].*\)/ \1/p' "$results/$name.log" | tail -1)
+  skipped=$(sed -n 's/.*\[  SKIPPED \] \([0-9]* tests\?\),.*/, \1 skipped/p' "$results/$name.log" | tail -1)
+  if [[ $code -eq 0 && $passed == *"] 0 tests"* ]]; then
+    say "FAILED  $name: no test ran$skipped"
+  elif [[ $code -eq 0 ]]; then
+    say "passed  $name ($((SECONDS - start)) s)$passed$skipped"
   else
     say "FAILED  $name (exit code $code), see $results/$name.log"
     grep -m3 -A6 -E "Failure|FAILED" "$results/$name.log" | cut -c1-200
@@ -98,6 +103,18 @@ sanitize() {
   spread "$1" "${jobs[@]}"
 }
 
+# The filter for some of the operators' tests, with so many ranks. A name that no test has is a failure.
+filter_of() {
+  local ranks=$1 name filter=
+  shift
+  for name in "$@"; do
+    "$tests/cuda_operators" --gtest_list_tests --gtest_filter="*$name*_${ranks}_ranks" | grep -q _ranks ||
+      say "FAILED  operators: no test is called $name" >&2
+    filter+="*$name*_${ranks}_ranks:"
+  done
+  echo "$filter"
+}
+
 run_tests() {
   if [[ -n $quick ]]; then
     check gemm_tiles "$tests/cuda_gemm_tiles" --small
@@ -115,7 +132,8 @@ run_tests() {
     spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k" \
       "gemm_places $tests/cuda_gemm_places"
     mapfile -t jobs < <(parts_of operators 2)
-    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu"
+    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu" \
+      "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
     sanitize "$first"
     check_on "$first" traces "$tests/cuda_traces"
   }
@@ -128,6 +146,9 @@ run_tests() {
     wait
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
     check_on "$second" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
+    # Sums and flags over links, with two ranks that have a GPU each.
+    [[ $gpus -ge 2 ]] && check_on "$second" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
+      AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
     check_on "$second" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
   }
   if [[ $gpus -ge 4 ]]; then
@@ -140,10 +161,13 @@ run_tests() {
   fi
   [[ $gpus -eq 1 ]] && return
   check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
+  check host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
-  check operators "$tests/cuda_operators" --gtest_filter="*KnobsOnTensorCores*_${ranks}_ranks:*Library*_${ranks}_ranks:*ColumnsAt*_${ranks}_ranks:*LayoutsBias*_${ranks}_ranks:*ManyTiles*_${ranks}_ranks:*TwoLaunches*:*LongRows*:*TilesLeave*_${ranks}_ranks:*HopsOfARing*_${ranks}_ranks:*RowsOfTiles*_${ranks}_ranks:*PartsOfK*_${ranks}_ranks:*LateWalkers*_${ranks}_ranks"
+  check operators "$tests/cuda_operators" --gtest_filter="$(filter_of $ranks KnobsOnTensorCores CopyEngines \
+    OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
+    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)"
 }
 
 run_benchmarks() {
@@ -166,7 +190,7 @@ run_benchmarks() {
     echo "skipped peers: one GPU, or no torch"
   fi
   if [[ $gpus -gt 1 && -z $quick ]]; then
-    check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 7 \
+    check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 5 \
       --json "$results/ablations.json"
   fi
 }

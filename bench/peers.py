@@ -5,7 +5,9 @@
 
 Contenders: tilewire through its C interface, with each config of a short list (candidates.py; the fastest is `ours`);
 cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes,
-neither waiting for the other (`free`); PyTorch's symmetric-memory ones. bf16, B stored [N, K], sizes of all ranks.
+neither waiting for the other (`free`); PyTorch's symmetric-memory ones. What has cuBLAS in it is measured twice, with
+PyTorch's call and with the fastest of cuBLASLt's candidates; the faster one counts. bf16, B stored [N, K], sizes of all
+ranks.
 
 How: in turn (A B C A B C ...), CUDA events around each call, which follows a barrier and a write over the L2 cache, and
 which the host enqueues ahead; the slowest rank of every sample; medians; bursts of less than 20 ms with pauses between.
@@ -22,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 # NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
@@ -46,6 +49,7 @@ SHAPES = [
     ["ar", 1024, 8192, 28672], ["ar", 1024, 8192, 8192], ["ar", 64, 8192, 28672], ["ar", 64, 8192, 8192],
 ]
 MOST_ERROR = 0.02
+FASTEST = ", fastest candidate"  # of a contender whose GEMM is the fastest of cuBLASLt's candidates
 
 
 def captured(call):
@@ -198,14 +202,15 @@ class OurConfigs:
             self._errors.setdefault(name, []).extend(self._ranks.most([error]))
 
     def describe(self, row, samples):
-        """What the row says of them, the fastest first. One that is wrong makes the row wrong."""
+        """What the row says of them, the fastest first. One that is wrong, or fails, makes the row wrong."""
         listed = []
         for name in [name for name in self._configs if name in samples]:
             measured = {"total_us": statistics.median(samples[name]), "rel_error": self._errors[name]}
             listed.append(self._ours.facts(name) | measured)
         row["ours"] = sorted(listed, key=lambda one: one["total_us"])
         row["rel_error"] = [error for errors in self._errors.values() for error in errors]
-        row["ok"] = bool(listed) and max(row["rel_error"]) < MOST_ERROR
+        failed = any(name.startswith("ours") and "unsupported: " not in text for name, text in row["errors"].items())
+        row["ok"] = bool(listed) and not failed and max(row["rel_error"]) < MOST_ERROR
         row["total_us"] = None
         if listed:
             row |= {name: row["ours"][0][name] for name in ("total_us", "config", "explain")}
@@ -215,7 +220,7 @@ class OurConfigs:
             self._ours.free()
 
 
-def measure_case(ranks, team, shape, options):
+def measure_case(ranks, teams, shape, options):
     """One row of the result."""
     kind, m, n, k = shape
     row = {"operator": OPERATORS[kind], "m": m, "n": n, "k": k, "ranks": ranks.size, "dtype": "bf16", "graphs": [],
@@ -223,11 +228,14 @@ def measure_case(ranks, team, shape, options):
     case = Case(ranks, *shape)
     graphs = m <= MOST_GRAPH_ROWS
     contenders = Contenders(ranks, row)
-    ours = OurConfigs(ranks, team, case, options)
+    ours = OurConfigs(ranks, teams.all, case, options)
     ours.enter(contenders, graphs and options.graphs)
-    for name in ("sequential", "gemm", "comm"):
-        contenders.enter(name, lambda name=name: getattr(case, name), graphs)
-    contenders.enter("free", case.free, graphs)
+    contenders.enter("comm", lambda: case.comm, graphs)
+    fastest = case.fastest_gemm(teams.alone)
+    for suffix, gemm in {"": case.gemm, FASTEST: fastest}.items():
+        contenders.enter("gemm" + suffix, lambda gemm=gemm: gemm, graphs)
+        contenders.enter("sequential" + suffix, lambda gemm=gemm: lambda: case.sequential(gemm), graphs)
+        contenders.enter("free" + suffix, lambda gemm=gemm: case.free(gemm), graphs)
     for name, make in case.peers().items():
         contenders.enter(name, make, graphs)
     ours.verify(contenders)
@@ -235,18 +243,21 @@ def measure_case(ranks, team, shape, options):
     ours.verify(contenders)
     ours.describe(row, {name: samples[name] for name in samples if name in contenders.calls})
     ours.free()
+    fastest.free()
     summarize(row, samples, case.link_us)
     return row
 
 
 def summarize(row, samples, link_us):
     median = {name: statistics.median(values) for name, values in samples.items()}
-    row |= {f"{name}_us": median.get(name) for name in ("gemm", "comm", "free", "sequential")}
-    row |= {"link_us": link_us, "overlap": None}
+    for name in ("gemm", "comm", "free", "sequential"):
+        row[f"{name}_us"] = min((median[one] for one in (name, name + FASTEST) if one in median), default=None)
+    row |= {"link_us": link_us, "ect_us": None, "overlap": None}
     total, gemm, sequential, free = (row[f"{name}_us"] for name in ("total", "gemm", "sequential", "free"))
     row["peers"] = {name: value for name, value in median.items() if name.startswith("torch")}
     row["total_over_free"] = total / free if total and free else None
     row["total_over_gemm"] = total / gemm if total and gemm else None
+    row["ect_us"] = total - gemm if total and gemm else None
     if total and gemm and sequential and sequential > gemm:
         row["overlap"] = 1 - (total - gemm) / (sequential - gemm)
     row["samples_us"] = {name: [round(value, 2) for value in values] for name, values in samples.items()}
@@ -319,14 +330,27 @@ def parse(arguments):
     return options
 
 
+@dataclass
+class Teams:
+    """tilewire's teams: of all ranks, and of this one alone. None where it cannot be joined."""
+    all: Team | None = None
+    alone: Team | None = None
+
+    def leave(self):
+        for team in (self.all, self.alone):
+            if team:
+                team.leave()
+
+
 def join(ranks, options):
-    """tilewire's team, or nothing where it cannot be joined: the others are measured all the same."""
-    team, error = None, None
+    """The teams, and why there are none: the others are measured all the same."""
+    teams, error = Teams(), None
     try:
-        team = Team(options.library, "cuda", 16 << 30)
+        teams.all = Team(options.library, "cuda", 16 << 30)
+        teams.alone = Team(options.library, "cuda", 1 << 28, alone_on=ranks.device.index)
     except Exception as caught:  # the others go on
         error = str(caught)
-    return team, ranks.first_error(error)
+    return teams, ranks.first_error(error)
 
 
 def main():
@@ -334,8 +358,8 @@ def main():
     ranks = Ranks()
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
         symm.enable_symm_mem_for_group(ranks.name)  # newer versions need no such call
-    team, error = join(ranks, options)
-    result = {"facts": facts(ranks, team, options), "rows": []}
+    teams, error = join(ranks, options)
+    result = {"facts": facts(ranks, teams.all, options), "rows": []}
     say = print if ranks.rank == 0 else lambda *_, **__: None
     troubles = [f"ours: {error}"] if error else []
     say(json.dumps(result["facts"]), *troubles, "us, medians, slowest rank", HEAD, sep="\n", flush=True)
@@ -344,7 +368,7 @@ def main():
             say(f"{shape}: left out, NCCL and PyTorch want multiples of {ranks.size} ranks")
             continue
         torch.manual_seed(1000 + ranks.rank)
-        row = measure_case(ranks, team, shape, options)
+        row = measure_case(ranks, teams, shape, options)
         result["rows"].append(row)
         result["bars"] = bars_of(result["rows"])
         say(line(row), *details(row), sep="\n", flush=True)
@@ -354,8 +378,7 @@ def main():
                 json.dump(finite(result), file, indent=1, allow_nan=False)
     if result["rows"]:
         say("", text_of(result["bars"]), sep="\n", flush=True)
-    if team:
-        team.leave()
+    teams.leave()
     dist.destroy_process_group()
     return 0 if all(row["ok"] for row in result["rows"]) else 1
 

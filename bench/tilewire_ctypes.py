@@ -4,6 +4,7 @@ Used by bench/peers.py. Knows nothing of torch: tensors are (address, dtype, row
 """
 import ctypes
 import json
+import os
 
 DTYPES = {"fp32": 0, "bf16": 1, "fp16": 2, "int32": 3}
 
@@ -26,6 +27,7 @@ _POINTER = ctypes.c_void_p
 _TENSORS = ctypes.POINTER(Tensor)
 _FUNCTIONS = {
     "tilewire_join_options_from_env": [ctypes.POINTER(JoinOptions)],
+    "tilewire_join_options_default": [ctypes.POINTER(JoinOptions)],
     "tilewire_join": [ctypes.c_char_p, ctypes.POINTER(JoinOptions), ctypes.POINTER(_POINTER)],
     "tilewire_leave": [_POINTER],
     "tilewire_barrier": [_POINTER],
@@ -40,9 +42,10 @@ _TEXTS = {"tilewire_last_error": [], "tilewire_status_name": [ctypes.c_int32], "
 
 
 class Team:
-    """This process's membership, by what the launcher put into the environment."""
+    """This process's membership, by what the launcher put into the environment; or a team of its own, of one rank on
+    the GPU with the number `alone_on`."""
 
-    def __init__(self, library, backend, arena_bytes):
+    def __init__(self, library, backend, arena_bytes, alone_on=None):
         self._library = ctypes.CDLL(library)
         for name, arguments in _FUNCTIONS.items():
             getattr(self._library, name).argtypes = arguments
@@ -52,7 +55,11 @@ class Team:
             getattr(self._library, name).restype = ctypes.c_char_p
         self._group = _POINTER()
         options = JoinOptions()
-        self.call("tilewire_join_options_from_env", ctypes.byref(options))
+        if alone_on is None:
+            self.call("tilewire_join_options_from_env", ctypes.byref(options))
+        else:
+            self.call("tilewire_join_options_default", ctypes.byref(options))
+            options.local_rank, options.job = alone_on, f"alone-{os.getpid()}".encode()
         options.arena_bytes = arena_bytes
         self.call("tilewire_join", backend.encode(), ctypes.byref(options), ctypes.byref(self._group))
 

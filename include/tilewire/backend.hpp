@@ -91,15 +91,19 @@ class Group {
   /// Give a tensor of `allocate` back, which no call uses any more. Not collective: its memory is reused when all ranks
   /// have done so. Throws Error(invalid_input) where no tensor of the arena starts at its data.
   virtual void free(const Tensor& tensor) = 0;
-  /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective.
+  /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
+  /// Error(invalid_input) for a number of bytes that is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
   /// Whether the host reads and writes that memory by itself; where not, `copy` does it. Not collective.
   [[nodiscard]] virtual bool host_addresses_memory() const { return true; }
-  /// Copy from or to such memory, or the host's; complete on return. Not collective.
+  /// Copy from or to such memory, or the host's; complete on return. Not collective. Throws Error(invalid_input) for a
+  /// negative number of bytes, and for bytes from or to a null pointer.
   virtual void copy(void* to, const void* from, int64_t bytes) const;
-  /// Everybody's bytes, by rank. For small things: agreement on a config, a time, a hash.
+  /// Everybody's bytes, by rank. For small things: agreement on a config, a time, a hash. As every collective: throws
+  /// Error(invalid_input) on all ranks where some call another one, and names both. Op::run does not exchange anything:
+  /// beside it, the others' waits end at their deadline.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
-  void barrier() { static_cast<void>(all_gather({})); }
+  void barrier();
   /// Names of what this backend cannot do in the plan, "transport = tma"; empty = all of it. Not collective.
   [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
   /// What a user should know of how the plan runs here: a slower path and why, a step that is left out. The same on all
@@ -142,7 +146,9 @@ struct LaunchOptions {
 };
 
 /// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the
-/// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank.
+/// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank, or the rank whose
+/// process ended before its `body` returned. Another exception of a `body` becomes Error(internal), "rank 1: " and its
+/// text. Throws Error(invalid_input) for a number of ranks, a timeout or a `body` that is none.
 /// With processes, what `body` changes in memory stays in its process; they are forked from the calling thread, so
 /// call it before other threads exist and before OpenMP has run on more than one.
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body);

@@ -4,6 +4,12 @@
 
 #include <stdint.h>
 
+// The version of this header, for #if; tilewire_version() is that of the library.
+#define TILEWIRE_VERSION_MAJOR 0
+#define TILEWIRE_VERSION_MINOR 1
+#define TILEWIRE_VERSION_PATCH 0
+#define TILEWIRE_VERSION (TILEWIRE_VERSION_MAJOR * 10000 + TILEWIRE_VERSION_MINOR * 100 + TILEWIRE_VERSION_PATCH)
+
 #if defined(__GNUC__)
 #define TILEWIRE_API __attribute__((visibility("default")))
 #else
@@ -18,8 +24,14 @@ extern "C" {
 // - They return TILEWIRE_OK, or the kind of the error; tilewire_last_error() is its text. No C++ exception leaves.
 // - Text that goes in is UTF-8, ends with a zero byte, and is copied. Text that comes out belongs to the library.
 // - What a function gives through a pointer is null or zero where the function fails.
-// - "Collective": every rank of the team calls it, in the same order. The others are calls of one rank.
+// - "Collective": every rank of the team calls it, in the same order. The others are calls of one rank. Where ranks are
+//   at different functions all get TILEWIRE_INVALID_INPUT, "ranks call different collectives: rank 0 make_op, rank 1
+//   barrier"; where they run different operators, or one runs while another does something else, they wait until
+//   TILEWIRE_TIMEOUT.
 // - A group and its operators serve one thread at a time. Different groups serve different threads at once.
+// - Under "cuda" a call leaves the group's GPU as the thread's current device.
+// - A group that was left and an operator that was freed are TILEWIRE_INVALID_INPUT, as a null pointer is. NOTE: not
+//   where another handle, which was made since, has the same address.
 
 /// What went wrong, as a caller can act on it. The same kinds as tilewire::ErrorKind.
 typedef int32_t tilewire_status;
@@ -90,11 +102,13 @@ TILEWIRE_API tilewire_status tilewire_join_options_from_env(tilewire_join_option
 TILEWIRE_API tilewire_status tilewire_join(const char* backend, const tilewire_join_options* options,
                                            tilewire_group** group);
 /// End the membership, and free the tensors of its arena. Free its operators first: TILEWIRE_INVALID_INPUT where some
-/// are left, and nothing happens. A peer that still needs this rank gets TILEWIRE_RANK_LOST. Null is allowed.
+/// are left, and nothing happens. A peer that still needs this rank gets TILEWIRE_RANK_LOST. Null is allowed; a group
+/// that has been left is TILEWIRE_INVALID_INPUT.
 TILEWIRE_API tilewire_status tilewire_leave(tilewire_group* group);
 
 /// What each rank of tilewire_launch does. Returns TILEWIRE_OK, or the status of the call that failed.
-/// `user` is the pointer that tilewire_launch was given. The group ends when the function returns.
+/// `user` is the pointer that tilewire_launch was given. The group ends when the function returns, and with it what is
+/// left of its operators.
 typedef tilewire_status (*tilewire_rank_function)(tilewire_group* group, void* user);
 
 /// How to launch ranks. All zero is the default.
@@ -102,28 +116,29 @@ typedef struct tilewire_launch_options {
   const char* backend;  ///< null = "host"
   int32_t threads;      ///< 0 = ranks are child processes; else threads of this process
   int64_t arena_bytes;  ///< 0 = 16 GiB
-  double timeout_s;     ///< 0 = 30
+  double timeout_s;     ///< 0 = 30; less is TILEWIRE_INVALID_INPUT
 } tilewire_launch_options;
 
 /// Start ranks on this host, call `body` on each, and return when all have ended: TILEWIRE_OK, or the error of the
-/// lowest rank that failed by itself. Null options are the default.
+/// lowest rank that failed by itself; TILEWIRE_RANK_LOST where a child process was killed, or ended before its `body`
+/// returned. Null options are the default.
 /// Ranks that are threads call `body` at once, from threads of their own. Child processes are forked from the calling
 /// thread: use them before other threads exist; what `body` changes in memory stays in its process.
 TILEWIRE_API tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options* options,
                                              tilewire_rank_function body, void* user);
 
-/// My rank, from 0; -1 for a null group.
+/// My rank, from 0; -1 for a group that is null or not live.
 TILEWIRE_API int32_t tilewire_rank(const tilewire_group* group);
-/// Number of ranks of the team; -1 for a null group.
+/// Number of ranks of the team; -1 for a group that is null or not live.
 TILEWIRE_API int32_t tilewire_num_ranks(const tilewire_group* group);
-/// "host" or "cuda"; null for a null group. Valid as long as the group.
+/// "host" or "cuda"; null for a group that is null or not live. Valid as long as the group.
 TILEWIRE_API const char* tilewire_backend(const tilewire_group* group);
 /// Return when all ranks have called it. Collective. TILEWIRE_RANK_LOST, TILEWIRE_TIMEOUT.
 /// Says nothing about work that is still enqueued in streams.
 TILEWIRE_API tilewire_status tilewire_barrier(tilewire_group* group);
 /// Tell all ranks that this one has failed: their waits end with TILEWIRE_RANK_LOST and this text, and the group can
 /// only be left. Returns `status`, and makes the text this thread's last error, so a rank's function can end with it.
-/// TILEWIRE_INVALID_INPUT where the group or text is null or the status is no kind of error.
+/// TILEWIRE_INVALID_INPUT where the group is null or not live, the text is null or the status is no kind of error.
 TILEWIRE_API tilewire_status tilewire_fail(tilewire_group* group, tilewire_status status, const char* text);
 
 // ---- Memory of the arena, which peers can address. ----
@@ -136,7 +151,8 @@ TILEWIRE_API tilewire_status tilewire_allocate(tilewire_group* group, tilewire_d
 /// Give a tensor of tilewire_allocate back, and clear `*tensor`. The memory is reused once all ranks have done so. No
 /// call that uses it may be under way. TILEWIRE_INVALID_INPUT where no tensor of the arena starts at `data`.
 TILEWIRE_API tilewire_status tilewire_free(tilewire_group* group, tilewire_tensor* tensor);
-/// Copy bytes between the host's memory, the arena, and under "cuda" my GPU's memory; complete on return.
+/// Copy bytes between the host's memory, the arena, and under "cuda" my GPU's memory; complete on return. It waits for
+/// nothing in callers' streams. TILEWIRE_INVALID_INPUT for a negative number of bytes, or bytes from or to null.
 TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, const void* from, int64_t bytes);
 
 // ---- Operators. ----
@@ -145,29 +161,39 @@ TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, cons
 /// `problem` is JSON: {"op": "all_gather_gemm", "m": 512, "n": 1024, "k": 256, "dtype": "fp32"}; sizes are global, over
 /// all ranks. Fields are those of tilewire::Problem (docs/c_api.md); unknown ones are errors.
 /// `config` says how: null or "auto" measures the candidates once and remembers the winner; the name of a schedule,
-/// "fused", takes its default knobs; JSON, {"schedule": "fused", "tile_m": 64}, takes the knobs of tilewire::Config.
+/// "fused", takes the first of its candidates for this problem and these ranks, unmeasured; JSON, {"schedule": "fused",
+/// "tile_m": 64}, takes the knobs of tilewire::Config, and for those left out its defaults, which are the same for all
+/// problems and machines.
 /// The group keeps the operator until tilewire_free_op. TILEWIRE_INVALID_INPUT, TILEWIRE_UNSUPPORTED,
 /// TILEWIRE_REFUSED_PLAN.
 TILEWIRE_API tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, const char* config,
                                               tilewire_op** op);
-/// Free an operator. Every rank may do so in its own time, when its calls are complete. Null is allowed.
+/// Free an operator. Every rank may do so in its own time, when its calls are complete. Null is allowed; an operator
+/// that has been freed, or whose group has ended, is TILEWIRE_INVALID_INPUT.
 TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 
 /// One call. Collective. Tensors in the order and shapes of docs/operators.md: a, b, bias if there is one; then the
-/// outputs. They belong to the caller and stay as they are until the call is complete.
+/// outputs. They belong to the caller and stay as they are until the call is complete. An output shares no element with
+/// any other tensor of the call, so nothing is done in place; inputs may overlap each other. Columns of one matrix side
+/// by side, with one `row_stride`, are apart; tensors of different strides are where one ends before the other begins.
 /// `stream`: under "cuda" a cudaStream_t of my GPU, in which the call is enqueued without waiting for it; null waits
 /// until this rank's outputs are complete. Under "host" it has no meaning, and the call is complete on return.
-/// TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride. TILEWIRE_RANK_LOST and
-/// TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
+/// TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride, a tensor of more than 2^48
+/// bytes from end to end, and an output that overlaps; under "cuda" also for data that is not aligned to its elements or
+/// that my GPU cannot address, and for a stream of another GPU. TILEWIRE_UNSUPPORTED for rows that are not dense where
+/// the config calls NCCL. TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What
+/// fails in a stream is the error of a later call.
 TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                           const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
 /// How the last tilewire_run of the operator ended, and its text, which is valid until the next one: TILEWIRE_OK and ""
-/// where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a null operator or status.
+/// where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a null status, or an operator
+/// that is null or not live.
 TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
-/// Which schedule runs, why it was chosen, and what else was considered. Null for a null operator. Valid as long as
-/// the operator.
+/// Which schedule runs, why it was chosen, and what else was considered. Null for an operator that is null or not live.
+/// Valid as long as the operator.
 TILEWIRE_API const char* tilewire_explain(const tilewire_op* op);
-/// The config that runs, as JSON that tilewire_make_op takes. Null for a null operator. Valid as long as the operator.
+/// The config that runs, as JSON that tilewire_make_op takes. Null for an operator that is null or not live. Valid as
+/// long as the operator.
 TILEWIRE_API const char* tilewire_config(const tilewire_op* op);
 
 #ifdef __cplusplus

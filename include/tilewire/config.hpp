@@ -34,7 +34,9 @@ enum class Release { tile, all };  ///< what a second lane waits for: its tile, 
 enum class Pacing { unpaced, lockstep };
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
 
-/// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error.
+/// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error. The defaults are fixed, for any
+/// problem and machine: Config{.schedule = "fused"} is rarely the best of that schedule. `default_config`
+/// (schedule.hpp) gives what it would be tried with first.
 struct Config {
   std::string schedule = "fused";
   int64_t tile_m = 128;

@@ -16,7 +16,7 @@ namespace tilewire {
 struct OpOptions {
   /// Prove the plan first. Default: in debug builds of the library.
   std::optional<bool> check{};
-  bool trace = false;        ///< record every call
+  bool trace = false;        ///< record every call, for last_trace and gather_trace
   int64_t max_delay_us = 0;  ///< for tests of skewed ranks: sleep for a random time up to this before each task
   std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
 };
@@ -25,9 +25,12 @@ struct OpOptions {
 class Op {
  public:
   /// One call, collective. Throws Error as Program::run does; and Error(invalid_input), before anything
-  /// runs, where a tensor's shape or type is not that of its buffer. `stream` is the backend's (host: unused; cuda: a
-  /// cudaStream_t, which may be captured: docs/cuda.md): with one, the call is enqueued and not waited for (but where
-  /// ranks share a GPU), and what goes wrong later is thrown by the next call, or said by last_status.
+  /// runs, where a tensor's shape or type is not that of its buffer, its rows are so far apart that it spans more than
+  /// 2^48 bytes, or an output overlaps another tensor of the call: nothing is done in place, inputs may overlap.
+  /// Tensors of equal row strides are compared by element, others by all that lies from end to end. `stream` is the
+  /// backend's (host: unused; cuda: a cudaStream_t, which may be captured: docs/cuda.md): with one, the call is
+  /// enqueued and not waited for (but where ranks share a GPU), and what goes wrong later is thrown by the next call,
+  /// or said by last_status.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -36,9 +39,9 @@ class Op {
   [[nodiscard]] const std::string& explain() const { return explanation_; }
   /// The Error of the last call, if it failed; of calls that are under way or replayed, if they have failed by now.
   [[nodiscard]] const std::optional<Error>& last_status() const;
-  /// This rank's events of the last call (OpOptions::trace).
+  /// This rank's events of the last call. Without OpOptions::trace there are none.
   [[nodiscard]] Trace last_trace() const { return program_->trace(); }
-  /// All ranks' events of the last call, on every rank. Collective.
+  /// All ranks' events of the last call, on every rank; none without OpOptions::trace. Collective.
   [[nodiscard]] Trace gather_trace();
 
  private:
@@ -54,7 +57,8 @@ class Op {
   std::unique_ptr<Program> program_;
 };
 
-/// Collective. Without a config the tuner measures the candidates once and remembers the winner.
+/// Collective. Without a config the tuner measures the candidates once and remembers the winner. A schedule's own
+/// choice, unmeasured: default_config(name, problem, group.team()).
 /// Throws, before anything is allocated: Error(invalid_input) for a broken rule or ranks that ask for
 /// different things (both are named), Error(unsupported), Error(refused_plan).
 [[nodiscard]] Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config = std::nullopt,

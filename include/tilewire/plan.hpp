@@ -250,6 +250,8 @@ struct Plan {
 /// A hash of everything in the plan: ranks compare it before they run.
 [[nodiscard]] uint64_t hash_of(const Plan& plan);
 
+/// Throw Error(invalid_input) unless the team has ranks, and devices and links for all of them or none.
+void validate(const Team& team);
 /// Throw Error(invalid_input) where an index, rank, region or count points outside of what the plan
 /// declares. Everything else may rely on it: the checker calls it first, backends before they load.
 void validate(const Plan& plan);

@@ -17,11 +17,17 @@ enum class BLayout { nk, kn };  ///< how B is stored; nk is the weight of a Line
 
 /// Whether sums across ranks must give the same bits on every run.
 enum class Reduction {
-  repeatable,  ///< fp32, in rank order, one rounding: the same bits on every run
+  repeatable,  ///< fp32, in rank order, one rounding: the same bits on every run of one config
   any,         ///< any order: accumulate in place, rings, vendor collectives
 };
 
-enum class EpilogueKind { bias, gelu, relu, scale, residual };
+enum class EpilogueKind {
+  bias,
+  gelu,
+  relu,
+  scale,
+  residual,  ///< of plans made by hand; in a Problem not implemented yet
+};
 
 /// One step applied to finished elements, once, after the reduction across ranks.
 struct Epilogue {
@@ -42,13 +48,13 @@ struct Problem {
   std::optional<DType> out_dtype{};  ///< default: `dtype`
   ALayout a_layout = ALayout::mk;
   BLayout b_layout = BLayout::nk;
-  std::vector<int64_t> more_n{};     ///< columns of a second, third ... B for the same A
+  std::vector<int64_t> more_n{};     ///< columns of a second, third ... B for the same A; not implemented yet
   std::vector<Epilogue> epilogue{};  ///< in order; bias first
   Reduction reduction = Reduction::repeatable;
-  bool gathered_output = false;            ///< all_gather_*: also return the gathered input
-  bool allow_tf32 = false;                 ///< fp32 products may be rounded to TF32
-  std::vector<std::string> arena{};        ///< callers' buffers that lie in the arena (Group::allocate)
-  std::map<std::string, int64_t> sizes{};  ///< sizes that one operator alone has: experts, top_k, tables ...
+  bool gathered_output = false;      ///< all_gather_*: also return the gathered input
+  bool allow_tf32 = false;           ///< fp32 products may be rounded to TF32: cuBLASLt's are (`compute` = library)
+  std::vector<std::string> arena{};  ///< callers' buffers that lie in the arena (Group::allocate)
+  std::map<std::string, int64_t> sizes{};  ///< sizes that one operator alone has; none does yet
 
   bool operator==(const Problem&) const = default;
 };

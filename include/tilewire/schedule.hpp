@@ -27,7 +27,11 @@ struct Schedule {
 /// Throw Error(invalid_input) that lists the known names.
 [[nodiscard]] const Schedule& find_schedule(const std::string& name);
 
-/// Validate problem and config, find the schedule, build the plan. Throws Error(invalid_input) for a
+/// What a schedule runs with where only its name is given: the first of its candidates for this problem and team, or
+/// where it has none the defaults of Config. Throws Error(invalid_input) for an unknown name or a broken rule.
+[[nodiscard]] Config default_config(const std::string& name, const Problem& problem, const Team& team);
+
+/// Validate problem, team and config, find the schedule, build the plan. Throws Error(invalid_input) for a
 /// broken rule, Error(unsupported) with the schedule's reason.
 [[nodiscard]] Plan make_plan(const Problem& problem, const Team& team, const Config& config);
 

@@ -5,6 +5,8 @@
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/host/group.hpp"
+#include "backends/messages.hpp"
+#include "backends/tensors.hpp"
 #include "core/text.hpp"
 #include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
@@ -44,11 +46,15 @@ std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& optio
   return available_backend(backend).make_group(host::join_host(options), options);
 }
 
+void Group::barrier() { static_cast<void>(exchange(*this, "barrier", {})); }
+
 std::shared_ptr<std::byte> Group::new_memory(int64_t bytes) const {
+  require(bytes >= 0, "new_memory: {} bytes", bytes);
   return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
 }
 
 void Group::copy(void* to, const void* from, int64_t bytes) const {
+  require_copy(to, from, bytes);
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 

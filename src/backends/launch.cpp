@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -32,14 +33,16 @@ using Body = std::function<void(Group&)>;
 struct Ending {
   std::optional<Error> error;
   int signal = 0;
-  int64_t at_ns = 0;   ///< when it was known
-  bool by_us = false;  ///< killed because others had failed
+  std::optional<int> exit_code{};  ///< of a process that ended inside of its function
+  int64_t at_ns = 0;               ///< when it was known
+  bool by_us = false;              ///< killed because others had failed
 };
 
 /// Run `body` in this thread, and tell the peers if it fails.
-std::optional<Error> run_rank(const std::function<std::unique_ptr<Group>()>& join_rank, const Body& body) {
+std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Group>()>& join_rank, const Body& body) {
   std::unique_ptr<Group> group;
   std::optional<Error> error;
+  bool foreign = false;
   try {
     group = join_rank();
     body(*group);
@@ -47,31 +50,42 @@ std::optional<Error> run_rank(const std::function<std::unique_ptr<Group>()>& joi
     error = caught;
   } catch (const std::exception& caught) {
     error = Error(ErrorKind::internal, caught.what());
+    foreign = true;
   } catch (...) {
     error = Error(ErrorKind::internal, "an exception that is not a std::exception");
+    foreign = true;
   }
   if (error && group) group->fail_with(*error);
+  // What threw it knows nothing of ranks.
+  if (foreign) error = Error(error->kind(), fmt::format("rank {}: {}", rank, error->what()));
   return error;
 }
 
-/// How bad an ending is: failed by itself, killed, waited in vain, lost a peer, killed by us; 0 = fine.
+/// Whether a process ended without a word.
+bool died(const Ending& ending) { return ending.signal != 0 || ending.exit_code; }
+
+/// How bad an ending is: failed by itself, died, waited in vain, lost a peer, killed by us; 0 = fine.
 int badness(const Ending& ending) {
-  if (ending.signal != 0) return ending.by_us ? 1 : 4;
+  if (died(ending)) return ending.by_us ? 1 : 4;
   if (!ending.error) return 0;
   if (ending.error->kind() == ErrorKind::rank_lost) return 2;
   return ending.error->kind() == ErrorKind::timeout ? 3 : 5;
 }
 
-/// The worst ending as an Error: of several the lowest rank's, of those killed the first.
+/// The worst ending as an Error: of several the lowest rank's, of those that died the first.
 void throw_worst(const std::vector<Ending>& endings) {
   size_t worst = 0;
   for (size_t rank = 1; rank < endings.size(); ++rank) {
     const int more = badness(endings[rank]) - badness(endings[worst]);
-    const bool sooner = endings[rank].signal != 0 && endings[rank].at_ns < endings[worst].at_ns;
+    const bool sooner = died(endings[rank]) && endings[rank].at_ns < endings[worst].at_ns;
     if (more > 0 || (more == 0 && sooner)) worst = rank;
   }
   const Ending& ending = endings[worst];
   if (ending.error) throw *ending.error;
+  if (ending.exit_code) {
+    fail(ErrorKind::rank_lost, "rank {} ended before its function returned, with exit code {}", worst,
+         *ending.exit_code);
+  }
   if (ending.signal == 0) return;
   fail(ErrorKind::rank_lost, "rank {} was killed by signal {} ({})", worst, ending.signal, strsignal(ending.signal));
 }
@@ -89,7 +103,7 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
         return backend.make_group(std::make_unique<host::HostGroup>(std::move(membership), join_options, false),
                                   join_options);
       };
-      endings[rank].error = run_rank(join_rank, body);
+      endings[rank].error = run_rank(rank, join_rank, body);
     };
     try {
       threads.push_back(host::start_thread(live));
@@ -111,6 +125,9 @@ struct Child {
   bool ended = false;
 };
 
+/// The report of a rank whose function has returned.
+constexpr std::string_view kDone = "done";
+
 std::string encode(const Error& error) {
   nlohmann::json json = {{"kind", error.kind()}, {"text", error.what()}};
   if (const auto& wait = error.wait()) {
@@ -130,14 +147,13 @@ Error decode(const std::string& report) {
 
 /// The life of a child process.
 [[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const Body& body, int pipe) {
-  const auto error = run_rank([&] { return join(backend, options); }, body);
-  if (error) {
-    const std::string report = encode(*error);
-    for (size_t sent = 0; sent < report.size();) {
-      const ssize_t size = write(pipe, report.data() + sent, report.size() - sent);
-      if (size <= 0) break;
-      sent += static_cast<size_t>(size);
-    }
+  const auto error = run_rank(
+      options.rank, [&] { return join(backend, options); }, body);
+  const std::string report = error ? encode(*error) : std::string(kDone);
+  for (size_t sent = 0; sent < report.size();) {
+    const ssize_t size = write(pipe, report.data() + sent, report.size() - sent);
+    if (size <= 0) break;
+    sent += static_cast<size_t>(size);
   }
   std::fflush(nullptr);
   _exit(error ? 1 : 0);
@@ -191,7 +207,7 @@ class Children {
       for (size_t i = 0; i < who.size() && ready > 0; ++i) {
         if (watched[i].revents != 0) listen_to(who[i]);
         const Ending& ending = endings_[who[i]];
-        if (!ending.error && ending.signal == 0) continue;
+        if (badness(ending) == 0) continue;
         const int64_t end = ending.at_ns + (children_[who[i]].report.empty() ? kSecond : grace_ns());
         deadline = std::min(deadline.value_or(end), end);
       }
@@ -215,11 +231,10 @@ class Children {
     endings_[rank].at_ns = host::now_ns();
     if (WIFSIGNALED(status)) {
       endings_[rank].signal = WTERMSIG(status);
-    } else if (!child.report.empty()) {
+    } else if (child.report.empty()) {
+      endings_[rank].exit_code = WEXITSTATUS(status);
+    } else if (child.report != kDone) {
       endings_[rank].error = decode(child.report);
-    } else if (status != 0) {
-      endings_[rank].error =
-          Error(ErrorKind::internal, fmt::format("rank {} ended with exit code {}", rank, WEXITSTATUS(status)));
     }
   }
 
@@ -261,6 +276,8 @@ void launch_processes(int num_ranks, const LaunchOptions& options, const Body& b
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body) {
   require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "{} ranks: want 1 to {} on one host", num_ranks,
           host::kMaxRanks);
+  host::require_timeout(options.timeout_s);
+  require(static_cast<bool>(body), "launch: the ranks' function is null");
   static_cast<void>(available_backend(options.backend));
   options.threads ? launch_threads(num_ranks, options, body) : launch_processes(num_ranks, options, body);
 }

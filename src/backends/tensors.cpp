@@ -1,5 +1,5 @@
-// What every backend asks of the callers' tensors before a call.
-// Called by programs.
+// What every backend asks of the callers' tensors before a call, and of their copies.
+// Called by programs and groups.
 #include "backends/tensors.hpp"
 
 #include <algorithm>
@@ -19,6 +19,9 @@ void require_tensor(const Plan& plan, int rank, const Buffer& buffer, const Tens
           to_string(buffer.dtype), tensor.rows, tensor.cols, to_string(tensor.dtype));
   if (shape.rows == 0 || shape.cols == 0) return;
   require(tensor.data != nullptr, "{}: buffer {} has no data", op, buffer.name);
+  require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.dtype)) == 0,
+          "{}: buffer {} lies at {}, want a multiple of the {} bytes of an element", op, buffer.name,
+          fmt::ptr(tensor.data), bytes_of(tensor.dtype));
   require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{}: buffer {}: a row stride of {} for {} columns", op,
           buffer.name, tensor.row_stride, tensor.cols);
   if (!buffer.in_arena) return;
@@ -43,6 +46,12 @@ void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs,
   for_each_tensor(plan, inputs, outputs, [&](int buffer, const Tensor& tensor) {
     require_tensor(plan, rank, plan.buffers[buffer], tensor, arena);
   });
+}
+
+void require_copy(const void* to, const void* from, int64_t bytes) {
+  require(bytes >= 0, "copy: {} bytes", bytes);
+  require(bytes == 0 || (to != nullptr && from != nullptr), "copy: {} bytes {} a null pointer", bytes,
+          to == nullptr ? "to" : "from");
 }
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
-// What every backend asks of the callers' tensors before a call.
-// Called by programs.
+// What every backend asks of the callers' tensors before a call, and of their copies.
+// Called by programs and groups.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,9 @@ namespace tilewire {
 /// strides, and inside `arena`, the rank's symmetric memory, where a buffer must be there.
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                      std::span<const std::byte> arena);
+
+/// Throw Error(invalid_input) unless bytes can be copied so: not fewer than 0, nor between null pointers.
+void require_copy(const void* to, const void* from, int64_t bytes);
 
 /// Call `visit(buffer index, tensor)` for the callers' tensors in the order of the plan's buffers.
 template <class Visit>

@@ -81,5 +81,10 @@ const char* tilewire_status_name(tilewire_status status) {
   return known ? tilewire::c::kNames[status] : "unknown";
 }
 
-const char* tilewire_version() { return TILEWIRE_VERSION; }
+#define TILEWIRE_TEXT(number) #number
+#define TILEWIRE_DOTTED(major, minor, patch) TILEWIRE_TEXT(major) "." TILEWIRE_TEXT(minor) "." TILEWIRE_TEXT(patch)
+
+const char* tilewire_version() {
+  return TILEWIRE_DOTTED(TILEWIRE_VERSION_MAJOR, TILEWIRE_VERSION_MINOR, TILEWIRE_VERSION_PATCH);
+}
 }

@@ -6,6 +6,7 @@
 
 using namespace tilewire;
 using c::guarded;
+using c::require_live;
 using c::require_pointer;
 
 namespace {
@@ -91,6 +92,7 @@ tilewire_status tilewire_join(const char* backend, const tilewire_join_options* 
 tilewire_status tilewire_leave(tilewire_group* group) {
   return guarded([&] {
     if (group == nullptr) return;
+    require_live(group, "tilewire_leave");
     require(group->joined != nullptr, "tilewire_leave: tilewire_launch ends the group of its ranks");
     require(group->ops.empty(), "tilewire_leave: {} operators of the group are not freed", group->ops.size());
     delete group;
@@ -120,7 +122,7 @@ tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options
 int32_t tilewire_rank(const tilewire_group* group) {
   int32_t rank = -1;
   guarded([&] {
-    require_pointer(group, "tilewire_rank", "group");
+    require_live(group, "tilewire_rank");
     rank = group->group.team().rank;
   });
   return rank;
@@ -129,7 +131,7 @@ int32_t tilewire_rank(const tilewire_group* group) {
 int32_t tilewire_num_ranks(const tilewire_group* group) {
   int32_t num_ranks = -1;
   guarded([&] {
-    require_pointer(group, "tilewire_num_ranks", "group");
+    require_live(group, "tilewire_num_ranks");
     num_ranks = group->group.team().num_ranks;
   });
   return num_ranks;
@@ -138,7 +140,7 @@ int32_t tilewire_num_ranks(const tilewire_group* group) {
 const char* tilewire_backend(const tilewire_group* group) {
   const char* backend = nullptr;
   guarded([&] {
-    require_pointer(group, "tilewire_backend", "group");
+    require_live(group, "tilewire_backend");
     backend = group->backend.c_str();
   });
   return backend;
@@ -146,14 +148,14 @@ const char* tilewire_backend(const tilewire_group* group) {
 
 tilewire_status tilewire_barrier(tilewire_group* group) {
   return guarded([&] {
-    require_pointer(group, "tilewire_barrier", "group");
+    require_live(group, "tilewire_barrier");
     group->group.barrier();
   });
 }
 
 tilewire_status tilewire_fail(tilewire_group* group, tilewire_status status, const char* text) {
   return guarded([&] {
-    require_pointer(group, "tilewire_fail", "group");
+    require_live(group, "tilewire_fail");
     require_pointer(text, "tilewire_fail", "text");
     const Error error(c::kind_of(status), text);
     group->group.fail_with(error);
@@ -166,7 +168,7 @@ tilewire_status tilewire_allocate(tilewire_group* group, tilewire_dtype dtype, i
   return guarded([&] {
     require_pointer(tensor, "tilewire_allocate", "tensor");
     *tensor = {};
-    require_pointer(group, "tilewire_allocate", "group");
+    require_live(group, "tilewire_allocate");
     const Tensor made = group->group.allocate(c::dtype_of(dtype, "tilewire_allocate"), rows, cols);
     *tensor = {made.data, dtype, made.rows, made.cols, made.row_stride};
   });
@@ -174,7 +176,7 @@ tilewire_status tilewire_allocate(tilewire_group* group, tilewire_dtype dtype, i
 
 tilewire_status tilewire_free(tilewire_group* group, tilewire_tensor* tensor) {
   return guarded([&] {
-    require_pointer(group, "tilewire_free", "group");
+    require_live(group, "tilewire_free");
     require_pointer(tensor, "tilewire_free", "tensor");
     const DType dtype = c::dtype_of(tensor->dtype, "tilewire_free");
     group->group.free({tensor->data, dtype, tensor->rows, tensor->cols, tensor->row_stride});
@@ -184,7 +186,7 @@ tilewire_status tilewire_free(tilewire_group* group, tilewire_tensor* tensor) {
 
 tilewire_status tilewire_copy(tilewire_group* group, void* to, const void* from, int64_t bytes) {
   return guarded([&] {
-    require_pointer(group, "tilewire_copy", "group");
+    require_live(group, "tilewire_copy");
     require(bytes >= 0, "tilewire_copy: {} bytes", bytes);
     if (bytes == 0) return;
     require_pointer(to, "tilewire_copy", "to");

@@ -10,6 +10,7 @@
 
 using namespace tilewire;
 using c::guarded;
+using c::require_live;
 using c::require_pointer;
 
 namespace tilewire::c {
@@ -34,14 +35,23 @@ DType dtype_of(tilewire_dtype dtype, const std::string& where) {
 
 namespace {
 
+/// What a schedule runs with. Where the problem breaks a rule its defaults: make_op says so when the ranks have met.
+Config config_of(const Schedule& schedule, const Problem& problem, const Team& team) {
+  try {
+    return default_config(schedule.name, problem, team);
+  } catch (const Error&) {
+    return {.schedule = schedule.name};
+  }
+}
+
 /// "auto", the name of a schedule, or JSON.
-std::optional<Config> config_of(const char* text) {
+std::optional<Config> config_of(const char* text, const Problem& problem, const Team& team) {
   if (text == nullptr || std::string_view(text) == "auto") return std::nullopt;
   const std::string config = text;
   const size_t first = config.find_first_not_of(" \t\r\n");
   require(first != std::string::npos, "config is empty: want \"auto\", the name of a schedule, or JSON");
   if (config[first] == '{') return from_json_text<Config>(config);
-  return Config{.schedule = find_schedule(config).name};
+  return config_of(find_schedule(config), problem, team);
 }
 
 std::vector<Tensor> tensors_of(const tilewire_tensor* tensors, int32_t count, const std::string& what) {
@@ -64,9 +74,10 @@ tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, con
   return guarded([&] {
     require_pointer(op, "tilewire_make_op", "op");
     *op = nullptr;
-    require_pointer(group, "tilewire_make_op", "group");
+    require_live(group, "tilewire_make_op");
     require_pointer(problem, "tilewire_make_op", "problem");
-    Op made = make_op(group->group, from_json_text<Problem>(problem), config_of(config));
+    const Problem asked = from_json_text<Problem>(problem);
+    Op made = make_op(group->group, asked, config_of(config, asked, group->group.team()));
     const std::string chosen = to_string(made.config());
     group->ops.push_back(std::unique_ptr<tilewire_op>(new tilewire_op{group, std::move(made), chosen}));
     *op = group->ops.back().get();
@@ -75,18 +86,22 @@ tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, con
 
 tilewire_status tilewire_free_op(tilewire_op* op) {
   return guarded([&] {
-    if (op != nullptr) std::erase_if(op->group->ops, [op](const auto& owned) { return owned.get() == op; });
+    if (op == nullptr) return;
+    require_live(op, "tilewire_free_op");
+    std::erase_if(op->group->ops, [op](const auto& owned) { return owned.get() == op; });
   });
 }
 
 tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                              const tilewire_tensor* outputs, int32_t num_outputs, void* stream) {
+  bool live = false;
   const tilewire_status status = guarded([&] {
-    require_pointer(op, "tilewire_run", "op");
+    require_live(op, "tilewire_run");
+    live = true;
     op->refused = {};
     op->op.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"), stream);
   });
-  if (op != nullptr && status != TILEWIRE_OK) guarded([&] { op->refused = c::last_error(); });
+  if (live && status != TILEWIRE_OK) guarded([&] { op->refused = c::last_error(); });
   return status;
 }
 
@@ -95,7 +110,7 @@ tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* sta
     require_pointer(status, "tilewire_last_status", "status");
     *status = TILEWIRE_OK;
     if (text != nullptr) *text = "";
-    require_pointer(op, "tilewire_last_status", "op");
+    require_live(op, "tilewire_last_status");
     const std::optional<Error>& inside = op->op.last_status();
     const bool refused = op->refused.status != TILEWIRE_OK;
     if (!refused && !inside) return;
@@ -107,7 +122,7 @@ tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* sta
 const char* tilewire_explain(const tilewire_op* op) {
   const char* text = nullptr;
   guarded([&] {
-    require_pointer(op, "tilewire_explain", "op");
+    require_live(op, "tilewire_explain");
     text = op->op.explain().c_str();
   });
   return text;
@@ -116,7 +131,7 @@ const char* tilewire_explain(const tilewire_op* op) {
 const char* tilewire_config(const tilewire_op* op) {
   const char* text = nullptr;
   guarded([&] {
-    require_pointer(op, "tilewire_config", "op");
+    require_live(op, "tilewire_config");
     text = op->config.c_str();
   });
   return text;

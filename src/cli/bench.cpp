@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_table.hpp"
+#include "cli/counted.hpp"
 #include "cli/entries.hpp"
 #include "cli/facts.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/measure.hpp"
 #include "cli/options.hpp"
 #include "cli/ranks.hpp"
@@ -233,6 +235,9 @@ void add_device_fields(const Case& c, size_t index, nlohmann::json& json) {
   if (!enqueue_us.empty()) as_measured = tuner::median(enqueue_us);
   json["link_us"] = or_null(link_us(c.problem, c.group.team()));
   json["free_us"] = c.yardsticks.free.empty() ? nlohmann::json() : nlohmann::json(least(c, c.yardsticks.free));
+  json["total_over_free"] = json["free_us"].is_null()
+                                ? nlohmann::json()
+                                : nlohmann::json(median_us(c.contenders[index]) / json["free_us"].get<double>());
   json["graphs"] = c.graphs;
   json["enqueue_us"] = or_null(c.graphs ? c.rows[index].enqueue_us : as_measured);
   json["replay_enqueue_us"] = c.graphs ? or_null(as_measured) : nlohmann::json();
@@ -252,6 +257,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
                {"gemm_us", gemm},
                {"comm_us", least(c, c.yardsticks.communication)},
                {"sequential_us", sequential},
+               {"ect_us", total - gemm},
                {"overlap", overlap_efficiency(total, gemm, sequential)},
                {"rel_error", nullptr},
                {"ok", nullptr},
@@ -329,8 +335,9 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   const Options& options = bench.options;
   const bool prints = group.team().rank == 0;
   nlohmann::json result = {{"machine", machine_facts()}};
+  if (on_gpus(group.team())) result["machine"]["cuda"] = gpu_facts(cuda::cuda_facts());
   if (prints && options.json != "-") {
-    print(fmt::format("{} ranks ({}), {}, {} on {} cores, {}\n", group.team().num_ranks, group.backend(),
+    print(fmt::format("{} ({}), {}, {} on {} cores, {}\n", counted(group.team().num_ranks, "rank"), group.backend(),
                       to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
                       result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
           table_head(on_gpus(group.team()), name_width(bench)));
@@ -363,6 +370,7 @@ void add_bench(CLI::App& app) {
   add_schedule_flags(*verb, options, "all");
   add_configs_flag(*verb, options);
   add_rank_flags(*verb, options);
+  add_seed_flag(*verb, options);
   add_verify_flag(*verb, options, true);
   verb->add_option("--iters", bench->turns.measured, "Measured iterations (default: 5)")->type_name("N");
   verb->add_option("--warmup", bench->turns.warmup, "Iterations before them (default: 1)")->type_name("N");
@@ -377,6 +385,7 @@ void add_bench(CLI::App& app) {
     bench->entries = entries_of(bench->options);
     require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
     require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
+    check_outputs(bench->options.json, bench->options.trace);
     const std::vector<Problem> problems = problems_of(bench->options);
     if (is_first_process()) {
       check_writable(bench->options.json);

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chakra.pb.h"
+#include "cli/counted.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -137,6 +138,13 @@ double peak_tflops(const Machine& machine, const Plan& plan) {
   return gflops * 1e-3 * speed * compute.efficiency * (library ? machine.overheads.library_efficiency : tiles);
 }
 
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require(std::filesystem::is_directory(folder), "--chakra {}: want a folder: {}", folder,
+          error ? error.message() : "it is a file");
+}
+
 void write_one(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text << std::flush;
@@ -200,19 +208,21 @@ std::string system_text(const Machine& machine, const Plan& plan) {
   return system.dump(2) + "\n";
 }
 
-void make_chakra_folder(const std::string& folder) {
+void check_chakra_folder(const std::string& folder) {
   if (folder.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  require(std::filesystem::is_directory(folder), "--chakra {}: want a folder: {}", folder,
-          error ? error.message() : "it is a file");
-  require(::access(folder.c_str(), W_OK) == 0, "--chakra {}: cannot write it: {}", folder, std::strerror(errno));
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  fs::path there = fs::absolute(folder);
+  while (!fs::exists(there, unknown) && there.has_relative_path()) there = there.parent_path();
+  require(fs::is_directory(there, unknown), "--chakra {}: want a folder: {} is a file", folder, there.string());
+  const bool writable = ::access(there.c_str(), W_OK) == 0;
+  require(writable, "--chakra {}: want a folder: cannot write {}: {}", folder, there.string(), std::strerror(errno));
 }
 
 std::string write_chakra(const std::string& folder, const Plan& plan, const Machine& machine) {
   const std::string network = network_text(machine, plan.team.num_ranks);
   const ChakraTraces traces = chakra_of(plan, static_cast<int64_t>(kBeginNs * machine.memory.bandwidth_GBps) + 1);
-  make_chakra_folder(folder);
+  make_folder(folder);
   const std::filesystem::path to(folder);
   size_t nodes = 0;
   for (int rank = 0; rank < std::ssize(traces.ranks); ++rank) {
@@ -224,10 +234,10 @@ std::string write_chakra(const std::string& folder, const Plan& plan, const Mach
   write_one(to / "remote_memory.json", "{\"memory-type\": \"NO_MEMORY_EXPANSION\"}\n");
   const bool aware = dimensions_of(machine, plan.team.num_ranks).size() == 1;
   return fmt::format(
-      "{0}: {1} nodes of {2} ranks; by ASTRA-sim:\n"
+      "{0}: {1} of {2}; by ASTRA-sim:\n"
       "  AstraSim_Analytical_Congestion_{3} --workload-configuration={0}/trace --system-configuration={0}/system.json "
       "--network-configuration={0}/network.yml --remote-memory-configuration={0}/remote_memory.json\n",
-      to.string(), nodes, traces.ranks.size(), aware ? "Aware" : "Unaware");
+      to.string(), counted(nodes, "node"), counted(traces.ranks.size(), "rank"), aware ? "Aware" : "Unaware");
 }
 
 }  // namespace tilewire::cli

@@ -17,10 +17,10 @@ namespace tilewire::cli {
 /// ASTRA-sim's system.json: compute units and memory as a roofline, and how collectives are done.
 [[nodiscard]] std::string system_text(const Machine& machine, const Plan& plan);
 
-/// Make the folder where there is none. Throws Error(invalid_input) where it cannot be written.
-void make_chakra_folder(const std::string& folder);
-/// Write trace.<rank>.et, network.yml, system.json and remote_memory.json. Returns what to say of them: how many, and
-/// the command that runs them. Throws Error.
+/// Find out whether the folder (empty: not asked for) can be written, or made. Throws Error(invalid_input).
+void check_chakra_folder(const std::string& folder);
+/// Make the folder where there is none, and write trace.<rank>.et, network.yml, system.json and remote_memory.json.
+/// Returns what to say of them: how many, and the command that runs them. Throws Error.
 [[nodiscard]] std::string write_chakra(const std::string& folder, const Plan& plan, const Machine& machine);
 
 }  // namespace tilewire::cli

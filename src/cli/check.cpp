@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cli/counted.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_files.hpp"
 #include "cli/ranks.hpp"
@@ -51,16 +52,28 @@ std::vector<Config> variants_of(const Options& options, const Problem& problem, 
   return configs;
 }
 
-void check_one(Check& verb, const Plan& plan, const std::string& name) {
-  const CheckResult result = check(plan);
+// Whether it is the ranks that the checker refuses: it would say the same of every plan for them.
+bool refuses_ranks(const CheckResult& result, const Plan& plan) {
+  const std::string text = counted(plan.team.num_ranks, "rank") + ": ";
+  return std::ranges::any_of(result.violations, [&](const Violation& violation) {
+    return violation.rule == Rule::unsupported && violation.text.starts_with(text);
+  });
+}
+
+// `place`: which of how many it is.
+CheckResult check_one(Check& verb, Progress& progress, const Plan& plan, const std::string& name,
+                      const std::string& place = "") {
+  progress.show(fmt::format("{}{}: {}", place, name, counted(num_tasks(plan), "task")));
+  CheckResult result = check(plan);
+  progress.show("");
   ++verb.checked;
   if (result.ok()) {
-    if (verb.quiet) return;
+    if (verb.quiet) return result;
     const double ratio =
         result.least_bytes > 0 ? static_cast<double>(result.total_bytes) / static_cast<double>(result.least_bytes) : 0;
-    print(fmt::format("proven   {}: {} tasks, {} bytes over links{}\n", name, num_tasks(plan), result.total_bytes,
-                      ratio > 0 ? fmt::format(", {:.2f} x the least", ratio) : ""));
-    return;
+    print(fmt::format("proven   {}: {}, {} bytes over links{}\n", name, counted(num_tasks(plan), "task"),
+                      result.total_bytes, ratio > 0 ? fmt::format(", {:.2f} x the least", ratio) : ""));
+    return result;
   }
   ++verb.refused;
   std::string text = fmt::format("REFUSED  {}\n", name);
@@ -68,47 +81,75 @@ void check_one(Check& verb, const Plan& plan, const std::string& name) {
     text += fmt::format("  {}: {}\n", to_string(violation.rule), violation.text);
   }
   print(text);
+  return result;
 }
 
 std::string name_of(const Problem& problem, const Config& config) {
   return fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, tuner::describe(config));
 }
 
-void check_problem(Check& verb, const Problem& problem) {
-  const Options& options = verb.options;
-  const Team team = team_of(options);
-  const int64_t before = verb.checked;
-  for (const Config& config : variants_of(options, problem, team)) {
-    check_one(verb, make_plan(problem, team, config), name_of(problem, config));
-  }
-  if (verb.checked == before) {
+// False where nothing else can be proved for these ranks.
+bool check_problem(Check& verb, const Problem& problem, const Team& team) {
+  const std::vector<Config> configs = variants_of(verb.options, problem, team);
+  if (configs.empty()) {
     fail(ErrorKind::unsupported, "no schedule can do {} with these knobs", to_string(problem));
   }
+  Progress progress(0);
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const std::string name = name_of(problem, configs[i]);
+    const std::string place = fmt::format("{} of {}: ", i + 1, configs.size());
+    progress.show(place + name);
+    const Plan plan = make_plan(problem, team, configs[i]);
+    if (refuses_ranks(check_one(verb, progress, plan, name, place), plan)) return false;
+  }
+  return true;
 }
 
-void check_auto(Check& verb, const std::vector<Problem>& problems) {
-  run_on_ranks(verb.options, [&](Group& group) {
-    for (const Problem& problem : problems) {
-      const Op op = make_op(group, problem);
-      if (group.team().rank == 0) check_one(verb, op.plan(), name_of(problem, op.config()));
-    }
-    if (verb.refused > 0) fail(ErrorKind::refused_plan, "{} of {} plans refused", verb.refused, verb.checked);
-  });
+void finish(const Check& verb) {
+  print(fmt::format("{} checked, {} refused\n", counted(verb.checked, "plan"), verb.refused));
+  if (verb.refused > 0) fail(ErrorKind::refused_plan, "{} of {} refused", verb.refused, counted(verb.checked, "plan"));
+}
+
+void check_named(Check& verb, const std::vector<Problem>& problems, const Team& team) {
+  for (const Problem& problem : problems) {
+    if (!check_problem(verb, problem, team)) break;
+  }
+  finish(verb);
+}
+
+void check_measured(Check& verb, const std::vector<Problem>& problems, Group& group) {
+  const bool checks = group.team().rank == 0;
+  Progress progress(group.team().rank);
+  for (const Problem& problem : problems) {
+    const Op op = make_op(group, problem);
+    if (checks) static_cast<void>(check_one(verb, progress, op.plan(), name_of(problem, op.config())));
+  }
+  if (checks) finish(verb);
 }
 
 // Names are operators or files of plans; both may be given.
-void check_verb(Check& verb) {
-  const std::vector<std::string> files = take_files(verb.options.operators);
-  check_names(verb.options);
-  for (const std::string& path : files) check_one(verb, load_plan(path), path);
-  const std::vector<Problem> problems = problems_of(verb.options);
-  if (verb.options.schedule == "auto" && !problems.empty()) {
-    check_auto(verb, problems);
-  } else {
-    for (const Problem& problem : problems) check_problem(verb, problem);
+void check_verb(Check& verb, const std::vector<std::string>& files) {
+  const Options& options = verb.options;
+  check_names(options);
+  for (const std::string& path : files) {
+    Progress progress(0);
+    static_cast<void>(check_one(verb, progress, load_plan(path), path));
   }
-  print(fmt::format("{} plans checked, {} refused\n", verb.checked, verb.refused));
-  if (verb.refused > 0) fail(ErrorKind::refused_plan, "{} of {} plans refused", verb.refused, verb.checked);
+  const std::vector<Problem> problems = problems_of(options);
+  if (problems.empty() || !needs_ranks(options)) return check_named(verb, problems, team_of(options));
+  run_on_ranks(options, [&](Group& group) {
+    if (options.schedule == "auto") return check_measured(verb, problems, group);
+    if (group.team().rank == 0) check_named(verb, problems, group.team());
+  });
+}
+
+// Flags that would mean nothing, where plans from files are all there is.
+void refuse_flags_of_problems(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    require(option->count() == 0 || name == "operator" || name == "--quiet",
+            "{}: goes with an operator; a plan from a file has its own", name);
+  }
 }
 
 constexpr const char* kCheckFooter =
@@ -138,8 +179,13 @@ void add_check(CLI::App& app) {
   add_rank_flags(*verb, options);
   verb->add_flag("--quiet", check->quiet, "Print refused plans only");
   verb->callback([check, verb] {
-    if (check->options.schedule == "auto") adopt_launcher(check->options, verb->count("--ranks") > 0);
-    check_verb(*check);
+    const std::vector<std::string> files = take_files(check->options.operators);
+    if (check->options.operators.empty()) {
+      refuse_flags_of_problems(*verb);
+    } else if (needs_ranks(check->options)) {
+      adopt_launcher(check->options, verb->count("--ranks") > 0);
+    }
+    check_verb(*check, files);
   });
 }
 

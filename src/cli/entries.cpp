@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/flag_files.hpp"
 #include "core/text.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -47,8 +48,7 @@ Entry entry_of(const json& item, const Options& options) {
 
 std::vector<Entry> entries_of_file(const Options& options) {
   const std::string& path = options.configs;
-  const json list = json::parse(read_file(path), nullptr, false);
-  require(!list.is_discarded(), "{}: malformed JSON", path);
+  const json list = read_json(path);
   require(list.is_array() && !list.empty(), "{}: want a list of {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}",
           path);
   std::vector<Entry> entries;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backends/host/gemm.hpp"
+#include "commit.hpp"
 #include "core/machine.hpp"
 
 namespace tilewire::cli {
@@ -31,7 +32,19 @@ nlohmann::json machine_facts() {
           {"compiler", kCompiler},
           {"build", TILEWIRE_BUILD_TYPE},
           {"tilewire", TILEWIRE_VERSION},
+          {"commit", kCommit},
           {"gemm", host::host_gemm_library()}};
+}
+
+nlohmann::json gpu_facts(const cuda::CudaFacts& facts) {
+  const auto known = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
+  nlohmann::json json = {{"driver", known(facts.driver)},
+                         {"driver_version", known(facts.driver_version)},
+                         {"runtime", known(facts.runtime)},
+                         {"nccl", known(facts.nccl)},
+                         {"gpus", nlohmann::json::array()}};
+  for (const cuda::Gpu& gpu : facts.gpus) json["gpus"].push_back(gpu.name);
+  return json;
 }
 
 }  // namespace tilewire::cli

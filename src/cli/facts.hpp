@@ -4,9 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backends/cuda/cuda.hpp"
+
 namespace tilewire::cli {
 
-/// {"cpu", "cores", "memory_bytes", "kernel", "compiler", "build", "tilewire", "gemm"}.
+/// {"cpu", "cores", "memory_bytes", "kernel", "compiler", "build", "tilewire", "commit", "gemm"}. The commit is the one
+/// at which the build was configured.
 [[nodiscard]] nlohmann::json machine_facts();
+/// {"driver", "driver_version", "runtime", "nccl", "gpus"}: null where unknown; of GPUs the names.
+[[nodiscard]] nlohmann::json gpu_facts(const cuda::CudaFacts& facts);
 
 }  // namespace tilewire::cli

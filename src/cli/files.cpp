@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "cli/counted.hpp"
 #include "core/convert.hpp"
 #include "core/text.hpp"
 #include "tilewire/operator.hpp"
@@ -20,6 +21,11 @@ constexpr std::string_view kRank = "{rank}";
 std::string path_of_rank(std::string path, int rank) {
   const size_t at = path.find(kRank);
   return at == std::string::npos ? path : path.replace(at, kRank.size(), std::to_string(rank));
+}
+
+std::string size_text(const std::string& path, const NpyHeader& header) {
+  return header.vector ? fmt::format("{}: is a vector of {}", path, counted(header.cols, "element"))
+                       : fmt::format("{}: is {} x {}", path, header.rows, header.cols);
 }
 
 std::string names_of(const std::vector<Buffer>& buffers, Scope scope) {
@@ -54,6 +60,21 @@ FileNames parse_file_names(const std::string& flag, const std::vector<std::strin
   return names;
 }
 
+void check_buffer_names(const Problem& problem, const FileNames& inputs, const FileNames& outputs) {
+  const std::vector<Buffer> buffers = find_operator(problem.op).buffers(problem, 1);
+  for (const auto& [scope, files] : {std::pair{Scope::input, &inputs}, std::pair{Scope::output, &outputs}}) {
+    for (const auto& [name, path] : *files) {
+      const bool known = std::ranges::any_of(
+          buffers, [&](const Buffer& buffer) { return buffer.scope == scope && buffer.name == name; });
+      require(known, "{} has no {} '{}'; it has: {}", problem.op, to_string(scope), name, names_of(buffers, scope));
+    }
+  }
+  for (const Buffer& buffer : buffers) {
+    require(buffer.scope != Scope::input || inputs.contains(buffer.name),
+            "no file for input '{}': give --input {}=FILE", buffer.name, buffer.name);
+  }
+}
+
 ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileNames& inputs, const FileNames& outputs,
                            bool write_uint16)
     : num_ranks_(num_ranks),
@@ -61,6 +82,7 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
       dtype_(problem.dtype),
       buffers_(find_operator(problem.op).buffers(problem, num_ranks)),
       entries_(buffers_.size()) {
+  check_buffer_names(problem, inputs, outputs);
   for (const Meaning& meaning : find_operator(problem.op).meanings(problem, num_ranks)) {
     Entry& entry = entries_[meaning.buffer];
     const Shape shape = shape_on(buffers_[meaning.buffer], meaning.rank);
@@ -72,8 +94,6 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
     for (const auto& [name, path] : *files) {
       const auto found = std::ranges::find_if(
           buffers_, [&](const Buffer& buffer) { return buffer.scope == scope && buffer.name == name; });
-      require(found != buffers_.end(), "{} has no {} '{}'; it has: {}", problem.op, to_string(scope), name,
-              names_of(buffers_, scope));
       Entry& entry = entries_[found - buffers_.begin()];
       entry.path = path;
       entry.per_rank = path.find(kRank) != std::string::npos;
@@ -86,8 +106,6 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].scope != Scope::input) continue;
-    require(!entries_[i].path.empty(), "no file for input '{}': give --input {}=FILE", buffers_[i].name,
-            buffers_[i].name);
     const bool sum = entries_[i].meanings.front().role == Role::partial;
     require(!sum || entries_[i].per_rank || num_ranks == 1,
             "input '{}' differs from rank to rank: write {} with {} in its name", buffers_[i].name, entries_[i].path,
@@ -107,9 +125,10 @@ void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
     require(header.dtype == buffer.dtype, "{}: holds {}, input '{}' must be {}", path, to_string(header.dtype),
             buffer.name, to_string(buffer.dtype));
     const Shape wanted = entry.per_rank ? shape_on(buffer, rank) : entry.global;
-    require(header.rows == wanted.rows && header.cols == wanted.cols, "{}: is {} x {}, input '{}'{} must be {} x {}",
-            path, header.rows, header.cols, buffer.name,
-            entry.per_rank ? fmt::format(" of rank {}", rank) : std::string(" of all ranks"), wanted.rows, wanted.cols);
+    require(header.rows == wanted.rows && header.cols == wanted.cols, "{}, input '{}'{} must be {}{} x {}",
+            size_text(path, header), buffer.name,
+            entry.per_rank ? fmt::format(" of rank {}", rank) : std::string(" of all ranks"),
+            header.vector && wanted.rows != 1 ? "a matrix, " : "", wanted.rows, wanted.cols);
   }
 }
 

@@ -17,6 +17,10 @@ using FileNames = std::map<std::string, std::string>;
 /// Parse "name=path" texts of --input or --output. Throws Error(invalid_input).
 [[nodiscard]] FileNames parse_file_names(const std::string& flag, const std::vector<std::string>& texts);
 
+/// Check that every input has a file, and that nothing else is named. Sizes do not matter. Throws Error(invalid_input)
+/// that lists the names.
+void check_buffer_names(const Problem& problem, const FileNames& inputs, const FileNames& outputs);
+
 /// The files of one problem, checked against its buffers.
 class ProblemFiles {
  public:

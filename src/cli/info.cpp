@@ -41,12 +41,9 @@ nlohmann::json gpu_json(const cuda::Gpu& gpu) {
 
 nlohmann::json cuda_json() {
   const cuda::CudaFacts facts = cuda::cuda_facts();
-  const auto known = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
-  nlohmann::json json = {{"driver", known(facts.driver)},
-                         {"runtime", known(facts.runtime)},
-                         {"nccl", known(facts.nccl)},
-                         {"gpus", nlohmann::json::array()},
-                         {"missing", facts.missing}};
+  nlohmann::json json = gpu_facts(facts);
+  json["gpus"] = nlohmann::json::array();
+  json["missing"] = facts.missing;
   for (const cuda::Gpu& gpu : facts.gpus) json["gpus"].push_back(gpu_json(gpu));
   return json;
 }
@@ -88,8 +85,9 @@ std::string peers_text(const nlohmann::json& gpu) {
 std::string cuda_text(const nlohmann::json& cuda) {
   std::string text = "gpus\n";
   if (!cuda["driver"].is_null()) {
-    text += fmt::format("  {:<20} driver for {}, built with {}\n", "CUDA", cuda["driver"].get<std::string>(),
-                        cuda["runtime"].get<std::string>());
+    text += fmt::format("  {:<20} driver {} for {}, built with {}\n", "CUDA",
+                        cuda["driver_version"].is_null() ? "unknown" : cuda["driver_version"].get<std::string>(),
+                        cuda["driver"].get<std::string>(), cuda["runtime"].get<std::string>());
   }
   if (!cuda["nccl"].is_null()) text += fmt::format("  {:<20} {}\n", "NCCL", cuda["nccl"].get<std::string>());
   for (size_t index = 0; index < cuda["gpus"].size(); ++index) {

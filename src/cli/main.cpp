@@ -1,11 +1,12 @@
 // The command line: verbs, and what an Error means for the exit code.
 // Started by users and scripts.
+#include <algorithm>
 #include <exception>
 #include <iostream>
 
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
-#include "tilewire/error.hpp"
+#include "core/text.hpp"
 
 namespace {
 
@@ -27,6 +28,18 @@ int exit_code(tilewire::ErrorKind kind) {
       return kInternal;
   }
   return kInternal;
+}
+
+// CLI11 asks for a verb where one is misspelt, and prints its own help where --help follows.
+void require_known_verb(const CLI::App& app, int argc, char** argv) {
+  const auto first = std::find_if(argv + 1, argv + argc, [](const char* text) { return *text != '-'; });
+  if (first == argv + argc) return;
+  std::string known;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == *first) return;
+    known += (known.empty() ? "" : ", ") + verb->get_name();
+  }
+  tilewire::fail(tilewire::ErrorKind::invalid_input, "unknown verb '{}'; known: {}", *first, known);
 }
 
 constexpr const char* kMainFooter = R"(Examples:
@@ -56,6 +69,7 @@ int main(int argc, char** argv) {
   tilewire::cli::add_info(app);
   tilewire::cli::add_sim(app);
   try {
+    require_known_verb(app, argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -90,7 +90,7 @@ DType dtype_of_descr(const std::string& path, std::string descr, DType wanted) {
 }
 
 // "(3, 4)", "(4,)"
-Shape shape_of_text(const std::string& path, const std::string& text) {
+std::vector<int64_t> extents_of_text(const std::string& path, const std::string& text) {
   std::vector<int64_t> extents;
   for (size_t at = text.find_first_of("0123456789-"); at != std::string::npos;
        at = text.find_first_of("0123456789-", at)) {
@@ -102,7 +102,7 @@ Shape shape_of_text(const std::string& path, const std::string& text) {
   }
   require(text.front() == '(' && (extents.size() == 1 || extents.size() == 2),
           "{}: shape {}: want a matrix or a vector", path, text);
-  return extents.size() == 1 ? Shape{1, extents[0]} : Shape{extents[0], extents[1]};
+  return extents;
 }
 
 // The dictionary's text; sets where the data starts.
@@ -155,7 +155,9 @@ NpyHeader read_npy_header(const std::string& path, DType wanted) {
   header.uint16 = descr.find("u2") != std::string::npos;
   require(dictionary_value(path, text, "fortran_order").starts_with("False"),
           "{}: is in Fortran order: save np.ascontiguousarray of it", path);
-  const Shape shape = shape_of_text(path, dictionary_value(path, text, "shape"));
+  const std::vector<int64_t> extents = extents_of_text(path, dictionary_value(path, text, "shape"));
+  header.vector = extents.size() == 1;
+  const Shape shape{header.vector ? 1 : extents[0], extents.back()};
   header.rows = shape.rows;
   header.cols = shape.cols;
   const int64_t held = file.size() - header.data_offset;

@@ -19,6 +19,7 @@ struct NpyHeader {
   int64_t cols = 0;         ///< a vector is one row
   int64_t data_offset = 0;  ///< bytes before the first element
   bool uint16 = false;      ///< bf16 as '<u2'
+  bool vector = false;      ///< of one dimension
 
   bool operator==(const NpyHeader&) const = default;
 };

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/flag_files.hpp"
 #include "cli/models.hpp"
 #include "core/text.hpp"
 #include "schedules/gpu_choices.hpp"
@@ -42,18 +43,11 @@ void set_one(Config& config, const std::string& set) {
   set_knob(config, knob, value);
 }
 
-// What a schedule runs with where nothing is set.
-Config own_config(const Schedule& schedule, const Problem& problem, const Team& team) {
-  const std::vector<Config> candidates = schedule.candidates(problem, team);
-  Config config = candidates.empty() ? Config{} : candidates.front();
-  config.schedule = schedule.name;
-  return config;
-}
-
 struct Sizes {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
+  std::string where{};  // the entry of --shapes
 };
 
 int64_t size_field(const nlohmann::json& item, const char* field, bool needed, const std::string& where) {
@@ -68,8 +62,7 @@ int64_t size_field(const nlohmann::json& item, const char* field, bool needed, c
 }
 
 std::vector<Sizes> sizes_of_file(const std::string& path, bool needs_k) {
-  const auto list = nlohmann::json::parse(read_file(path), nullptr, false);
-  require(!list.is_discarded(), "{}: malformed JSON", path);
+  const nlohmann::json list = read_json(path);
   require(list.is_array() && !list.empty(), "{}: want a list of {{\"m\": .., \"n\": .., \"k\": ..}}", path);
   std::vector<Sizes> all;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -79,7 +72,7 @@ std::vector<Sizes> sizes_of_file(const std::string& path, bool needs_k) {
       require(key == "m" || key == "n" || key == "k", "{}: unknown field '{}'; known: m, n, k", where, key);
     }
     all.push_back({size_field(list[i], "m", true, where), size_field(list[i], "n", true, where),
-                   size_field(list[i], "k", needs_k, where)});
+                   size_field(list[i], "k", needs_k, where), where});
   }
   return all;
 }
@@ -93,11 +86,11 @@ std::vector<Sizes> sizes_of(const Options& options, const std::string& op) {
   if (!options.shapes.empty()) return sizes_of_file(options.shapes, needs_k);
   if (by_flags) {
     require(options.m && options.n && (options.k || !needs_k), "{} needs -m, -n{}", op, needs_k ? " and -k" : "");
-    return {{*options.m, *options.n, options.k.value_or(0)}};
+    return {{*options.m, *options.n, options.k.value_or(0), {}}};
   }
   std::vector<Sizes> all;
   for (const LayerShape& shape : layer_shapes(find_model(options.model), op)) {
-    all.push_back({options.tokens.value_or(kDefaultTokens), shape.n, shape.k});
+    all.push_back({options.tokens.value_or(kDefaultTokens), shape.n, shape.k, {}});
   }
   return all;
 }
@@ -184,9 +177,12 @@ void add_rank_flags(CLI::App& verb, Options& options) {
   verb.add_option("--arena-gib", options.arena_gib, "Most symmetric memory of a rank (default: 16)")
       ->type_name("GIB")
       ->group(group);
+}
+
+void add_seed_flag(CLI::App& verb, Options& options) {
   verb.add_option("--seed", options.seed, "Seed of random inputs and of sampled rows (default: 1)")
       ->type_name("N")
-      ->group(group);
+      ->group("Ranks");
 }
 
 void add_verify_flag(CLI::App& verb, Options& options, bool by_default) {
@@ -199,10 +195,17 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what) {
   verb.add_option("--json", options.json, what)->type_name("FILE|-");
 }
 
+DType dtype_of(const std::string& flag, const std::string& name) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    if (to_string(dtype) == name) return dtype;
+  }
+  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: fp32, bf16, fp16", flag, name);
+}
+
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {
   Problem problem{.op = op, .m = m, .n = n, .k = op == "all_reduce" ? 0 : k};
-  problem.dtype = parse<DType>(options.dtype.empty() ? "bf16" : options.dtype, "--dtype");
-  if (!options.out_dtype.empty()) problem.out_dtype = parse<DType>(options.out_dtype, "--out-dtype");
+  problem.dtype = dtype_of("--dtype", options.dtype.empty() ? "bf16" : options.dtype);
+  if (!options.out_dtype.empty()) problem.out_dtype = dtype_of("--out-dtype", options.out_dtype);
   problem.b_layout = parse<BLayout>(options.b_layout, "--b-layout");
   problem.reduction = parse<Reduction>(options.reduction, "--reduction");
   // A flag that an operator has no use for concerns the other operators of the command.
@@ -219,8 +222,15 @@ std::vector<Problem> problems_of(const Options& options) {
   std::vector<Problem> problems;
   for (const std::string& op : options.operators) {
     static_cast<void>(find_operator(op));
+    // What is wrong with the flags is no entry's fault.
+    if (!options.shapes.empty()) static_cast<void>(problem_of(options, op, 0, 0, 0));
     for (const Sizes& sizes : sizes_of(options, op)) {
-      problems.push_back(problem_of(options, op, sizes.m, sizes.n, sizes.k));
+      try {
+        problems.push_back(problem_of(options, op, sizes.m, sizes.n, sizes.k));
+      } catch (const Error& error) {
+        if (sizes.where.empty()) throw;
+        throw Error(error.kind(), sizes.where + ": " + error.what());
+      }
     }
   }
   return problems;
@@ -270,7 +280,7 @@ std::optional<Config> nearest_candidate(const Schedule& schedule, const Problem&
 
 Config config_of(const Options& options, const std::string& name, const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
-  Config config = with_knobs(own_config(schedule, problem, team), options);
+  Config config = with_knobs(default_config(schedule.name, problem, team), options);
   if (on_gpus(team) && schedule.refuses(problem, team, config)) {
     config = nearest_candidate(schedule, problem, team, options).value_or(config);
   }
@@ -283,7 +293,7 @@ Config config_of(const Options& options, const std::string& name, const Problem&
 std::pair<Config, std::vector<std::string>> config_taken(const Options& options, const std::string& name,
                                                          const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
-  Config config = own_config(schedule, problem, team);
+  Config config = default_config(schedule.name, problem, team);
   std::vector<std::string> left_out;
   for (const std::string& set : options.set) {
     Config changed = config;

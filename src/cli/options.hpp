@@ -54,14 +54,18 @@ CLI::Option* add_operators(CLI::App& verb, Options& options, bool several);
 void add_problem_flags(CLI::App& verb, Options& options);
 /// --schedule and --set. What --schedule is where it is not given depends on the verb.
 void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default);
-/// --backend --ranks --threads --timeout --arena-gib --seed.
+/// --backend --ranks --threads --timeout --arena-gib.
 void add_rank_flags(CLI::App& verb, Options& options);
+/// --seed.
+void add_seed_flag(CLI::App& verb, Options& options);
 
 /// --verify and --no-verify.
 void add_verify_flag(CLI::App& verb, Options& options, bool by_default);
 /// --json, which every verb that has it writes to a file or to standard output.
 void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 
+/// The type of matrices that a flag names. Throws Error(invalid_input) that lists them.
+[[nodiscard]] DType dtype_of(const std::string& flag, const std::string& name);
 /// The problems that the flags name: every operator x every shape. Validated.
 [[nodiscard]] std::vector<Problem> problems_of(const Options& options);
 /// One problem with these sizes and the flags' types. Validated.

@@ -23,29 +23,33 @@ struct Show {
   bool summary = false;
 };
 
-void show(const Show& verb, const std::vector<Plan>& plans) {
+// `reasons`: why each plan was chosen, where that was measured.
+void show(const Show& verb, const std::vector<Plan>& plans, const std::vector<std::string>& reasons) {
   if (!verb.options.json.empty()) {
     require(plans.size() == 1, "--json: the flags name {} plans; name one schedule and one shape", plans.size());
     write_file(verb.options.json, nlohmann::json(plans.front()).dump(1) + "\n");
     if (verb.options.json == "-") return;
   }
-  for (const Plan& plan : plans) print(summary_of(plan) + (verb.summary ? "" : listing_of(plan, verb.limit)));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (!reasons.empty()) print(reasons[i] + "\n");
+    print(summary_of(plans[i]) + (verb.summary ? "" : listing_of(plans[i], verb.limit)));
+  }
 }
 
-void plan_verb(const Show& verb) {
-  const Options& options = verb.options;
-  check_names(options);
-  require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
-  const std::vector<Problem> problems = problems_of(options);
-  if (options.schedule == "auto") {
-    run_on_ranks(options, [&](Group& group) {
-      std::vector<Plan> plans;
-      for (const Problem& problem : problems) plans.push_back(make_op(group, problem).plan());
-      if (group.team().rank == 0) show(verb, plans);
-    });
-    return;
+void show_measured(const Show& verb, const std::vector<Problem>& problems, Group& group) {
+  std::vector<Plan> plans;
+  std::vector<std::string> reasons;
+  for (const Problem& problem : problems) {
+    const Op op = make_op(group, problem);
+    plans.push_back(op.plan());
+    reasons.push_back(op.explain());
   }
-  const Team team = team_of(options);
+  if (group.team().rank == 0) show(verb, plans, reasons);
+}
+
+// The plans of the schedules that the flags name.
+void show_named(const Show& verb, const std::vector<Problem>& problems, const Team& team) {
+  const Options& options = verb.options;
   std::vector<Plan> plans;
   std::string refusals;
   for (const Problem& problem : problems) {
@@ -59,8 +63,20 @@ void plan_verb(const Show& verb) {
     }
   }
   if (plans.empty()) fail(ErrorKind::unsupported, "{}", refusals);
-  show(verb, plans);
+  show(verb, plans, {});
   std::cerr << refusals;
+}
+
+void plan_verb(const Show& verb) {
+  const Options& options = verb.options;
+  check_names(options);
+  require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
+  const std::vector<Problem> problems = problems_of(options);
+  if (!needs_ranks(options)) return show_named(verb, problems, team_of(options));
+  run_on_ranks(options, [&](Group& group) {
+    if (options.schedule == "auto") return show_measured(verb, problems, group);
+    if (group.team().rank == 0) show_named(verb, problems, group.team());
+  });
 }
 
 constexpr const char* kPlanFooter =
@@ -89,7 +105,7 @@ void add_plan(CLI::App& app) {
   verb->add_option("--limit", show_verb->limit, "Tasks listed per lane (default: 12)")->type_name("N");
   verb->add_flag("--summary", show_verb->summary, "Leave the listing out");
   verb->callback([show_verb, verb] {
-    if (show_verb->options.schedule == "auto") adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
+    if (needs_ranks(show_verb->options)) adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
     plan_verb(*show_verb);
   });
 }

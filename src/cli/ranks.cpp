@@ -4,14 +4,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
+#include "cli/counted.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
 
 namespace tilewire::cli {
 namespace {
+
+constexpr double kMostArenaGib = 32768;  // of all ranks: what a host's shared memory takes
 
 bool has_launcher() { return env::rank().has_value() && env::num_ranks().has_value(); }
 
@@ -28,8 +32,20 @@ void adopt_launcher(Options& options, bool ranks_given) {
   options.ranks = launched;
 }
 
+bool needs_ranks(const Options& options) {
+  const bool on_host = options.backend == backends().front().name;
+  if (const auto reason = find_backend(options.backend).unavailable(); reason && !on_host) {
+    fail(ErrorKind::unsupported,
+         "backend {} is not available: {}; GPU choices without a GPU: tilewire sim --machine h200x4", options.backend,
+         *reason);
+  }
+  return options.schedule == "auto" || !on_host;
+}
+
 void run_on_ranks(const Options& options, const std::function<void(Group&)>& body) {
-  require(options.arena_gib > 0 && options.arena_gib < 65536, "--arena-gib {}: want more than 0", options.arena_gib);
+  const double most_gib = kMostArenaGib / std::max(1, options.ranks);
+  require(options.arena_gib > 0 && options.arena_gib <= most_gib, "--arena-gib {}: want more than 0, and at most {} {}",
+          options.arena_gib, most_gib, "for " + counted(options.ranks, "rank"));
   const double timeout_s = options.timeout_s ? *options.timeout_s : env::timeout_s();
   static_cast<void>(find_backend(options.backend));
   const auto arena_bytes = static_cast<int64_t>(options.arena_gib * (int64_t{1} << 30));

@@ -1,5 +1,5 @@
 // Running the body of a verb on all ranks, those that a launcher started or our own.
-// Used by bench, run, and by plan and check with --schedule auto; its line of progress by sim, too.
+// Used by bench, run, and by plan and check where they need ranks; its line of progress by check and sim, too.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,10 @@
 #include "tilewire/backend.hpp"
 
 namespace tilewire::cli {
+
+/// Whether plan and check need the ranks themselves: to measure, or because schedules choose otherwise for GPUs. Throws
+/// Error(unsupported) that says what to do instead where there are none of --backend.
+[[nodiscard]] bool needs_ranks(const Options& options);
 
 /// Where RANK and WORLD_SIZE (or mpirun's names for them) are set, join that team; else start
 /// `options.ranks` ranks. Only rank 0 should print. Throws what a rank threw.

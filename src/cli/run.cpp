@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/files.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/options.hpp"
 #include "cli/ranks.hpp"
 #include "cli/traces.hpp"
@@ -34,12 +35,26 @@ std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
   std::string path = found->second;
   const size_t at = path.find("{rank}");
   if (at != std::string::npos) path.replace(at, 6, "0");
-  return read_npy_header(path, parse<DType>(run.options.dtype.empty() ? "bf16" : run.options.dtype, "--dtype"));
+  const NpyHeader header =
+      read_npy_header(path, dtype_of("--dtype", run.options.dtype.empty() ? "bf16" : run.options.dtype));
+  require(header.dtype != DType::int32, "{}: holds int32, input '{}' must be fp32, bf16 or fp16", path, input);
+  return header;
 }
 
 bool is_global(const Run& run, const std::string& input) {
   const auto found = run.inputs.find(input);
   return found != run.inputs.end() && found->second.find("{rank}") == std::string::npos;
+}
+
+// Before sizes are known, as these come from files.
+void check_run_names(const Run& run) {
+  const Options& options = run.options;
+  Problem problem{.op = options.operators.front(), .m = 1, .n = 1, .k = 1};
+  if (options.bias) problem.epilogue.push_back({.kind = EpilogueKind::bias});
+  problem.gathered_output = options.gathered;
+  check_buffer_names(problem, run.inputs, run.outputs);
+  require(!run.outputs.empty() || options.verify || !options.trace.empty(),
+          "nothing is asked of the result: give --output NAME=FILE, --verify or --trace FILE");
 }
 
 // Take the type and the sizes that were not given from the files.
@@ -63,9 +78,7 @@ void complete_from_files(Run& run) {
   }
   const bool needs_k = options.operators.front() != "all_reduce";
   require(options.m && options.n && (options.k || !needs_k),
-          "-m, -n and -k are needed where a file holds one rank's part or an input has no file");
-  options.bias = options.bias || run.inputs.contains("bias");
-  options.gathered = options.gathered || run.outputs.contains("gathered");
+          "-m, -n and -k are needed where a file holds one rank's part");
 }
 
 void run_on_rank(Group& group, const Run& run, const Problem& problem, const ProblemFiles& files) {
@@ -112,8 +125,14 @@ void run_verb(Run& run) {
   require(options.schedule != "all", "--schedule all: run does one schedule, or auto");
   check_names(options);
   require(options.shapes.empty() && options.model.empty(), "run takes its sizes from the files, or -m -n -k");
+  check_outputs("", options.trace);
   run.inputs = parse_file_names("--input", run.input_texts);
   run.outputs = parse_file_names("--output", run.output_texts);
+  const bool gemm = options.operators.front() != "all_reduce";
+  options.bias = options.bias || (gemm && run.inputs.contains("bias"));
+  options.gathered =
+      options.gathered || (options.operators.front() == "all_gather_gemm" && run.outputs.contains("gathered"));
+  check_run_names(run);
   complete_from_files(run);
   const Problem problem = problems_of(options).front();
   const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, run.uint16);
@@ -127,6 +146,8 @@ one file that holds the whole matrix, which is cut up (inputs) or put together (
 operator's rule. Sizes and type come from the files where they hold whole matrices.
   inputs   a, b, bias of the GEMM operators; x of all_reduce, always per rank
   outputs  c, and gathered of all_gather_gemm; y of all_reduce
+--input bias=FILE implies --bias, --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
+A file of one dimension is a matrix of one row.
 Types: '<f4' fp32, '<f2' fp16; bf16 as '<V2' or 'bfloat16' (what ml_dtypes saves) or, with --dtype bf16, as
 '<u2'. float64 is refused. A NaN or an Inf in an input goes where arithmetic takes it.
 
@@ -150,6 +171,7 @@ void add_run(CLI::App& app) {
   add_problem_flags(*verb, options);
   add_schedule_flags(*verb, options, "auto");
   add_rank_flags(*verb, options);
+  add_seed_flag(*verb, options);
   add_verify_flag(*verb, options, false);
   verb->callback([run, verb] {
     adopt_launcher(run->options, verb->count("--ranks") > 0);

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "cli/all_cores.hpp"
 #include "cli/chakra_files.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/machine_values.hpp"
 #include "cli/plan_files.hpp"
 #include "cli/sim_anomalies.hpp"
@@ -200,19 +200,13 @@ void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed)
   }
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  namespace fs = std::filesystem;
-  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
-}
-
 // What is read is not written over.
 void check_files(const Sim& sim) {
   const Options& options = sim.options;
+  check_outputs(options.json, options.trace);
   std::vector<std::pair<std::string, std::string>> outputs;
   if (!options.json.empty() && options.json != "-") outputs.emplace_back("--json", options.json);
   if (!options.trace.empty()) outputs.emplace_back("--trace", options.trace);
-  if (outputs.size() == 2)
-    require(!same_file(options.trace, options.json), "--trace {}: --json goes there", options.trace);
   std::vector<std::pair<std::string, std::string>> inputs{{"--machine", sim.machine},
                                                           {"--compare", sim.compare},
                                                           {"--shapes", options.shapes},
@@ -259,7 +253,7 @@ void sim_verb(Sim sim) {
   if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
   check_writable(sim.options.json);
   check_writable(sim.options.trace);
-  make_chakra_folder(sim.chakra);
+  check_chakra_folder(sim.chakra);
   if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
   require(!sim.options.operators.empty() || !sim.files.empty(),
           "name an operator, a collective or the file of a plan, or give --compare, --list or --show");
@@ -269,8 +263,10 @@ void sim_verb(Sim sim) {
 // {} are the collectives.
 constexpr const char* kFooter =
     R"(With --bytes the names are collectives alone: {}; S is what each
-device brings (all_gather: its shard). Columns are those of `tilewire bench`; docs/simulator.md says what is modelled,
-docs/chakra.md what --chakra writes.
+device brings (all_gather: its shard). A row is a schedule with the first of its configs, and --set; --schedule auto
+finds the best of all schedules' configs. Columns are those of `tilewire bench`, but for seq us: the fastest of all
+configs of `sequential`, in any order of sums, as the line below the table says. docs/simulator.md says what is
+modelled, docs/chakra.md what --chakra writes.
 
 Examples:
   tilewire sim --list

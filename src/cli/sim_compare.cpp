@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cli/counted.hpp"
 #include "cli/geometric_mean.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
@@ -98,10 +99,11 @@ void compare_with(const std::string& file, const Machine& machine, const std::st
     }
   }
   for (const auto& [name, errors] : by_operator) {
-    text += fmt::format("{}: geometric-mean error {:.1f} % over {} rows\n", name, 100 * errors.mean(),
-                        errors.ratios.size());
+    text += fmt::format("{}: geometric-mean error {:.1f} % over {}\n", name, 100 * errors.mean(),
+                        counted(errors.ratios.size(), "row"));
   }
-  text += fmt::format("all: geometric-mean error {:.1f} % over {} rows\n", 100 * all.mean(), all.ratios.size());
+  text +=
+      fmt::format("all: geometric-mean error {:.1f} % over {}\n", 100 * all.mean(), counted(all.ratios.size(), "row"));
   result["geometric_mean_error"] = all.mean();
   if (json != "-") print(text);
   if (!json.empty()) write_file(json, result.dump(1) + "\n");

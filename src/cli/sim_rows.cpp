@@ -195,6 +195,7 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
     if (library_alone && config.collective != Provider::library) continue;
     static_cast<void>(with_plan(any, team, config, [&](Plan plan) {
       const double total_ns = ns_of(plan, machine);
+      ++least.configs;
       if (total_ns < least.sequential_ns) least.sequential = config;
       least.sequential_ns = std::min(least.sequential_ns, total_ns);
       least.gemm_ns = std::min(least.gemm_ns, ns_of(gemm_only(plan), machine));
@@ -244,7 +245,9 @@ std::vector<Simulated> simulate_operator(const Options& options, const Problem& 
   if (std::ranges::all_of(rows, [](const Simulated& each) { return !each.refused.empty(); })) return rows;
   const Yardsticks least = yardsticks_of(problem, team, machine, false);
   for (Simulated& each : rows) {
-    if (each.refused.empty()) compare(each.row, problem, team, machine, least);
+    if (!each.refused.empty()) continue;
+    compare(each.row, problem, team, machine, least);
+    each.sequential_configs = least.configs;
   }
   return rows;
 }

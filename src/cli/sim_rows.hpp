@@ -26,6 +26,7 @@ struct Simulated {
   std::string refused{};  ///< why there is no result; the row then says what was asked, and why not
   std::string title{};
   SimulatedPlan run{};
+  int sequential_configs = 0;  ///< the fastest of so many is what an operator's row is compared with
 };
 
 /// What all rows of a problem are compared with: the fastest of what `sequential` would measure, and of its parts;
@@ -35,6 +36,7 @@ struct Yardsticks {
   double comm_ns = std::numeric_limits<double>::infinity();
   double sequential_ns = std::numeric_limits<double>::infinity();
   Config sequential{};
+  int configs = 0;  ///< of `sequential` that were simulated
 };
 [[nodiscard]] Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine& machine,
                                        bool library_alone);

@@ -5,8 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cli/bench_table.hpp"
+#include "cli/counted.hpp"
+#include "tilewire/json.hpp"
+#include "tuner/tuner.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -52,6 +56,21 @@ std::string value_text(const nlohmann::json& row, const std::string& key) {
   return fmt::format("{}", row["settings"][key].get<double>());
 }
 
+// What the column "seq us" is: where problems differ in it, their rows' JSON says.
+std::string sequential_text(const std::vector<Simulated>& rows) {
+  std::set<std::string> kinds;
+  for (const Simulated& each : rows) {
+    if (each.sequential_configs == 0) continue;
+    const auto config = each.row["sequential_config"].get<Config>();
+    kinds.insert(fmt::format("fastest of {} ({})", counted(each.sequential_configs, "sequential config"),
+                             tuner::describe(config)));
+  }
+  if (kinds.empty()) return "";
+  const std::string which =
+      kinds.size() == 1 ? *kinds.begin() : "fastest of each problem's sequential configs (--json: sequential_config)";
+  return "seq us: " + which + ", sums in any order\n";
+}
+
 }  // namespace
 
 std::string table_of(const std::vector<Simulated>& rows, const std::vector<std::string>& keys) {
@@ -79,7 +98,7 @@ std::string table_of(const std::vector<Simulated>& rows, const std::vector<std::
                             : table_line(each.row, width);
     }
   }
-  return text;
+  return text + sequential_text(rows);
 }
 
 std::string loads_text(const nlohmann::json& row) {

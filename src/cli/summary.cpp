@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/counted.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/operator.hpp"
@@ -151,9 +152,10 @@ std::string summary_of(const Plan& plan) {
   }
   std::string tasks;
   for (const auto& [kind, count] : kinds) tasks += fmt::format(", {} {}", count, kind);
-  std::string text = fmt::format("{} on {} ranks: {}\n", plan.problem.op, plan.team.num_ranks, to_string(plan.problem));
+  std::string text =
+      fmt::format("{} on {}: {}\n", plan.problem.op, counted(plan.team.num_ranks, "rank"), to_string(plan.problem));
   text += fmt::format("  schedule    {} {}\n", plan.config.schedule, to_string(plan.config));
-  text += fmt::format("  tasks       {} in {} lanes{}\n", num_tasks(plan), plan.lanes.size(), tasks);
+  text += fmt::format("  tasks       {} in {}{}\n", num_tasks(plan), counted(plan.lanes.size(), "lane"), tasks);
   text += fmt::format("  tiles       {} of GEMM, {:.3f} GFLOP\n", kinds["compute"] + kinds["gemm_call"], flops * 1e-9);
   text += fmt::format("  signals     {} per rank\n", num_signals(plan));
   text += fmt::format("  workspace   {} symmetric, {} local per rank\n",
@@ -166,8 +168,8 @@ std::string summary_of(const Plan& plan) {
   const double count = critical_path(plan, [](const Task&) { return 1.0; });
   const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(plan, task); });
   const double chain_bytes = critical_path(plan, [&](const Task& task) { return moved_bytes_of(plan, task); });
-  text += fmt::format("  longest chain of tasks: {:.0f} tasks, or {:.3f} GFLOP, or {} moved\n", count,
-                      chain_flops * 1e-9, mib(chain_bytes));
+  text += fmt::format("  longest chain of tasks: {}, or {:.3f} GFLOP, or {} moved\n",
+                      counted(static_cast<int64_t>(count), "task"), chain_flops * 1e-9, mib(chain_bytes));
   return text;
 }
 
@@ -175,8 +177,8 @@ std::string listing_of(const Plan& plan, int64_t limit) {
   std::string text;
   for (const Lane& lane : plan.lanes) {
     const int64_t shown = std::min<int64_t>(limit, std::ssize(lane.tasks));
-    text += fmt::format("rank {} lane {} ({}): {} tasks\n", lane.rank, lane.name, to_string(lane.engine),
-                        lane.tasks.size());
+    text += fmt::format("rank {} lane {} ({}): {}\n", lane.rank, lane.name, to_string(lane.engine),
+                        counted(lane.tasks.size(), "task"));
     for (int64_t i = 0; i < shown; ++i) text += task_text(plan, i, lane.tasks[i]);
     if (shown < std::ssize(lane.tasks)) text += fmt::format("  ... {} more\n", std::ssize(lane.tasks) - shown);
   }

@@ -3,10 +3,13 @@
 #include "tilewire/op.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
 
+#include "backends/messages.hpp"
+#include "core/overlap.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/env.hpp"
@@ -38,7 +41,7 @@ std::string differences(const json& x, const json& y) {
 
 /// Throw on every rank, with the same words, unless all ranks ask for the same. Collective.
 void require_same(Group& group, const json& mine) {
-  const std::vector<std::string> all = group.all_gather(mine.dump());
+  const std::vector<std::string> all = exchange(group, "make_op", mine.dump());
   for (size_t rank = 1; rank < all.size(); ++rank) {
     require(all[rank] == all[0], "ranks 0 and {} ask for different things: {}", rank,
             differences(json::parse(all[0]), json::parse(all[rank])));
@@ -71,6 +74,13 @@ void require_supported(const Group& group, const Plan& plan) {
   fail(ErrorKind::unsupported, "the {} backend cannot do {}", group.backend(), fmt::join(names, ", "));
 }
 
+/// Whether rows are so near each other that a process can address them all.
+bool addressable(const Tensor& tensor) {
+  constexpr int64_t kMostBytes = int64_t{1} << 48;
+  return tensor.rows <= 1 ||
+         tensor.row_stride <= (kMostBytes / bytes_of(tensor.dtype) - tensor.cols) / (tensor.rows - 1);
+}
+
 /// The tensors that a caller gives for the buffers of one scope, one by one.
 void require_tensors(const Plan& plan, int rank, Scope scope, std::span<const Tensor> tensors) {
   size_t used = 0;
@@ -85,11 +95,36 @@ void require_tensors(const Plan& plan, int rank, Scope scope, std::span<const Te
             to_string(scope), buffer.name, tensor.rows, tensor.cols, shape.rows, shape.cols, rank);
     require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{} {} has rows of {} elements {} apart",
             to_string(scope), buffer.name, tensor.cols, tensor.row_stride);
+    require(addressable(tensor), "{} {} has {} rows {} elements apart: want at most 2^48 bytes from end to end",
+            to_string(scope), buffer.name, tensor.rows, tensor.row_stride);
     require(tensor.data != nullptr || tensor.rows == 0 || tensor.cols == 0, "{} {} has no memory", to_string(scope),
             buffer.name);
   }
   require(used == tensors.size(), "{} tensors were given as {}, the operator has {}", tensors.size(), to_string(scope),
           used);
+}
+
+std::string name_of(const Plan& plan, Scope scope, size_t place) {
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.scope == scope && place-- == 0) return buffer.name;
+  }
+  return {};
+}
+
+/// Throw where an output, which is written while others are read, shares memory with another tensor.
+void require_outputs_apart(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  const auto require_apart = [&](size_t output, Scope scope, size_t place) {
+    const Tensor& mine = outputs[output];
+    const Tensor& other = scope == Scope::input ? inputs[place] : outputs[place];
+    if (!overlap(mine, other)) return;
+    const auto apart = reinterpret_cast<intptr_t>(mine.data) - reinterpret_cast<intptr_t>(other.data);
+    fail(ErrorKind::invalid_input, "output {} overlaps {} {}: they begin {} bytes apart, want memory of its own",
+         name_of(plan, Scope::output, output), to_string(scope), name_of(plan, scope, place), std::abs(apart));
+  };
+  for (size_t output = 0; output < outputs.size(); ++output) {
+    for (size_t input = 0; input < inputs.size(); ++input) require_apart(output, Scope::input, input);
+    for (size_t before = 0; before < output; ++before) require_apart(output, Scope::output, before);
+  }
 }
 
 }  // namespace
@@ -114,6 +149,7 @@ void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, vo
     const int rank = group_->team().rank;
     require_tensors(plan_, rank, Scope::input, inputs);
     require_tensors(plan_, rank, Scope::output, outputs);
+    require_outputs_apart(plan_, inputs, outputs);
     RunOptions options = run_options_;
     options.stream = stream;
     program_->run(inputs, outputs, options);
@@ -128,7 +164,8 @@ Trace Op::gather_trace() {
   const Trace mine = program_->trace();
   const size_t bytes = mine.events.size() * sizeof(TraceEvent);
   Trace all;
-  for (const std::string& part : group_->all_gather({reinterpret_cast<const char*>(mine.events.data()), bytes})) {
+  for (const std::string& part :
+       exchange(*group_, "gather_trace", {reinterpret_cast<const char*>(mine.events.data()), bytes})) {
     const size_t before = all.events.size();
     all.events.resize(before + part.size() / sizeof(TraceEvent));
     if (!part.empty()) std::memcpy(&all.events[before], part.data(), part.size());

@@ -131,7 +131,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
   const Shape result = result_shape(at.plan, task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
-    const bool fits = write.first_row + write.to.rows <= result.rows && write.first_col + write.to.cols <= result.cols;
+    const bool fits = write.first_row <= result.rows - write.to.rows && write.first_col <= result.cols - write.to.cols;
     const bool whole_rows = write.to.cols == result.cols;
     if (!(fits && (whole_rows || task.kind == TaskKind::gemm_call)))
       refuse("{}: writes rows {}..{} x columns {}..{} of a result of {} x {}", at.name(), write.first_row,
@@ -236,13 +236,17 @@ std::vector<int64_t> signal_totals(const Plan& plan) {
   return totals;
 }
 
+void validate(const Team& team) {
+  require(team.num_ranks >= 1, "team: {} ranks, want at least 1", team.num_ranks);
+  require(team.devices.empty() || std::ssize(team.devices) == team.num_ranks, "team: {} devices for {} ranks",
+          team.devices.size(), team.num_ranks);
+  require(team.links.empty() || std::ssize(team.links) == int64_t{team.num_ranks} * team.num_ranks,
+          "team: {} links for {} ranks, want one for each ordered pair", team.links.size(), team.num_ranks);
+}
+
 void validate(const Plan& plan) {
+  validate(plan.team);
   const int num_ranks = plan.team.num_ranks;
-  require(num_ranks >= 1, "plan: {} ranks, want at least 1", num_ranks);
-  require(plan.team.devices.empty() || std::ssize(plan.team.devices) == num_ranks, "plan: {} devices for {} ranks",
-          plan.team.devices.size(), num_ranks);
-  require(plan.team.links.empty() || std::ssize(plan.team.links) == int64_t{num_ranks} * num_ranks,
-          "plan: {} links for {} ranks, want one for each ordered pair", plan.team.links.size(), num_ranks);
   validate_buffers(plan);
   for (const SignalBlock& block : plan.signals) {
     require(block.first >= 0 && block.count >= 0 && block.first <= (1 << 28) && block.count <= (1 << 28),

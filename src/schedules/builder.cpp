@@ -123,7 +123,9 @@ Region PlanBuilder::b_region(int rank, Range cols, Range depth) const {
 void PlanBuilder::expect_products(int64_t most) {
   const Config& c = plan_.config;
   if (c.split_k == 1 || most == 0) return;
-  parts_ = add_buffer("parts", DType::fp32, most * c.split_k * c.tile_m, c.tile_n, Scope::local);
+  const Problem& p = plan_.problem;
+  part_rows_ = std::min(c.tile_m, p.m);
+  parts_ = add_buffer("parts", DType::fp32, most * c.split_k * part_rows_, std::min(c.tile_n, p.n), Scope::local);
   parts_made_ = add_signals("parts_made", static_cast<int>(most));
 }
 
@@ -147,7 +149,7 @@ void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task
   task.kind = TaskKind::reduce;
   for (int part = 0; part < split; ++part) {
     const Range depth = shard_of(a.cols, split, part);
-    const int64_t row = (int64_t{index} * split + part) * plan_.config.tile_m;
+    const int64_t row = (int64_t{index} * split + part) * part_rows_;
     const Region to = region(rank, parts_, {row, row + a.rows}, {0, cols.size()});
     Region slice = a;
     slice.col += depth.begin;

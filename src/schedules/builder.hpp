@@ -67,6 +67,7 @@ class PlanBuilder {
   int ready_ = -1;
   int parts_ = -1;
   int parts_made_ = -1;
+  int64_t part_rows_ = 0;       ///< of a part, in `parts`
   std::vector<int> num_parts_;  ///< per rank: split tiles added so far
   int64_t num_tasks_ = 0;
 };

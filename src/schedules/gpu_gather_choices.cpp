@@ -205,9 +205,11 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
     const TileChoice first = tiles_for(problem, team).front();
     list.push_back(in_groups_of_shard(problem, team, first, 4));
     list.push_back(in_groups_of_shard(problem, team, first, 2));
-    // All rows of a peer at once, quarters of the columns: its tiles begin with the first one.
-    Config columns = with_tile(unpaced(), problem, first);
-    columns.chunk_cols = columns_of_cut(problem, 4);
+    // All rows of a peer at once, halves of the columns: its tiles begin with the first one. In small groups those that
+    // are left of an owner's, beside the next one's, still share their operands.
+    Config columns = with_tile(unpaced(), problem, {.m = first.m, .n = first.n});
+    columns.group_m = std::max<int64_t>(1, columns.group_m / 2);
+    columns.chunk_cols = columns_of_cut(problem, 2);
     if (columns.chunk_cols < problem.k) list.push_back(columns);
   } else if (team.num_ranks > 1 && problem.m >= kMany) {
     Config rounds = list.front();

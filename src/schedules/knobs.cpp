@@ -56,36 +56,43 @@ std::optional<std::string> unreachable_peer(const Team& team) {
   return std::nullopt;
 }
 
+namespace {
+
+/// More than any device has; a few of them together are still numbers of 32 bits.
+constexpr int64_t kMostWorkers = 65536;
+
+}  // namespace
+
 void validate(const Config& config) {
   const auto at_least = [](const char* knob, int64_t value, int64_t least) {
     require(value >= least, "knob {} = {}: want at least {}", knob, value, least);
     require(value <= (int64_t{1} << 31), "knob {} = {} is too large", knob, value);
   };
+  const auto within = [&](const char* knob, int64_t value, int64_t least, int64_t most) {
+    at_least(knob, value, least);
+    require(value <= most, "knob {} = {}: want at most {}", knob, value, most);
+  };
   at_least("tile_m", config.tile_m, 1);
   at_least("tile_n", config.tile_n, 1);
   at_least("tile_k", config.tile_k, 0);
   at_least("stages", config.stages, 0);
-  at_least("cluster_m", config.cluster_m, 1);
-  at_least("cluster_n", config.cluster_n, 1);
-  at_least("cluster_k", config.cluster_k, 1);
   at_least("group_m", config.group_m, 1);
-  at_least("split_k", config.split_k, 1);
-  at_least("tile_workers", config.tile_workers, 0);
-  at_least("launches", config.launches, 1);
-  at_least("reduce_workers", config.reduce_workers, 0);
-  at_least("copy_workers", config.copy_workers, 0);
   at_least("chunk_rows", config.chunk_rows, 0);
   at_least("chunk_cols", config.chunk_cols, 0);
-  at_least("copy_lanes", config.copy_lanes, 1);
   at_least("group_owners", config.group_owners, 1);
-  at_least("rounds", config.rounds, 1);
-  require(config.cluster_k <= 8, "knob cluster_k = {}: want at most 8", config.cluster_k);
+  within("cluster_m", config.cluster_m, 1, 16);
+  within("cluster_n", config.cluster_n, 1, 16);
+  within("cluster_k", config.cluster_k, 1, 8);
+  within("split_k", config.split_k, 1, 64);
+  within("tile_workers", config.tile_workers, 0, kMostWorkers);
+  within("reduce_workers", config.reduce_workers, 0, kMostWorkers);
+  within("copy_workers", config.copy_workers, 0, kMostWorkers);
+  within("copy_lanes", config.copy_lanes, 1, 64);
+  within("launches", config.launches, 1, 2);
+  within("rounds", config.rounds, 1, 4096);
   require(config.cluster_k == 1 || config.cluster_m * config.cluster_n == 1,
           "knob cluster_k = {} with cluster_m = {}, cluster_n = {}: blocks that share K share no operand",
           config.cluster_k, config.cluster_m, config.cluster_n);
-  require(config.split_k <= 64, "knob split_k = {}: want at most 64", config.split_k);
-  require(config.launches <= 2, "knob launches = {}: want at most 2", config.launches);
-  require(config.copy_lanes <= 64, "knob copy_lanes = {}: want at most 64", config.copy_lanes);
   require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
 }
 

@@ -1,5 +1,5 @@
 // In which order a rank turns to its peers and walks its tiles. One place for every schedule.
-// Called by gather.cpp and reduce.cpp.
+// Called by whatever builds plans: gather.cpp, reduce.cpp, the builder and what they are made of.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent; and when.
-// Called by reduce.cpp.
+// Called by reduce.cpp and mapped_plan.cpp.
 #include "schedules/pieces.hpp"
 
 #include <algorithm>

@@ -43,8 +43,17 @@ const Schedule& find_schedule(const std::string& name) {
   fail(ErrorKind::invalid_input, "unknown schedule '{}'; known: {}", name, known);
 }
 
+Config default_config(const std::string& name, const Problem& problem, const Team& team) {
+  const Schedule& schedule = find_schedule(name);
+  validate(problem, team.num_ranks);
+  validate(team);
+  const std::vector<Config> candidates = schedule.candidates(problem, team);
+  return candidates.empty() ? Config{.schedule = schedule.name} : candidates.front();
+}
+
 Plan make_plan(const Problem& problem, const Team& team, const Config& config) {
   validate(problem, team.num_ranks);
+  validate(team);
   validate(config);
   validate_tile_count(problem, config);
   const Schedule& schedule = find_schedule(config.schedule);

@@ -1,5 +1,5 @@
 // Times of programs on a group, and values that all ranks agree on.
-// Called by the tuner.
+// Called by the tuner and the bench.
 #include "tuner/measure.hpp"
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/text.hpp"
@@ -154,12 +155,23 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
   }
 }
 
-std::string table_of(const std::vector<Timing>& timings) {
-  std::string text;
+std::string table_of(std::span<const Timing> timings, const std::string& title) {
+  if (timings.empty()) return "";
+  std::string text = "\n " + title;
   for (const Timing& timing : timings) {
-    text += fmt::format("\n  {:10.1f} us  {} ({} samples)", timing.us, describe(timing.config), timing.samples);
+    text += fmt::format("\n  {:10.1f} us  {} ({} sample{})", timing.us, describe(timing.config), timing.samples,
+                        timing.samples == 1 ? "" : "s");
   }
   return text;
+}
+
+/// Finalists, who are listed first, apart from those that had one look: a single look flatters.
+std::string table_of(std::span<const Timing> timings) {
+  const auto first_of_rest = std::ranges::find(timings, 1, &Timing::samples);
+  const auto finalists = static_cast<size_t>(first_of_rest - timings.begin());
+  if (finalists == 0) return table_of(timings, "one look each:");
+  return table_of(timings.first(finalists), fmt::format("final, {} in turn:", finalists)) +
+         table_of(timings.subspan(finalists), "first look only (one sample each, not compared):");
 }
 
 /// Measure, and say what won and what was left out.

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import ablations
 import bars
 import candidates
 
+DOCS = BENCH.parent / "docs"
 TILEWIRE = None  # the executables
 GPU_CHOICES = None
 DEFAULTS = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 1, "cluster_n": 1, "group_m": 1,
@@ -83,6 +85,67 @@ class Bars(unittest.TestCase):
             self.assertIn(bar.text, text)
         self.assertIn("rows without", text)
         json.dumps(judged)
+
+
+class GoalsTable(unittest.TestCase):
+    """bars.py --markdown, and the document that has its table."""
+
+    MACHINES = {"4 x H200": "peers_x4.json", "2 x H200": "peers_x2.json", "2 x H100": "peers_h100_x2.json"}
+
+    def run_bars(self, *arguments):
+        return subprocess.run([sys.executable, str(BENCH / "bars.py"), *map(str, arguments)], capture_output=True,
+                              text=True, check=False)
+
+    def test_docs_have_the_table_of_the_committed_results(self):
+        machines = [f"{name}={BENCH / 'results' / file}" for name, file in self.MACHINES.items()]
+        ran = self.run_bars("--markdown", *machines)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        document = (DOCS / "performance.md").read_text()
+        if f"\n{ran.stdout}\n" not in document:
+            self.fail(f"docs/performance.md, Goals: not the table of bench/results, which is\n\n{ran.stdout}")
+
+    def test_links_lead_to_headings(self):
+        for name in ("performance.md", "performance_notes.md"):
+            for file, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", (DOCS / name).read_text()):
+                target = DOCS / (file or name)
+                self.assertTrue(target.exists(), f"{name}: {file}")
+                headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
+                anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+                self.assertTrue(not anchor or anchor in anchors, f"{name}: no heading for #{anchor} in {target.name}")
+
+    def test_a_column_for_each_machine(self):
+        good = [row("AG", 1024, 100, free=100), row("AG", 2048, 105, free=100), row("RS", 64, 100)]
+        bad = [row("AG", 1024, 104, free=100), row("AG", 2048, 102, free=100), row("RS", 64, 120), row("RS", 512, 100)]
+        lines = bars.markdown_of({"one": good, "other": bad}).splitlines()
+        cells = {line.split(" | ")[0].strip("| "): [cell.strip() for cell in line[1:-1].split("|")] for line in lines}
+        self.assertEqual(cells["goal"][2:4], ["one", "other"])
+        self.assertEqual({len(line) for line in cells.values()}, {6})
+        self.assertEqual(cells["AG, M >= 1024: total / free, each row"][1:],
+                         ["<= 1.03", "**1.050 missed**", "**1.040 missed**", "AG 2048 4096 2048",
+                          "[AG 2048 4096 2048](#ag-2048-4096-2048), [AG 1024 4096 2048](#ag-1024-4096-2048)"])
+        self.assertEqual(cells["RS, M <= 512: total / gemm, each row"][2:],
+                         ["1.000", "**1.200 missed**", "RS 64 4096 2048", "[RS 64 4096 2048](#rs-64-4096-2048)"])
+        self.assertEqual(cells["AR, M >= 1024: total / free, each row"][2:], ["not measured", "not measured", "", ""])
+        self.assertEqual(cells["goals met"][2:4], ["5 of 6", "4 of 6"])
+
+    def test_rows_without_a_value_miss_the_bar(self):
+        lines = bars.markdown_of({"one": [row("RS", 1024, 100, free=100), row("RS", 2048, 100)]})
+        self.assertIn("| **1.000 missed** | RS 1024 4096 2048 | [RS 2048 4096 2048](#rs-2048-4096-2048) |", lines)
+
+    def test_a_bad_file_is_one_line(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            texts = {"no.json": "{", "list.json": "[1]", "empty.json": '{"rows": []}', "row.json": '{"rows": [1]}',
+                     "text.json": json.dumps({"rows": [row("AG", 64, 100) | {"total_us": "100"}]}),
+                     "other.json": json.dumps({"rows": [row("AG", 64, 100) | {"operator": "gemm"}]})}
+            for file, text in texts.items():
+                (folder / file).write_text(text)
+            paths = [folder / "missing.json", folder, BENCH / "results" / "ablations_x4.json"]
+            for path in paths + [folder / file for file in texts]:
+                for options in ((), ("--markdown",)):
+                    ran = self.run_bars(*options, path)
+                    self.assertEqual((ran.returncode, ran.stdout, ran.stderr.count("\n")), (2, "", 1), ran.stderr)
+                    self.assertIn(path.name, ran.stderr)
 
 
 class Candidates(unittest.TestCase):

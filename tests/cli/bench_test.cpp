@@ -21,14 +21,14 @@ TEST(Bench, JsonHasEveryFieldForEveryRow) {
       "--iters 3 --set tile_m=32 --set tile_n=32 --json -");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
-  for (const char* fact : {"cpu", "cores", "memory_bytes", "kernel", "compiler", "tilewire", "gemm"}) {
+  for (const char* fact : {"cpu", "cores", "memory_bytes", "kernel", "compiler", "tilewire", "commit", "gemm"}) {
     EXPECT_TRUE(result["machine"].contains(fact)) << fact;
   }
   std::set<std::string> seen;
   for (const json& row : result["rows"]) {
     for (const char* field :
          {"operator", "schedule", "m", "n", "k", "ranks", "dtype", "total_us", "gemm_us", "comm_us", "sequential_us",
-          "overlap", "rel_error", "ok", "samples_us", "config", "sequential_config"}) {
+          "ect_us", "overlap", "rel_error", "ok", "samples_us", "config", "sequential_config"}) {
       EXPECT_TRUE(row.contains(field)) << field;
     }
     seen.insert(row["operator"].get<std::string>() + " " + row["schedule"].get<std::string>());
@@ -168,6 +168,7 @@ TEST(Bench, WrongConfigsAreRefusedBeforeAnythingIsMeasured) {
   const std::string args = "bench all_reduce -m 16 -n 16 --ranks 2 --iters 1 --configs " + path;
   const std::vector<std::pair<const char*, const char*>> wrong = {
       {"{", "malformed JSON"},
+      {"[\n{]", "configs.json: malformed JSON: [json.exception.parse_error.101] parse error at line 2, column 2"},
       {"[]", "want a list of"},
       {R"(["fused"])", "want {"},
       {R"([{"schedule": "fused"}])", "no 'name'"},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -306,6 +307,10 @@ TEST(ChakraVerb, RefusesWhatItCannotWrite) {
   refused("--schedule fused --chakra " + folder + "/file", "file: want a folder");
   refused("--schedule fused --chakra /proc/none", "/proc/none: want a folder");
   refused("--schedule fused --ranks 1 --chakra " + folder, "--chakra: 1 rank, want at least 2");
+  refused("--schedule fused --chakra " + folder + "/file/below", "want a folder: " + folder + "/file is a file");
+  refused("--chakra " + folder + "/n1/n2", "name one schedule and one shape");
+  refused("--schedule fused --ranks 1 --chakra " + folder + "/n1/n2", "want at least 2");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/n1")) << "what is refused makes no folders";
 }
 
 }  // namespace

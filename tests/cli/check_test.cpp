@@ -22,7 +22,7 @@ TEST(Check, PlanFileIsProven) {
   write_text(path, make_plan_json("gemm_reduce_scatter -m 300 -n 300 -k 64 --ranks 3").dump());
   const Outcome outcome = run_tilewire("check " + path);
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  EXPECT_NE(outcome.out.find("1 plans checked, 0 refused"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("1 plan checked, 0 refused"), std::string::npos) << outcome.out;
 }
 
 TEST(Check, EveryPlanOfAProblemIsProven) {
@@ -47,6 +47,34 @@ TEST(Check, SetHoldsInEveryCombination) {
   for (const char* knob : {"\"wire\":\"fp32\"", "\"order\":\"naive\"", "\"reduction\":\"pull\""}) {
     EXPECT_NE(outcome.out.find(knob), std::string::npos) << knob;
   }
+}
+
+TEST(Check, TooManyRanksAreRefusedOnce) {
+  const Outcome outcome = run_tilewire("check all_reduce gemm_all_reduce -m 65 -n 8 -k 8 --ranks 65");
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  const std::string text = "unsupported: 65 ranks: the checker knows at most 64\n1 plan checked, 1 refused\n";
+  EXPECT_TRUE(outcome.out.ends_with(text)) << outcome.out;
+  EXPECT_EQ(outcome.out.find("REFUSED"), outcome.out.rfind("REFUSED")) << outcome.out;
+}
+
+TEST(Check, WhatAutoChoosesIsCounted) {
+  const Outcome outcome = run_tilewire("check all_reduce -m 16 -n 16 --ranks 2 --schedule auto",
+                                       "TILEWIRE_TUNER_FILE=" + fresh_folder() + "/tuner.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(outcome.out.ends_with("\n1 plan checked, 0 refused\n")) << outcome.out;
+}
+
+TEST(Check, APlanFromAFileHasItsOwnFlags) {
+  const std::string path = fresh_folder() + "/plan.json";
+  write_text(path, make_plan_json("all_reduce -m 8 -n 8 --ranks 2").dump());
+  for (const std::string flag : {"-m 8", "--ranks 2", "--schedule fused", "--set tile_m=8", "--bias"}) {
+    const Outcome outcome = run_tilewire("check " + path + " " + flag);
+    EXPECT_EQ(outcome.code, 2) << flag << outcome.out;
+    const std::string says = flag.substr(0, flag.find(' ')) + ": goes with an operator; a plan from a file has its own";
+    EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run_tilewire("check --quiet " + path).code, 0);
+  EXPECT_EQ(run_tilewire("check " + path + " all_reduce -m 8 -n 8 --ranks 2 --quiet").code, 0);
 }
 
 TEST(Check, DroppedPostIsADeadlock) {
@@ -130,6 +158,38 @@ TEST(Plan, SummaryCountsTilesBytesAndWorkspace) {
   for (const char* part : {"tiles       4 of GEMM", "1.00 x the least", "rank 0 -> rank 1  0.062 MiB", "symmetric",
                            "longest chain of tasks: ", "rank 1 lane tiles (tiles)", "waits ", "posts "}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST(Plan, OneIsSingular) {
+  const Outcome outcome = run_tilewire("plan all_reduce -m 8 -n 8 --ranks 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("all_reduce on 1 rank: ")) << outcome.out;
+  EXPECT_EQ(outcome.out.find(" 1 tasks"), std::string::npos) << outcome.out;
+}
+
+TEST(Plan, AutoSaysWhatWasMeasured) {
+  const std::string args = "plan all_reduce -m 16 -n 16 --ranks 2 --schedule auto --summary";
+  const std::string environment = "TILEWIRE_TUNER_FILE=" + fresh_folder() + "/tuner.json";
+  const Outcome measured = run_tilewire(args, environment);
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  for (const char* part : {"why: measured, medians of the slowest rank:", "all_reduce on 2 ranks: "})
+    EXPECT_NE(measured.out.find(part), std::string::npos) << measured.out;
+  EXPECT_NE(run_tilewire(args, environment).out.find("why: remembered from "), std::string::npos);
+  const Outcome json_alone = run_tilewire(args + " --json -", environment);
+  EXPECT_EQ(json::parse(json_alone.out)["problem"]["op"], "all_reduce") << "and nothing else";
+}
+
+// A plan for ranks of the host would be another one.
+TEST(Plan, WithoutAGpuThereAreNoPlansForOne) {
+  const json backends = json::parse(run_tilewire("info --json -").out)["backends"];
+  if (backends[1]["unavailable"].is_null()) GTEST_SKIP() << "there is a GPU";
+  for (const std::string verb : {"plan", "check"}) {
+    const Outcome outcome = run_tilewire(verb + " all_reduce -m 64 -n 64 --schedule fused --backend cuda");
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find("backend cuda is not available: "), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("GPU choices without a GPU: tilewire sim --machine h200x4"), std::string::npos);
   }
 }
 

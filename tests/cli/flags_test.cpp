@@ -27,7 +27,8 @@ TEST_P(Bad, IsRefusedWithWords) {
 
 const BadFlags kBadFlags[] = {
     {"NoVerb", "", "subcommand is required"},
-    {"UnknownVerb", "frobnicate", "Run with --help"},
+    {"UnknownVerb", "frobnicate", "unknown verb 'frobnicate'; known: bench, run, plan, check, info, sim"},
+    {"UnknownVerbWithHelp", "bogus --help", "unknown verb 'bogus'; known: bench, run"},
     {"NoOperator", "bench -m 1 -n 1", "operator is required"},
     {"UnknownOperator", "bench gemm -m 1 -n 1 -k 1",
      "all_gather_gemm, gemm_reduce_scatter, gemm_all_reduce, all_reduce"},
@@ -50,8 +51,9 @@ const BadFlags kBadFlags[] = {
     {"KnobOutOfRange", "plan all_reduce -m 1 -n 1 --set tile_m=0", "tile_m"},
     {"KnobWithoutValue", "plan all_reduce -m 1 -n 1 --set tile_m", "KNOB=VALUE"},
     {"KnobWithAuto", "bench all_reduce -m 1 -n 1 --schedule auto --set tile_m=64", "not with auto"},
-    {"UnknownDtype", "bench all_reduce -m 1 -n 1 --dtype fp8", "--dtype: unknown 'fp8'; known: fp32, bf16, fp16"},
-    {"IntegerDtype", "bench all_reduce -m 1 -n 1 --dtype int32", "int32"},
+    {"UnknownDtype", "bench all_reduce -m 1 -n 1 --dtype fp8", "--dtype: unknown 'fp8'; known: fp32, bf16, fp16\n"},
+    {"IntegerDtype", "bench all_reduce -m 1 -n 1 --dtype int32", "--dtype: unknown 'int32'; known: fp32, bf16, fp16\n"},
+    {"IntegerOutDtype", "bench all_reduce -m 1 -n 1 --out-dtype int32", "--out-dtype: unknown 'int32'; known: fp32"},
     {"UnknownLayout", "bench gemm_all_reduce -m 1 -n 1 -k 1 --b-layout nn", "--b-layout: unknown 'nn'; known: nk, kn"},
     {"UnknownReduction", "bench all_reduce -m 1 -n 1 --reduction fast",
      "--reduction: unknown 'fast'; known: repeatable, any"},
@@ -63,12 +65,27 @@ const BadFlags kBadFlags[] = {
     {"NoRanks", "bench all_reduce -m 1 -n 1 --ranks 0", "0 ranks"},
     {"NoIterations", "bench all_reduce -m 1 -n 1 --iters 0", "--iters 0"},
     {"NegativeTimeout", "plan all_reduce -m 1 -n 1 --timeout -3", "--timeout: want more than 0 seconds, got -3"},
+    {"NoArena", "bench all_reduce -m 1 -n 1 --arena-gib 0",
+     "--arena-gib 0: want more than 0, and at most 8192 for 4 ranks"},
+    {"HugeArena", "bench all_reduce -m 1 -n 1 --ranks 1 --arena-gib 1e5", "and at most 32768 for 1 rank\n"},
+    {"SeedOfAPlan", "plan all_reduce -m 1 -n 1 --seed 3", "--seed"},
+    {"OneFileForTwo", "bench all_reduce -m 1 -n 1 --json new.json --trace ./new.json",
+     "--trace ./new.json: --json goes there"},
+    {"TraceOnStandardOutput", "bench all_reduce -m 1 -n 1 --trace -", "--trace -: want a file"},
+    {"TraceOfARunOnStandardOutput", "run all_reduce --trace - --input x=/nowhere{rank}.npy", "--trace -: want a file"},
     {"NoTimeout", "bench all_reduce -m 1 -n 1 --timeout 0", "--timeout: want more than 0 seconds, got 0"},
     {"NoShapesFile", "bench all_reduce --shapes /nowhere.json", "/nowhere.json"},
     {"NoPlanFile", "check /nowhere.json", "/nowhere.json"},
     {"RunAllSchedules", "run all_reduce --schedule all --input x=/nowhere{rank}.npy", "--schedule all"},
     {"RunWithoutInput", "run all_reduce -m 4 -n 4", "--input x=FILE"},
     {"RunUnknownInput", "run all_reduce -m 4 -n 4 --input q=/nowhere.npy", "no input 'q'"},
+    {"RunUnknownInputWithoutSizes", "run gemm_all_reduce --input z=/nowhere.npy", "has no input 'z'; it has: a, b\n"},
+    {"RunWithoutOneInput", "run gemm_all_reduce --input a=/nowhere.npy", "no file for input 'b': give --input b=FILE"},
+    {"RunWithoutBias", "run gemm_all_reduce --input a=/nowhere.npy --input b=/nowhere.npy --bias",
+     "no file for input 'bias'"},
+    {"RunForNothing", "run all_reduce -m 4 -n 4 --input x=/nowhere{rank}.npy",
+     "give --output NAME=FILE, --verify or --trace FILE"},
+    {"RunWithoutAFile", "run all_reduce --verify --input x=/nowhere{rank}.npy", "/nowhere0.npy: No such file"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Flags, Bad, ::testing::ValuesIn(kBadFlags),
@@ -105,6 +122,10 @@ TEST_P(Shapes, BadFileIsRefused) {
 
 const BadShapes kBadShapes[] = {
     {"NotJson", "[{\"m\": 4", "malformed JSON"},
+    {"NotJsonInLineTwo", "[\n {\"m\": }]",
+     "shapes.json: malformed JSON: [json.exception.parse_error.101] parse error at line 2, column 8"},
+    {"Negative", "[{\"m\": 4, \"n\": 4, \"k\": 4}, {\"m\": -5, \"n\": 4, \"k\": 4}]",
+     "shapes.json[1]: m = -5 is negative"},
     {"NoList", "{\"m\": 4}", "want a list"},
     {"Empty", "[]", "want a list"},
     {"NoK", "[{\"m\": 4, \"n\": 4}]", "no 'k'"},
@@ -115,6 +136,14 @@ const BadShapes kBadShapes[] = {
 
 INSTANTIATE_TEST_SUITE_P(Files, Shapes, ::testing::ValuesIn(kBadShapes),
                          [](const auto& bad) { return std::string(bad.param.name); });
+
+TEST(ShapesFile, FlagsAreNoEntrysFault) {
+  const std::string path = fresh_folder() + "/shapes.json";
+  write_text(path, R"([{"m": 4, "n": 4, "k": 4}])");
+  const Outcome outcome = run_tilewire("plan gemm_all_reduce --dtype fp8 --shapes " + path);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(outcome.err, "tilewire: --dtype: unknown 'fp8'; known: fp32, bf16, fp16\n");
+}
 
 TEST(Ranks, OneAloneOfTwoTimesOut) {
   const Outcome outcome = run_tilewire("bench all_reduce -m 4 -n 4 --timeout 0.5",

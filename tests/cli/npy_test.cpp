@@ -89,6 +89,7 @@ TEST_F(Npy, BrainFloatComesUnderThreeNames) {
     const NpyHeader header = read_npy_header(path_, DType::bf16);
     EXPECT_EQ(header.dtype, DType::bf16) << descr;
     EXPECT_EQ(header.rows, 1) << "a vector is one row";
+    EXPECT_TRUE(header.vector);
     EXPECT_EQ(header.cols, 4);
   }
   EXPECT_NE(message(DType::fp16).find("only with --dtype bf16"), std::string::npos);

@@ -214,6 +214,17 @@ TEST_F(Files, BadOnesAreRefusedBeforeAnythingIsWritten) {
   expect(files() + "--output d=d.npy", "no output 'd'; it has: c");
   expect("--input a=" + folder_ + "/a.npy -n 29 --output c=" + folder_ + "/c.npy", "no file for input 'b'");
   expect("--input a", "NAME=FILE");
+  expect(files() + "--input bias=" + folder_ + "/a.npy --output gathered=g.npy", "no output 'gathered'; it has: c");
+  const auto numpy = [&](const std::string& descr, const std::string& shape, size_t bytes) {
+    const std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+    const std::string head("\x93NUMPY\x01\x00\x76\x00", 10);
+    write_text(folder_ + "/v.npy", head + text + std::string(117 - text.size(), ' ') + "\n" + std::string(bytes, '\0'));
+  };
+  const std::string files_of_v = "--input a=" + folder_ + "/a.npy --input b=" + folder_ + "/v.npy --verify";
+  numpy("<f4", "(50,)", 200);
+  expect(files_of_v + " -n 29", "v.npy: is a vector of 50 elements, input 'b' of all ranks must be a matrix, 29 x 50");
+  numpy("<i4", "(29, 50)", 5800);
+  expect(files_of_v, "v.npy: holds int32, input 'b' must be fp32, bf16 or fp16");
   const std::string whole_file = read_text(folder_ + "/a.npy");
   write_text(folder_ + "/a.npy", whole_file.substr(0, whole_file.size() / 2));
   expect(files(), "truncated");

@@ -93,6 +93,18 @@ TEST(SimVerb, TheTableNamesSchedulesAndTheTraceHasEveryRank) {
   EXPECT_EQ(processes.size(), 24) << "three schedules on eight ranks";
 }
 
+TEST(SimVerb, BelowTheTableItSaysWhatSequentialIs) {
+  const std::string args = "sim gemm_reduce_scatter -n 8192 -k 8192 --machine mi300x_mesh8 --schedule auto ";
+  const Outcome one = run_tilewire(args + "-m 4096");
+  ASSERT_EQ(one.code, 0) << one.err;
+  const size_t begin = one.out.find("\nseq us: fastest of ");
+  ASSERT_NE(begin, std::string::npos) << one.out;
+  const std::string says =
+      " sequential configs (sequential {\"collective\":\"library\",\"compute\":\"library\"}), sums in any order\n";
+  EXPECT_TRUE(one.out.ends_with(says)) << one.out;
+  EXPECT_EQ(run_tilewire("sim all_reduce --bytes 8 --topology ring:4").out.find("seq us"), std::string::npos);
+}
+
 TEST(SimVerb, ACollectiveAloneOnABareNetwork) {
   const json rows = rows_of(
       "all_reduce all_gather --bytes 1048576 --topology ring:4 --set links.bandwidth_GBps=150 "
@@ -275,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "operator: --show simulates nothing, and takes a machine"},
         Refusal{"--show --machine h200x4 --set tile_m=8", "--set tile_m=8: there is no knob to set here"},
         Refusal{"all_reduce --bytes 8 --topology ring:4 --json F --trace F", "--trace F: --json goes there"},
+        Refusal{"all_reduce --bytes 8 --topology ring:4 --trace -", "--trace -: want a file"},
         Refusal{"plan.json --machine h200x4 --json plan.json", "the plan's file would be overwritten"},
         Refusal{"plan.json --machine h200x4 --json ./plan.json", "the plan's file would be overwritten"},
         Refusal{"all_reduce -m 8 -n 8 --machine m.json --json ./m.json",

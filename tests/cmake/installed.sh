@@ -34,6 +34,23 @@ END
 "$cmake" --build "$temporary/c_build"
 "$temporary/c_build/use_installed_c" | grep 'right: 48'
 
+# A component that there is not is named, with those that there are.
+mkdir "$temporary/python"
+cat >"$temporary/python/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(use_installed_python LANGUAGES NONE)
+find_package(tilewire 0.1 REQUIRED COMPONENTS c python)
+END
+if refusal=$("$cmake" -G Ninja -S "$temporary/python" -B "$temporary/python_build" \
+  -DCMAKE_PREFIX_PATH="$temporary/installed" 2>&1); then
+  echo "the component python was found"
+  exit 1
+fi
+tr -s ' \n' ' ' <<<"$refusal" | grep "tilewire has no component 'python'; known: cpp, c"
+# Where it is optional the others are found.
+sed -i 's/REQUIRED COMPONENTS c python/REQUIRED COMPONENTS c OPTIONAL_COMPONENTS python/' "$temporary/python/CMakeLists.txt"
+"$cmake" -G Ninja -S "$temporary/python" -B "$temporary/python_build" -DCMAKE_PREFIX_PATH="$temporary/installed"
+
 library=$(dirname "$(find "$temporary/installed" -name libtilewire_c.so)")
 # shellcheck disable=SC2086
 "${CC:-cc}" $flags -std=c99 "$temporary/c_example/main.c" -I "$temporary/installed/include" -L "$library" \

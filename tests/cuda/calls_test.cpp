@@ -232,13 +232,14 @@ TEST_P(CudaCalls, MoreTensorsThanTablesAreKept) {
     const Sample sample = samples()[1];
     Op op = make_op(group, sample.problem, sample.config);
     Caller replayed(group, op);
-    const auto expected = hashes_one_by_one(group, replayed, seed, 60);
+    constexpr int kCalls = 150;
+    const auto expected = hashes_one_by_one(group, replayed, seed, kCalls);
     replayed.make_graph();
     std::vector<Caller> callers;
-    for (int i = 0; i < 12; ++i) callers.emplace_back(group, op);
-    const Hashes hashes(group, 60);
-    for (int i = 0; i < 60; ++i) {
-      Caller& caller = i % 7 == 0 ? replayed : callers[i % 12];
+    for (int i = 0; i < 66; ++i) callers.emplace_back(group, op);
+    const Hashes hashes(group, kCalls);
+    for (int i = 0; i < kCalls; ++i) {
+      Caller& caller = i % 7 == 0 ? replayed : callers[i % std::ssize(callers)];
       caller.fill(seed + i);
       keep_in_step(group, caller.stream());
       i % 7 == 0 ? caller.replay() : caller.run();
@@ -247,21 +248,25 @@ TEST_P(CudaCalls, MoreTensorsThanTablesAreKept) {
     }
     settle(replayed.stream());
     for (const Caller& caller : callers) settle(caller.stream());
-    want_same(hashes.values(), expected, "calls with 13 sets of tensors");
+    want_same(hashes.values(), expected, "calls with 67 sets of tensors");
   });
 }
 
 TEST_P(CudaCalls, AnOperatorMayGoWhileItsLastCallsAreUnderWay) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
-    const Sample sample = samples()[1];
     std::vector<uint64_t> got;
     std::vector<uint64_t> expected;
-    for (int round = 0; round < 10; ++round) {
+    // By itself, and as a graph (many copies of engines).
+    for (int round = 0; round < 20; ++round) {
+      const Sample sample = round < 10 ? samples()[1] : samples().back();
       const Hashes hashes(group, 1);
       auto op = std::make_unique<Op>(make_op(group, sample.problem, sample.config));
       Caller caller(group, *op);
-      if (round == 0) expected = hashes_one_by_one(group, caller, seed, 10);
+      if (round % 10 == 0) {
+        const auto more = hashes_one_by_one(group, caller, seed + round, 10);
+        expected.insert(expected.end(), more.begin(), more.end());
+      }
       caller.fill(seed + round);
       keep_in_step(group, caller.stream());
       if (group.team().rank == 0) delay(20'000, caller.stream());

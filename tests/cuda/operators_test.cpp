@@ -8,8 +8,10 @@
 #include <cmath>
 
 #include "backends/cuda/nccl.hpp"
+#include "backends/cuda/stream_lanes.hpp"
 #include "core/convert.hpp"
 #include "on_gpus.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -86,9 +88,12 @@ TEST_P(OnGpus, AwkwardShapes) {
                                                            {2, 136, 64},
                                                            {257, 8, 200},
                                                            {65, 1032, 8}}};
+  constexpr std::array kDTypes{DType::bf16, DType::fp16, DType::fp32, DType::bf16};
   uint64_t seed = 100;
   for (const auto& [m, n, k] : kShapes) {
-    const Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = DType::bf16, .reduction = Reduction::any};
+    Problem problem{.op = op(), .m = m, .n = n, .k = k, .reduction = Reduction::any};
+    problem.dtype = kDTypes[seed % kDTypes.size()];
+    if (seed % 3 == 0) problem.b_layout = BLayout::kn;
     expect(problem, {.tile_m = 128, .tile_n = 128, .chunk_rows = 50}, 10, ++seed, 1);
   }
 }
@@ -105,6 +110,40 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
         for (const Buffer& buffer : find_operator(op()).buffers(problem, ranks())) problem.arena.push_back(buffer.name);
       }
       for (const int rows : {64, 104}) expect(problem, {.tile_m = rows, .tile_n = 128, .chunk_rows = 40}, 12, ++seed);
+    }
+  }
+}
+
+/// Copies that are long enough for copy engines: ragged, in pieces of rows and of columns, paced or not, pulled.
+TEST_P(OnGpus, CopyEngines) {
+  if (ranks() == 1 || op() == std::string("all_reduce")) GTEST_SKIP() << "nothing that engines may copy";
+  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  const bool gathers = op() == std::string("all_gather_gemm");
+  uint64_t seed = 600;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      Problem problem{.op = op(), .m = 2051, .n = 2056, .k = 72 * ranks(), .dtype = dtype, .b_layout = layout};
+      if (gathers) problem.n = 264, problem.k = 2056;
+      if (layout == BLayout::kn) problem.epilogue = {{EpilogueKind::bias}};
+      problem.gathered_output = gathers && dtype == DType::fp16;
+      const Config whole{.tile_n = 128, .transport = Transport::copy_engine};
+      std::vector<Config> configs(6, whole);
+      configs[1].pacing = Pacing::lockstep;
+      configs[2].chunk_rows = 256;
+      configs[3].chunk_rows = 256, configs[3].copy_lanes = 2, configs[3].pacing = Pacing::lockstep;
+      configs[4].direction = Direction::pull;
+      configs[5].chunk_cols = 1032;
+      std::erase_if(configs, [&](const Config& config) {
+        return find_schedule(config.schedule).refuses(problem, {.num_ranks = ranks()}, config).has_value();
+      });
+      for (const Config& config : configs) {
+        const Plan plan = make_plan(problem, {.num_ranks = ranks()}, config);
+        const bool engines =
+            std::ranges::any_of(plan.lanes, [&](const Lane& l) { return cuda::by_copy_engine(plan, l); });
+        EXPECT_TRUE(engines) << to_string(config) << " has no lane of a copy engine";
+      }
+      ASSERT_GE(configs.size(), 3U);
+      expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
     }
   }
 }
@@ -276,6 +315,7 @@ TEST_P(OnGpus, OneCallOfTheLibrary) {
       Problem problem{.op = op(), .m = 514, .n = 264, .k = 136, .dtype = dtype, .b_layout = layout};
       problem.out_dtype = wide ? DType::fp32 : dtype;
       if (!wide) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+      problem.allow_tf32 = layout == BLayout::kn;
       std::vector<Config> configs = all_variants(problem, {.num_ranks = ranks()}, {.chunk_rows = 100});
       std::erase_if(configs, [](const Config& config) { return config.compute != Provider::library; });
       expect_right(problem, ranks(), few(configs, 6, ++seed),

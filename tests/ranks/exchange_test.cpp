@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "backends/host/wire.hpp"
+#include "backends/messages.hpp"
 #include "ranks/plans.hpp"
 
 namespace tilewire {
@@ -72,7 +73,7 @@ TEST_F(Exchange, EveryRankGetsEveryonesDescriptor) {
 std::vector<std::string> open_a_door_only(HostGroup& group, std::optional<Descriptor>& door) {
   const std::string name = host::unique_name("test");
   door = host::listen_at(name);
-  return group.all_gather(name);
+  return exchange(group, "exchange_descriptors", name);
 }
 
 TEST_F(Exchange, ASilentRankIsNamedAtTheDeadline) {

@@ -1,11 +1,16 @@
 // Groups: agreement, shared tensors, and what happens when ranks disagree, fail or leave.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
 #include <thread>
 
 #include "ranks/plans.hpp"
+#include "tilewire/op.hpp"
 
 namespace tilewire {
 namespace {
@@ -144,7 +149,7 @@ TEST_P(Groups, AFailedRankIsNamedByAllAndReportedByLaunch) {
       want(lost.kind() == ErrorKind::rank_lost, "{}", lost.what());
       want(std::string(lost.what()).find("rank 2 failed: seven is not eight") != std::string::npos, "{}", lost.what());
       // Whoever came late has not waited.
-      want(!lost.wait().has_value() || lost.wait()->op == "all_gather", "{}", lost.what());
+      want(!lost.wait().has_value() || lost.wait()->op == "barrier", "{}", lost.what());
       // The group stays broken.
       const Error again = error_of([&] { group.barrier(); });
       want(std::string(again.what()).find("the group is broken") != std::string::npos, "{}", again.what());
@@ -185,6 +190,63 @@ TEST_P(Groups, ASilentRankTimesOut) {
   ASSERT_TRUE(error.wait().has_value());
   EXPECT_EQ(error.wait()->signal, "arrival of rank 1");
   EXPECT_EQ(error.wait()->rank, 0);
+  const std::string text = error.what();
+  EXPECT_EQ(
+      text,
+      "timeout after 0.3 s: the ranks' exchange for barrier: rank 0 waits for arrival of rank 1 to reach 1, saw 0");
+}
+
+TEST_P(Groups, RanksAtDifferentCollectivesAreNamedAndTheGroupLives) {
+  launch(3, small_launch(GetParam()), [](Group& group) {
+    const Problem problem{.op = "all_reduce", .m = 4, .n = 4};
+    const std::vector<std::function<void()>> collectives{
+        [&] { static_cast<void>(make_op(group, problem, Config{.schedule = "sequential"})); },
+        [&] { group.barrier(); },
+        [&] { static_cast<void>(group.allocate(DType::fp32, 2, 2)); },
+        [&] { static_cast<void>(group.all_gather("text")); },
+    };
+    const std::vector<std::string> names{"make_op", "barrier", "allocate", "all_gather"};
+    for (size_t first = 0; first < names.size(); ++first) {
+      for (size_t other = 0; other < names.size(); ++other) {
+        if (first == other) continue;
+        const Error error = error_of(collectives[group.team().rank == 1 ? other : first]);
+        const std::string wanted =
+            fmt::format("ranks call different collectives: rank 0 {}, rank 1 {}", names[first], names[other]);
+        want(error.kind() == ErrorKind::invalid_input && error.what() == wanted, "{}", error.what());
+      }
+    }
+    for (const auto& collective : collectives) collective();
+  });
+}
+
+TEST_P(Groups, NonsenseIsRefused) {
+  launch(2, small_launch(GetParam()), [](Group& group) {
+    float mine = 0;
+    const auto refused = [&](const auto& call, const std::string& text) {
+      const Error error = error_of(call);
+      want(error.kind() == ErrorKind::invalid_input && error.what() == text, "{}", error.what());
+    };
+    refused([&] { static_cast<void>(group.new_memory(-1)); }, "new_memory: -1 bytes");
+    refused([&] { static_cast<void>(group.allocate(static_cast<DType>(9), 1, 1)); }, "allocate: no element type is 9");
+    refused([&] { group.copy(nullptr, &mine, 4); }, "copy: 4 bytes to a null pointer");
+    refused([&] { group.copy(&mine, nullptr, 4); }, "copy: 4 bytes from a null pointer");
+    refused([&] { group.copy(&mine, &mine, -4); }, "copy: -4 bytes");
+    group.copy(nullptr, nullptr, 0);
+    want(group.new_memory(0) != nullptr, "no memory of no bytes");
+    group.barrier();
+  });
+}
+
+TEST_P(Groups, AnExceptionOfTheCallersOwnNamesTheRank) {
+  const Error error = error_of([&] {
+    launch(3, small_launch(GetParam()), [](Group& group) {
+      if (group.team().rank == 1) throw std::out_of_range("the seventh of six");
+      const Error lost = error_of([&] { group.barrier(); });
+      want(std::string(lost.what()).find("rank 1 failed: the seventh of six") != std::string::npos, "{}", lost.what());
+    });
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::internal);
+  EXPECT_STREQ(error.what(), "rank 1: the seventh of six");
 }
 
 TEST(Launch, ReportsWhatKilledARank) {
@@ -199,6 +261,20 @@ TEST(Launch, ReportsWhatKilledARank) {
   EXPECT_NE(std::string(error.what()).find("rank 1 was killed by signal 9"), std::string::npos) << error.what();
 }
 
+TEST(Launch, ReportsARankThatEndsInsideOfItsFunction) {
+  if (testing::kThreadSanitizer) GTEST_SKIP() << "ranks are processes";
+  for (const int code : {0, 3}) {
+    const Error error = error_of([&] {
+      launch(2, small_launch(false), [&](Group& group) {
+        if (group.team().rank == 1) _exit(code);
+        group.barrier();
+      });
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::rank_lost);
+    EXPECT_EQ(error.what(), fmt::format("rank 1 ended before its function returned, with exit code {}", code));
+  }
+}
+
 TEST(Launch, LeavesNoDescriptorsAndRefusesNonsense) {
   const int before = testing::num_descriptors();
   for (const bool threads : testing::launch_modes()) {
@@ -210,6 +286,15 @@ TEST(Launch, LeavesNoDescriptorsAndRefusesNonsense) {
   const auto nothing = [](Group&) {};
   EXPECT_EQ(error_of([&] { launch(0, {}, nothing); }).kind(), ErrorKind::invalid_input);
   EXPECT_EQ(error_of([&] { launch(65, {}, nothing); }).kind(), ErrorKind::invalid_input);
+  for (const bool threads : testing::launch_modes()) {
+    for (const double timeout_s : {-1.0, 0.0, std::nan("")}) {
+      const Error error = error_of([&] { launch(1, small_launch(threads, timeout_s), nothing); });
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+      EXPECT_EQ(error.what(), fmt::format("timeout of {} s: want more than 0", timeout_s));
+    }
+    EXPECT_STREQ(error_of([&] { launch(1, small_launch(threads), nullptr); }).what(),
+                 "launch: the ranks' function is null");
+  }
   LaunchOptions options;
   options.backend = "gpu";
   const Error unknown = error_of([&] { launch(1, options, nothing); });

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -203,6 +204,31 @@ TEST_F(Ops, ARememberedWinnerIsWhatRuns) {
     EXPECT_NE(op.config().schedule, "two_stream") << "it cannot reduce-scatter";
     EXPECT_NE(op.explain().find("does not fit"), std::string::npos) << op.explain();
   });
+}
+
+TEST_F(Ops, FinalistsAreListedApartFromFirstLooks) {
+  on_ranks(2, [&](Group& group) { static_cast<void>(make_op(group, kProblem, std::nullopt, options_)); });
+  nlohmann::json file = nlohmann::json::parse(std::ifstream(options_.tuner_file));
+  const auto explained = [&](const nlohmann::json& timings) {
+    file["winners"][0]["timings"] = timings;
+    std::ofstream(options_.tuner_file) << file;
+    std::string text;
+    on_ranks(2, [&](Group& group) {
+      const Op op = make_op(group, kProblem, std::nullopt, options_);
+      if (group.team().rank == 0) text = op.explain();
+    });
+    return text.substr(std::min(text.size(), text.find("rank:")));
+  };
+  const auto timing = [](const char* schedule, double us, int samples) {
+    return nlohmann::json{{"config", {{"schedule", schedule}}}, {"us", us}, {"samples", samples}};
+  };
+  EXPECT_TRUE(explained({timing("fused", 48.5, 8), timing("sequential", 50, 8), timing("two_stream", 41.3, 1)})
+                  .starts_with("rank:\n final, 2 in turn:"
+                               "\n        48.5 us  fused (8 samples)\n        50.0 us  sequential (8 samples)"
+                               "\n first look only (one sample each, not compared):"
+                               "\n        41.3 us  two_stream (1 sample)"));
+  EXPECT_TRUE(explained(nlohmann::json::array({timing("sequential", 50, 1)}))
+                  .starts_with("rank:\n one look each:\n        50.0 us  sequential (1 sample)"));
 }
 
 TEST_F(Ops, ACorruptTunerFileIsIgnoredAndSaid) {

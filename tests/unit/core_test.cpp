@@ -120,6 +120,7 @@ TEST(Validate, NamesTheTaskAndTheRule) {
   EXPECT_NE(broken([](Plan& p) { p.lanes[0].rank = 3; }).find("rank 3 of 3"), std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.buffers[0].rows = -1; }).find("negative"), std::string::npos);
   EXPECT_NE(broken([](Plan& p) { p.team.num_ranks = 0; }).find("0 ranks"), std::string::npos);
+  EXPECT_EQ(broken([](Plan& p) { p.team.devices.resize(1); }), "team: 1 devices for 3 ranks");
 }
 
 TEST(Hash, SeesEveryChange) {

@@ -272,6 +272,38 @@ TEST(Rules, BadProblemsNameTheRule) {
   EXPECT_NE(message(bad, 2).find("gathers nothing"), std::string::npos);
 }
 
+TEST(Rules, TeamsHaveLinksAndDevicesForAllOrNone) {
+  const Problem problem{.op = "gemm_all_reduce", .m = 64, .n = 64, .k = 64};
+  const auto message = [&](const Team& team) -> std::string {
+    try {
+      static_cast<void>(make_plan(problem, team, default_config("fused", problem, team)));
+      return "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+      // The same of what comes from a caller's own config.
+      EXPECT_THROW(static_cast<void>(make_plan(problem, team, {.schedule = "sequential"})), Error);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message({.num_ranks = 4, .links = {Link{}}}), "team: 1 links for 4 ranks, want one for each ordered pair");
+  EXPECT_EQ(message({.num_ranks = 4, .devices = {Device{}, Device{}}}), "team: 2 devices for 4 ranks");
+  EXPECT_EQ(message({.num_ranks = 4, .devices = std::vector<Device>(4), .links = std::vector<Link>(16)}), "accepted");
+}
+
+TEST(Rules, TheNameOfAScheduleIsItsFirstCandidate) {
+  const Problem gather{.op = "all_gather_gemm", .m = 512, .n = 256, .k = 64};
+  for (const Team& team : {Team{.num_ranks = 4}, Team{.num_ranks = 2, .devices = std::vector(2, Device{.sms = 132})}}) {
+    for (const Schedule& schedule : schedules()) {
+      const auto candidates = schedule.candidates(gather, team);
+      const Config config = default_config(schedule.name, gather, team);
+      EXPECT_EQ(config, candidates.empty() ? Config{.schedule = schedule.name} : candidates.front());
+    }
+  }
+  EXPECT_NE(default_config("fused", gather, {.num_ranks = 4}), Config{.schedule = "fused"}) << "of a gather";
+  EXPECT_THROW(static_cast<void>(default_config("fuse", gather, {.num_ranks = 4})), Error);
+  EXPECT_THROW(static_cast<void>(default_config("fused", {.op = "all_gather_gemm", .m = -1}, {})), Error);
+}
+
 TEST(Rules, NoKnobIsIgnored) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64, .k = 64};
   const auto refused = [&](const char* knob, const char* value) {

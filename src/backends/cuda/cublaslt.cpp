@@ -90,7 +90,7 @@ uint32_t alignment_of_b(const LibraryGemm& g) {
 uint32_t alignment_of_c(const LibraryGemm& g) { return alignment_of(g.c, g.next_part); }
 
 /// What a choice among candidates depends on.
-using Key = std::array<int64_t, 18>;
+using Key = std::array<int64_t, 19>;
 
 Key key_of(const LibraryGemm& g) {
   return {g.m,
@@ -110,6 +110,7 @@ Key key_of(const LibraryGemm& g) {
           g.a_is_km,
           g.b_is_kn,
           g.relu,
+          g.tf32,
           g.sms};
 }
 
@@ -118,7 +119,8 @@ Key key_of(const LibraryGemm& g) {
 class Description {
  public:
   Description(const Functions& lt, const LibraryGemm& g) : lt_(lt), gemm_(g) {
-    lt.check(lt.desc_create(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const cublasComputeType_t how = g.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    lt.check(lt.desc_create(&desc_, how, CUDA_R_32F), "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_is_kn ? CUBLAS_OP_N : CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, g.a_is_km ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<int32_t>(g.sms));

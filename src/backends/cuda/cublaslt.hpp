@@ -42,7 +42,8 @@ struct LibraryGemm {
   bool a_is_km = false;  ///< A is stored [K,M]; otherwise [M,K]
   bool b_is_kn = false;  ///< B is stored [K,N]; otherwise [N,K]
   bool relu = false;
-  int sms = 0;  ///< that it can count on; 0 = all
+  bool tf32 = false;  ///< elements of fp32 may be rounded to TF32 before they are multiplied
+  int sms = 0;        ///< that it can count on; 0 = all
 
   /// Elements from the columns of B of a part to those of the next one.
   [[nodiscard]] int64_t next_b() const { return b_is_kn ? n : n * ldb; }

@@ -13,6 +13,9 @@
 
 namespace tilewire::cuda {
 
+/// What GPUs must be: the kernels are built for them alone.
+inline constexpr const char* kCapability = "9.0";
+
 /// The rows of the table of backends.
 [[nodiscard]] std::optional<std::string> cuda_unavailable();
 [[nodiscard]] std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks,
@@ -45,9 +48,10 @@ struct Gpu {
 
 /// What CUDA says about this machine, and what the backend misses.
 struct CudaFacts {
-  std::string driver{};   ///< newest CUDA that the driver knows, "13.0"; empty = none
-  std::string runtime{};  ///< CUDA of this build
-  std::string nccl{};     ///< its version; empty = none
+  std::string driver{};          ///< newest CUDA that the driver knows, "13.0"; empty = none
+  std::string driver_version{};  ///< "580.159.04"; empty = unknown
+  std::string runtime{};         ///< CUDA of this build
+  std::string nccl{};            ///< its version; empty = none
   std::vector<Gpu> gpus{};
   std::vector<std::string> missing{};
 };

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends/cuda/device_clock.hpp"
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/launch_kernel.cuh"
 #include "backends/cuda/ptx.cuh"
 #include "backends/host/slot.hpp"
 
@@ -65,8 +65,7 @@ void load_clock_kernel() {
 ClockMatch match_clocks(ClockPage& page, cudaStream_t stream) {
   std::atomic_ref(page.asked).store(0);
   for (uint64_t& time : page.times) std::atomic_ref(time).store(0);
-  answer_kernel<<<1, 1, 0, stream>>>(&page);
-  check(cudaGetLastError(), "launch of answer_kernel");
+  launch_kernel("launch of answer_kernel", answer_kernel, 1, 1, stream, &page);
   std::vector<ClockSample> samples(kClockRounds);
   uint32_t answered = 0;
   while (answered < kClockRounds && ask(page, answered, stream, samples[answered])) ++answered;

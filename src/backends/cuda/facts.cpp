@@ -42,7 +42,8 @@ void note_missing(const Gpu& gpu, int index, std::vector<std::string>& missing) 
   const auto note = [&](const std::string& text) { missing.push_back(fmt::format("GPU {}: {}", index, text)); };
   if (!gpu.virtual_memory) note("no virtual memory management");
   if (!gpu.descriptors) note("memory cannot be shared by file descriptors, so ranks can only be threads");
-  if (gpu.capability != "9.0") note("kernels are for compute capability 9.0, this is " + gpu.capability);
+  if (gpu.capability != kCapability)
+    note(fmt::format("kernels are for compute capability {}, this is {}", kCapability, gpu.capability));
   for (const PeerAccess& peer : gpu.peers) {
     if (!peer.load_store) note(fmt::format("cannot address the memory of GPU {}", peer.gpu));
   }
@@ -61,6 +62,7 @@ void collect_facts(CudaFacts& facts) {
   if (const auto library = missing_cublaslt()) facts.missing.push_back("compute = library: " + *library);
   if (const auto library = missing_nccl()) facts.missing.push_back("collective = library: " + *library);
   facts.nccl = nccl_version();
+  facts.driver_version = nvml.driver_version();
   if (!nvml.usable()) facts.missing.emplace_back("NVIDIA's management library: the number of links is unknown");
   for (int index = 0; index < count; ++index) {
     Gpu gpu = describe_gpu(driver, index);

@@ -11,6 +11,7 @@
 
 #include "backends/cuda/chunks.hpp"
 #include "backends/cuda/facts.hpp"
+#include "backends/tensors.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
 
@@ -41,6 +42,29 @@ void require_room_for_all(const host::HostGroup& ranks, const json& gpus) {
     }
     if (ranks.separate() && gpus.size() > 1 && !gpus[rank]["descriptors"].get<bool>()) {
       fail(ErrorKind::unsupported, "the GPU of rank {} cannot share memory between processes", rank);
+    }
+  }
+}
+
+/// GPUs in whose memory this one cannot add to counters: by uuid.
+std::vector<std::string> peers_without_atomics(const Driver& driver, const Gpu& gpu) {
+  std::vector<std::string> peers;
+  for (const PeerAccess& peer : gpu.peers) {
+    if (!peer.atomics) peers.push_back(describe_gpu(driver, peer.gpu).uuid);
+  }
+  return peers;
+}
+
+/// Signals are counters to which peers add. NOTE: where a process sees its own GPU alone nothing is known of others.
+void require_atomics(const json& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    for (size_t other = 0; other < gpus.size(); ++other) {
+      const auto without = gpus[rank]["no_atomics"].get<std::vector<std::string>>();
+      if (std::ranges::find(without, gpus[other]["uuid"].get<std::string>()) == without.end()) continue;
+      fail(ErrorKind::unsupported,
+           "the GPU of rank {} cannot do atomic operations in the memory of the GPU of rank {}: they need NVLink "
+           "between them",
+           rank, other);
     }
   }
 }
@@ -99,7 +123,12 @@ void CudaGroup::choose_device(const JoinOptions& options) {
     stream_ = new_urgent_stream();
     const Gpu gpu = describe_gpu(driver_, device_);
     if (!gpu.virtual_memory) fail(ErrorKind::unsupported, "GPU {} has no virtual memory management", device_);
+    if (gpu.capability != kCapability) {
+      fail(ErrorKind::unsupported, "GPU {} ({}) has compute capability {}, the kernels are for {}", device_, gpu.name,
+           gpu.capability, kCapability);
+    }
     return json{{"device", device_},
+                {"no_atomics", peers_without_atomics(driver_, gpu)},
                 {"name", gpu.name},
                 {"uuid", gpu.uuid},
                 {"sms", gpu.sms},
@@ -108,6 +137,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
         .dump();
   }));
   require_room_for_all(*ranks_, gpus);
+  require_atomics(gpus);
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
   sm_count_ = team_.devices[rank()].sms;
@@ -155,7 +185,12 @@ host::Extent CudaGroup::carve(const std::string& what, int64_t bytes) {
 
 Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
-  zero(extent);
+  try {
+    zero(extent);
+  } catch (const Error&) {
+    ranks_->give_back_tensor(extent.offset);
+    throw;
+  }
   return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
 }
 
@@ -200,11 +235,13 @@ void CudaGroup::abort_communicator() {
 std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }
 
 std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
+  require(bytes >= 0, "new_memory: {} bytes", bytes);
   check(cudaSetDevice(device_), "cudaSetDevice");
   return new_device_memory(bytes);
 }
 
 void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
+  require_copy(to, from, bytes);
   check(cudaSetDevice(device_), "cudaSetDevice");
   copy_now(to, from, bytes);
 }

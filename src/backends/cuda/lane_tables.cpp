@@ -357,10 +357,10 @@ class TableMaker {
     }
     view_.add_waits(task.waits, walk.waits);
     view_.add_posts(task, walk.posts);
-    step.num_sources = static_cast<uint8_t>(task.reads.size());
-    step.num_targets = static_cast<uint8_t>(walk.targets.size() - step.first_target);
+    step.num_sources = small_count("sources", task.reads.size());
+    step.num_targets = small_count("destinations", walk.targets.size() - step.first_target);
     if (step.num_targets == 0) step.act = Act::sync;
-    step.num_epilogue = static_cast<uint8_t>(task.epilogue.size());
+    step.num_epilogue = small_count("steps of an epilogue", task.epilogue.size());
     step.num_waits = count_in_record(walk.waits.size() - step.first_wait);
     step.num_posts = count_in_record(walk.posts.size() - step.first_post);
     walk.steps.push_back(step);

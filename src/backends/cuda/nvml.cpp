@@ -4,11 +4,14 @@
 
 #include <dlfcn.h>
 
+#include <array>
+
 namespace tilewire::cuda {
 namespace {
 
 // NOTE: all return 0 for success; a device is an opaque pointer, an enumeration an unsigned int.
 using NoArguments = int (*)();
+using Text = int (*)(char* text, unsigned size);
 using ByAddress = int (*)(const char* pci, void** device);
 using OfDevice = int (*)(void* device, unsigned* value);
 using OfLink = int (*)(void* device, unsigned link, unsigned* value);
@@ -31,6 +34,12 @@ Nvml::~Nvml() {
     if (const auto shutdown = look_up<NoArguments>("nvmlShutdown")) shutdown();
   }
   if (library_ != nullptr) dlclose(library_);
+}
+
+std::string Nvml::driver_version() const {
+  std::array<char, 80> text{};  // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+  const auto version = usable_ ? look_up<Text>("nvmlSystemGetDriverVersion") : nullptr;
+  return version != nullptr && version(text.data(), text.size()) == 0 ? text.data() : "";
 }
 
 OuterLinks Nvml::links_of(const std::string& pci) const {

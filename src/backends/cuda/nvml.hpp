@@ -22,6 +22,8 @@ class Nvml {
 
   /// Whether the library is there and answers.
   [[nodiscard]] bool usable() const { return usable_; }
+  /// Of the NVIDIA driver, "580.159.04"; empty = unknown.
+  [[nodiscard]] std::string driver_version() const;
   /// By a bus address like "0000:1b:00.0".
   [[nodiscard]] OuterLinks links_of(const std::string& pci) const;
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/launch_kernel.cuh"
 #include "backends/cuda/plain_walk.hpp"
 #include "backends/cuda/walk.cuh"
 
@@ -176,8 +176,7 @@ void launch_plain_walk(const WalkLaunch& launch, const PlainWalk& plain, const O
                        cudaStream_t stream) {
   const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kPlainThreads));
   const auto kernel = plain.kind == Plain::copies ? plain_kernel<Plain::copies> : plain_kernel<Plain::sums>;
-  kernel<<<ctas, kPlainThreads, 0, stream>>>(launch, opening, plain.steps, ends_call);
-  check(cudaGetLastError(), "launch of plain_kernel");
+  launch_kernel("launch of plain_kernel", kernel, ctas, kPlainThreads, stream, launch, opening, plain.steps, ends_call);
 }
 
 }  // namespace tilewire::cuda

@@ -20,7 +20,7 @@ constexpr int64_t kAlignment = 256;
 /// Counters that ranks poll and post lie on sectors of their own.
 constexpr int64_t kSignalBytes = 32;
 /// Sets of callers' addresses whose tables are kept, beside those that graphs may replay.
-constexpr int64_t kMostBound = 8;
+constexpr int64_t kMostBound = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -87,6 +87,28 @@ std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
   return mine;
 }
 
+template <class Work>
+std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
+  std::vector<Work> some;
+  for (const StreamWork& work : works) {
+    if (const auto* found = std::get_if<Work>(&work.what)) some.push_back(*found);
+  }
+  return some;
+}
+
+/// Memory that my GPU cannot reach would end its context. The arena is known.
+void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
+  const std::span<const std::byte> arena = group.arena();
+  if (data == nullptr || (data >= arena.data() && data < arena.data() + arena.size())) return;
+  cudaPointerAttributes found{};
+  check(cudaPointerGetAttributes(&found, data), "cudaPointerGetAttributes");
+  require(found.type != cudaMemoryTypeUnregistered, "buffer {} lies at {}, memory that GPU {} cannot address",
+          buffer.name, fmt::ptr(data), group.device());
+  require(found.type != cudaMemoryTypeDevice || found.device == group.device(),
+          "buffer {} lies at {} on GPU {}, want GPU {}, this rank's", buffer.name, fmt::ptr(data), found.device,
+          group.device());
+}
+
 void set_bytes(std::byte* memory, int64_t bytes, int value) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
@@ -102,20 +124,30 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   extent_ = group.carve(
       fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
       symmetric_ + symmetric_bytes(plan));
-  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan.lanes.size());
-  host::agree(group.ranks(), [&] {
-    local_ = new_device_memory(local_bytes(plan));
-    counters_ = new_device_memory(counters);
-    load_walk_kernel();
-    if (calls_library(plan)) load_plain_walk_kernels();
-    load_clock_kernel();
-    if (!slow_tiles(plan)) load_gemm_tiles(kind_of(plan));
-    set_bytes(counters_.get(), counters, 0);
-    std::byte* mine = group.at(group.rank(), extent_.offset);
-    set_bytes(mine, symmetric_, 0);
-    if (plan.config.transport == Transport::ll) set_bytes(mine + symmetric_, symmetric_bytes(plan), 0xFF);
-    return std::string();
-  });
+  try {
+    host::agree(group.ranks(), [&] {
+      fill();
+      return std::string();
+    });
+  } catch (const Error&) {
+    group.give_back(extent_);
+    throw;
+  }
+}
+
+/// Get local memory, load kernels, and give all of it its first values.
+void Workspace::fill() {
+  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
+  local_ = new_device_memory(local_bytes(plan_));
+  counters_ = new_device_memory(counters);
+  load_walk_kernel();
+  if (calls_library(plan_)) load_plain_walk_kernels();
+  load_clock_kernel();
+  if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
+  set_bytes(counters_.get(), counters, 0);
+  std::byte* mine = group_.at(group_.rank(), extent_.offset);
+  set_bytes(mine, symmetric_, 0);
+  if (plan_.config.transport == Transport::ll) set_bytes(mine + symmetric_, symmetric_bytes(plan_), 0xFF);
 }
 
 Workspace::~Workspace() { group_.give_back(extent_); }
@@ -156,15 +188,15 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_),
       stream_(new_urgent_stream()) {
+  std::vector<StreamWork> works;
   // NOTE: where ranks share a device, only now does no call of any rank run.
-  if (group.shares_device() || calls_library(plan)) {
-    host::agree(group.ranks(), [&] {
-      if (group.shares_device()) clock_ = match_with_host();
-      if (calls_library(plan)) prepare_library();
-      return std::string();
-    });
-  }
-  if (calls_collective(plan)) group.prepare(works_of<LibraryCollective>());
+  host::agree(group.ranks(), [&] {
+    works = made_up_works();
+    if (group.shares_device()) clock_ = match_with_host();
+    if (calls_library(plan)) prepare_library(of_kind<LibraryGemm>(works));
+    return std::string();
+  });
+  if (calls_collective(plan)) group.prepare(of_kind<LibraryCollective>(works));
 }
 
 CudaProgram::~CudaProgram() {
@@ -202,24 +234,19 @@ RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced
   return tables;
 }
 
-/// What streams do, of one kind, before there are tensors: callers' are taken to be dense, their addresses mean
-/// nothing.
-template <class Work>
-std::vector<Work> CudaProgram::works_of() const {
+/// What streams do, before there are tensors: callers' are taken to be dense, their addresses mean nothing. What does
+/// not fit the GPU is found here.
+std::vector<StreamWork> CudaProgram::made_up_works() const {
   std::vector<Base> callers(plan_.buffers.size());
   for (size_t i = 0; i < callers.size(); ++i) {
     callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
   }
-  std::vector<Work> works;
-  for (const StreamWork& work : tables_for(callers, false).works) {
-    if (const auto* found = std::get_if<Work>(&work.what)) works.push_back(*found);
-  }
-  return works;
+  return tables_for(callers, false).works;
 }
 
 /// Let the library choose its kernels before anything waits for them.
-void CudaProgram::prepare_library() {
-  for (const LibraryGemm& gemm : works_of<LibraryGemm>()) group_.library().prepare(gemm);
+void CudaProgram::prepare_library(const std::vector<LibraryGemm>& gemms) {
+  for (const LibraryGemm& gemm : gemms) group_.library().prepare(gemm);
   library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
 }
 
@@ -246,6 +273,9 @@ std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
 
 /// NOTE: by way of the group's stream, which no capture knows.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
+  for (size_t i = 0; i < callers.size(); ++i) {
+    if (is_callers(plan_.buffers[i])) require_on_device(group_, plan_.buffers[i], callers[i].data);
+  }
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
   bound->traced = traced;
@@ -283,12 +313,24 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   throw_if_failed();
   const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
   const uint64_t capture = capture_of(stream);
+  // NOTE: a capture does not survive the question.
+  if (capture == 0) require_mine(stream);
+  if (options.max_delay_us > 0) {
+    fail(ErrorKind::unsupported, "max_delay_us = {}: tasks of GPUs are not delayed; delay the streams instead",
+         options.max_delay_us);
+  }
   const Bound& bound = bind(bases_of(inputs, outputs), options.trace, capture != 0);
   traced_ = options.trace ? &bound : nullptr;
   enqueue_call(bound, stream, capture);
   if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_if_failed();
+}
+
+void CudaProgram::require_mine(cudaStream_t stream) const {
+  int device = 0;
+  check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+  require(device == group_.device(), "the stream is one of GPU {}, want GPU {}, this rank's", device, group_.device());
 }
 
 std::optional<Error> CudaProgram::failure() {
@@ -333,6 +375,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
           report};
 }
 
-std::unique_ptr<Program> CudaGroup::load(const Plan& plan) { return std::make_unique<CudaProgram>(*this, plan); }
+std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
+  validate(plan);
+  return std::make_unique<CudaProgram>(*this, plan);
+}
 
 }  // namespace tilewire::cuda

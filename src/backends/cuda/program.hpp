@@ -28,6 +28,8 @@ class Workspace {
   [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
 
  private:
+  void fill();
+
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
@@ -94,16 +96,16 @@ class CudaProgram final : public Program {
   [[nodiscard]] Room room_for(bool traced) const;
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
-  template <class Work>
-  [[nodiscard]] std::vector<Work> works_of() const;
-  void prepare_library();
+  [[nodiscard]] std::vector<StreamWork> made_up_works() const;
+  void prepare_library(const std::vector<LibraryGemm>& gemms);
+  void require_mine(cudaStream_t stream) const;
   [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
   Sides& sides_for(uint64_t capture, const std::vector<StreamUse>& uses);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
-  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side);
+  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side, bool captured);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 

@@ -22,6 +22,12 @@ namespace tilewire::cuda {
   return static_cast<uint16_t>(count);
 }
 
+/// How many sources, destinations or steps of an epilogue (`what`) a record has.
+[[nodiscard]] inline uint8_t small_count(const char* what, size_t count) {
+  require(count <= UINT8_MAX, "a task has {} {}, at most {} on GPUs", count, what, UINT8_MAX);
+  return static_cast<uint8_t>(count);
+}
+
 /// A plan as one rank sees it, and its tables so far.
 struct RankView {
   const Plan& plan;

@@ -8,6 +8,7 @@
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/own_rows.hpp"
+#include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "core/text.hpp"
 
@@ -29,6 +30,21 @@ std::optional<std::string> unaligned_rows(const Plan& plan) {
   return std::nullopt;
 }
 
+/// Which copies of rank 0 are not those of copy engines, where these were asked for, or nothing.
+std::optional<std::string> copies_by_ctas(const Plan& plan) {
+  if (plan.config.transport != Transport::copy_engine) return std::nullopt;
+  const auto by_ctas = [&](const Lane& lane) {
+    const bool copies = lane.engine == Engine::copy && std::ranges::count(lane.tasks, TaskKind::copy, &Task::kind) > 0;
+    return lane.rank == 0 && copies && !by_copy_engine(plan, lane);
+  };
+  const auto lane = std::ranges::find_if(plan.lanes, by_ctas);
+  if (lane == plan.lanes.end()) return std::nullopt;
+  return fmt::format(
+      "lane {} of rank 0: CTAs make its copies, as engines are for whole ones of 512 KiB and more, within a GPU 4 MiB, "
+      "on average",
+      lane->name);
+}
+
 }  // namespace
 
 std::vector<std::string> remarks_on(const Plan& plan) {
@@ -40,6 +56,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
   }
   std::vector<std::string> remarks;
+  if (const auto copies = copies_by_ctas(plan)) remarks.push_back(*copies);
   if (tiles == 0) return remarks;
   if (const auto rows = unaligned_rows(plan)) {
     remarks.push_back("slow: tiles run without tensor cores: " + *rows);

@@ -108,6 +108,7 @@ LibraryGemm library_gemm(const RankView& view, const Task& task) {
   gemm.ldc = view.base(to).ld;
   gemm.next_part = step_between(view, task.writes);
   gemm.dtype = view.dtype_of(a);
+  gemm.tf32 = problem.allow_tf32 && gemm.dtype == DType::fp32;
   gemm.out_dtype = view.dtype_of(to);
   for (const EpilogueStep& step : task.epilogue) {
     gemm.relu = gemm.relu || step.kind == EpilogueKind::relu;

@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks.
-// Used by fused_sums.cpp.
+// Used by fused_sums.cpp, lane_tables.cpp and remarks.cpp.
 #include "backends/cuda/tile_needs.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks: what tiles may wait for without
-// deadlock. Used by fused_sums.cpp and lane_tables.cpp.
+// deadlock. Used by fused_sums.cpp, lane_tables.cpp and remarks.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Called by programs through walk.hpp.
 #include <algorithm>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/launch_kernel.cuh"
 #include "backends/cuda/walk.cuh"
 #include "backends/cuda/walk.hpp"
 
@@ -38,8 +38,7 @@ void load_walk_kernel() {
 void launch_walk(const WalkLaunch& launch, const Opening& opening, bool ends_call, cudaStream_t stream) {
   // NOTE: a rank without work has one CTA, which ends the call.
   const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kStepThreads));
-  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(launch, opening, ends_call);
-  check(cudaGetLastError(), "launch of walk_kernel");
+  launch_kernel("launch of walk_kernel", walk_kernel, ctas, kStepThreads, stream, launch, opening, ends_call);
 }
 
 void launch_light_lanes(const WalkLaunch& launch, cudaStream_t stream) {
@@ -47,8 +46,7 @@ void launch_light_lanes(const WalkLaunch& launch, cudaStream_t stream) {
   light.table.lanes += launch.table.num_lanes - launch.table.light_lanes;
   const uint32_t threads = std::clamp(launch.table.light_lanes * 32, 32u, kLightThreads);
   const uint32_t ctas = std::max(1u, (launch.table.light_lanes * 32 + threads - 1) / threads);
-  light_kernel<<<ctas, threads, 0, stream>>>(light);
-  check(cudaGetLastError(), "launch of light_kernel");
+  launch_kernel("launch of light_kernel", light_kernel, ctas, threads, stream, light);
 }
 
 void launch_heavy_lane(const WalkLaunch& launch, uint32_t lane, uint32_t ctas, cudaStream_t stream) {
@@ -57,8 +55,7 @@ void launch_heavy_lane(const WalkLaunch& launch, uint32_t lane, uint32_t ctas, c
   heavy.table.num_lanes = 1;
   heavy.table.ctas = ctas;
   heavy.table.light_lanes = 0;
-  walk_kernel<<<ctas, kStepThreads, 0, stream>>>(heavy, {}, false);
-  check(cudaGetLastError(), "launch of walk_kernel");
+  launch_kernel("launch of walk_kernel", walk_kernel, ctas, kStepThreads, stream, heavy, Opening{}, false);
 }
 
 }  // namespace tilewire::cuda

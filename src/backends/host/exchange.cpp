@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/host/wire.hpp"
+#include "backends/messages.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -28,7 +29,7 @@ class Exchange {
     const std::optional<Descriptor> door = listen_at(name);
     ensure(door.has_value(), "the name {} is taken", name);
     // All doors are open before anybody puts something through one, so that no send has to wait.
-    const std::vector<std::string> names = group_.all_gather(name);
+    const std::vector<std::string> names = exchange(group_, "exchange_descriptors", name);
     deadline_ = group_.deadline_ns();
     for (int peer = 0; peer < std::ssize(names); ++peer) {
       if (peer != group_.rank()) give(peer, names[peer]);

@@ -11,6 +11,7 @@
 
 #include "backends/host/program.hpp"
 #include "backends/host/rules.hpp"
+#include "backends/messages.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -28,6 +29,10 @@ ErrorKind kind_for_others(const Breakage& breakage) {
 }  // namespace
 
 std::string in_words(const WaitReport& report) {
+  if (report.lane.empty()) {
+    return fmt::format("the ranks' exchange for {}: rank {} waits for {} to reach {}, saw {}", report.op, report.rank,
+                       report.signal, report.wanted, report.seen);
+  }
   return fmt::format("{}: rank {}, lane {}, task {} waits for {} to reach {}, saw {}", report.op, report.rank,
                      report.lane, report.task, report.signal, report.wanted, report.seen);
 }
@@ -127,7 +132,11 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
       post(segment_->rank(rank()).arrived, 1);
       for (int peer = 0; peer < num_ranks; ++peer) {
         wait(segment_->rank(peer).arrived, rounds_, [&](uint64_t seen) {
-          return WaitReport{"all_gather", rank(), "group", 0, fmt::format("arrival of rank {}", peer), rounds_, seen};
+          return WaitReport{.op = std::string(verb_of(mine)),
+                            .rank = rank(),
+                            .signal = fmt::format("arrival of rank {}", peer),
+                            .wanted = rounds_,
+                            .seen = seen};
         });
         const std::byte* in = segment_->mailbox(peer, parity);
         std::memcpy(&sizes[peer], in, 8);
@@ -141,6 +150,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
     throw;
   }
   end_collective();
+  require_one_verb(all);
   return all;
 }
 
@@ -148,7 +158,7 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
   const nlohmann::json mine = {{"what", what}, {"discarded", arena_.discarded()}};
   std::vector<std::vector<uint64_t>> discarded;
   std::string first;
-  for (const std::string& text : all_gather(mine.dump())) {
+  for (const std::string& text : exchange(*this, "allocate", mine.dump())) {
     const auto theirs = nlohmann::json::parse(text);
     const std::string wish = theirs["what"];
     if (discarded.empty()) first = wish;
@@ -167,6 +177,7 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
 
 Extent HostGroup::carve_tensor(DType dtype, int64_t rows, int64_t cols) {
   constexpr int64_t kMost = int64_t{1} << 50;
+  require(dtype >= DType::fp32 && dtype <= DType::int32, "allocate: no element type is {}", static_cast<int>(dtype));
   require(rows >= 0 && cols >= 0 && (cols == 0 || rows <= kMost / cols), "allocate: {} x {} elements", rows, cols);
   const int64_t bytes = rows * cols * bytes_of(dtype);
   const Extent extent = carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), bytes);
@@ -211,8 +222,8 @@ std::vector<std::string> agree(HostGroup& group, const std::function<std::string
     mine = {{"kind", error.kind()}, {"text", error.what()}};
   }
   std::vector<std::string> values;
-  for (const std::string& text :
-       group.all_gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
+  const std::string sent = mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (const std::string& text : exchange(group, "agree", sent)) {
     const auto theirs = nlohmann::json::parse(text);
     if (theirs.contains("kind")) {
       throw Error(theirs["kind"].get<ErrorKind>(),

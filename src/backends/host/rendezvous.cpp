@@ -202,10 +202,12 @@ void validate(const JoinOptions& options) {
   require(options.rank >= 0 && options.rank < options.num_ranks, "rank {} of {}: want 0 to {}", options.rank,
           options.num_ranks, options.num_ranks - 1);
   require(!options.job.empty(), "the job name is empty: ranks find each other by it");
-  require(options.timeout_s > 0, "timeout of {} s: want more than 0", options.timeout_s);
+  require_timeout(options.timeout_s);
 }
 
 }  // namespace
+
+void require_timeout(double timeout_s) { require(timeout_s > 0, "timeout of {} s: want more than 0", timeout_s); }
 
 Membership meet(const JoinOptions& options) {
   validate(options);

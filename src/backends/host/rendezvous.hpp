@@ -16,6 +16,9 @@ struct Membership {
   Descriptor door;  ///< rank 0: where later processes of the same job name knock
 };
 
+/// Throw Error(invalid_input) unless it is a time to wait.
+void require_timeout(double timeout_s);
+
 /// Collective: returns when all ranks are here, or throws on all of them: Error(timeout) that names the
 /// silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one that died.
 [[nodiscard]] Membership meet(const JoinOptions& options);

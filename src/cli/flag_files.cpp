@@ -1,0 +1,33 @@
+// Files that flags name: lists in JSON that are read, results that are written.
+// Called by bench, run, sim, and the flags of all verbs.
+#include "cli/flag_files.hpp"
+
+#include <filesystem>
+
+#include "cli/options.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cli {
+
+nlohmann::json read_json(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorKind::invalid_input, "{}: malformed JSON: {}", path, error.what());
+  }
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+}
+
+void check_outputs(const std::string& json, const std::string& trace) {
+  if (trace.empty()) return;
+  require(trace != "-", "--trace -: want a file: tables go to standard output");
+  if (json.empty() || json == "-") return;
+  require(!same_file(json, trace), "--trace {}: --json goes there", trace);
+}
+
+}  // namespace tilewire::cli
