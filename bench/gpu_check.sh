@@ -132,7 +132,7 @@ run_tests() {
     spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k" \
       "gemm_places $tests/cuda_gemm_places"
     mapfile -t jobs < <(parts_of operators 2)
-    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=100 $tests/cuda_calls --gtest_filter=$on_one_gpu" \
+    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=50 $tests/cuda_calls --gtest_filter=$on_one_gpu" \
       "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
     sanitize "$first"
     check_on "$first" traces "$tests/cuda_traces"
@@ -160,7 +160,7 @@ run_tests() {
     half_of_failures
   fi
   [[ $gpus -eq 1 ]] && return
-  check calls env TILEWIRE_REPLAYS=100 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
+  check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
   check host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2

@@ -16,6 +16,8 @@
 namespace {
 
 std::atomic<int> gpus{2};
+std::atomic<int> major_of_all{9};
+std::atomic<bool> peers_add{true};
 std::atomic<int> pages{0};
 std::atomic<int> streams{0};
 
@@ -72,7 +74,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->uuid.bytes[15] = static_cast<char>(device);
   properties->totalGlobalMem = size_t{141} << 30;
   properties->multiProcessorCount = 132;
-  properties->major = 9;
+  properties->major = major_of_all;
   properties->asyncEngineCount = 3;
   return cudaSuccess;
 }
@@ -87,8 +89,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int, int) {
-  *value = 0;
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int, int) {
+  *value = which == cudaDevP2PAttrNativeAtomicSupported && peers_add ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -171,6 +173,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 
 namespace tilewire::testing {
 
+void set_fake_kind(int major, bool atomics) {
+  major_of_all = major;
+  peers_add = atomics;
+}
 void set_fake_gpus(int count) { gpus = count; }
 int fake_pages() { return pages; }
 int fake_streams() { return streams; }

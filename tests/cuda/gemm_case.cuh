@@ -111,14 +111,16 @@ struct Case {
   TileShape shape{};
   ClusterShape cluster{};
   StoreVia via = StoreVia::tensor_map;
+  bool counter = false;
   int split = 1;  // parts of K, accumulated into C
 
   std::string name() const {
     static const char* const kVia[] = {"pointer", "tensor", "bulk"};
     char text[200];
-    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d cluster %ux%u %s split %d", m, n, k,
+    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d cluster %ux%u %s%s split %d", m, n, k,
                   dtype == DType::bf16 ? "bf16" : "fp16", out == DType::fp32 ? "fp32" : "same", b_is_kn ? "K,N" : "N,K",
-                  bias ? " bias" : "", shape.m, shape.n, cluster.m, cluster.n, kVia[static_cast<int>(via)], split);
+                  bias ? " bias" : "", shape.m, shape.n, cluster.m, cluster.n, kVia[static_cast<int>(via)],
+                  counter ? " counter" : "", split);
     return text;
   }
 };
@@ -126,12 +128,19 @@ struct Case {
 /// Inputs, poisoned output and expected result of a case.
 struct Setup {
   Case c;
-  Memory a, b, bias, out, expected;
+  Memory a, b, bias, out, expected, counter;
 
   explicit Setup(const Case& k)
-      : c(k), a(2ul * k.m * k.k), b(2ul * k.n * k.k), bias(2ul * k.n), out(4ul * k.m * k.n), expected(8ul * k.m * k.n) {
+      : c(k),
+        a(2ul * k.m * k.k),
+        b(2ul * k.n * k.k),
+        bias(2ul * k.n),
+        out(4ul * k.m * k.n),
+        expected(8ul * k.m * k.n),
+        counter(8) {
     static unsigned seed = 1;
     CHECK(cudaMemset(out.data, k.split > 1 ? 0 : 0xff, 4ul * k.m * k.n));
+    CHECK(cudaMemset(counter.data, 0, 8));
     load_gemm_tiles(kind());
     k.dtype == DType::bf16 ? make<__nv_bfloat16>(seed) : make<__half>(seed);
     seed += 3;
@@ -173,7 +182,9 @@ struct Setup {
     CHECK(cudaMemcpy(bytes.data(), result, bytes.size(), cudaMemcpyDeviceToHost));
     return bytes;
   }
-  GemmLaunch launch(const DeviceTable& table) const { return {.cluster = c.cluster, .table = table.table}; }
+  GemmLaunch launch(const DeviceTable& table) const {
+    return {.counter = c.counter ? counter.as<uint32_t>() : nullptr, .cluster = c.cluster, .table = table.table};
+  }
 
   /// |out - expected| / |expected| of `result`, which has C's layout.
   double error(const void* result) const {

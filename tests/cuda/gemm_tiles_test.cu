@@ -277,6 +277,7 @@ std::vector<Case> all_cases(bool small) {
             c.via = via;
             cases.push_back(c);
             c.cluster = kAlone;
+            c.counter = true;
             c.m = 2048;
             cases.push_back(c);
           }

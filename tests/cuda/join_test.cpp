@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <tuple>
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/group.hpp"
@@ -149,6 +150,24 @@ TEST_P(CudaJoin, ARankWithoutAGpuIsNamedByAll) {
     want(std::string(error.what()).find("rank 1: cudaGetDeviceCount") == 0, "{}", error.what());
     want(testing::fake_pages() == 0 && testing::fake_streams() == 0, "left behind");
   });
+}
+
+TEST_P(CudaJoin, GpusThatCannotDoItAreNamed) {
+  if (GetParam()) GTEST_SKIP() << "what is changed here is of all threads";
+  for (const auto& [major, atomics, words] :
+       {std::tuple<int, bool, const char*>{8, true,
+                                           "(NVIDIA H200) has compute capability 8.0, the kernels are for 9.0"},
+        {9, false, "the GPU of rank 0 cannot do atomic operations in the memory of the GPU of rank 1"}}) {
+    launch(2, small_launch(false), [&](Group& launched) {
+      testing::set_fake_kind(major, atomics);
+      const JoinOptions options{launched.team().rank, 2, fmt::format("cuda-join-test.{}", getppid()), kArena, 30};
+      const Error error =
+          error_of([&] { static_cast<void>(cuda::make_cuda_group(host::join_host(options), options)); });
+      want(error.kind() == ErrorKind::unsupported, "{}", error.what());
+      want(std::string(error.what()).find(words) != std::string::npos, "{}", error.what());
+      want(testing::fake_pages() == 0 && testing::fake_streams() == 0, "left behind");
+    });
+  }
 }
 
 TEST_P(CudaJoin, ProcessesMayNotShareAGpu) {

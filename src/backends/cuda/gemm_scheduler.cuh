@@ -6,6 +6,27 @@
 
 namespace tilewire::cuda {
 
+/// Index of the next task of this CTA. With a counter, every CTA asks until one answer is past the end.
+template <class Body>
+__device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
+  const GemmLaunch& launch = cta.launch;
+  if (launch.counter == nullptr) return cta.index + turn * launch.ctas;
+  uint32_t index = 0;
+  if (threadIdx.x % 32 == 0) index = atomicAdd(&launch.counter[0], 1u);
+  return __shfl_sync(~0u, index, 0);
+}
+
+/// The last CTA to leave puts the counter back to zero for the next call.
+template <class Body>
+__device__ inline void leave_counter(const Cta<Body>& cta) {
+  uint32_t* counter = cta.launch.counter;
+  if (counter == nullptr || threadIdx.x % 32 != 0) return;
+  __threadfence();
+  if (atomicAdd(&counter[1], 1u) + 1 != cta.launch.ctas) return;
+  atomicExch(&counter[0], 0u);
+  atomicExch(&counter[1], 0u);
+}
+
 /// Bring what a task writes and posts to its slot, by one warp.
 __device__ inline void fetch_writes(const GemmTable& table, Slot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
@@ -37,7 +58,7 @@ __device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, Slot& ta
 /// Before a CTA's roles begin: its first task is here when they do. Returns whether there is none.
 template <class Body>
 __device__ inline bool fetch_first(const Cta<Body>& cta) {
-  return fetch_tile(cta, cta.index, cta.control.slots[0], nullptr, 0);
+  return fetch_tile(cta, next_task(cta, 0), cta.control.slots[0], nullptr, 0);
 }
 
 /// The scheduler warp: brings tasks to shared memory ahead of their use. `end`: there was none to begin with.
@@ -45,16 +66,17 @@ template <class Body>
 __device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
   Control<Body>& control = cta.control;
   Ring<kSlots> slot;
-  for (uint32_t index = cta.index;;) {
+  for (uint32_t turn = 0;;) {
     ptx::barrier_arrive(&control.record_full[slot.index]);
     if (end) break;
     __syncwarp();
     fetch_writes(cta.launch.table, control.slots[slot.index]);
     ptx::barrier_arrive(&control.to_store[slot.index]);
     slot.next();
-    index += cta.launch.ctas;
-    end = fetch_tile(cta, index, control.slots[slot.index], &control.record_empty[slot.index], slot.phase ^ 1);
+    end = fetch_tile(cta, next_task(cta, ++turn), control.slots[slot.index], &control.record_empty[slot.index],
+                     slot.phase ^ 1);
   }
+  leave_counter(cta);
 }
 
 }  // namespace tilewire::cuda

@@ -14,7 +14,7 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   const GemmLaunch& launch = cta.launch;
   const TileRecord& tile = launch.table.tiles[index];
   const uint32_t next = index + launch.ctas;
-  if (!Body::kSums || tile.num_parts == 0 || next >= launch.table.num_tiles) return false;
+  if (!Body::kSums || tile.num_parts == 0 || launch.counter != nullptr || next >= launch.table.num_tiles) return false;
   if (tile.bias != nullptr || (tile.flags & kOutputFp32) != 0) return false;
   // All parts of a chunk are held while the next step is taken (send_short_sum), beside the step before, which goes
   // back only then: with one stage less it would wait for ever.

@@ -153,9 +153,8 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   if (full.ctas == 0) full.ctas = balanced_ctas(kind, cluster, tiles);
   full.ctas = std::min(full.ctas, tiles);
   if (full.ctas == 0) return;
-  if (full.ctas % cluster != 0 || tiles % cluster != 0) {
-    fail(ErrorKind::unsupported, "gemm_tiles: {} tiles and {} CTAs for clusters of {}: want whole groups", tiles,
-         full.ctas, cluster);
+  if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr)) {
+    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
   full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));

@@ -156,8 +156,10 @@ struct GemmTable {
 
 /// What one launch is told.
 struct GemmLaunch {
-  /// Compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch. CTA c takes tasks c, c + ctas, ...
-  uint32_t ctas = 0;
+  /// Two words of zeros in device memory: CTAs take tasks as they get free, and leave zeros. None: compute CTA c takes
+  /// tasks c, c + ctas, ... Not with clusters.
+  uint32_t* counter = nullptr;
+  uint32_t ctas = 0;  ///< compute CTAs, whole clusters; 0 = balanced_ctas, asked for at each launch
   /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
   /// stages.
   uint32_t depth = 0;
