@@ -21,7 +21,7 @@ static_assert(kVersion == TILEWIRE_PROJECT_VERSION, "tilewire/c.h has not the ve
 constexpr std::string_view kNoGroup = "no group of this process: it has been left, or was never joined";
 constexpr std::string_view kNoOp =
     "no operator of this process: it has been freed, its group has ended, or it was never made";
-const char* const kProblem = R"({"op": "all_reduce", "m": 4, "n": 3, "dtype": "fp32"})";
+const char* const kSmall = R"({"op": "all_reduce", "m": 4, "n": 3, "dtype": "fp32"})";
 
 void expect_gone(tilewire_status status, const std::string& function, std::string_view why) {
   EXPECT_EQ(status, TILEWIRE_INVALID_INPUT);
@@ -39,7 +39,7 @@ tilewire_group* join_alone() {
   return group;
 }
 
-tilewire_op* new_op(tilewire_group* group, const char* config = "sequential", const char* problem = kProblem) {
+tilewire_op* new_op(tilewire_group* group, const char* config = "sequential", const char* problem = kSmall) {
   tilewire_op* op = nullptr;
   EXPECT_EQ(tilewire_make_op(group, problem, config, &op), TILEWIRE_OK) << tilewire_last_error();
   return op;
@@ -72,7 +72,7 @@ void expect_no_group(tilewire_group* group) {
   expect_gone(tilewire_allocate(group, TILEWIRE_FP32, 1, 1, &tensor), "tilewire_allocate", kNoGroup);
   expect_gone(tilewire_free(group, &tensor), "tilewire_free", kNoGroup);
   expect_gone(tilewire_copy(group, &number, &number, 4), "tilewire_copy", kNoGroup);
-  expect_gone(tilewire_make_op(group, kProblem, "sequential", &op), "tilewire_make_op", kNoGroup);
+  expect_gone(tilewire_make_op(group, kSmall, "sequential", &op), "tilewire_make_op", kNoGroup);
   EXPECT_EQ(op, nullptr);
 }
 
@@ -98,7 +98,7 @@ TEST(CHandles, WhatIsLeftOfALaunchedGroup) {
   const auto body = [](tilewire_group* group, void* user) -> tilewire_status {
     auto& kept = *static_cast<Left*>(user);
     kept.group = group;
-    return tilewire_make_op(group, kProblem, "sequential", &kept.op);
+    return tilewire_make_op(group, kSmall, "sequential", &kept.op);
   };
   const tilewire_launch_options options{.backend = nullptr, .threads = 1, .arena_bytes = 1 << 20, .timeout_s = 0};
   EXPECT_EQ(tilewire_launch(1, &options, body, &left), TILEWIRE_INVALID_INPUT) << "an operator is not freed";
