@@ -64,21 +64,29 @@ measure() {
   grep -E '^(all|gemm)_' "$results/$name.log"
 }
 
-# Jobs, each a name and a command in words, spread over GPUs ("0 1"): one after another on each.
+# The number in a file, which is one more for whoever comes next.
+take() {
+  flock "$1" bash -c 'n=$(<"$0"); echo $((n + 1)) >"$0"; echo "$n"' "$1"
+}
+
+# Jobs, each a name and a command in words, on GPUs ("0 1 2 3"): each takes the next one when it is free.
 spread() {
-  local on turn job
+  local on gpu next
   read -ra on <<<"$1"
   shift
-  for turn in "${!on[@]}"; do
+  next=$(mktemp)
+  echo 1 >"$next"
+  for gpu in "${on[@]}"; do
     (
       set -f
-      for ((job = turn + 1; job <= $#; job += ${#on[@]})); do
+      while job=$(take "$next") && [[ $job -le $# ]]; do
         # shellcheck disable=SC2086
-        check_on "${on[$turn]}" ${!job}
+        check_on "$gpu" ${!job}
       done
     ) &
   done
   wait
+  rm -f "$next"
 }
 
 # A test in $2 parts, as jobs for spread; $3: its filter.
@@ -89,18 +97,17 @@ parts_of() {
   done
 }
 
-# The kernels by themselves, then operators whose ranks share a GPU, spread over these.
-sanitize() {
-  local sanitizer jobs=() tool program
+# The kernels by themselves, and operators whose ranks share a GPU, under sanitizers, as jobs for spread.
+sanitizers() {
+  local sanitizer tool program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
-  [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here"; return; }
+  [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here" >&2; return; }
   for tool in racecheck memcheck; do
     for program in gemm_cut_k gemm_tiles gemm_places; do
-      jobs+=("${tool}_$program $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_$program --small")
+      echo "${tool}_$program $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_$program --small"
     done
-    jobs+=("${tool}_operators $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks")
+    echo "${tool}_operators $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
   done
-  spread "$1" "${jobs[@]}"
 }
 
 # The filter for some of the operators' tests, with so many ranks. A name that no test has is a failure.
@@ -124,19 +131,21 @@ run_tests() {
     check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter='*/processes:*/ranks_on_one_gpu'
     return
   fi
-  # What needs no more than two GPUs: halves of the host side by side, where it has four.
-  local first="0" second="0" jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
+  local all jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
+  all=$(seq -s " " 0 $((gpus - 1)))
+  # What needs one GPU, the longest first.
+  mapfile -t jobs < <(
+    parts_of operators "$gpus"
+    sanitizers
+    echo "calls_on_one_gpu env TILEWIRE_REPLAYS=50 $tests/cuda_calls --gtest_filter=$on_one_gpu"
+    echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
+    for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
+  )
+  spread "$all" "${jobs[@]}"
+  # What needs two: halves of the host side by side, where it has four.
+  local first=$all second=$all
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
-  half_of_kernels() {
-    spread "$first" "gemm_tiles $tests/cuda_gemm_tiles" "gemm_cut_k $tests/cuda_gemm_cut_k" \
-      "gemm_places $tests/cuda_gemm_places"
-    mapfile -t jobs < <(parts_of operators 2)
-    spread "$first" "${jobs[@]}" "calls_on_one_gpu env TILEWIRE_REPLAYS=50 $tests/cuda_calls --gtest_filter=$on_one_gpu" \
-      "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
-    sanitize "$first"
-    check_on "$first" traces "$tests/cuda_traces"
-  }
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
     mapfile -t jobs < <(parts_of failures 5 '-*TeamsComeAndGo*')
@@ -145,19 +154,22 @@ run_tests() {
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
-    check_on "$second" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
+  }
+  half_of_the_rest() {
+    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
     # Sums and flags over links, with two ranks that have a GPU each.
-    [[ $gpus -ge 2 ]] && check_on "$second" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
+    [[ $gpus -ge 2 ]] && check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
-    check_on "$second" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
+    check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
+    check_on "$first" traces "$tests/cuda_traces"
   }
   if [[ $gpus -ge 4 ]]; then
-    half_of_kernels &
     half_of_failures &
+    half_of_the_rest &
     wait
   else
-    half_of_kernels
     half_of_failures
+    half_of_the_rest
   fi
   [[ $gpus -eq 1 ]] && return
   check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"

@@ -2,13 +2,16 @@
 find_package(Git QUIET)
 set(TILEWIRE_COMMIT unknown)
 if(Git_FOUND)
-  execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --abbrev=12 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    OUTPUT_VARIABLE described OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(described)
-    set(TILEWIRE_COMMIT ${described})
-  endif()
-  if(EXISTS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
+  set(ask COMMAND ${GIT_EXECUTABLE} -C ${PROJECT_SOURCE_DIR})
+  set(answer OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET OUTPUT_VARIABLE)
+  execute_process(${ask} rev-parse --show-toplevel ${answer} top)
+  # NOTE: sources without a repository of their own may lie in another one.
+  if(top STREQUAL PROJECT_SOURCE_DIR)
+    execute_process(${ask} describe --always --dirty --abbrev=12 ${answer} TILEWIRE_COMMIT)
+    execute_process(${ask} rev-parse --path-format=absolute --git-path logs/HEAD ${answer} log)
+    if(EXISTS "${log}")
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${log})
+    endif()
   endif()
 endif()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/commit.hpp CONTENT [[

@@ -34,7 +34,7 @@ struct JoinOptions {
 
 struct RunOptions {
   bool trace = false;
-  int64_t max_delay_us = 0;  ///< for tests: sleep for a random time up to this before each task
+  int64_t max_delay_us = 0;  ///< for tests, host: sleep up to this before each task; cuda: Error(unsupported)
   /// cuda: a cudaStream_t in which the call is enqueued, or captured; `run` then does not wait for it, and a later
   /// `run`, or `failure`, says what went wrong.
   void* stream = nullptr;

@@ -179,10 +179,10 @@ TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 /// `stream`: under "cuda" a cudaStream_t of my GPU, in which the call is enqueued without waiting for it; null waits
 /// until this rank's outputs are complete. Under "host" it has no meaning, and the call is complete on return.
 /// TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride, a tensor of more than 2^48
-/// bytes from end to end, and an output that overlaps; under "cuda" also for data that is not aligned to its elements
-/// or that my GPU cannot address, and for a stream of another GPU. TILEWIRE_UNSUPPORTED for rows that are not dense
-/// where the config calls NCCL. TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What fails in a stream is the
-/// error of a later call.
+/// bytes from end to end, data that is not aligned to its elements, and an output that overlaps; under "cuda" also for
+/// memory that is neither my GPU's nor pinned or managed, and for a stream of another GPU (unless it is being
+/// captured). TILEWIRE_UNSUPPORTED for rows that are not dense where the config calls NCCL. TILEWIRE_RANK_LOST and
+/// TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
 TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                           const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
 /// How the last tilewire_run of the operator ended, and its text, which is valid until the next one: TILEWIRE_OK and ""

@@ -24,8 +24,8 @@ enum class ErrorKind {
 struct WaitReport {
   std::string op{};      ///< operator, "all_gather_gemm"; or what the ranks were to agree on, "make_op", "barrier"
   int rank = 0;          ///< rank that waited
-  std::string lane{};    ///< lane that waited; empty where ranks were to agree, outside of any operator
-  int64_t task = 0;      ///< index of the waiting task in its lane
+  std::string lane{};    ///< lane that waited
+  int64_t task = 0;      ///< index of the waiting task in its lane; -1: ranks were to agree, outside of any operator
   std::string signal{};  ///< name of the signal, "arrived[3] on rank 0"
   uint64_t wanted = 0;   ///< value waited for, counted over all calls
   uint64_t seen = 0;     ///< value seen last

@@ -17,7 +17,7 @@ struct OpOptions {
   /// Prove the plan first. Default: in debug builds of the library.
   std::optional<bool> check{};
   bool trace = false;        ///< record every call, for last_trace and gather_trace
-  int64_t max_delay_us = 0;  ///< for tests of skewed ranks: sleep for a random time up to this before each task
+  int64_t max_delay_us = 0;  ///< for tests of skewed ranks, host: sleep for a random time up to this before each task
   std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
 };
 

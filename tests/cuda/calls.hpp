@@ -1,5 +1,5 @@
 // Calls of operators on streams and in graphs, with new inputs each time, and hashes of their outputs.
-// Used by calls_test.cpp and failures_test.cpp.
+// Used by calls_test.cpp, failures_test.cpp, host_side_test.cpp and trace_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -257,7 +257,7 @@ TEST_P(CudaCalls, AnOperatorMayGoWhileItsLastCallsAreUnderWay) {
   launch_ranks([&](Group& group) {
     std::vector<uint64_t> got;
     std::vector<uint64_t> expected;
-    // By itself, and as a graph (many copies of engines).
+    // With few copies of engines, and with many.
     for (int round = 0; round < 20; ++round) {
       const Sample sample = round < 10 ? samples()[1] : samples().back();
       const Hashes hashes(group, 1);

@@ -66,10 +66,6 @@ TEST_P(HostSide, ARunReturnsBeforeItsCallBegins) {
       caller.fill(2);
       settle(caller.stream());
       const uint64_t used = used_by_pool();
-      size_t free_before = 0;
-      size_t free_after = 0;
-      size_t total = 0;
-      cuda::check(cudaMemGetInfo(&free_before, &total), "cudaMemGetInfo");
       group.barrier();
       delay(kDelayUs, caller.stream());
       const auto start = std::chrono::steady_clock::now();
@@ -82,9 +78,6 @@ TEST_P(HostSide, ARunReturnsBeforeItsCallBegins) {
            used, used_by_pool());
       settle(caller.stream());
       group.barrier();
-      cuda::check(cudaMemGetInfo(&free_after, &total), "cudaMemGetInfo");
-      want(free_after == free_before, "{}: {} bytes were free before the calls, {} after them",
-           to_string(sample.config), free_before, free_after);
       caller.want_right(2);
     }
   });
@@ -120,11 +113,24 @@ TEST_P(HostSide, WrongPointersAreToldWithoutHarm) {
     std::vector<Tensor> inputs(tensors.inputs().begin(), tensors.inputs().end());
     std::vector<std::byte> of_the_host(inputs[0].rows * inputs[0].cols * bytes_of(inputs[0].dtype));
     inputs[0].data = of_the_host.data();
-    want_refusal(ErrorKind::invalid_input, "cannot address", [&] { op.run(inputs, tensors.outputs()); });
+    want_refusal(ErrorKind::invalid_input, "CUDA does not know", [&] { op.run(inputs, tensors.outputs()); });
     inputs[0].data = static_cast<std::byte*>(tensors.inputs()[0].data) + 1;
     want_refusal(ErrorKind::invalid_input, "multiple of", [&] { op.run(inputs, tensors.outputs()); });
     Caller caller(group, op);
     call_and_want_right(group, caller, 3);
+  });
+}
+
+TEST_P(HostSide, EmptyTensorsMayLieAnywhere) {
+  launch_ranks([&](Group& group) {
+    // All ranks but the first have no rows.
+    const Problem problem{.op = "all_gather_gemm", .m = 1, .n = 64, .k = 64};
+    Op op = make_op(group, problem, Config{.tile_m = 64, .tile_n = 128});
+    const RankTensors tensors(group, problem);
+    std::vector<Tensor> inputs(tensors.inputs().begin(), tensors.inputs().end());
+    if (inputs[0].rows == 0) inputs[0].data = reinterpret_cast<void*>(uintptr_t{64});
+    group.barrier();
+    op.run(inputs, tensors.outputs());
   });
 }
 

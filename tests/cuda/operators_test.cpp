@@ -31,7 +31,7 @@ TEST_P(OnGpus, KnobsOnTensorCores) {
 TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {
   for (const auto& [m, n] : {std::pair<int, int>{128, 256}, {256, 128}, {64, 128}, {256, 192}}) {
     const Problem problem{.op = op(), .m = 330, .n = 320, .k = 192, .dtype = DType::bf16};
-    expect(problem, {.tile_m = m, .tile_n = n, .chunk_rows = 64}, 30, 31, 3);
+    expect(problem, {.tile_m = m, .tile_n = n, .chunk_rows = 64}, 16, 31, 3);
   }
 }
 

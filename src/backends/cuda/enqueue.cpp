@@ -29,7 +29,7 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
       side.end = new_event();
     }
     Side& side = sides.all[i];
-    if (!uses[i].has_teller || side.teller != nullptr) continue;
+    if (capture != 0 || !uses[i].has_teller || side.teller != nullptr) continue;
     side.copied = new_event();
     side.teller = new_urgent_stream();
   }

@@ -96,13 +96,15 @@ std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
   return some;
 }
 
-/// Memory that my GPU cannot reach would end its context. The arena is known.
+/// Memory that my GPU cannot reach would end its context. The arena is known. NOTE: some systems let GPUs address all
+/// of the host's memory; whoever passes that has forgotten a copy.
 void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
   const std::span<const std::byte> arena = group.arena();
   if (data == nullptr || (data >= arena.data() && data < arena.data() + arena.size())) return;
   cudaPointerAttributes found{};
   check(cudaPointerGetAttributes(&found, data), "cudaPointerGetAttributes");
-  require(found.type != cudaMemoryTypeUnregistered, "buffer {} lies at {}, memory that GPU {} cannot address",
+  require(found.type != cudaMemoryTypeUnregistered,
+          "buffer {} lies at {}, memory that CUDA does not know: want GPU {}'s, or pinned or managed memory",
           buffer.name, fmt::ptr(data), group.device());
   require(found.type != cudaMemoryTypeDevice || found.device == group.device(),
           "buffer {} lies at {} on GPU {}, want GPU {}, this rank's", buffer.name, fmt::ptr(data), found.device,
@@ -274,7 +276,9 @@ std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
 /// NOTE: by way of the group's stream, which no capture knows.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
   for (size_t i = 0; i < callers.size(); ++i) {
-    if (is_callers(plan_.buffers[i])) require_on_device(group_, plan_.buffers[i], callers[i].data);
+    const Shape shape = shape_on(plan_.buffers[i], group_.rank());
+    if (is_callers(plan_.buffers[i]) && shape.rows > 0 && shape.cols > 0)
+      require_on_device(group_, plan_.buffers[i], callers[i].data);
   }
   auto bound = std::make_unique<Bound>();
   bound->callers = callers;
@@ -327,9 +331,12 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   throw_if_failed();
 }
 
+/// NOTE: older CUDA, and older drivers, do not tell; the call's own enqueues fail then.
 void CudaProgram::require_mine(cudaStream_t stream) const {
-  int device = 0;
-  check(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+  int device = group_.device();
+#if CUDART_VERSION >= 12080
+  if (cudaStreamGetDevice(stream, &device) != cudaSuccess) return static_cast<void>(cudaGetLastError());
+#endif
   require(device == group_.device(), "the stream is one of GPU {}, want GPU {}, this rank's", device, group_.device());
 }
 

@@ -29,7 +29,7 @@ ErrorKind kind_for_others(const Breakage& breakage) {
 }  // namespace
 
 std::string in_words(const WaitReport& report) {
-  if (report.lane.empty()) {
+  if (report.task < 0) {
     return fmt::format("the ranks' exchange for {}: rank {} waits for {} to reach {}, saw {}", report.op, report.rank,
                        report.signal, report.wanted, report.seen);
   }
@@ -134,6 +134,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
         wait(segment_->rank(peer).arrived, rounds_, [&](uint64_t seen) {
           return WaitReport{.op = std::string(verb_of(mine)),
                             .rank = rank(),
+                            .task = -1,
                             .signal = fmt::format("arrival of rank {}", peer),
                             .wanted = rounds_,
                             .seen = seen};

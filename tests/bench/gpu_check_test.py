@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Tests of gpu_check.sh without a GPU: stand-ins for the GPU's tools and for the test programs.
+
+Run by ctest: gpu_check_test.py BUILD_FOLDER.
+"""
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "gpu_check.sh"
+BUILD = None  # with the real test programs, which know their tests' names
+PROGRAMS = ["calls", "failures", "gemm_cut_k", "gemm_places", "gemm_tiles", "group", "host_side", "operators", "traces"]
+STAND_IN = """#!/usr/bin/env bash
+[[ $* == *gtest_list_tests* ]] && exec {real} "$@"
+echo "{name} on $CUDA_VISIBLE_DEVICES: $*" >>{log}
+echo "[  PASSED  ] {count} tests."
+exit {code}
+"""
+
+
+class Run:
+    """One run of the script's tests on so many GPUs that are not there; `count` and `code` by program."""
+
+    def __init__(self, gpus, count=None, code=None):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            log = folder / "log"
+            log.write_text("")
+            for program in PROGRAMS:
+                self._write(folder / "build/tests/cuda" / f"cuda_{program}", STAND_IN.format(
+                    real=f"{BUILD}/tests/cuda/cuda_{program}", name=program, log=log, count=(count or {}).get(program, 3),
+                    code=(code or {}).get(program, 0)))
+            self._write(folder / "bin/nvidia-smi", f"#!/bin/sh\nseq {gpus}\n")
+            self._write(folder / "bin/compute-sanitizer", "#!/usr/bin/env bash\nshift 4\nexec \"$@\"\n")
+            ran = subprocess.run([SCRIPT, folder / "build", folder / "results", "--only", "tests"], text=True, check=False,
+                                 capture_output=True, env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"})
+            self.code, self.out, self.calls = ran.returncode, ran.stdout + ran.stderr, log.read_text().splitlines()
+
+    @staticmethod
+    def _write(path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+class GpuCheck(unittest.TestCase):
+    def test_every_program_runs_on_any_number_of_gpus(self):
+        for gpus in (1, 2, 4, 8):
+            run = Run(gpus)
+            self.assertEqual(run.code, 0, run.out)
+            self.assertIn("0 failed", run.out)
+            self.assertEqual({call.split()[0] for call in run.calls}, set(PROGRAMS))
+            used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
+            self.assertEqual(used, {str(number) for number in range(gpus)})
+
+    def test_names_of_tests_are_those_of_the_programs(self):
+        # A name that is gone, and what it is that the filters of operators choose.
+        run = Run(4)
+        self.assertNotIn("no test is called", run.out)
+        chosen = [call.split("--gtest_filter=")[1] for call in run.calls if call.startswith("operators") and "_4_ranks" in call]
+        self.assertEqual(len(chosen), 1)
+        listed = subprocess.run([f"{BUILD}/tests/cuda/cuda_operators", "--gtest_list_tests", f"--gtest_filter={chosen[0]}"],
+                                capture_output=True, text=True, check=True).stdout
+        self.assertGreater(listed.count("_4_ranks"), 30)
+
+    def test_what_fails_or_runs_nothing_is_told(self):
+        run = Run(2, code={"traces": 1})
+        self.assertEqual(run.code, 1, run.out)
+        self.assertIn("FAILED  traces (exit code 1)", run.out)
+        run = Run(2, count={"group": 0})
+        self.assertEqual(run.code, 1, run.out)
+        self.assertIn("FAILED  group: no test ran", run.out)
+
+
+if __name__ == "__main__":
+    BUILD = sys.argv.pop(1)
+    unittest.main()
