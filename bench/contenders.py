@@ -65,6 +65,11 @@ def random_matrix(ranks, rows, cols):
     return torch.randn(rows, cols, device=ranks.device, dtype=torch.bfloat16) / cols**0.25
 
 
+def view_of(tensor):
+    """The tensor as tilewire is told of it."""
+    return tensor.data_ptr(), "bf16", *tensor.shape
+
+
 class FastestGemm:
     """a * b^T by the fastest of cuBLASLt's candidates: an operator of a team of one rank, which is that call alone. It
     is made by the first call."""
@@ -83,7 +88,7 @@ class FastestGemm:
         (m, k), (n, _) = (tensor.shape for tensor in self._tensors[:2])
         problem = {"op": "all_gather_gemm", "m": m, "n": n, "k": k, "dtype": "bf16"}
         self._op = self._alone.make_op(problem, {"schedule": "fused", "compute": "library"})
-        a, b, c = ((tensor.data_ptr(), "bf16", *tensor.shape) for tensor in self._tensors)
+        a, b, c = map(view_of, self._tensors)
         self._run = self._op.bind([a, b], [c])
 
     def free(self):
@@ -192,8 +197,7 @@ class Ours:
         """A call of the operator with this config; the operator is made once."""
         if name not in self._ops:
             self._ops[name] = self._team.make_op(self._problem, config)
-        view = lambda tensor: (tensor.data_ptr(), "bf16", *tensor.shape)
-        run = self._ops[name].bind([view(self.a), view(self.b)], [view(self.c)])
+        run = self._ops[name].bind([view_of(self.a), view_of(self.b)], [view_of(self.c)])
         return lambda: run(torch.cuda.current_stream().cuda_stream)
 
     def facts(self, name):

@@ -234,10 +234,10 @@ void add_device_fields(const Case& c, size_t index, nlohmann::json& json) {
   std::optional<double> as_measured;
   if (!enqueue_us.empty()) as_measured = tuner::median(enqueue_us);
   json["link_us"] = or_null(link_us(c.problem, c.group.team()));
-  json["free_us"] = c.yardsticks.free.empty() ? nlohmann::json() : nlohmann::json(least(c, c.yardsticks.free));
-  json["total_over_free"] = json["free_us"].is_null()
-                                ? nlohmann::json()
-                                : nlohmann::json(median_us(c.contenders[index]) / json["free_us"].get<double>());
+  std::optional<double> free;
+  if (!c.yardsticks.free.empty()) free = least(c, c.yardsticks.free);
+  json["free_us"] = or_null(free);
+  json["total_over_free"] = free ? nlohmann::json(median_us(c.contenders[index]) / *free) : nlohmann::json();
   json["graphs"] = c.graphs;
   json["enqueue_us"] = or_null(c.graphs ? c.rows[index].enqueue_us : as_measured);
   json["replay_enqueue_us"] = c.graphs ? or_null(as_measured) : nlohmann::json();

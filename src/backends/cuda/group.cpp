@@ -58,8 +58,8 @@ std::vector<std::string> peers_without_atomics(const Driver& driver, const Gpu& 
 /// Signals are counters to which peers add. NOTE: where a process sees its own GPU alone nothing is known of others.
 void require_atomics(const json& gpus) {
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    const auto without = gpus[rank]["no_atomics"].get<std::vector<std::string>>();
     for (size_t other = 0; other < gpus.size(); ++other) {
-      const auto without = gpus[rank]["no_atomics"].get<std::vector<std::string>>();
       if (std::ranges::find(without, gpus[other]["uuid"].get<std::string>()) == without.end()) continue;
       fail(ErrorKind::unsupported,
            "the GPU of rank {} cannot do atomic operations in the memory of the GPU of rank {}: they need NVLink "

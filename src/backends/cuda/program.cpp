@@ -318,7 +318,7 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
   const uint64_t capture = capture_of(stream);
   // NOTE: a capture does not survive the question.
-  if (capture == 0) require_mine(stream);
+  if (capture == 0 && options.stream != nullptr) require_mine(stream);
   if (options.max_delay_us > 0) {
     fail(ErrorKind::unsupported, "max_delay_us = {}: tasks of GPUs are not delayed; delay the streams instead",
          options.max_delay_us);
