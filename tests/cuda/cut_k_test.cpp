@@ -1,4 +1,5 @@
 // Tiles whose K several CTAs share, as records: what each part multiplies and waits for, refusals, and SMs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -153,6 +154,18 @@ TEST(SmShares, LateLanesSaveATurn) {
   many.walk.lanes[0].ctas = 16;
   share_out_sms(many, 132, 0, true);
   EXPECT_EQ(many.walk.lanes[0].ctas, 16);
+}
+
+/// Lanes that wait for each other all run at once, beside a tile at least; many ranks may share a GPU.
+TEST(SmShares, LanesThatDoNotFitAreRefused) {
+  RankTables tables;
+  tables.gemm.tiles.resize(128);
+  tables.walk.lanes = {{.num_steps = 4, .ctas = 2}, {.num_steps = 4, .ctas = 1}, {.num_steps = 4, .ctas = 1}};
+  EXPECT_THAT([&] { share_out_sms(tables, 4, 0); },
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("2 SMs are too few for 3 lanes")));
+  share_out_sms(tables, 6, 0);
+  EXPECT_EQ(tables.walk.lanes[0].ctas, 1);
+  EXPECT_EQ(tables.gemm_ctas, 3);
 }
 
 }  // namespace

@@ -167,16 +167,5 @@ TEST_P(HostSide, AnErrorThatTheCallerLeftBehindIsNotOurs) {
   });
 }
 
-TEST_P(HostSide, WhatDoesNotFitIsToldByMakeOp) {
-  if (!place_.shared()) GTEST_SKIP() << "a whole GPU has room for as many lanes as there may be";
-  launch_ranks([&](Group& group) {
-    Config config{.tile_m = 128, .tile_n = 128, .chunk_rows = 8};
-    config.copy_lanes = 64;
-    const Problem problem{.op = "all_gather_gemm", .m = 4096, .n = 512, .k = 1024};
-    want_refusal(ErrorKind::invalid_input, "SMs are too few",
-                 [&] { static_cast<void>(make_op(group, problem, config)); });
-  });
-}
-
 }  // namespace
 }  // namespace tilewire::testing
