@@ -1,17 +1,21 @@
 // Our GEMM kernel against the fastest of cuBLASLt's candidates, in turn in one run: a ratio for each shape.
 // Usage: cuda_gemm [--json FILE] [--turns N] [--explore] [--cold] [M N K ...]; needs a Hopper GPU and libcublasLt.
+// GPUs that are visible share the shapes, each of which is measured on one; with --explore there is one GPU.
 // --cold: each call by itself, behind a write over the L2 cache, as operators of few rows are called.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backends/cuda/gemm_table.hpp"
@@ -268,8 +272,14 @@ struct Row {
   double ratio() const { return median(theirs) / median(ours); }
 };
 
-Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bool explore) {
-  Bench bench{s, m, timer, explore};
+struct Options {
+  int turns = 11;
+  bool explore = false;
+  bool cold = false;
+};
+
+Row compare(const Shape3& s, const Buffers& m, const Timer& timer, const Options& options) {
+  Bench bench{s, m, timer, options.explore};
   const double expected_us = std::max(2.0 * s.m * s.n * s.k / 800e6, s.n * s.k * 2 / 4e6);
   const int count = std::max(2, static_cast<int>(9000 / expected_us));
   const Lt lt(s);
@@ -277,13 +287,13 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bo
   double best_us = 1e30;
   for (int i = 0; i < lt.num_candidates; ++i) {
     const double us = bench.measure([&] { lt.run(m, i, timer.stream); }, count);
-    if (explore) std::printf("    cuBLASLt %d %40.2f us\n", i, us);
+    if (options.explore) std::printf("    cuBLASLt %d %40.2f us\n", i, us);
     if (us < best_us) best_us = us, best_lt = i;
   }
   Row row{s, bench.tune(count)};
   CHECK(cudaMemset(m.c, 0xff, static_cast<size_t>(s.m * s.n) * 2));
   const Launch ours = bench.launcher(row.choice);
-  for (int i = 0; i < turns; ++i) {
+  for (int i = 0; i < options.turns; ++i) {
     row.theirs.push_back(timer.sample([&] { lt.run(m, best_lt, timer.stream); }, count));
     row.ours.push_back(timer.sample(ours, count));
   }
@@ -292,30 +302,30 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, int turns, bo
 }
 
 void write_json(const char* path, const std::vector<Row>& rows, bool cold) {
-  std::FILE* f = std::fopen(path, "w");
-  if (f == nullptr) return;
   cudaDeviceProp device{};
   CHECK(cudaGetDeviceProperties(&device, 0));
-  std::fprintf(f, "{\"device\": \"%s\", \"cublaslt\": %zu, \"cold\": %s, \"rows\": [", device.name,
-               cublasLtGetVersion(), cold ? "true" : "false");
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Row& r = rows[i];
-    std::fprintf(f, "%s\n  {\"m\": %ld, \"n\": %ld, \"k\": %ld, \"choice\": \"%s\", \"ratio\": %.4f, \"error\": %.2e",
-                 i ? "," : "", r.s.m, r.s.n, r.s.k, r.choice.name().c_str(), r.ratio(), r.error);
-    for (const auto& [name, samples] : {std::pair{"ours_us", &r.ours}, std::pair{"cublaslt_us", &r.theirs}}) {
-      std::fprintf(f, ", \"%s\": [", name);
-      for (size_t j = 0; j < samples->size(); ++j) std::fprintf(f, "%s%.2f", j ? ", " : "", (*samples)[j]);
-      std::fprintf(f, "]");
-    }
-    std::fprintf(f, "}");
-  }
-  std::fprintf(f, "\n]}\n");
-  std::fclose(f);
+  nlohmann::ordered_json json{{"device", device.name}, {"cublaslt", cublasLtGetVersion()}, {"cold", cold}};
+  for (const Row& r : rows)
+    json["rows"].push_back({{"m", r.s.m},
+                            {"n", r.s.n},
+                            {"k", r.s.k},
+                            {"choice", r.choice.name()},
+                            {"ratio", r.ratio()},
+                            {"error", r.error},
+                            {"ours_us", r.ours},
+                            {"cublaslt_us", r.theirs}});
+  std::ofstream(path) << json.dump(1) << "\n";
 }
 
-/// Room for so many elements of each matrix; A and B are filled.
-Buffers make_buffers(size_t a, size_t b, size_t c) {
+/// Room for the largest matrices; A and B are filled.
+Buffers make_buffers(const std::vector<Shape3>& shapes) {
   Buffers m;
+  size_t a = 0, b = 0, c = 0;
+  for (const Shape3& s : shapes) {
+    a = std::max(a, static_cast<size_t>(s.m * s.k));
+    b = std::max(b, static_cast<size_t>(s.n * s.k));
+    c = std::max(c, static_cast<size_t>(s.m * s.n));
+  }
   CHECK(cudaMalloc(&m.a, 2 * a));
   CHECK(cudaMalloc(&m.b, 2 * b));
   CHECK(cudaMalloc(&m.c, 2 * c));
@@ -329,58 +339,61 @@ Buffers make_buffers(size_t a, size_t b, size_t c) {
   return m;
 }
 
+/// Rows of `shapes`, in their order, from that GPU: those that are next whenever it is free.
+void measure_on(int device, const std::vector<Shape3>& shapes, const Options& options, std::atomic<size_t>& next,
+                std::vector<Row>& rows) {
+  CHECK(cudaSetDevice(device));
+  const Buffers m = make_buffers(shapes);
+  Timer timer;
+  if (options.cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
+  CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
+  CHECK(cudaEventCreate(&timer.start));
+  CHECK(cudaEventCreate(&timer.stop));
+  CHECK(cudaDeviceSynchronize());
+  for (size_t i = next++; i < shapes.size(); i = next++) rows[i] = compare(shapes[i], m, timer, options);
+}
+
+void print(const std::vector<Row>& rows) {
+  std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
+              "error");
+  double log_sum = 0;
+  int large = 0;
+  for (const Row& r : rows) {
+    const double us = median(r.ours);
+    std::printf("%6ld %6ld %6ld %10.2f %10.2f %8.1f %8.4f %9.1e  %s\n", r.s.m, r.s.n, r.s.k, us, median(r.theirs),
+                2e-6 * r.s.m * r.s.n * r.s.k / us, r.ratio(), r.error, r.choice.name().c_str());
+    if (r.s.m >= 1024) log_sum += std::log(r.ratio()), ++large;
+  }
+  if (large > 0) std::printf("geometric mean of the ratios, M >= 1024: %.4f\n", std::exp(log_sum / large));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<Shape3> shapes;
   std::vector<int64_t> sizes;
   const char* json = nullptr;
-  int turns = 11;
-  bool explore = false;
-  bool cold = false;
+  Options options;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--json") && i + 1 < argc) {
-      json = argv[++i];
-    } else if (!std::strcmp(argv[i], "--turns") && i + 1 < argc) {
-      turns = std::atoi(argv[++i]);
-    } else if (!std::strcmp(argv[i], "--explore")) {
-      explore = true;
-    } else if (!std::strcmp(argv[i], "--cold")) {
-      cold = true;
-    } else {
-      sizes.push_back(std::atoll(argv[i]));
-    }
+    const std::string flag = argv[i];
+    const bool has_value = flag == "--json" || flag == "--turns";
+    options.explore |= flag == "--explore";
+    options.cold |= flag == "--cold";
+    if (!has_value && flag[0] != '-') sizes.push_back(std::stoll(flag));
+    if (!has_value || ++i == argc) continue;
+    flag == "--json" ? void(json = argv[i]) : void(options.turns = std::stoi(argv[i]));
   }
   for (size_t i = 0; i + 2 < sizes.size(); i += 3) shapes.push_back({sizes[i], sizes[i + 1], sizes[i + 2]});
   if (shapes.empty()) shapes = kShapes;
-  size_t a = 0, b = 0, c = 0;
-  for (const Shape3& s : shapes) {
-    a = std::max(a, static_cast<size_t>(s.m * s.k));
-    b = std::max(b, static_cast<size_t>(s.n * s.k));
-    c = std::max(c, static_cast<size_t>(s.m * s.n));
-  }
-  const Buffers m = make_buffers(a, b, c);
-  Timer timer;
-  if (cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
-  CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
-  CHECK(cudaEventCreate(&timer.start));
-  CHECK(cudaEventCreate(&timer.stop));
-  CHECK(cudaDeviceSynchronize());
-  std::vector<Row> rows;
-  std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
-              "error");
-  double log_sum = 0;
-  int large = 0;
-  for (const Shape3& s : shapes) {
-    rows.push_back(compare(s, m, timer, turns, explore));
-    const Row& r = rows.back();
-    const double us = median(r.ours);
-    std::printf("%6ld %6ld %6ld %10.2f %10.2f %8.1f %8.4f %9.1e  %s\n", s.m, s.n, s.k, us, median(r.theirs),
-                2e-6 * s.m * s.n * s.k / us, r.ratio(), r.error, r.choice.name().c_str());
-    std::fflush(stdout);
-    if (s.m >= 1024) log_sum += std::log(r.ratio()), ++large;
-  }
-  if (large > 0) std::printf("geometric mean of the ratios, M >= 1024: %.4f\n", std::exp(log_sum / large));
-  if (json != nullptr) write_json(json, rows, cold);
+  int gpus = 0;
+  CHECK(cudaGetDeviceCount(&gpus));
+  std::atomic<size_t> next{0};
+  std::vector<Row> rows(shapes.size());
+  std::vector<std::thread> threads;
+  for (int device = 0; device < (options.explore ? 1 : gpus); ++device)
+    threads.emplace_back([&, device] { measure_on(device, shapes, options, next, rows); });
+  for (std::thread& thread : threads) thread.join();
+  print(rows);
+  if (json != nullptr) write_json(json, rows, options.cold);
   return 0;
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the GPU tests, then the benchmarks, of a build on a host with GPUs; writes JSON. Called by whoever changes src/backends/cuda.
-# Usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks]
+# Usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]
+# Ablations (another minute and a half) run only where they are asked for.
 set -uo pipefail
-usage="usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks]"
+usage="usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]"
 build=${1:?$usage}
 results=${2:?$usage}
 shift 2
@@ -16,7 +17,7 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-[[ $parts == "tests benchmarks" || $parts == tests || $parts == benchmarks ]] || { echo "$usage" >&2; exit 2; }
+[[ $parts == "tests benchmarks" || $parts =~ ^(tests|benchmarks|ablations)$ ]] || { echo "$usage" >&2; exit 2; }
 tests=$build/tests/cuda
 [[ $build != *" "* ]] || { echo "a build folder without spaces, please: $build" >&2; exit 2; }
 mkdir -p "$results"
@@ -132,12 +133,14 @@ run_tests() {
     return
   fi
   local all jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
+  local one_connection="env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 $tests/cuda_calls"
   all=$(seq -s " " 0 $((gpus - 1)))
   # What needs one GPU, the longest first.
   mapfile -t jobs < <(
     parts_of operators "$gpus"
     sanitizers
     echo "calls_on_one_gpu env TILEWIRE_REPLAYS=50 $tests/cuda_calls --gtest_filter=$on_one_gpu"
+    echo "calls_one_connection_on_one_gpu $one_connection --gtest_filter=$on_one_gpu"
     echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
     for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
   )
@@ -154,13 +157,15 @@ run_tests() {
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
     wait
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
+    [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
     check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
     # Sums and flags over links, with two ranks that have a GPU each.
     [[ $gpus -ge 2 ]] && check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
-    check_on "$first" calls_one_connection env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 "$tests/cuda_calls"
+    # shellcheck disable=SC2086
+    [[ $gpus -ge 2 ]] && check_on "$first" calls_one_connection $one_connection --gtest_filter="-$on_one_gpu"
     check_on "$first" traces "$tests/cuda_traces"
   }
   if [[ $gpus -ge 4 ]]; then
@@ -173,7 +178,6 @@ run_tests() {
   fi
   [[ $gpus -eq 1 ]] && return
   check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
-  check host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4
@@ -201,10 +205,11 @@ run_benchmarks() {
   else
     echo "skipped peers: one GPU, or no torch"
   fi
-  if [[ $gpus -gt 1 && -z $quick ]]; then
-    check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 5 \
-      --json "$results/ablations.json"
-  fi
+}
+
+run_ablations() {
+  check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 7 \
+    --json "$results/ablations.json"
 }
 
 begin=$SECONDS

@@ -32,7 +32,6 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 import torch
 import torch.distributed as dist
-import torch.distributed._symmetric_memory as symm
 
 from bars import bars_of, fastest_peer, text_of
 from candidates import candidates, name_of
@@ -356,8 +355,6 @@ def join(ranks, options):
 def main():
     options = parse(sys.argv[1:])
     ranks = Ranks()
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
-        symm.enable_symm_mem_for_group(ranks.name)  # newer versions need no such call
     teams, error = join(ranks, options)
     result = {"facts": facts(ranks, teams.all, options), "rows": []}
     say = print if ranks.rank == 0 else lambda *_, **__: None
