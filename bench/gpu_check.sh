@@ -98,17 +98,15 @@ parts_of() {
   done
 }
 
-# The kernels by themselves, and operators whose ranks share a GPU, under sanitizers, as jobs for spread.
-sanitizers() {
-  local sanitizer tool program
+# The kernels by themselves, and operators whose ranks share a GPU, under compute-sanitizer's tool $1, as jobs for spread.
+sanitized() {
+  local sanitizer program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
-  [[ -n $sanitizer ]] || { say "FAILED  sanitizers: no compute-sanitizer here" >&2; return; }
-  for tool in racecheck memcheck; do
-    for program in gemm_cut_k gemm_tiles gemm_places; do
-      echo "${tool}_$program $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_$program --small"
-    done
-    echo "${tool}_operators $sanitizer --tool $tool --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
+  [[ -n $sanitizer ]] || { say "FAILED  $1: no compute-sanitizer here" >&2; return; }
+  for program in gemm_cut_k gemm_tiles gemm_places; do
+    echo "$1_$program $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_$program --small"
   done
+  echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
 }
 
 # The filter for some of the operators' tests, with so many ranks. A name that no test has is a failure.
@@ -123,32 +121,56 @@ filter_of() {
   echo "$filter"
 }
 
-run_tests() {
-  if [[ -n $quick ]]; then
-    check gemm_tiles "$tests/cuda_gemm_tiles" --small
-    check gemm_cut_k "$tests/cuda_gemm_cut_k" --small
-    check gemm_places "$tests/cuda_gemm_places"
-    check operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*:*RepeatableSums*'
-    check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter='*/processes:*/ranks_on_one_gpu'
-    return
+# Two functions for half of the GPUs each, one after the other where there are no halves.
+side_by_side() {
+  if [[ $gpus -ge 4 ]]; then
+    "$1" &
+    "$2" &
+    wait
+  else
+    "$1"
+    "$2"
   fi
-  local all jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
-  local one_connection="env CUDA_DEVICE_MAX_CONNECTIONS=1 TILEWIRE_REPLAYS=50 $tests/cuda_calls"
-  all=$(seq -s " " 0 $((gpus - 1)))
-  # What needs one GPU, the longest first.
+}
+
+# Uses what run_tests has found out.
+run_quick_tests() {
   mapfile -t jobs < <(
-    parts_of operators "$gpus"
-    sanitizers
-    echo "calls_on_one_gpu env TILEWIRE_REPLAYS=50 $tests/cuda_calls --gtest_filter=$on_one_gpu"
-    echo "calls_one_connection_on_one_gpu $one_connection --gtest_filter=$on_one_gpu"
-    echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
-    for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
+    echo "calls_on_one_gpu $calls --gtest_filter=*/ranks_on_one_gpu"
+    for program in gemm_tiles gemm_cut_k; do echo "$program $tests/cuda_$program --small"; done
+    echo "gemm_places $tests/cuda_gemm_places"
   )
   spread "$all" "${jobs[@]}"
-  # What needs two: halves of the host side by side, where it has four.
+  quick_operators() { check_on "$first" operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*:*RepeatableSums*'; }
+  # shellcheck disable=SC2086
+  quick_calls() { [[ $gpus -lt 2 ]] || check_on "$second" calls $calls --gtest_filter='*/processes'; }
+  side_by_side quick_operators quick_calls
+}
+
+run_tests() {
+  local all jobs on_one_gpu="*/one_rank:*/ranks_on_one_gpu"
+  local calls="env TILEWIRE_REPLAYS=50 $tests/cuda_calls"
+  local one_connection="env CUDA_DEVICE_MAX_CONNECTIONS=1 $calls"
+  all=$(seq -s " " 0 $((gpus - 1)))
+  # Halves of the host, for what needs two GPUs; side by side where it has four.
   local first=$all second=$all
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
+  if [[ -n $quick ]]; then
+    run_quick_tests
+    return
+  fi
+  # What needs one GPU, the longest first.
+  mapfile -t jobs < <(
+    parts_of operators $((2 * gpus))
+    sanitized racecheck
+    echo "calls_on_one_gpu $calls --gtest_filter=$on_one_gpu"
+    for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
+    echo "calls_one_connection_on_one_gpu $one_connection --gtest_filter=$on_one_gpu"
+    echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
+    sanitized memcheck
+  )
+  spread "$all" "${jobs[@]}"
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
     mapfile -t jobs < <(parts_of failures 5 '-*TeamsComeAndGo*')
@@ -168,16 +190,10 @@ run_tests() {
     [[ $gpus -ge 2 ]] && check_on "$first" calls_one_connection $one_connection --gtest_filter="-$on_one_gpu"
     check_on "$first" traces "$tests/cuda_traces"
   }
-  if [[ $gpus -ge 4 ]]; then
-    half_of_failures &
-    half_of_the_rest &
-    wait
-  else
-    half_of_failures
-    half_of_the_rest
-  fi
+  side_by_side half_of_failures half_of_the_rest
   [[ $gpus -eq 1 ]] && return
-  check calls env TILEWIRE_REPLAYS=50 "$tests/cuda_calls" --gtest_filter="-$on_one_gpu"
+  # shellcheck disable=SC2086
+  check calls $calls --gtest_filter="-$on_one_gpu"
   # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
   local ranks=2
   [[ $gpus -ge 4 ]] && ranks=4

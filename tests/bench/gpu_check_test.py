@@ -25,7 +25,7 @@ exit {code}
 class Run:
     """One run of the script's tests on so many GPUs that are not there; `count` and `code` by program."""
 
-    def __init__(self, gpus, count=None, code=None):
+    def __init__(self, gpus, count=None, code=None, flags=()):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             log = folder / "log"
@@ -36,7 +36,7 @@ class Run:
                     code=(code or {}).get(program, 0)))
             self._write(folder / "bin/nvidia-smi", f"#!/bin/sh\nseq {gpus}\n")
             self._write(folder / "bin/compute-sanitizer", "#!/usr/bin/env bash\nshift 4\nexec \"$@\"\n")
-            ran = subprocess.run([SCRIPT, folder / "build", folder / "results", "--only", "tests"], text=True, check=False,
+            ran = subprocess.run([SCRIPT, folder / "build", folder / "results", "--only", "tests", *flags], text=True, check=False,
                                  capture_output=True, env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"})
             self.code, self.out, self.calls = ran.returncode, ran.stdout + ran.stderr, log.read_text().splitlines()
 
@@ -54,6 +54,15 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(run.code, 0, run.out)
             self.assertIn("0 failed", run.out)
             self.assertEqual({call.split()[0] for call in run.calls}, set(PROGRAMS))
+            used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
+            self.assertEqual(used, {str(number) for number in range(gpus)})
+
+    def test_quick_runs_tests_on_all_gpus(self):
+        for gpus in (1, 2, 4):
+            run = Run(gpus, flags=["--quick"])
+            self.assertEqual(run.code, 0, run.out)
+            self.assertEqual({call.split()[0] for call in run.calls},
+                             {"calls", "gemm_cut_k", "gemm_places", "gemm_tiles", "operators"})
             used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
             self.assertEqual(used, {str(number) for number in range(gpus)})
 

@@ -352,6 +352,7 @@ TEST_P(OnGpus, OneCollectiveOfTheLibrary) {
   uint64_t seed = 400;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const bool more : {false, true}) {
+      if (dtype == (more ? DType::fp32 : DType::fp16)) continue;
       Problem problem{.op = op(), .m = 512, .n = 264, .k = 136, .dtype = dtype, .reduction = Reduction::any};
       problem.b_layout = more ? BLayout::kn : BLayout::nk;
       problem.gathered_output = more && op() == std::string("all_gather_gemm");
