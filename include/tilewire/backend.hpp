@@ -60,7 +60,8 @@ class Program {
   virtual ~Program() = default;
   /// One call: collective, returns when this rank's outputs are complete and no peer reads its inputs
   /// any more. Tensors in the order of the operator's buffers. Throws Error (rank_lost, timeout); after
-  /// that the group is broken and every later call says so.
+  /// that the group is broken and every later call says so. Throws Error(invalid_input), before anything runs, where
+  /// tensors are not what Op::run wants.
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
   /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
   [[nodiscard]] virtual std::optional<Error> failure() { return {}; }

@@ -25,12 +25,12 @@ struct OpOptions {
 class Op {
  public:
   /// One call, collective. Throws Error as Program::run does; and Error(invalid_input), before anything
-  /// runs, where a tensor's shape or type is not that of its buffer, its rows are so far apart that it spans more than
-  /// 2^48 bytes, or an output overlaps another tensor of the call: nothing is done in place, inputs may overlap.
-  /// Tensors of equal row strides are compared by element, others by all that lies from end to end. `stream` is the
-  /// backend's (host: unused; cuda: a cudaStream_t, which may be captured: docs/cuda.md): with one, the call is
-  /// enqueued and not waited for (but where ranks share a GPU), and what goes wrong later is thrown by the next call,
-  /// or said by last_status.
+  /// runs, where a tensor's shape or type is not that of its buffer, its data is not aligned to its elements, its rows
+  /// are so far apart that it spans more than 2^48 bytes, or an output overlaps another tensor of the call: nothing is
+  /// done in place, inputs may overlap. Tensors of equal row strides are compared by element, others by all that lies
+  /// from end to end. `stream` is the backend's (host: unused; cuda: a cudaStream_t, which may be captured:
+  /// docs/cuda.md): with one, the call is enqueued and not waited for (but where ranks share a GPU), and what goes
+  /// wrong later is thrown by the next call, or said by last_status.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }

@@ -2,49 +2,87 @@
 // Called by programs and groups.
 #include "backends/tensors.hpp"
 
-#include <algorithm>
+#include <cstdlib>
+#include <string>
 
+#include "core/overlap.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {
 namespace {
 
-void require_tensor(const Plan& plan, int rank, const Buffer& buffer, const Tensor& tensor,
-                    std::span<const std::byte> arena) {
-  const Shape shape = shape_on(buffer, rank);
-  const std::string& op = plan.problem.op;
-  require(tensor.dtype == buffer.dtype && tensor.rows == shape.rows && tensor.cols == shape.cols,
-          "{}: buffer {} of rank {} is {} x {} {}, got {} x {} {}", op, buffer.name, rank, shape.rows, shape.cols,
-          to_string(buffer.dtype), tensor.rows, tensor.cols, to_string(tensor.dtype));
-  if (shape.rows == 0 || shape.cols == 0) return;
-  require(tensor.data != nullptr, "{}: buffer {} has no data", op, buffer.name);
-  require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.dtype)) == 0,
-          "{}: buffer {} lies at {}, want a multiple of the {} bytes of an element", op, buffer.name,
-          fmt::ptr(tensor.data), bytes_of(tensor.dtype));
-  require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{}: buffer {}: a row stride of {} for {} columns", op,
-          buffer.name, tensor.row_stride, tensor.cols);
-  if (!buffer.in_arena) return;
+/// Whether rows are so near each other that a process can address them all.
+bool addressable(const Tensor& tensor) {
+  constexpr int64_t kMostBytes = int64_t{1} << 48;
+  return tensor.rows <= 1 ||
+         tensor.row_stride <= (kMostBytes / bytes_of(tensor.dtype) - tensor.cols) / (tensor.rows - 1);
+}
+
+void require_number(const Plan& plan, Scope scope, std::span<const Tensor> tensors) {
+  size_t wanted = 0;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.scope != scope) continue;
+    require(wanted++ < tensors.size(), "{} {} is missing: {} were given", to_string(buffer.scope), buffer.name,
+            tensors.size());
+  }
+  require(wanted == tensors.size(), "{} tensors were given as {}, the operator has {}", tensors.size(),
+          to_string(scope), wanted);
+}
+
+void require_in_arena(const Buffer& buffer, const Tensor& tensor, std::span<const std::byte> arena) {
   const auto* data = static_cast<const std::byte*>(tensor.data);
   const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
   require(data >= arena.data() && data + bytes <= arena.data() + arena.size(),
-          "{}: buffer {} must lie in the arena (Group::allocate)", op, buffer.name);
+          "{} {} must lie in the arena (Group::allocate)", to_string(buffer.scope), buffer.name);
   require(tensor.rows <= 1 || tensor.row_stride == tensor.cols,
-          "{}: buffer {} lies in the arena and must be dense, got a row stride of {}", op, buffer.name,
-          tensor.row_stride);
+          "{} {} lies in the arena and must be dense, its rows of {} elements are {} apart", to_string(buffer.scope),
+          buffer.name, tensor.cols, tensor.row_stride);
+}
+
+void require_tensor(const Buffer& buffer, int rank, const Tensor& tensor) {
+  const Shape shape = shape_on(buffer, rank);
+  require(tensor.dtype == buffer.dtype, "{} {} is {}, must be {}", to_string(buffer.scope), buffer.name,
+          to_string(tensor.dtype), to_string(buffer.dtype));
+  require(tensor.rows == shape.rows && tensor.cols == shape.cols, "{} {} is {} x {}, must be {} x {} on rank {}",
+          to_string(buffer.scope), buffer.name, tensor.rows, tensor.cols, shape.rows, shape.cols, rank);
+  if (shape.rows == 0 || shape.cols == 0) return;
+  require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{} {} has rows of {} elements {} apart",
+          to_string(buffer.scope), buffer.name, tensor.cols, tensor.row_stride);
+  require(addressable(tensor), "{} {} has {} rows {} elements apart: want at most 2^48 bytes from end to end",
+          to_string(buffer.scope), buffer.name, tensor.rows, tensor.row_stride);
+  require(tensor.data != nullptr, "{} {} has no memory", to_string(buffer.scope), buffer.name);
+  require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.dtype)) == 0,
+          "{} {} lies at {}, want a multiple of the {} bytes of an element", to_string(buffer.scope), buffer.name,
+          fmt::ptr(tensor.data), bytes_of(tensor.dtype));
+}
+
+/// An output is written while others are read.
+void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& output, const Tensor& written) {
+  if (!overlap(written, tensor)) return;
+  const auto apart = reinterpret_cast<intptr_t>(written.data) - reinterpret_cast<intptr_t>(tensor.data);
+  fail(ErrorKind::invalid_input, "{} {} overlaps {} {}: they begin {} bytes apart, want memory of its own",
+       to_string(output.scope), output.name, to_string(buffer.scope), buffer.name, std::abs(apart));
 }
 
 }  // namespace
 
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                      std::span<const std::byte> arena) {
-  const auto want_inputs = static_cast<size_t>(std::ranges::count(plan.buffers, Scope::input, &Buffer::scope));
-  const auto want_outputs = static_cast<size_t>(std::ranges::count(plan.buffers, Scope::output, &Buffer::scope));
-  require(inputs.size() == want_inputs && outputs.size() == want_outputs,
-          "{}: want {} inputs and {} outputs, got {} and {}", plan.problem.op, want_inputs, want_outputs, inputs.size(),
-          outputs.size());
-  for_each_tensor(plan, inputs, outputs, [&](int buffer, const Tensor& tensor) {
-    require_tensor(plan, rank, plan.buffers[buffer], tensor, arena);
+  require_number(plan, Scope::input, inputs);
+  require_number(plan, Scope::output, outputs);
+  for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
+    const Buffer& buffer = plan.buffers[index];
+    require_tensor(buffer, rank, tensor);
+    if (buffer.in_arena && tensor.rows > 0 && tensor.cols > 0) require_in_arena(buffer, tensor, arena);
+  });
+  for_each_tensor(plan, inputs, outputs, [&](int written, const Tensor& output) {
+    if (plan.buffers[written].scope != Scope::output) return;
+    for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
+      // Of two outputs the later one is told.
+      if (plan.buffers[index].scope == Scope::output && index >= written) return;
+      require_apart(plan.buffers[index], tensor, plan.buffers[written], output);
+    });
   });
 }
 

@@ -10,8 +10,9 @@
 
 namespace tilewire {
 
-/// Throw Error(invalid_input) unless the tensors of `rank` are what the plan's buffers say: number, types, shapes,
-/// strides, and inside `arena`, the rank's symmetric memory, where a buffer must be there.
+/// Throw Error(invalid_input) unless the tensors of `rank` are what Op::run wants for the plan's buffers: number,
+/// types, shapes, strides, alignment, inside `arena`, the rank's symmetric memory, where a buffer must be there, and no
+/// output on another tensor.
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                      std::span<const std::byte> arena);
 

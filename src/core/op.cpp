@@ -3,13 +3,11 @@
 #include "tilewire/op.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
 
 #include "backends/messages.hpp"
-#include "core/overlap.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/env.hpp"
@@ -74,59 +72,6 @@ void require_supported(const Group& group, const Plan& plan) {
   fail(ErrorKind::unsupported, "the {} backend cannot do {}", group.backend(), fmt::join(names, ", "));
 }
 
-/// Whether rows are so near each other that a process can address them all.
-bool addressable(const Tensor& tensor) {
-  constexpr int64_t kMostBytes = int64_t{1} << 48;
-  return tensor.rows <= 1 ||
-         tensor.row_stride <= (kMostBytes / bytes_of(tensor.dtype) - tensor.cols) / (tensor.rows - 1);
-}
-
-/// The tensors that a caller gives for the buffers of one scope, one by one.
-void require_tensors(const Plan& plan, int rank, Scope scope, std::span<const Tensor> tensors) {
-  size_t used = 0;
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.scope != scope) continue;
-    require(used < tensors.size(), "{} {} is missing: {} were given", to_string(scope), buffer.name, tensors.size());
-    const Tensor& tensor = tensors[used++];
-    const Shape shape = shape_on(buffer, rank);
-    require(tensor.dtype == buffer.dtype, "{} {} is {}, must be {}", to_string(scope), buffer.name,
-            to_string(tensor.dtype), to_string(buffer.dtype));
-    require(tensor.rows == shape.rows && tensor.cols == shape.cols, "{} {} is {} x {}, must be {} x {} on rank {}",
-            to_string(scope), buffer.name, tensor.rows, tensor.cols, shape.rows, shape.cols, rank);
-    require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{} {} has rows of {} elements {} apart",
-            to_string(scope), buffer.name, tensor.cols, tensor.row_stride);
-    require(addressable(tensor), "{} {} has {} rows {} elements apart: want at most 2^48 bytes from end to end",
-            to_string(scope), buffer.name, tensor.rows, tensor.row_stride);
-    require(tensor.data != nullptr || tensor.rows == 0 || tensor.cols == 0, "{} {} has no memory", to_string(scope),
-            buffer.name);
-  }
-  require(used == tensors.size(), "{} tensors were given as {}, the operator has {}", tensors.size(), to_string(scope),
-          used);
-}
-
-std::string name_of(const Plan& plan, Scope scope, size_t place) {
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.scope == scope && place-- == 0) return buffer.name;
-  }
-  return {};
-}
-
-/// Throw where an output, which is written while others are read, shares memory with another tensor.
-void require_outputs_apart(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  const auto require_apart = [&](size_t output, Scope scope, size_t place) {
-    const Tensor& mine = outputs[output];
-    const Tensor& other = scope == Scope::input ? inputs[place] : outputs[place];
-    if (!overlap(mine, other)) return;
-    const auto apart = reinterpret_cast<intptr_t>(mine.data) - reinterpret_cast<intptr_t>(other.data);
-    fail(ErrorKind::invalid_input, "output {} overlaps {} {}: they begin {} bytes apart, want memory of its own",
-         name_of(plan, Scope::output, output), to_string(scope), name_of(plan, scope, place), std::abs(apart));
-  };
-  for (size_t output = 0; output < outputs.size(); ++output) {
-    for (size_t input = 0; input < inputs.size(); ++input) require_apart(output, Scope::input, input);
-    for (size_t before = 0; before < output; ++before) require_apart(output, Scope::output, before);
-  }
-}
-
 }  // namespace
 
 Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options)
@@ -146,10 +91,6 @@ const std::optional<Error>& Op::last_status() const {
 void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream) {
   status_.reset();
   try {
-    const int rank = group_->team().rank;
-    require_tensors(plan_, rank, Scope::input, inputs);
-    require_tensors(plan_, rank, Scope::output, outputs);
-    require_outputs_apart(plan_, inputs, outputs);
     RunOptions options = run_options_;
     options.stream = stream;
     program_->run(inputs, outputs, options);

@@ -1,5 +1,5 @@
 // Whether two matrices in memory have an element in common.
-// Called by Op::run.
+// Called by require_tensors.
 #include "core/overlap.hpp"
 
 #include <algorithm>

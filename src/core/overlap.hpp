@@ -1,5 +1,5 @@
 // Whether two matrices in memory have an element in common.
-// Called by Op::run, which lets no output share memory with another tensor of the call.
+// Called by require_tensors, which lets no output share memory with another tensor of the call.
 #pragma once
 
 #include "tilewire/tensor.hpp"

@@ -331,7 +331,7 @@ TEST_P(Programs, PeersReachTensorsInTheArenaWhereverTheyLie) {
     std::vector<float> private_memory(6);
     const Tensor outside = make_tensor(private_memory.data(), DType::fp32, 2, 3);
     const Error error = error_of([&] { program->run({&outside, 1}, {&outside, 1}, {}); });
-    want(std::string(error.what()).find("buffer in must lie in the arena") != std::string::npos, "{}", error.what());
+    want(std::string(error.what()).find("input in must lie in the arena") != std::string::npos, "{}", error.what());
   });
 }
 

@@ -22,6 +22,7 @@ TEST(Rules, TensorsMustBeWhatThePlanSays) {
     const auto program = group.load(testing::all_gather_plan(1, 4));
     std::vector<float> memory(8);
     const Tensor good = make_tensor(memory.data(), DType::fp32, 1, 4);
+    const Tensor out = make_tensor(memory.data() + 4, DType::fp32, 1, 4);
     const auto kind_of = [&](std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
       return error_of([&] { program->run(inputs, outputs, {}); }).kind();
     };
@@ -33,13 +34,13 @@ TEST(Rules, TensorsMustBeWhatThePlanSays) {
     short_rows.row_stride = 3;
     Tensor no_data = good;
     no_data.data = nullptr;
-    program->run({&short_rows, 1}, {&good, 1}, {});  // of one row
-    for (const Tensor& bad : {other_type, other_shape, no_data}) {
-      EXPECT_EQ(kind_of({bad}, {good}), ErrorKind::invalid_input);
+    program->run({&short_rows, 1}, {&out, 1}, {});  // of one row
+    for (const Tensor& bad : {other_type, other_shape, no_data, out}) {
+      EXPECT_EQ(kind_of({bad}, {out}), ErrorKind::invalid_input);
     }
-    EXPECT_EQ(kind_of({}, {good}), ErrorKind::invalid_input);
-    EXPECT_EQ(kind_of({good}, {good, good}), ErrorKind::invalid_input);
-    program->run({&good, 1}, {&good, 1}, {});
+    EXPECT_EQ(kind_of({}, {out}), ErrorKind::invalid_input);
+    EXPECT_EQ(kind_of({good}, {out, out}), ErrorKind::invalid_input);
+    program->run({&good, 1}, {&out, 1}, {});
   });
 }
 
