@@ -3,7 +3,7 @@
 
   bench/ablations.py --ranks 4 --json bench/results/ablations_x4.json
 
-Called by hand on GPUs, a minute on four; tests/bench calls it with --small on the host. `tilewire bench` is started
+Called by hand on GPUs, about a minute and a half on four; tests/bench calls it with --small on the host. `tilewire bench` is started
 once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
@@ -77,6 +77,7 @@ def gather_groups(ranks, shard, k, small):
         "rows of a copy, engines": {str(rows): engines | {"chunk_rows": rows} for rows in halves(shard, least)},
         "rows of a copy, store": {str(rows): store | {"chunk_rows": rows} for rows in halves(shard, least)},
         "pacing": {pacing: engines | {"pacing": pacing} for pacing in ("unpaced", "lockstep")},
+        "pacing, store": {pacing: store | {"pacing": pacing} for pacing in ("unpaced", "lockstep")},
         "owners together": owners_together(engines, ranks, shard, small),
         "rounds": {str(rounds): engines | {"rounds": rounds} for rounds in (1, 2, 4)},
         "columns of a copy, unpaced": {str(cols): unpaced | ({"chunk_cols": cols} if cols < k else {})

@@ -50,7 +50,7 @@ class Ranks:
         in which the host enqueues what comes next: the GPUs' time is measured, not the host's."""
         torch.cuda._sleep(500_000)
         self._l2.zero_()
-        self._gate.barrier()
+        self._gate.barrier(timeout_ms=60_000)
 
     def most(self, values):
         """Element by element the largest of all ranks; NaN counts as infinite."""

@@ -4,32 +4,27 @@
 // --cold: each call by itself, behind a write over the L2 cache, as operators of few rows are called.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
-#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "backends/cuda/gemm_table.hpp"
+#include "commit.hpp"
+#include "cuda_timer.cuh"
 
 using namespace tilewire;
+using namespace tilewire::bench;
 using namespace tilewire::cuda;
-
-#define CHECK(call)                                                                         \
-  do {                                                                                      \
-    if (const auto status_ = (call); status_) {                                             \
-      std::fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, (int)status_); \
-      std::exit(1);                                                                         \
-    }                                                                                       \
-  } while (0)
 
 namespace {
 
@@ -63,59 +58,6 @@ __global__ void distance(const __nv_bfloat16* x, const __nv_bfloat16* y, size_t 
   atomicAdd(&sums[0], d);
   atomicAdd(&sums[1], s);
 }
-
-/// Keeps the device busy while the host enqueues what follows.
-__global__ void pause() {
-  for (int i = 0; i < 50; ++i) __nanosleep(1000);
-}
-
-using Launch = std::function<void()>;
-constexpr size_t kCacheBytes = 128u << 20;  // more than any L2 cache has
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
-struct Timer {
-  cudaStream_t stream{};
-  cudaEvent_t start{};
-  cudaEvent_t stop{};
-  void* cache{};  // kCacheBytes to write over before each launch; none: launches come in bursts
-
-  /// us for a launch: one of `count` in a burst, or one by itself where caches are cold.
-  double sample(const Launch& launch, int count) const {
-    return cache != nullptr ? cold(launch) : burst(launch, count);
-  }
-
-  double cold(const Launch& launch) const {
-    CHECK(cudaStreamSynchronize(stream));
-    pause<<<1, 1, 0, stream>>>();
-    CHECK(cudaMemsetAsync(cache, 0, kCacheBytes, stream));
-    CHECK(cudaEventRecord(start, stream));
-    launch();
-    CHECK(cudaEventRecord(stop, stream));
-    return elapsed();
-  }
-
-  /// us for one of `count` launches in a burst, after a pause.
-  double burst(const Launch& launch, int count) const {
-    CHECK(cudaStreamSynchronize(stream));
-    usleep(15000);
-    launch();
-    CHECK(cudaEventRecord(start, stream));
-    for (int i = 0; i < count; ++i) launch();
-    CHECK(cudaEventRecord(stop, stream));
-    return elapsed() / count;
-  }
-
-  double elapsed() const {
-    CHECK(cudaEventSynchronize(stop));
-    float ms = 0;
-    CHECK(cudaEventElapsedTime(&ms, start, stop));
-    return 1e3 * ms;
-  }
-};
 
 struct Buffers {
   __nv_bfloat16* a{};
@@ -301,10 +243,11 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, const Options
   return row;
 }
 
-void write_json(const char* path, const std::vector<Row>& rows, bool cold) {
+void write_json(const std::string& path, const std::vector<Row>& rows, bool cold) {
   cudaDeviceProp device{};
   CHECK(cudaGetDeviceProperties(&device, 0));
-  nlohmann::ordered_json json{{"device", device.name}, {"cublaslt", cublasLtGetVersion()}, {"cold", cold}};
+  nlohmann::ordered_json json{
+      {"device", device.name}, {"commit", kCommit}, {"cublaslt", cublasLtGetVersion()}, {"cold", cold}};
   for (const Row& r : rows)
     json["rows"].push_back({{"m", r.s.m},
                             {"n", r.s.n},
@@ -339,61 +282,96 @@ Buffers make_buffers(const std::vector<Shape3>& shapes) {
   return m;
 }
 
-/// Rows of `shapes`, in their order, from that GPU: those that are next whenever it is free.
-void measure_on(int device, const std::vector<Shape3>& shapes, const Options& options, std::atomic<size_t>& next,
-                std::vector<Row>& rows) {
+/// What the threads of all GPUs share.
+struct Work {
+  const std::vector<Shape3>& shapes;
+  const Options& options;
+  std::atomic<size_t> next{0};
+  std::vector<Row> rows{};  ///< in the order of shapes
+  std::mutex printing{};
+};
+
+void print(const Row& r) {
+  const double us = median(r.ours);
+  std::printf("%6ld %6ld %6ld %10.2f %10.2f %8.1f %8.4f %9.1e  %s\n", r.s.m, r.s.n, r.s.k, us, median(r.theirs),
+              2e-6 * r.s.m * r.s.n * r.s.k / us, r.ratio(), r.error, r.choice.name().c_str());
+  std::fflush(stdout);
+}
+
+/// Shapes from that GPU: those that are next whenever it is free.
+void measure_on(int device, Work& work) {
   CHECK(cudaSetDevice(device));
-  const Buffers m = make_buffers(shapes);
+  const Buffers m = make_buffers(work.shapes);
   Timer timer;
-  if (options.cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
+  if (work.options.cold) CHECK(cudaMalloc(&timer.cache, kCacheBytes));
   CHECK(cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking));
   CHECK(cudaEventCreate(&timer.start));
   CHECK(cudaEventCreate(&timer.stop));
   CHECK(cudaDeviceSynchronize());
-  for (size_t i = next++; i < shapes.size(); i = next++) rows[i] = compare(shapes[i], m, timer, options);
+  for (size_t i = work.next++; i < work.shapes.size(); i = work.next++) {
+    const Shape3& s = work.shapes[i];
+    if (work.options.explore) std::printf("  %ld %ld %ld\n", s.m, s.n, s.k);
+    work.rows[i] = compare(s, m, timer, work.options);
+    const std::lock_guard lock(work.printing);
+    print(work.rows[i]);
+  }
 }
 
-void print(const std::vector<Row>& rows) {
-  std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
-              "error");
+/// Numbers of the visible GPUs for which the kernel is made; with --explore the first of them.
+std::vector<int> gpus_for(const Options& options) {
+  int count = 0;
+  CHECK(cudaGetDeviceCount(&count));
+  std::vector<int> gpus;
+  for (int device = 0; device < count; ++device) {
+    cudaDeviceProp facts{};
+    CHECK(cudaGetDeviceProperties(&facts, device));
+    if (facts.major == 9 && (gpus.empty() || !options.explore)) gpus.push_back(device);
+  }
+  return gpus;
+}
+
+void print_bars(const std::vector<Row>& rows) {
   double log_sum = 0;
+  double least = 1e30;
   int large = 0;
   for (const Row& r : rows) {
-    const double us = median(r.ours);
-    std::printf("%6ld %6ld %6ld %10.2f %10.2f %8.1f %8.4f %9.1e  %s\n", r.s.m, r.s.n, r.s.k, us, median(r.theirs),
-                2e-6 * r.s.m * r.s.n * r.s.k / us, r.ratio(), r.error, r.choice.name().c_str());
-    if (r.s.m >= 1024) log_sum += std::log(r.ratio()), ++large;
+    if (r.s.m < 1024) continue;
+    log_sum += std::log(r.ratio()), ++large;
+    least = std::min(least, r.ratio());
   }
-  if (large > 0) std::printf("geometric mean of the ratios, M >= 1024: %.4f\n", std::exp(log_sum / large));
+  if (large == 0) return;
+  const double mean = std::exp(log_sum / large);
+  std::printf("M >= 1024: geometric mean of the ratios %.4f (want 0.99: %s), least %.4f (want 0.97: %s)\n", mean,
+              mean >= 0.99 ? "met" : "MISSED", least, least >= 0.97 ? "met" : "MISSED");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<Shape3> shapes;
-  std::vector<int64_t> sizes;
-  const char* json = nullptr;
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    const bool has_value = flag == "--json" || flag == "--turns";
-    options.explore |= flag == "--explore";
-    options.cold |= flag == "--cold";
-    if (!has_value && flag[0] != '-') sizes.push_back(std::stoll(flag));
-    if (!has_value || ++i == argc) continue;
-    flag == "--json" ? void(json = argv[i]) : void(options.turns = std::stoi(argv[i]));
-  }
+  std::string json;
+  std::vector<int64_t> sizes;
+  CLI::App app("Our GEMM kernel against the fastest of cuBLASLt's candidates, in turn: a ratio for each shape");
+  app.add_option("sizes", sizes, "M N K, and so on (default: a list)")->check(CLI::PositiveNumber);
+  app.add_option("--json", json, "Write rows with all samples to a file");
+  app.add_option("--turns", options.turns, "Samples of each")->check(CLI::PositiveNumber);
+  app.add_flag("--explore", options.explore, "Print every candidate; on one GPU");
+  app.add_flag("--cold", options.cold, "Each call behind a write over the L2 cache");
+  CLI11_PARSE(app, argc, argv);
+  std::vector<Shape3> shapes;
   for (size_t i = 0; i + 2 < sizes.size(); i += 3) shapes.push_back({sizes[i], sizes[i + 1], sizes[i + 2]});
+  if (sizes.size() % 3 != 0) return app.exit(CLI::ValidationError("sizes", "want M N K for each shape"));
   if (shapes.empty()) shapes = kShapes;
-  int gpus = 0;
-  CHECK(cudaGetDeviceCount(&gpus));
-  std::atomic<size_t> next{0};
-  std::vector<Row> rows(shapes.size());
+  const std::vector<int> gpus = gpus_for(options);
+  if (gpus.empty()) return app.exit(CLI::RuntimeError("no visible GPU has compute capability 9.0", 1));
+  std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
+              "error");
+  Work work{.shapes = shapes, .options = options};
+  work.rows.resize(shapes.size());
   std::vector<std::thread> threads;
-  for (int device = 0; device < (options.explore ? 1 : gpus); ++device)
-    threads.emplace_back([&, device] { measure_on(device, shapes, options, next, rows); });
+  for (const int device : gpus) threads.emplace_back([&, device] { measure_on(device, work); });
   for (std::thread& thread : threads) thread.join();
-  print(rows);
-  if (json != nullptr) write_json(json, rows, options.cold);
+  print_bars(work.rows);
+  if (!json.empty()) write_json(json, work.rows, options.cold);
   return 0;
 }

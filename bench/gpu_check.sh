@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the GPU tests, then the benchmarks, of a build on a host with GPUs; writes JSON. Called by whoever changes src/backends/cuda.
 # Usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]
-# Ablations (another minute and a half) run only where they are asked for.
+# Ablations (about a minute and a half on four GPUs) run only where they are asked for; --quick means nothing to them.
 set -uo pipefail
 usage="usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]"
 build=${1:?$usage}
@@ -141,10 +141,13 @@ run_quick_tests() {
     echo "gemm_places $tests/cuda_gemm_places"
   )
   spread "$all" "${jobs[@]}"
-  quick_operators() { check_on "$first" operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*:*RepeatableSums*'; }
+  quick_operators() {
+    check_on "$first" operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*[12]_ranks:*RepeatableSums*'
+  }
   # shellcheck disable=SC2086
   quick_calls() { [[ $gpus -lt 2 ]] || check_on "$second" calls $calls --gtest_filter='*/processes'; }
   side_by_side quick_operators quick_calls
+  check operators_of_four "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*_4_ranks'
 }
 
 run_tests() {
@@ -168,6 +171,8 @@ run_tests() {
     for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
     echo "calls_one_connection_on_one_gpu $one_connection --gtest_filter=$on_one_gpu"
     echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
+    echo "group_on_one_gpu $tests/cuda_group --gtest_filter=*_on_one_gpu-*ASilentRank*"
+    echo "traces_on_one_gpu $tests/cuda_traces --gtest_filter=$on_one_gpu"
     sanitized memcheck
   )
   spread "$all" "${jobs[@]}"
@@ -182,21 +187,31 @@ run_tests() {
     [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
-    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*'
+    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*:*_on_one_gpu'
     # Sums and flags over links, with two ranks that have a GPU each.
     [[ $gpus -ge 2 ]] && check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
-    # shellcheck disable=SC2086
-    [[ $gpus -ge 2 ]] && check_on "$first" calls_one_connection $one_connection --gtest_filter="-$on_one_gpu"
-    check_on "$first" traces "$tests/cuda_traces"
+    if [[ $gpus -ge 2 ]]; then
+      # shellcheck disable=SC2086
+      check_on "$first" calls_as_threads $calls --gtest_filter='*/threads_on_their_gpus'
+      # shellcheck disable=SC2086
+      check_on "$first" calls_one_connection $one_connection --gtest_filter='*/processes'
+    fi
+    [[ $gpus -ge 2 ]] && check_on "$first" traces "$tests/cuda_traces" --gtest_filter="-$on_one_gpu"
   }
   side_by_side half_of_failures half_of_the_rest
   [[ $gpus -eq 1 ]] && return
-  # shellcheck disable=SC2086
-  check calls $calls --gtest_filter="-$on_one_gpu"
-  # A GPU for each rank: copy engines, gates, peers, and the vendor's libraries.
+  # All GPUs: as many replays as an operator must stand, and of what halves of four have run whole, a part.
+  check calls env TILEWIRE_REPLAYS=1000 "$tests/cuda_calls" --gtest_filter='*/processes'
   local ranks=2
-  [[ $gpus -ge 4 ]] && ranks=4
+  if [[ $gpus -ge 4 ]]; then
+    ranks=4
+    # shellcheck disable=SC2086
+    check calls_of_four_one_connection $one_connection --gtest_filter='*Replays*/processes'
+    check host_side_of_four "$tests/cuda_host_side" --gtest_filter='*Auto*/processes:*WrongPointers*/processes'
+    check kills_of_four "$tests/cuda_failures" --gtest_filter='*SurvivorsGetDetails*/processes'
+  fi
+  # All ranks with a GPU each: copy engines, gates, peers, and the vendor's libraries.
   check operators "$tests/cuda_operators" --gtest_filter="$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
     ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)"
@@ -214,16 +229,19 @@ run_benchmarks() {
     check cuda_gemm "$build/bench/bench_cuda_gemm" --json "$results/cuda_gemm.json"
     tail -15 "$results/cuda_gemm.log" | cut -c1-80
   fi
-  if [[ $gpus -gt 1 ]] && python3 -c 'import torch' 2>/dev/null; then
+  if [[ $gpus -eq 1 ]]; then
+    echo "skipped peers: one GPU"
+  elif ! python3 -c 'import torch' 2>/dev/null; then
+    say "FAILED  peers: no torch here"
+  else
     check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" \
       --graphs --turns "$([[ -n $quick ]] && echo 5 || echo 21)" --json "$results/peers.json"
     grep -E '^(all|gemm)_|met|MISSED' "$results/peers.log" | cut -c1-150
-  else
-    echo "skipped peers: one GPU, or no torch"
   fi
 }
 
 run_ablations() {
+  [[ $gpus -gt 1 ]] || { echo "skipped ablations: one GPU"; return; }
   check ablations "$(dirname "$0")/ablations.py" --ranks "$gpus" --command "$build/bin/tilewire" --iters 7 \
     --json "$results/ablations.json"
 }

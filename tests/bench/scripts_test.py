@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, candidates.py, ablations.py, plots.py and plot_t3.py without a GPU.
+"""Tests of bars.py, tables.py, candidates.py, ablations.py, plots.py and plot_t3.py without a GPU.
 
 Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES.
 """
@@ -19,6 +19,7 @@ sys.path.insert(0, str(BENCH))
 import ablations
 import bars
 import candidates
+import tables
 
 DOCS = BENCH.parent / "docs"
 TILEWIRE = None  # the executables
@@ -103,6 +104,17 @@ class GoalsTable(unittest.TestCase):
         document = (DOCS / "performance.md").read_text()
         if f"\n{ran.stdout}\n" not in document:
             self.fail(f"docs/performance.md, Goals: not the table of bench/results, which is\n\n{ran.stdout}")
+
+    def test_tables_have_the_figures_of_the_committed_results(self):
+        document = (DOCS / "performance.md").read_text()
+        self.assertEqual(len(tables.MARK.findall(document)), 7)
+        for said, measured in zip(document.split("\n"), tables.rewritten(document).split("\n"), strict=True):
+            self.assertEqual(said, measured, "run bench/tables.py docs/performance.md")
+        with self.assertRaises(KeyError):
+            tables.rewritten("<!-- table: peers_x4 -->\n| M N K | gemm |\n|---|---|\n| AG 1 2 3 | 4 |\n")
+        text = "<!-- table: peers_x4 -->\n| M N K | gemm | said |\n|---|---|---|\n| AR 64 8192 8192 | **4** | **x** |\n\n| a |\n"
+        gemm = tables.us(tables.rows_of("peers_x4")["AR 64 8192 8192"]["gemm_us"])
+        self.assertEqual(tables.rewritten(text), text.replace("**4**", f"**{gemm}**"))
 
     def test_links_lead_to_headings(self):
         for name in ("performance.md", "performance_notes.md"):

@@ -162,7 +162,9 @@ TEST(SmShares, LanesThatDoNotFitAreRefused) {
   tables.gemm.tiles.resize(128);
   tables.walk.lanes = {{.num_steps = 4, .ctas = 2}, {.num_steps = 4, .ctas = 1}, {.num_steps = 4, .ctas = 1}};
   EXPECT_THAT([&] { share_out_sms(tables, 4, 0); },
-              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("2 SMs are too few for 3 lanes")));
+              ::testing::Throws<Error>(::testing::AllOf(
+                  ::testing::Property(&Error::kind, ErrorKind::invalid_input),
+                  ::testing::Property(&Error::what, ::testing::HasSubstr("2 SMs are too few for 3 lanes")))));
   share_out_sms(tables, 6, 0);
   EXPECT_EQ(tables.walk.lanes[0].ctas, 1);
   EXPECT_EQ(tables.gemm_ctas, 3);
