@@ -115,6 +115,20 @@ std::vector<Sample> collective_samples() {
   return {{gather, one_call}, {scatter, one_call}, {with_bias, one_call}, {sum, alone}};
 }
 
+/// A call gets no memory and gives none back.
+void want_no_memory_nodes(cudaGraph_t graph) {
+  size_t count = 0;
+  cuda::check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  cuda::check(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    cuda::check(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+    want(type != cudaGraphNodeTypeMemAlloc && type != cudaGraphNodeTypeMemFree, "a captured call has a node of type {}",
+         static_cast<int>(type));
+  }
+}
+
 cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   group.barrier();
@@ -122,6 +136,7 @@ cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void(
   body();
   cuda::check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
   group.barrier();
+  want_no_memory_nodes(graph);
   cudaGraphExec_t ready = nullptr;
   const cudaError_t result = cudaGraphInstantiate(&ready, graph, 0);
   cudaGraphDestroy(graph);

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <string>
+#include <utility>
 
 #include "backends/cuda/cuda.hpp"
 #include "operators/run_case.hpp"
@@ -16,10 +19,17 @@ namespace tilewire::testing {
 
 inline constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
 
+/// At most so many of the configs: one of every schedule and transport, in random order, then another of each.
 inline std::vector<Config> few(std::vector<Config> configs, size_t most, uint64_t seed) {
-  std::vector<Config> some;
   std::mt19937_64 random(seed);
-  std::sample(configs.begin(), configs.end(), std::back_inserter(some), most, random);
+  std::ranges::shuffle(configs, random);
+  std::map<std::pair<std::string, Transport>, int> taken;
+  std::vector<std::pair<int, Config>> turns;
+  for (const Config& config : configs) turns.emplace_back(taken[{config.schedule, config.transport}]++, config);
+  std::ranges::stable_sort(turns, {}, &std::pair<int, Config>::first);
+  turns.resize(std::min(most, turns.size()));
+  std::vector<Config> some;
+  for (const auto& [turn, config] : turns) some.push_back(config);
   return some;
 }
 
@@ -31,7 +41,14 @@ class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
   [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
   void expect(const Problem& problem, const Config& base, size_t most, uint64_t seed, int calls = 2) const {
-    const auto configs = few(all_variants(problem, {.num_ranks = ranks()}, base), most, seed);
+    auto configs = all_variants(problem, {.num_ranks = ranks()}, base);
+    // Ranks that share a GPU do not call the library.
+    if (ranks() > std::ssize(cuda::cuda_facts().gpus)) {
+      std::erase_if(configs, [](const Config& config) {
+        return config.compute == Provider::library || config.collective == Provider::library;
+      });
+    }
+    configs = few(configs, most, seed);
     if (configs.empty()) return;
     expect_right(problem, ranks(), configs, {.num_calls = calls, .backend = "cuda", .timeout_s = 10, .seed = seed});
   }
