@@ -115,6 +115,8 @@ std::vector<Sample> collective_samples() {
   return {{gather, one_call}, {scatter, one_call}, {with_bias, one_call}, {sum, alone}};
 }
 
+namespace {
+
 /// A call gets no memory and gives none back.
 void want_no_memory_nodes(cudaGraph_t graph) {
   size_t count = 0;
@@ -128,6 +130,8 @@ void want_no_memory_nodes(cudaGraph_t graph) {
          static_cast<int>(type));
   }
 }
+
+}  // namespace
 
 cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
