@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, tables.py, candidates.py, ablations.py, plots.py and plot_t3.py without a GPU.
+"""Tests of bars.py, tables.py, candidates.py, ablations.py, plots.py, plot_t3.py and tools/trace_turns.py without a GPU.
 
 Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES.
 """
@@ -86,6 +86,26 @@ class Bars(unittest.TestCase):
             self.assertIn(bar.text, text)
         self.assertIn("rows without", text)
         json.dumps(judged)
+
+
+class TraceTurns(unittest.TestCase):
+    def run_tool(self, *arguments):
+        return subprocess.run([sys.executable, str(BENCH.parent / "tools/trace_turns.py"), *map(str, arguments)],
+                              capture_output=True, text=True, check=False)
+
+    def test_turns_of_a_committed_trace(self):
+        ran = self.run_tool(BENCH / "results/traces_x4/rs_512_12288_49152.json.xz", "--turn", 128)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        turns = [line.split() for line in ran.stdout.splitlines() if line.split()[1:4] == ["tiles", "gemm", "128"]]
+        self.assertEqual([turn[0] for turn in turns], ["0", "0", "1", "1", "2", "2", "3", "3"])
+        self.assertEqual(turns[0][4:], ["2.6", "3.2", "3.4", "126.8", "129.1", "131.1", "123.6", "126.0", "127.9"])
+
+    def test_a_trace_without_tasks_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace.json"
+            path.write_text('{"traceEvents": [{"ph": "M", "name": "process_name", "args": {"name": "x"}}]}')
+            ran = self.run_tool(path)
+        self.assertEqual((ran.returncode, ran.stderr), (1, f"{path}: no tasks\n"))
 
 
 class GoalsTable(unittest.TestCase):
