@@ -272,6 +272,7 @@ def facts(ranks, team, options):
     here = os.path.dirname(os.path.abspath(__file__))
     return {"gpu": torch.cuda.get_device_name(), "ranks": ranks.size,
             "driver": output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+            "limits": output_of("nvidia-smi", "--query-gpu=clocks.max.sm,clocks.max.mem,power.limit", "--format=csv,noheader"),
             "torch": torch.__version__, "cuda": torch.version.cuda,
             "nccl": ".".join(str(part) for part in torch.cuda.nccl.version()),
             "tilewire": team.text("tilewire_version") if team else None,

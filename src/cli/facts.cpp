@@ -38,12 +38,14 @@ nlohmann::json machine_facts() {
 
 nlohmann::json gpu_facts(const cuda::CudaFacts& facts) {
   const auto known = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
-  nlohmann::json json = {{"driver", known(facts.driver)},
-                         {"driver_version", known(facts.driver_version)},
-                         {"runtime", known(facts.runtime)},
-                         {"nccl", known(facts.nccl)},
-                         {"gpus", nlohmann::json::array()}};
-  for (const cuda::Gpu& gpu : facts.gpus) json["gpus"].push_back(gpu.name);
+  nlohmann::json json = {{"driver", known(facts.driver)},   {"driver_version", known(facts.driver_version)},
+                         {"runtime", known(facts.runtime)}, {"nccl", known(facts.nccl)},
+                         {"gpus", nlohmann::json::array()}, {"limits", nlohmann::json::array()}};
+  const auto above_0 = [](int value) { return value > 0 ? nlohmann::json(value) : nlohmann::json(); };
+  for (const cuda::Gpu& gpu : facts.gpus) {
+    json["gpus"].push_back(gpu.name);
+    json["limits"].push_back({{"sm_mhz", above_0(gpu.sm_mhz)}, {"power_w", above_0(gpu.power_w)}});
+  }
   return json;
 }
 

@@ -11,7 +11,8 @@ namespace tilewire::cli {
 /// {"cpu", "cores", "memory_bytes", "kernel", "compiler", "build", "tilewire", "commit", "gemm"}. The commit is the one
 /// at which the build was configured.
 [[nodiscard]] nlohmann::json machine_facts();
-/// {"driver", "driver_version", "runtime", "nccl", "gpus"}: null where unknown; of GPUs the names.
+/// {"driver", "driver_version", "runtime", "nccl", "gpus", "limits"}: null where unknown; of GPUs the names, and
+/// {"sm_mhz", "power_w"}: the highest clock and the enforced limit of power.
 [[nodiscard]] nlohmann::json gpu_facts(const cuda::CudaFacts& facts);
 
 }  // namespace tilewire::cli

@@ -73,6 +73,14 @@ std::string links_text(const nlohmann::json& gpu) {
   return text + fmt::format("PCIe {} x{}", pcie["generation"].get<int>(), pcie["width"].get<int>());
 }
 
+/// ", 1980 MHz, 700 W": at most.
+std::string limits_text(const nlohmann::json& limits) {
+  std::string text;
+  if (!limits["sm_mhz"].is_null()) text += fmt::format(", {} MHz", limits["sm_mhz"].get<int>());
+  if (!limits["power_w"].is_null()) text += fmt::format(", {} W", limits["power_w"].get<int>());
+  return text;
+}
+
 /// "loads and stores to 1, 2, 3".
 std::string peers_text(const nlohmann::json& gpu) {
   std::vector<int> reached;
@@ -92,9 +100,9 @@ std::string cuda_text(const nlohmann::json& cuda) {
   if (!cuda["nccl"].is_null()) text += fmt::format("  {:<20} {}\n", "NCCL", cuda["nccl"].get<std::string>());
   for (size_t index = 0; index < cuda["gpus"].size(); ++index) {
     const nlohmann::json& gpu = cuda["gpus"][index];
-    text += fmt::format("  {:<20} {}, {} SMs, capability {}, {:.0f} GiB\n", index, gpu["name"].get<std::string>(),
+    text += fmt::format("  {:<20} {}, {} SMs, capability {}, {:.0f} GiB{}\n", index, gpu["name"].get<std::string>(),
                         gpu["sms"].get<int>(), gpu["capability"].get<std::string>(),
-                        gpu["memory_bytes"].get<double>() / (int64_t{1} << 30));
+                        gpu["memory_bytes"].get<double>() / (int64_t{1} << 30), limits_text(cuda["limits"][index]));
     text += fmt::format("  {:<20} {}, {} copy engines, {}\n", "", links_text(gpu), gpu["copy_engines"].get<int>(),
                         peers_text(gpu));
   }

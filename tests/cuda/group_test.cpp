@@ -357,9 +357,9 @@ TEST_F(CudaProcesses, FactsOfThisMachine) {
     for (const cuda::Gpu& gpu : facts.gpus) {
       want(gpu.sms > 0 && gpu.memory_bytes > 0 && gpu.uuid.size() == 40, "{} {}", gpu.sms, gpu.uuid);
       want(gpu.peers.size() + 1 == facts.gpus.size(), "{} peers", gpu.peers.size());
-      lines +=
-          fmt::format("{} {} {} SMs, NVLinks {}, PCIe {} x{}, virtual memory {}, descriptors {}\n", gpu.name, gpu.pci,
-                      gpu.sms, gpu.nvlinks, gpu.pcie_generation, gpu.pcie_width, gpu.virtual_memory, gpu.descriptors);
+      lines += fmt::format("{} {} {} SMs, {} MHz, {} W, NVLinks {}, PCIe {} x{}, virtual memory {}, descriptors {}\n",
+                           gpu.name, gpu.pci, gpu.sms, gpu.sm_mhz, gpu.power_w, gpu.nvlinks, gpu.pcie_generation,
+                           gpu.pcie_width, gpu.virtual_memory, gpu.descriptors);
     }
     return lines + fmt::format("missing: {}\n", fmt::join(facts.missing, "; "));
   });

@@ -43,6 +43,8 @@ struct Gpu {
   int nvlinks = -1;             ///< active NVLinks; -1 = unknown
   int pcie_generation = 0;      ///< 0 = unknown
   int pcie_width = 0;           ///< lanes
+  int sm_mhz = 0;               ///< highest clock of the SMs; 0 = unknown
+  int power_w = 0;              ///< limit; 0 = unknown
   std::vector<PeerAccess> peers{};
 };
 

@@ -70,6 +70,9 @@ void collect_facts(CudaFacts& facts) {
     gpu.nvlinks = links.nvlinks;
     gpu.pcie_generation = links.pcie_generation;
     gpu.pcie_width = links.pcie_width;
+    const Limits limits = nvml.limits_of(gpu.pci);
+    gpu.sm_mhz = limits.sm_mhz;
+    gpu.power_w = limits.power_w;
     note_missing(gpu, index, facts.missing);
     facts.gpus.push_back(std::move(gpu));
   }

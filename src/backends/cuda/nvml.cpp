@@ -14,7 +14,7 @@ using NoArguments = int (*)();
 using Text = int (*)(char* text, unsigned size);
 using ByAddress = int (*)(const char* pci, void** device);
 using OfDevice = int (*)(void* device, unsigned* value);
-using OfLink = int (*)(void* device, unsigned link, unsigned* value);
+using OfPart = int (*)(void* device, unsigned part, unsigned* value);  // a link, a clock
 
 }  // namespace
 
@@ -42,14 +42,32 @@ std::string Nvml::driver_version() const {
   return version != nullptr && version(text.data(), text.size()) == 0 ? text.data() : "";
 }
 
+void* Nvml::device_at(const std::string& pci) const {
+  const auto find = usable_ ? look_up<ByAddress>("nvmlDeviceGetHandleByPciBusId_v2") : nullptr;
+  void* device = nullptr;
+  return find != nullptr && find(pci.c_str(), &device) == 0 ? device : nullptr;
+}
+
+Limits Nvml::limits_of(const std::string& pci) const {
+  constexpr unsigned kSmClock = 1;  // NVML_CLOCK_SM
+  Limits limits;
+  void* device = device_at(pci);
+  if (device == nullptr) return limits;
+  unsigned value = 0;
+  const auto clock = look_up<OfPart>("nvmlDeviceGetMaxClockInfo");
+  if (clock != nullptr && clock(device, kSmClock, &value) == 0) limits.sm_mhz = static_cast<int>(value);
+  const auto power = look_up<OfDevice>("nvmlDeviceGetEnforcedPowerLimit");
+  if (power != nullptr && power(device, &value) == 0) limits.power_w = static_cast<int>(value / 1000);
+  return limits;
+}
+
 OuterLinks Nvml::links_of(const std::string& pci) const {
   constexpr unsigned kMostLinks = 18;
   OuterLinks links;
-  const auto find = usable_ ? look_up<ByAddress>("nvmlDeviceGetHandleByPciBusId_v2") : nullptr;
-  void* device = nullptr;
-  if (find == nullptr || find(pci.c_str(), &device) != 0) return links;
+  void* device = device_at(pci);
+  if (device == nullptr) return links;
   unsigned value = 0;
-  if (const auto state = look_up<OfLink>("nvmlDeviceGetNvLinkState")) {
+  if (const auto state = look_up<OfPart>("nvmlDeviceGetNvLinkState")) {
     links.nvlinks = 0;
     for (unsigned link = 0; link < kMostLinks; ++link) links.nvlinks += state(device, link, &value) == 0 && value == 1;
   }

@@ -1,4 +1,4 @@
-// What CUDA does not tell of a GPU's links, asked of NVIDIA's management library where there is one.
+// What CUDA does not tell of a GPU's links, clock and power, asked of NVIDIA's management library where there is one.
 // Called by facts.cpp.
 #pragma once
 
@@ -11,6 +11,12 @@ struct OuterLinks {
   int nvlinks = -1;         ///< active ones; -1 = unknown
   int pcie_generation = 0;  ///< 0 = unknown
   int pcie_width = 0;
+};
+
+/// What bounds a GPU's speed; 0 = unknown.
+struct Limits {
+  int sm_mhz = 0;   ///< highest clock of its SMs
+  int power_w = 0;  ///< enforced
 };
 
 class Nvml {
@@ -26,8 +32,11 @@ class Nvml {
   [[nodiscard]] std::string driver_version() const;
   /// By a bus address like "0000:1b:00.0".
   [[nodiscard]] OuterLinks links_of(const std::string& pci) const;
+  [[nodiscard]] Limits limits_of(const std::string& pci) const;
 
  private:
+  /// Null where it is not known.
+  [[nodiscard]] void* device_at(const std::string& pci) const;
   template <class Function>
   [[nodiscard]] Function look_up(const char* name) const;
 
