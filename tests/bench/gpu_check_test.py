@@ -25,7 +25,7 @@ exit {code}
 class Run:
     """One run of the script's tests on so many GPUs that are not there; `count` and `code` by program."""
 
-    def __init__(self, gpus, count=None, code=None, flags=()):
+    def __init__(self, gpus, count=None, code=None, part="tests", flags=(), torch=True):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             log = folder / "log"
@@ -35,8 +35,13 @@ class Run:
                     real=f"{BUILD}/tests/cuda/cuda_{program}", name=program, log=log, count=(count or {}).get(program, 3),
                     code=(code or {}).get(program, 0)))
             self._write(folder / "bin/nvidia-smi", f"#!/bin/sh\nseq {gpus}\n")
+            for program in ("bin/tilewire", "bench/bench_cuda_gemm"):
+                self._write(folder / "build" / program, f"#!/bin/sh\necho {program} $* >>{log}\n")
+            # peers.py and ablations.py do not run, whoever is asked to run them.
+            self._write(folder / "bin/torchrun", f"#!/bin/sh\necho torchrun $* >>{log}\necho 'a bar  1.2 <= 1.0  MISSED'\n")
+            self._write(folder / "bin/python3", f"#!/bin/sh\necho python3 $* >>{log}\nexit {0 if torch else 1}\n")
             self._write(folder / "bin/compute-sanitizer", "#!/usr/bin/env bash\nshift 4\nexec \"$@\"\n")
-            ran = subprocess.run([SCRIPT, folder / "build", folder / "results", "--only", "tests", *flags], text=True, check=False,
+            ran = subprocess.run([SCRIPT, folder / "build", folder / "results", "--only", part, *flags], text=True, check=False,
                                  capture_output=True, env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"})
             self.code, self.out, self.calls = ran.returncode, ran.stdout + ran.stderr, log.read_text().splitlines()
 
@@ -65,6 +70,32 @@ class GpuCheck(unittest.TestCase):
                              {"calls", "gemm_cut_k", "gemm_places", "gemm_tiles", "operators"})
             used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
             self.assertEqual(used, {str(number) for number in range(gpus)})
+
+    def test_benchmarks(self):
+        run = Run(4, part="benchmarks")
+        self.assertEqual(run.code, 0, run.out)
+        self.assertIn("MISSED", run.out)
+        self.assertEqual([call.split()[0] for call in run.calls],
+                         ["bin/tilewire", "bin/tilewire", "bench/bench_cuda_gemm", "python3", "torchrun"])
+        self.assertIn("--nproc-per-node 4", run.calls[-1])
+        run = Run(4, part="benchmarks", flags=["--quick"])
+        self.assertEqual([call.split()[0] for call in run.calls], ["bin/tilewire", "bin/tilewire", "python3", "torchrun"])
+        self.assertIn("--turns 5", run.calls[-1])
+
+    def test_two_gpus_without_torch_are_a_failure_one_is_none(self):
+        run = Run(2, part="benchmarks", torch=False)
+        self.assertEqual(run.code, 1, run.out)
+        self.assertIn("FAILED  peers: no torch here", run.out)
+        run = Run(1, part="benchmarks", torch=False)
+        self.assertEqual(run.code, 0, run.out)
+        self.assertIn("skipped peers", run.out)
+
+    def test_ablations_run_where_they_are_asked_for(self):
+        self.assertEqual([call.split()[:1] for call in Run(2, part="ablations").calls], [["python3"]])
+        self.assertEqual(Run(2, part="ablations", torch=False).code, 1, "they fail here")
+        self.assertEqual(Run(1, part="ablations").calls, [])
+        run = Run(2, part="nothing")
+        self.assertEqual((run.code, run.calls), (2, []))
 
     def test_names_of_tests_are_those_of_the_programs(self):
         # A name that is gone, and what it is that the filters of operators choose.
