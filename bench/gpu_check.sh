@@ -178,7 +178,7 @@ run_tests() {
   spread "$all" "${jobs[@]}"
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
-    mapfile -t jobs < <(parts_of failures 5 '-*TeamsComeAndGo*')
+    mapfile -t jobs < <(parts_of failures 9 '-*TeamsComeAndGo*')
     # shellcheck disable=SC2086
     for job in "${jobs[@]}"; do (set -f; check_on "$second" $job) & done
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
