@@ -363,7 +363,7 @@ int main(int argc, char** argv) {
   if (sizes.size() % 3 != 0) return app.exit(CLI::ValidationError("sizes", "want M N K for each shape"));
   if (shapes.empty()) shapes = kShapes;
   const std::vector<int> gpus = gpus_for(options);
-  if (gpus.empty()) return app.exit(CLI::RuntimeError("no visible GPU has compute capability 9.0", 1));
+  if (gpus.empty()) return app.exit(CLI::ValidationError("GPUs", "none that is visible has compute capability 9.0"));
   std::printf("%6s %6s %6s %10s %10s %8s %8s %9s  choice\n", "M", "N", "K", "ours us", "Lt us", "TFLOP/s", "ratio",
               "error");
   Work work{.shapes = shapes, .options = options};

@@ -71,9 +71,9 @@ def rewritten(text):
             cells = cells_of(line)
             row = rows[cells[0]]
             # What is emphasised stays so.
-            new = [COLUMNS[head](row) if head in COLUMNS else old for head, old in zip(heads, cells)]
+            new = [COLUMNS[head](row) if head in COLUMNS else old for head, old in zip(heads, cells, strict=True)]
             new = [f"**{cell}**" if old.startswith("**") and not cell.startswith("**") else cell
-                   for cell, old in zip(new, cells)]
+                   for cell, old in zip(new, cells, strict=True)]
             line = re.sub(r" +", " ", "| " + " | ".join(new) + " |")
         elif heads and not line.startswith("|"):
             rows = None
