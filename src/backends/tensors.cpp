@@ -46,11 +46,11 @@ void require_tensor(const Buffer& buffer, int rank, const Tensor& tensor) {
           to_string(tensor.dtype), to_string(buffer.dtype));
   require(tensor.rows == shape.rows && tensor.cols == shape.cols, "{} {} is {} x {}, must be {} x {} on rank {}",
           to_string(buffer.scope), buffer.name, tensor.rows, tensor.cols, shape.rows, shape.cols, rank);
-  if (shape.rows == 0 || shape.cols == 0) return;
   require(tensor.rows <= 1 || tensor.row_stride >= tensor.cols, "{} {} has rows of {} elements {} apart",
           to_string(buffer.scope), buffer.name, tensor.cols, tensor.row_stride);
   require(addressable(tensor), "{} {} has {} rows {} elements apart: want at most 2^48 bytes from end to end",
           to_string(buffer.scope), buffer.name, tensor.rows, tensor.row_stride);
+  if (shape.rows == 0 || shape.cols == 0) return;
   require(tensor.data != nullptr, "{} {} has no memory", to_string(buffer.scope), buffer.name);
   require(reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes_of(tensor.dtype)) == 0,
           "{} {} lies at {}, want a multiple of the {} bytes of an element", to_string(buffer.scope), buffer.name,

@@ -79,6 +79,19 @@ TEST(OpTensors, RowsAreWhereAProcessCanAddressThem) {
   });
 }
 
+TEST(OpTensors, StridesCountWhereRowsAreEmpty) {
+  launch(1, small_launch(true), [](Group& group) {
+    Op op = make_op(group, {.op = "all_reduce", .m = 8, .n = 0, .dtype = DType::fp32}, Config{});
+    const Tensor x = make_tensor(nullptr, DType::fp32, 8, 0);
+    Tensor y = x;
+    y.row_stride = -1;
+    const Error error = error_of([&] { op.run({&x, 1}, {&y, 1}); });
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+    EXPECT_EQ(error.what(), std::string("output y has rows of 0 elements -1 apart"));
+    op.run({&x, 1}, {&x, 1});
+  });
+}
+
 TEST(OpTraces, WithoutTheOptionThereAreNoEvents) {
   for (const bool trace : {false, true}) {
     launch(2, small_launch(true), [&](Group& group) {
