@@ -21,10 +21,12 @@
 #include "backends/cuda/gemm_table.hpp"
 #include "commit.hpp"
 #include "cuda_timer.cuh"
+#include "tuner/measure.hpp"
 
 using namespace tilewire;
 using namespace tilewire::bench;
 using namespace tilewire::cuda;
+using tilewire::tuner::median;
 
 namespace {
 
@@ -243,9 +245,9 @@ Row compare(const Shape3& s, const Buffers& m, const Timer& timer, const Options
   return row;
 }
 
-void write_json(const std::string& path, const std::vector<Row>& rows, bool cold) {
+void write_json(const std::string& path, int gpu, const std::vector<Row>& rows, bool cold) {
   cudaDeviceProp device{};
-  CHECK(cudaGetDeviceProperties(&device, 0));
+  CHECK(cudaGetDeviceProperties(&device, gpu));
   nlohmann::ordered_json json{
       {"device", device.name}, {"commit", kCommit}, {"cublaslt", cublasLtGetVersion()}, {"cold", cold}};
   for (const Row& r : rows)
@@ -372,6 +374,6 @@ int main(int argc, char** argv) {
   for (const int device : gpus) threads.emplace_back([&, device] { measure_on(device, work); });
   for (std::thread& thread : threads) thread.join();
   print_bars(work.rows);
-  if (!json.empty()) write_json(json, work.rows, options.cold);
+  if (!json.empty()) write_json(json, gpus[0], work.rows, options.cold);
   return 0;
 }

@@ -5,11 +5,9 @@
 #include <cuda_runtime.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <vector>
 
 #define CHECK(call)                                                                         \
   do {                                                                                      \
@@ -28,11 +26,6 @@ static __global__ void pause() {
 
 using Launch = std::function<void()>;
 inline constexpr size_t kCacheBytes = 128u << 20;  // more than any L2 cache has
-
-inline double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 struct Timer {
   cudaStream_t stream{};

@@ -142,12 +142,13 @@ run_quick_tests() {
   )
   spread "$all" "${jobs[@]}"
   quick_operators() {
-    check_on "$first" operators "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*_1_ranks:*KnobsOnTensorCores*_2_ranks:*RepeatableSums*'
+    check_on "$first" operators "$tests/cuda_operators" \
+      --gtest_filter="$(filter_of 1 KnobsOnTensorCores)$(filter_of 2 KnobsOnTensorCores)*RepeatableSums*"
   }
   # shellcheck disable=SC2086
   quick_calls() { [[ $gpus -lt 2 ]] || check_on "$second" calls $calls --gtest_filter='*/processes'; }
   side_by_side quick_operators quick_calls
-  check operators_of_four "$tests/cuda_operators" --gtest_filter='*KnobsOnTensorCores*_4_ranks'
+  check operators_of_four "$tests/cuda_operators" --gtest_filter="$(filter_of 4 KnobsOnTensorCores)"
 }
 
 run_tests() {
@@ -179,9 +180,9 @@ run_tests() {
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
   half_of_failures() {
     # NOTE: what always skips is left out, as a part with nothing else is a failure; ten tests are left.
-    local parts=10 some='-*TeamsComeAndGo*:*/one_rank:*Library*/ranks_on_one_gpu:*JoinsACollective*/ranks_on_one_gpu'
-    [[ $gpus -eq 1 ]] && parts=1 some='*/ranks_on_one_gpu-*TeamsComeAndGo*'
-    mapfile -t jobs < <(parts_of failures "$parts" "$some")
+    local parts=10 filter='-*TeamsComeAndGo*:*/one_rank:*Library*/ranks_on_one_gpu:*JoinsACollective*/ranks_on_one_gpu'
+    [[ $gpus -eq 1 ]] && parts=1 filter='*/ranks_on_one_gpu-*TeamsComeAndGo*'
+    mapfile -t jobs < <(parts_of failures "$parts" "$filter")
     # shellcheck disable=SC2086
     for job in "${jobs[@]}"; do (set -f; check_on "$second" $job) & done
     check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
@@ -191,16 +192,15 @@ run_tests() {
   }
   half_of_the_rest() {
     check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*:*_on_one_gpu'
+    [[ $gpus -ge 2 ]] || return
     # Sums and flags over links, with two ranks that have a GPU each.
-    [[ $gpus -ge 2 ]] && check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
+    check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
-    if [[ $gpus -ge 2 ]]; then
-      # shellcheck disable=SC2086
-      check_on "$first" calls_as_threads $calls --gtest_filter='*/threads_on_their_gpus'
-      # shellcheck disable=SC2086
-      check_on "$first" calls_one_connection $one_connection --gtest_filter='*/processes'
-    fi
-    [[ $gpus -ge 2 ]] && check_on "$first" traces "$tests/cuda_traces" --gtest_filter="-$on_one_gpu"
+    # shellcheck disable=SC2086
+    check_on "$first" calls_as_threads $calls --gtest_filter='*/threads_on_their_gpus'
+    # shellcheck disable=SC2086
+    check_on "$first" calls_one_connection $one_connection --gtest_filter='*/processes'
+    check_on "$first" traces "$tests/cuda_traces" --gtest_filter="-$on_one_gpu"
   }
   side_by_side half_of_failures half_of_the_rest
   [[ $gpus -eq 1 ]] && return

@@ -34,7 +34,7 @@ COLUMNS = {
     "link": lambda row: us(row["link_us"]),
     "gemm": lambda row: us(row["gemm_us"]),
     "free": lambda row: us(row["free_us"]),
-    "tilewire": lambda row: f"**{us(row['total_us'])}**",
+    "tilewire": lambda row: us(row["total_us"]),
     "tile": tile_of,
     "cuBLAS, NCCL": lambda row: us(row["sequential_us"]),
     "PyTorch": lambda row: us(fastest_peer(row)),
@@ -58,6 +58,13 @@ def cells_of(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
+def cell_of(head, old, row):
+    """A cell of the row; what was emphasised stays so."""
+    if head not in COLUMNS:
+        return old
+    return f"**{COLUMNS[head](row)}**" if old.startswith("**") else COLUMNS[head](row)
+
+
 def rewritten(text):
     """The document with the figures of its results. KeyError: a row that its result does not have."""
     lines, rows, heads = [], None, None
@@ -70,10 +77,7 @@ def rewritten(text):
         elif rows and line.startswith("|") and not line.startswith("|---"):
             cells = cells_of(line)
             row = rows[cells[0]]
-            # What is emphasised stays so.
-            new = [COLUMNS[head](row) if head in COLUMNS else old for head, old in zip(heads, cells, strict=True)]
-            new = [f"**{cell}**" if old.startswith("**") and not cell.startswith("**") else cell
-                   for cell, old in zip(new, cells, strict=True)]
+            new = [cell_of(head, old, row) for head, old in zip(heads, cells, strict=True)]
             line = re.sub(r" +", " ", "| " + " | ".join(new) + " |")
         elif heads and not line.startswith("|"):
             rows = None

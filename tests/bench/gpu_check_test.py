@@ -107,6 +107,16 @@ class GpuCheck(unittest.TestCase):
                                 capture_output=True, text=True, check=True).stdout
         self.assertGreater(listed.count("_4_ranks"), 30)
 
+    def test_every_pattern_of_a_filter_has_a_test(self):
+        asked = {(call.split()[0], pattern) for gpus in (1, 2, 4) for flags in ([], ["--quick"])
+                 for call in Run(gpus, flags=flags).calls if "--gtest_filter=" in call
+                 for pattern in call.split("--gtest_filter=")[1].split("-")[0].split(":") if pattern}
+        self.assertGreater(len(asked), 30)
+        for program, pattern in sorted(asked):
+            listed = subprocess.run([f"{BUILD}/tests/cuda/cuda_{program}", "--gtest_list_tests", f"--gtest_filter={pattern}"],
+                                    capture_output=True, text=True, check=True).stdout
+            self.assertIn("\n  ", listed, f"{program}: no test is called {pattern}")
+
     def test_what_fails_or_runs_nothing_is_told(self):
         run = Run(2, code={"traces": 1})
         self.assertEqual(run.code, 1, run.out)

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "backends/cuda/cuda.hpp"
+#include "backends/cuda/facts.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/schedule.hpp"
@@ -40,10 +41,11 @@ class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
   }
   [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
+  [[nodiscard]] bool shares_gpus() const { return ranks() > cuda::num_gpus(); }
   void expect(const Problem& problem, const Config& base, size_t most, uint64_t seed, int calls = 2) const {
     auto configs = all_variants(problem, {.num_ranks = ranks()}, base);
     // Ranks that share a GPU do not call the library.
-    if (ranks() > std::ssize(cuda::cuda_facts().gpus)) {
+    if (shares_gpus()) {
       std::erase_if(configs, [](const Config& config) {
         return config.compute == Provider::library || config.collective == Provider::library;
       });

@@ -121,7 +121,7 @@ TEST_P(OnGpus, CopyEngines) {
   const bool gathers = op() == std::string("all_gather_gemm");
   const bool scatters = op() == std::string("gemm_reduce_scatter");
   if (ranks() == 1 || (!gathers && !scatters)) GTEST_SKIP() << "all-reduces send tile by tile";
-  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   uint64_t seed = 600;
   for (const bool more : {false, true}) {
     Problem problem{.op = op(), .m = 2051, .n = 2056, .k = 72 * ranks(), .dtype = DType::bf16};
@@ -295,7 +295,7 @@ TEST(Cuda, FlagsAreNoNumbers) {
 /// The sums of `two_stream` in a kernel of their own, with plain tensors and in the arena.
 TEST_P(OnGpus, TwoLaunches) {
   if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "two_stream has tiles for gemm_all_reduce only";
-  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   for (const Release release : {Release::tile, Release::all}) {
     Problem problem{.op = op(), .m = 264, .n = 520, .k = 128 * ranks(), .dtype = DType::bf16};
     if (release == Release::all) problem.arena = {"c"};
@@ -307,7 +307,7 @@ TEST_P(OnGpus, TwoLaunches) {
 // NOTE: ranks that share a GPU do not call the library: more ranks than one need as many GPUs.
 TEST_P(OnGpus, OneCallOfTheLibrary) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
-  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   uint64_t seed = 300;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
@@ -327,7 +327,7 @@ TEST_P(OnGpus, OneCallOfTheLibrary) {
 
 TEST_P(OnGpus, ColumnsAtTheirOwners) {
   if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "only all-reduces have owners of columns";
-  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   uint64_t seed = 700;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
@@ -348,7 +348,7 @@ TEST_P(OnGpus, ColumnsAtTheirOwners) {
 
 TEST_P(OnGpus, OneCollectiveOfTheLibrary) {
   if (ranks() == 1) GTEST_SKIP() << "one rank has nothing to exchange";
-  if (ranks() > std::ssize(cuda::cuda_facts().gpus)) GTEST_SKIP() << "too few GPUs";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
   const bool has_gemm = op() != std::string("all_reduce");
   uint64_t seed = 400;
