@@ -90,11 +90,11 @@ spread() {
   rm -f "$next"
 }
 
-# A test in $2 parts, as jobs for spread; $3: its filter.
+# A test in $2 parts, as jobs for spread; $3: its filter, $4: what the parts are called.
 parts_of() {
   local part
   for ((part = 0; part < $2; ++part)); do
-    echo "$1_$part env GTEST_TOTAL_SHARDS=$2 GTEST_SHARD_INDEX=$part $tests/cuda_$1 --gtest_filter=${3:-*}"
+    echo "${4:-$1}_$part env GTEST_TOTAL_SHARDS=$2 GTEST_SHARD_INDEX=$part $tests/cuda_$1 --gtest_filter=${3:-*}"
   done
 }
 
@@ -164,17 +164,20 @@ run_tests() {
     run_quick_tests
     return
   fi
-  # What needs one GPU, the longest first.
+  # What needs one GPU, the longest first; what looks at no time, two on each.
   mapfile -t jobs < <(
     parts_of operators $((2 * gpus))
     sanitized racecheck
-    echo "calls_on_one_gpu $calls --gtest_filter=$on_one_gpu"
     for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
+    sanitized memcheck
+  )
+  spread "$all $all" "${jobs[@]}"
+  mapfile -t jobs < <(
+    echo "calls_on_one_gpu $calls --gtest_filter=$on_one_gpu"
     echo "calls_one_connection_on_one_gpu $one_connection --gtest_filter=$on_one_gpu"
     echo "host_side_on_one_gpu $tests/cuda_host_side --gtest_filter=$on_one_gpu"
-    echo "group_on_one_gpu $tests/cuda_group --gtest_filter=*_on_one_gpu-*ASilentRank*"
     echo "traces_on_one_gpu $tests/cuda_traces --gtest_filter=$on_one_gpu"
-    sanitized memcheck
+    echo "group_on_one_gpu $tests/cuda_group --gtest_filter=*_on_one_gpu-*ASilentRank*"
   )
   spread "$all" "${jobs[@]}"
   # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
@@ -191,11 +194,12 @@ run_tests() {
     [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
-    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*:*_on_one_gpu'
-    [[ $gpus -ge 2 ]] || return
+    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*:*_on_one_gpu' &
     # Sums and flags over links, with two ranks that have a GPU each.
-    check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
+    [[ $gpus -lt 2 ]] || check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
+    wait
+    [[ $gpus -ge 2 ]] || return
     # shellcheck disable=SC2086
     check_on "$first" calls_as_threads $calls --gtest_filter='*/threads_on_their_gpus'
     # shellcheck disable=SC2086
@@ -214,10 +218,14 @@ run_tests() {
     check host_side_of_four "$tests/cuda_host_side" --gtest_filter='*Auto*/processes:*WrongPointers*/processes'
     check kills_of_four "$tests/cuda_failures" --gtest_filter='*SurvivorsGetDetails*/processes'
   fi
-  # All ranks with a GPU each: copy engines, gates, peers, and the vendor's libraries.
-  check operators "$tests/cuda_operators" --gtest_filter="$(filter_of $ranks KnobsOnTensorCores CopyEngines \
+  # All ranks with a GPU each: copy engines, gates, peers, and the vendor's libraries. Two parts share the GPUs, as most
+  # of the time goes to starting ranks.
+  mapfile -t jobs < <(parts_of operators 2 "$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
-    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)"
+    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)" operators_of_all)
+  # shellcheck disable=SC2086
+  for job in "${jobs[@]}"; do (set -f; check $job) & done
+  wait
 }
 
 run_benchmarks() {

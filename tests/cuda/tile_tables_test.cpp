@@ -2,7 +2,9 @@
 // Needs no GPU: tensor maps say what they were asked for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
@@ -105,6 +107,27 @@ TEST(TileTables, UnalignedRowsAreCopied) {
   EXPECT_FALSE(tables.gemm.tiles.empty()) << "no tile reads the input itself";
   for (const TileRecord& tile : tables.gemm.tiles) EXPECT_EQ(tile.split, 0);
   EXPECT_EQ(targets_of(tables), std::vector<int>(4, 4));
+}
+
+TEST(TileTables, EveryCtaHasAsManySumsWhereOwnTilesAreAmongOthers) {
+  Config config{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 8, .transport = Transport::tma};
+  config.rounds = 16;
+  const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 4096, .n = 8192, .k = 4096, .dtype = DType::bf16},
+                              {.num_ranks = 4}, config);
+  const RankTables tables = tables_of(plan);
+  ASSERT_EQ(tables.gemm_ctas, 128u);
+  std::vector<int> sums(tables.gemm_ctas, 0);
+  std::vector<std::string> turns;
+  for (size_t i = 0; i < tables.gemm.tiles.size(); ++i) {
+    const bool sums_up = tables.gemm.tiles[i].num_parts > 0;
+    sums[i % sums.size()] += sums_up ? 1 : 0;
+    if (i % sums.size() == 0) turns.emplace_back();
+    if (sums_up) turns.back() = "sums";
+  }
+  EXPECT_EQ(turns.size(), 8u);
+  EXPECT_GE(std::ranges::count(turns, "sums"), 5) << "they come in most turns";
+  EXPECT_EQ(std::ranges::min(sums), 2);
+  EXPECT_EQ(std::ranges::max(sums), 2);
 }
 
 }  // namespace

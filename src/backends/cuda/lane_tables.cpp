@@ -69,6 +69,7 @@ class TableMaker {
     for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
     if (late_help) find_late_lanes(out_);
     if (beside) tell_library_its_sms(out_, plan_, room_.sms);
+    spread_sums(out_);
     drop_repeated_waits(out_);
     return std::move(out_);
   }
@@ -135,11 +136,10 @@ class TableMaker {
   /// What comes before the call, by one kernel, and what comes after it, by another.
   void add_lane_in_line(int index) {
     const int64_t before = view_.facts.before_call[index];
-    const int64_t end = std::ssize(plan_.lanes[index].tasks);
     if (by_library(plan_.lanes[index])) return add_call_in_line(index, before);
     add_walk_lane(index, 0, before);
     const size_t first = out_.walk.lanes.size();
-    add_walk_lane(index, before, end);
+    add_walk_lane(index, before, std::ssize(plan_.lanes[index].tasks));
     if (out_.walk.lanes.size() > first) out_.walk.lanes.back().after = true;
   }
 

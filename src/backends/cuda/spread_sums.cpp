@@ -1,0 +1,53 @@
+// Which CTA makes which tile of a turn, so that all of them complete as many sums.
+// Called when tables are made.
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "backends/cuda/lane_tables.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Where each of the tiles of a turn goes: those of most parts to the CTAs that had fewest, of as many parts in order.
+std::vector<size_t> places_of(std::span<const uint32_t> parts, std::span<const uint64_t> had) {
+  std::vector<size_t> places(parts.size());
+  std::iota(places.begin(), places.end(), 0);
+  const bool even = std::ranges::adjacent_find(had, std::ranges::not_equal_to()) == had.end();
+  if (even || std::ranges::adjacent_find(parts, std::ranges::not_equal_to()) == parts.end()) return places;
+  std::vector<size_t> tiles = places;
+  std::vector<size_t> free = places;
+  std::ranges::stable_sort(tiles, std::ranges::greater(), [&](size_t tile) { return parts[tile]; });
+  std::ranges::stable_sort(free, {}, [&](size_t place) { return had[place]; });
+  for (size_t first = 0; first < tiles.size();) {
+    size_t end = first;
+    while (end < tiles.size() && parts[tiles[end]] == parts[tiles[first]]) ++end;
+    std::sort(free.begin() + static_cast<ptrdiff_t>(first), free.begin() + static_cast<ptrdiff_t>(end));
+    for (; first < end; ++first) places[tiles[first]] = free[first];
+  }
+  return places;
+}
+
+}  // namespace
+
+void spread_sums(RankTables& tables) {
+  const uint32_t cluster = cluster_ctas(tables.cluster);
+  auto& tiles = tables.gemm.tiles;
+  const size_t clusters = tables.gemm_ctas / cluster;
+  std::vector<uint64_t> had(clusters, 0);
+  const std::vector<TileRecord> before = tiles;
+  for (size_t first = 0; first * cluster < tiles.size(); first += clusters) {
+    const size_t count = std::min(clusters, tiles.size() / cluster - first);
+    std::vector<uint32_t> parts;
+    for (size_t i = 0; i < count; ++i) parts.push_back(before[(first + i) * cluster].num_parts);
+    const std::vector<size_t> places = places_of(parts, std::span(had).first(count));
+    for (size_t i = 0; i < count; ++i) {
+      had[places[i]] += parts[i];
+      const auto from = before.begin() + static_cast<ptrdiff_t>((first + i) * cluster);
+      std::copy_n(from, cluster, tiles.begin() + static_cast<ptrdiff_t>((first + places[i]) * cluster));
+    }
+  }
+}
+
+}  // namespace tilewire::cuda
