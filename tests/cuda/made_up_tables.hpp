@@ -1,5 +1,6 @@
 // The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
-// Used by library_test.cpp, stream_lanes_test.cpp, calls_in_line_test.cpp and tile_tables_test.cpp.
+// Used by library_test.cpp, stream_lanes_test.cpp, calls_in_line_test.cpp, dealt_tiles_test.cpp and
+// tile_tables_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
 /// `unaligned`: a buffer that begins two bytes further on.
 inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false,
-                            const std::string& unaligned = {}) {
+                            const std::string& unaligned = {}, int sms = 132) {
   static std::array<Gate, 1024> gates;
   static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;
@@ -35,7 +36,7 @@ inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0,
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   EXPECT_LE(most_stream_work(plan), std::ssize(gates));
-  return make_tables(mine, rank, addresses, facts_of(plan, rank), {132, streams, traced});
+  return make_tables(mine, rank, addresses, facts_of(plan, rank), {sms, streams, traced});
 }
 
 }  // namespace tilewire::cuda

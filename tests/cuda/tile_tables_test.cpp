@@ -3,37 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "backends/cuda/driver.hpp"
+#include "cuda/made_up_maps.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {
-
-/// What a map was asked for.
-struct AskedMap {
-  void* data;
-  uint64_t rows;
-  uint32_t box_rows;
-};
-
-CUresult CUDAAPI note_map(CUtensorMap* map, CUtensorMapDataType, cuuint32_t, void* data, const cuuint64_t* dims,
-                          const cuuint64_t*, const cuuint32_t* box, const cuuint32_t*, CUtensorMapInterleave,
-                          CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  const AskedMap asked{data, dims[1], box[1]};
-  std::memcpy(map, &asked, sizeof asked);
-  return CUDA_SUCCESS;
-}
-
-AskedMap asked_for(const RankTables& tables, uint32_t map) {
-  AskedMap asked{};
-  std::memcpy(&asked, &tables.gemm.maps.at(map), sizeof asked);
-  return asked;
-}
 
 /// Two shards of 128 rows to a tile of 256, on four ranks.
 Plan gather(Order order) {
@@ -52,17 +30,6 @@ std::vector<int> targets_of(const RankTables& tables) {
   }
   return targets;
 }
-
-}  // namespace
-
-/// NOTE: comes before the library's own, which needs a driver.
-Driver load_driver() {
-  Driver driver;
-  driver.tensor_map_encode_tiled = note_map;
-  return driver;
-}
-
-namespace {
 
 TEST(TileTables, TilesTakeOwnRowsWhereTheyAre) {
   const Plan plan = gather(Order::in_step);
