@@ -164,7 +164,7 @@ run_tests() {
     run_quick_tests
     return
   fi
-  # What needs one GPU, the longest first; what looks at no time, two on each.
+  # What needs one GPU, the longest first; what looks neither at times nor at a GPU's memory, two jobs on each.
   mapfile -t jobs < <(
     parts_of operators $((2 * gpus))
     sanitized racecheck
@@ -180,7 +180,8 @@ run_tests() {
     echo "group_on_one_gpu $tests/cuda_group --gtest_filter=*_on_one_gpu-*ASilentRank*"
   )
   spread "$all" "${jobs[@]}"
-  # NOTE: what waits for deadlines most of the time may share GPUs, but for the test that counts a GPU's memory.
+  # NOTE: what waits for deadlines most of the time may share GPUs, but for tests that count a GPU's memory.
+  local counts_memory='*DeviceMemoryComesBack*:*ANameServesASecondGroup*'
   half_of_failures() {
     # NOTE: what always skips is left out, as a part with nothing else is a failure; ten tests are left.
     local parts=10 filter='-*TeamsComeAndGo*:*/one_rank:*Library*/ranks_on_one_gpu:*JoinsACollective*/ranks_on_one_gpu'
@@ -194,12 +195,13 @@ run_tests() {
     [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
-    check_on "$first" group "$tests/cuda_group" --gtest_filter='-*ASilentRank*:*_on_one_gpu' &
+    check_on "$first" group "$tests/cuda_group" --gtest_filter="-*ASilentRank*:*_on_one_gpu:$counts_memory" &
     # Sums and flags over links, with two ranks that have a GPU each.
     [[ $gpus -lt 2 ]] || check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
       AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
     wait
     [[ $gpus -ge 2 ]] || return
+    check_on "$first" group_memory "$tests/cuda_group" --gtest_filter="$counts_memory-*_on_one_gpu"
     # shellcheck disable=SC2086
     check_on "$first" calls_as_threads $calls --gtest_filter='*/threads_on_their_gpus'
     # shellcheck disable=SC2086

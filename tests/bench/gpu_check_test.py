@@ -5,6 +5,7 @@ Run by ctest: gpu_check_test.py BUILD_FOLDER.
 """
 import os
 import pathlib
+import re
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ BUILD = None  # with the real test programs, which know their tests' names
 PROGRAMS = ["calls", "failures", "gemm_cut_k", "gemm_places", "gemm_tiles", "group", "host_side", "operators", "traces"]
 STAND_IN = """#!/usr/bin/env bash
 [[ $* == *gtest_list_tests* ]] && exec {real} "$@"
-echo "{name} on $CUDA_VISIBLE_DEVICES: $*" >>{log}
+echo "{name} on $CUDA_VISIBLE_DEVICES: ${{GTEST_SHARD_INDEX:+part $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS }}$*" >>{log}
 echo "[  PASSED  ] {count} tests."
 exit {code}
 """
@@ -101,7 +102,9 @@ class GpuCheck(unittest.TestCase):
         # A name that is gone, and what it is that the filters of operators choose.
         run = Run(4)
         self.assertNotIn("no test is called", run.out)
-        chosen = {call.split("--gtest_filter=")[1] for call in run.calls if call.startswith("operators") and "_4_ranks" in call}
+        of_all = [call for call in run.calls if call.startswith("operators") and "_4_ranks" in call]
+        self.assertEqual(sorted(re.findall(r"part \d of \d", " ".join(of_all))), ["part 0 of 2", "part 1 of 2"])
+        chosen = {call.split("--gtest_filter=")[1] for call in of_all}
         self.assertEqual(len(chosen), 1, "of both parts")
         listed = subprocess.run([f"{BUILD}/tests/cuda/cuda_operators", "--gtest_list_tests", f"--gtest_filter={chosen.pop()}"],
                                 capture_output=True, text=True, check=True).stdout

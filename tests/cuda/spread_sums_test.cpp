@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
 
@@ -46,6 +47,23 @@ TEST(SpreadSums, GoToThoseThatHadFewest) {
   EXPECT_EQ(spread(tables_of({0, 0, 3, 0, 0, 3, 0, 0, 3}, 3)), (std::vector<uint32_t>{0, 1, 2, 5, 3, 4, 6, 8, 7}));
   // Of a last turn that not all have a tile in.
   EXPECT_EQ(spread(tables_of({3, 0, 0, 3, 0}, 3)), (std::vector<uint32_t>{0, 1, 2, 4, 3}));
+}
+
+TEST(SpreadSums, StayWhereTheyWouldHaveToComeEarlier) {
+  // Two CTAs; the second one's first tile for a peer is the one after its sum, once tiles have changed places.
+  static uint64_t signals[2];
+  RankTables tables = tables_of({0, 3, 0, 3, 0, 0}, 2);
+  const auto wait = [&](size_t tile, const uint64_t* signal) {
+    tables.gemm.tiles[tile].first_wait = static_cast<uint32_t>(tables.gemm.waits.size());
+    tables.gemm.tiles[tile].num_waits = 1;
+    tables.gemm.waits.push_back({signal, 1, 1});
+  };
+  EXPECT_EQ(spread(tables), (std::vector<uint32_t>{0, 1, 3, 2, 4, 5}));
+  wait(0, &signals[0]);
+  wait(2, &signals[0]);
+  wait(4, &signals[0]);
+  // As it is, CTA 0 has waited before: only CTA 1's last tile would be its first for the peer.
+  EXPECT_EQ(spread(tables), (std::vector<uint32_t>{0, 1, 2, 3, 4, 5}));
 }
 
 TEST(SpreadSums, KeepClustersTogether) {

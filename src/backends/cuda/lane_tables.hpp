@@ -93,9 +93,10 @@ struct Room {
   int cluster_k = 1;    ///< CTAs that make a tile together; `sms` are in clusters of so many
 };
 
-/// Change places within each turn of tiles, so that every CTA (cluster) completes as many sums as the others: where own
-/// tiles come with those of peers, the same CTAs would have one in every turn. NOTE: not from turn to turn, so that
-/// each CTA's tiles stay in the plan's order, as what may be waited for rests on that (TileNeeds).
+/// Change places within each turn of tiles, so that every CTA (cluster) completes about as many sums as the others:
+/// where own tiles come with those of peers, the same CTAs would have one in every turn. Unless too many could no
+/// longer come during their CTA's next tile, as that one is its first for another peer and waits. NOTE: not from turn
+/// to turn, so that each CTA's tiles stay in the plan's order, as what may be waited for rests on that (TileNeeds).
 void spread_sums(RankTables& tables);
 
 /// Leave out the waits of tiles and steps that repeat what earlier ones of the same CTA waited for: a CTA takes its
