@@ -90,6 +90,17 @@ spread() {
   rm -f "$next"
 }
 
+# The same jobs, all at once on the same GPUs.
+together() {
+  local shared=$1 job
+  shift
+  for job in "$@"; do
+    # shellcheck disable=SC2086
+    (set -f; check_on "$shared" $job) &
+  done
+  wait
+}
+
 # A test in $2 parts, as jobs for spread; $3: its filter, $4: what the parts are called.
 parts_of() {
   local part
@@ -186,20 +197,22 @@ run_tests() {
     # NOTE: what always skips is left out, as a part with nothing else is a failure; ten tests are left.
     local parts=10 filter='-*TeamsComeAndGo*:*/one_rank:*Library*/ranks_on_one_gpu:*JoinsACollective*/ranks_on_one_gpu'
     [[ $gpus -eq 1 ]] && parts=1 filter='*/ranks_on_one_gpu-*TeamsComeAndGo*'
-    mapfile -t jobs < <(parts_of failures "$parts" "$filter")
-    # shellcheck disable=SC2086
-    for job in "${jobs[@]}"; do (set -f; check_on "$second" $job) & done
-    check_on "$second" group_silent "$tests/cuda_group" --gtest_filter='*ASilentRank*' &
-    wait
+    mapfile -t jobs < <(
+      parts_of failures "$parts" "$filter"
+      echo "group_silent $tests/cuda_group --gtest_filter=*ASilentRank*"
+    )
+    together "$second" "${jobs[@]}"
     check_on "$second" failures_memory "$tests/cuda_failures" --gtest_filter='*TeamsComeAndGo*'
     [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
-    check_on "$first" group "$tests/cuda_group" --gtest_filter="-*ASilentRank*:*_on_one_gpu:$counts_memory" &
     # Sums and flags over links, with two ranks that have a GPU each.
-    [[ $gpus -lt 2 ]] || check_on "$first" operators_of_two "$tests/cuda_operators" --gtest_filter="$(filter_of 2 \
-      AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
-    wait
+    mapfile -t jobs < <(
+      echo "group $tests/cuda_group --gtest_filter=-*ASilentRank*:*_on_one_gpu:$counts_memory"
+      [[ $gpus -lt 2 ]] || echo "operators_of_two $tests/cuda_operators --gtest_filter=$(filter_of 2 \
+        AwkwardShapes SumsDuringLongTiles FlagsTravelWithTheData RepeatableSumsHaveTheSameBits)"
+    )
+    together "$first" "${jobs[@]}"
     [[ $gpus -ge 2 ]] || return
     check_on "$first" group_memory "$tests/cuda_group" --gtest_filter="$counts_memory-*_on_one_gpu"
     # shellcheck disable=SC2086
@@ -225,9 +238,7 @@ run_tests() {
   mapfile -t jobs < <(parts_of operators 2 "$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
     ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)" operators_of_all)
-  # shellcheck disable=SC2086
-  for job in "${jobs[@]}"; do (set -f; check $job) & done
-  wait
+  together "$all" "${jobs[@]}"
 }
 
 run_benchmarks() {

@@ -75,12 +75,16 @@ TEST(TileTables, UnalignedRowsAreCopied) {
   EXPECT_EQ(targets_of(tables), std::vector<int>(4, 4));
 }
 
+/// The tables of a reduce-scatter over four ranks, in pairs of tiles.
+RankTables scatter(const Shape& out, int64_t k, int64_t group_m, int rounds) {
+  Config config{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = group_m, .transport = Transport::tma};
+  config.rounds = rounds;
+  const Problem problem{.op = "gemm_reduce_scatter", .m = out.rows, .n = out.cols, .k = k, .dtype = DType::bf16};
+  return tables_of(make_plan(problem, {.num_ranks = 4}, config));
+}
+
 TEST(TileTables, EveryCtaHasAsManySumsWhereOwnTilesAreAmongOthers) {
-  Config config{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 8, .transport = Transport::tma};
-  config.rounds = 16;
-  const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 4096, .n = 8192, .k = 4096, .dtype = DType::bf16},
-                              {.num_ranks = 4}, config);
-  const RankTables tables = tables_of(plan);
+  const RankTables tables = scatter({4096, 8192}, 4096, 8, 16);
   ASSERT_EQ(tables.gemm_ctas, 128u);
   std::vector<int> sums(tables.gemm_ctas, 0);
   std::vector<int> of_turn(tables.gemm.tiles.size() / sums.size(), 0);
@@ -96,11 +100,7 @@ TEST(TileTables, EveryCtaHasAsManySumsWhereOwnTilesAreAmongOthers) {
 }
 
 TEST(TileTables, TilesStayWhereSumsWouldHaveToComeEarlier) {
-  Config config{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 16, .transport = Transport::tma};
-  config.rounds = 3;
-  const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 1024, .n = 12288, .k = 49152, .dtype = DType::bf16},
-                              {.num_ranks = 4}, config);
-  const RankTables tables = tables_of(plan);
+  const RankTables tables = scatter({1024, 12288}, 49152, 16, 3);
   std::vector<int64_t> tasks;
   for (size_t i = 0; i < tables.gemm.tiles.size(); i += 2)
     tasks.push_back(tables.names[tables.gemm.tiles[i].task].task);

@@ -49,13 +49,14 @@ std::vector<TileRecord> spread(const RankTables& tables) {
   return moved;
 }
 
-/// Parts of the CTA that has most to do for sums. Those that cannot come during its next tile, as that one waits itself
-/// (comes_late), hold it up: they count three times.
-int64_t most_parts_of_a_cta(RankTables tables) {
+/// With tiles in this order, the parts of the CTA that has most to do for sums. Those that cannot come during its next
+/// tile, as that one waits itself (comes_late), hold it up: they count three times.
+int64_t most_parts_of_a_cta(const RankTables& whole, const std::vector<TileRecord>& order) {
   constexpr int64_t kHeldUp = 3;
+  RankTables tables{.gemm = {.tiles = order, .waits = whole.gemm.waits}, .gemm_ctas = whole.gemm_ctas};
   drop_repeated_waits(tables);
   const auto& tiles = tables.gemm.tiles;
-  const uint32_t cluster = cluster_ctas(tables.cluster);
+  const uint32_t cluster = cluster_ctas(whole.cluster);
   std::vector<int64_t> parts(tables.gemm_ctas, 0);
   for (size_t i = 0; i < tiles.size(); i += cluster) {
     const size_t next = std::min(i + tables.gemm_ctas, tiles.size());
@@ -70,11 +71,10 @@ int64_t most_parts_of_a_cta(RankTables tables) {
 
 void spread_sums(RankTables& tables) {
   const auto task = [](const TileRecord& tile) { return tile.task; };
-  RankTables other{.gemm = tables.gemm, .gemm_ctas = tables.gemm_ctas, .cluster = tables.cluster};
-  other.gemm.tiles = spread(tables);
-  if (std::ranges::equal(other.gemm.tiles, tables.gemm.tiles, {}, task, task)) return;
-  const RankTables as_is{.gemm = tables.gemm, .gemm_ctas = tables.gemm_ctas, .cluster = tables.cluster};
-  if (most_parts_of_a_cta(other) < most_parts_of_a_cta(as_is)) tables.gemm.tiles = std::move(other.gemm.tiles);
+  auto& tiles = tables.gemm.tiles;
+  std::vector<TileRecord> moved = spread(tables);
+  if (std::ranges::equal(moved, tiles, {}, task, task)) return;
+  if (most_parts_of_a_cta(tables, moved) < most_parts_of_a_cta(tables, tiles)) tiles = std::move(moved);
 }
 
 }  // namespace tilewire::cuda
