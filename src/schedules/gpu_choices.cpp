@@ -55,6 +55,15 @@ std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   return turns > 3 && turns <= kMostTurns ? std::vector{turns} : std::vector<int>{};
 }
 
+/// `config` in so many rounds. Many are of few row tiles, so that those of a round share B in the cache.
+Config in_rounds(Config config, int rounds) {
+  constexpr int kManyRounds = 16;
+  constexpr int64_t kRows = 512;
+  config.rounds = rounds;
+  if (rounds >= kManyRounds && config.group_m > 1) config.group_m = std::max<int64_t>(1, kRows / config.tile_m);
+  return config;
+}
+
 /// Pairs of row tiles of one owner, which share B: of some rows; of more, where narrower tiles end earlier.
 std::optional<TileChoice> pair_of_owner(const Problem& problem, const Team& team) {
   constexpr int64_t kMost = 4096;
@@ -142,8 +151,7 @@ std::vector<Config> ring_choices(const Config& stores, const Problem& problem, c
   for (const int rounds : {1, 16}) {
     Config ring = stores;
     ring.algorithm = Algorithm::ring;
-    ring.rounds = rounds;
-    append(list, with_tiles(ring, problem, team, 1));
+    list.push_back(in_rounds(with_tile(ring, problem, tiles_for(problem, team).front()), rounds));
   }
   return list;
 }
@@ -167,10 +175,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     turns.rounds = some_rounds(problem, team);
     append(list, with_tiles(turns, problem, team, 1));
     if (const auto pair = pair_of_owner(problem, team)) list.push_back(with_tile(stores, problem, *pair));
-    for (const int rounds : many_rounds(problem, team)) {
-      turns.rounds = rounds;
-      append(list, with_tiles(turns, problem, team, 1));
-    }
+    for (const int rounds : many_rounds(problem, team)) list.push_back(in_rounds(list.front(), rounds));
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {

@@ -86,6 +86,15 @@ TEST(Gpus, RingsOfManyRowsAreProven) {
   }
 }
 
+TEST(Gpus, ManyRoundsAreOfFewRows) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 8192, .k = 8192, .reduction = Reduction::any};
+  std::vector<std::pair<int, int64_t>> found;  // rounds, and row tiles that are walked together
+  for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(4))) {
+    if (config.rounds >= 4) found.emplace_back(config.rounds, config.group_m);
+  }
+  EXPECT_EQ(found, (std::vector<std::pair<int, int64_t>>{{4, 16}, {32, 4}, {16, 4}})) << "and the ring";
+}
+
 TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
   const auto first = [](const char* schedule, const char* op, int64_t m) {
     return find_schedule(schedule).candidates({.op = op, .m = m, .n = 8192, .k = 8192}, team_of_gpus(4)).front();
