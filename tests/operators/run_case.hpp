@@ -28,6 +28,7 @@ struct CaseOptions {
   int num_calls = 2;  ///< with different data each
   std::string backend = "host";
   bool threads = true;
+  bool meet = false;  ///< after each call, so that no rank is a call ahead
   double timeout_s = 30;
   uint64_t seed = 1;
   OpOptions op;
