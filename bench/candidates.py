@@ -320,10 +320,10 @@ def some_rounds(m, n, k, ranks, tile):
     return 3 if sums_soon(k, ranks, tile) and turns % 2 and turns % 3 == 0 else 2
 
 
-def in_rounds(config, rounds):
-    """Many rounds are of few row tiles, so that those of a round share B in the cache."""
-    few = {"group_m": max(1, 512 // config["tile_m"])} if rounds >= 16 and config.get("group_m", 1) > 1 else {}
-    return config | few | {"rounds": rounds}
+def with_rounds(config, kind, ranks, rounds):
+    """Many rounds of a reduce-scatter over several peers walk fewer rows together: a turn reads less of A."""
+    few = rounds >= 16 and kind == "rs" and ranks > 2
+    return config | ({"group_m": max(1, 512 // config["tile_m"])} if few else {}) | {"rounds": rounds}
 
 
 def reduction(kind, m, n, k, ranks):
@@ -336,14 +336,14 @@ def reduction(kind, m, n, k, ranks):
     if -(-m // ranks) > 128 and (m < 1024 or (m <= 4096 and pair[1] == 160)) and ranks > 1:
         configs.append(knobs_of(pair, m) | {"transport": "tma"})
     if m >= 4096:
-        configs += [in_rounds(configs[0], rounds) for rounds in (4, 32)]
+        configs += [with_rounds(configs[0], kind, ranks, rounds) for rounds in (4, 32)]
     elif kind == "ar" and m >= 1024 and 3 < turns_of(shapes[0], m, n) <= 8:
-        configs.append(in_rounds(configs[0], turns_of(shapes[0], m, n)))
+        configs.append(configs[0] | {"rounds": turns_of(shapes[0], m, n)})
     elif kind == "rs" and m >= 1024 and ranks > 2 and sums_soon(k, ranks, shapes[0]):
-        configs.append(in_rounds(configs[0], 8))
+        configs.append(configs[0] | {"rounds": 8})
     if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent
         ring = configs[0] | {"algorithm": "ring"}
-        configs += [ring, in_rounds(ring, 16)]
+        configs += [ring, with_rounds(ring, kind, ranks, 16)]
     if kind == "ar" and m <= 64:
         configs.append(configs[-1] | {"algorithm": "one_shot"} | summers(n, tiles[0]["tile_n"], False))
     configs += in_parts(kind, m, n, k, ranks)

@@ -55,12 +55,14 @@ std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   return turns > 3 && turns <= kMostTurns ? std::vector{turns} : std::vector<int>{};
 }
 
-/// `config` in so many rounds. Many are of few row tiles, so that those of a round share B in the cache.
-Config in_rounds(Config config, int rounds) {
+/// `config` in so many rounds. Many of a reduce-scatter over several peers walk fewer rows together: a turn of tiles
+/// then reads fewer rows of A, for a few more columns of B.
+Config with_rounds(Config config, const Problem& problem, const Team& team, int rounds) {
   constexpr int kManyRounds = 16;
-  constexpr int64_t kRows = 512;
+  constexpr int64_t kGroupRows = 512;
   config.rounds = rounds;
-  if (rounds >= kManyRounds && config.group_m > 1) config.group_m = std::max<int64_t>(1, kRows / config.tile_m);
+  if (rounds < kManyRounds || problem.op != "gemm_reduce_scatter" || team.num_ranks < 3) return config;
+  config.group_m = std::max<int64_t>(1, kGroupRows / config.tile_m);
   return config;
 }
 
@@ -147,13 +149,9 @@ std::vector<Config> ring_choices(const Config& stores, const Problem& problem, c
   constexpr int64_t kLeast = 8192;  // rows: a stage takes several turns of tiles, so that parts are here in time
   if (problem.op != "gemm_reduce_scatter" || problem.reduction != Reduction::any) return {};
   if (team.num_ranks < 3 || problem.m < kLeast) return {};
-  std::vector<Config> list;
-  for (const int rounds : {1, 16}) {
-    Config ring = stores;
-    ring.algorithm = Algorithm::ring;
-    list.push_back(in_rounds(with_tile(ring, problem, tiles_for(problem, team).front()), rounds));
-  }
-  return list;
+  Config ring = with_tile(stores, problem, tiles_for(problem, team).front());
+  ring.algorithm = Algorithm::ring;
+  return {ring, with_rounds(ring, problem, team, 16)};
 }
 
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
@@ -175,7 +173,9 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     turns.rounds = some_rounds(problem, team);
     append(list, with_tiles(turns, problem, team, 1));
     if (const auto pair = pair_of_owner(problem, team)) list.push_back(with_tile(stores, problem, *pair));
-    for (const int rounds : many_rounds(problem, team)) list.push_back(in_rounds(list.front(), rounds));
+    for (const int rounds : many_rounds(problem, team)) {
+      list.push_back(with_rounds(list.front(), problem, team, rounds));
+    }
     turns.rounds = 1;
     turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {

@@ -89,7 +89,7 @@ std::string output_bytes(const std::vector<RankTensors>& ranks, size_t inputs) {
 }
 
 /// One call on one rank: callers' tensors, or copies of them in the arena where the problem says so, or on the device.
-void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTensors& mine, size_t inputs, bool meet) {
+void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTensors& mine, size_t inputs) {
   std::vector<Tensor> used = mine.tensors;
   std::vector<std::shared_ptr<std::byte>> memory;
   const auto& buffers = op.plan().buffers;
@@ -104,7 +104,6 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
     if (used[i].data != mine.tensors[i].data) group.copy(used[i].data, mine.memory[i].data(), bytes);
   }
   op.run(std::span(used).first(inputs), std::span(used).subspan(inputs));
-  if (meet) group.barrier();
   for (size_t i = inputs; i < used.size(); ++i) {
     if (used[i].data == mine.tensors[i].data) continue;
     group.copy(mine.memory[i].data(), used[i].data, static_cast<int64_t>(mine.memory[i].size()));
@@ -167,7 +166,8 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
              }
              Op op = make_op(group, problem, configs[i], options.op);
              for (int call = 0; call < options.num_calls; ++call) {
-               run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs, options.meet);
+               run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs);
+               if (options.meet) group.barrier();
              }
            }
          });

@@ -28,7 +28,7 @@ struct CaseOptions {
   int num_calls = 2;  ///< with different data each
   std::string backend = "host";
   bool threads = true;
-  bool meet = false;  ///< after each call, so that no rank is a call ahead
+  bool meet = false;  ///< after each call and its copies: none is a call ahead where `run` waits for the end
   double timeout_s = 30;
   uint64_t seed = 1;
   OpOptions op;

@@ -2,6 +2,7 @@
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <utility>
 
 #include "tilewire/tilewire.hpp"
@@ -18,8 +19,9 @@ Team team_of_gpus(int ranks) {
 TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     for (const int ranks : {1, 2, 4}) {
-      for (const auto& [m, n] :
-           {std::pair<int64_t, int64_t>{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}}) {
+      constexpr std::array<std::pair<int64_t, int64_t>, 7> kShapes{
+          {{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}, {4096, 1024}}};
+      for (const auto& [m, n] : kShapes) {
         const Problem problem{.op = op, .m = m, .n = n, .k = 512};
         const Team team = team_of_gpus(ranks);
         for (const Schedule& schedule : schedules()) {
@@ -86,13 +88,19 @@ TEST(Gpus, RingsOfManyRowsAreProven) {
   }
 }
 
-TEST(Gpus, ManyRoundsAreOfFewRows) {
-  const Problem problem{.op = "gemm_reduce_scatter", .m = 8192, .n = 8192, .k = 8192, .reduction = Reduction::any};
-  std::vector<std::pair<int, int64_t>> found;  // rounds, and row tiles that are walked together
-  for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(4))) {
-    if (config.rounds >= 4) found.emplace_back(config.rounds, config.group_m);
-  }
-  EXPECT_EQ(found, (std::vector<std::pair<int, int64_t>>{{4, 16}, {32, 4}, {16, 4}})) << "and the ring";
+TEST(Gpus, ManyRoundsOfAReduceScatterWalkFewRows) {
+  using Rounds = std::vector<std::pair<int, int64_t>>;  // and row tiles that are walked together
+  const auto rounds_of = [](const char* op, int ranks) {
+    const Problem problem{.op = op, .m = 8192, .n = 8192, .k = 8192, .reduction = Reduction::any};
+    Rounds found;
+    for (const Config& config : find_schedule("fused").candidates(problem, team_of_gpus(ranks))) {
+      if (config.rounds >= 4) found.emplace_back(config.rounds, config.group_m);
+    }
+    return found;
+  };
+  EXPECT_EQ(rounds_of("gemm_reduce_scatter", 4), (Rounds{{4, 16}, {32, 4}, {16, 4}})) << "the last is a ring";
+  EXPECT_EQ(rounds_of("gemm_reduce_scatter", 2), (Rounds{{4, 16}, {32, 16}}));
+  EXPECT_EQ(rounds_of("gemm_all_reduce", 4), (Rounds{{4, 16}, {32, 16}}));
 }
 
 TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
