@@ -3,6 +3,7 @@
 Used by bench/peers.py. Needs neither torch nor a GPU.
 """
 GROUP_ROWS = 2048  # that stay in the L2 cache while columns of tiles pass
+FEWER_ROWS = 512  # walked together where there are many rounds
 TILE_K = 64  # columns of A that a step of the kernel takes
 PIECES = 16  # of a shard that workers copy, one each; behind few or some rows for all peers together
 CUT_ROWS = 176  # most rows of tiles whose K several CTAs may share
@@ -323,7 +324,7 @@ def some_rounds(m, n, k, ranks, tile):
 def with_rounds(config, kind, ranks, rounds):
     """Many rounds of a reduce-scatter over several peers walk fewer rows together: a turn reads less of A."""
     few = rounds >= 16 and kind == "rs" and ranks > 2
-    return config | ({"group_m": max(1, 512 // config["tile_m"])} if few else {}) | {"rounds": rounds}
+    return config | ({"group_m": max(1, FEWER_ROWS // config["tile_m"])} if few else {}) | {"rounds": rounds}
 
 
 def reduction(kind, m, n, k, ranks):

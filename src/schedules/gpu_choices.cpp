@@ -59,10 +59,10 @@ std::vector<int> many_rounds(const Problem& problem, const Team& team) {
 /// then reads fewer rows of A, for a few more columns of B.
 Config with_rounds(Config config, const Problem& problem, const Team& team, int rounds) {
   constexpr int kManyRounds = 16;
-  constexpr int64_t kGroupRows = 512;
+  constexpr int64_t kFewerRows = 512;  // than with_tile has together
   config.rounds = rounds;
   if (rounds < kManyRounds || problem.op != "gemm_reduce_scatter" || team.num_ranks < 3) return config;
-  config.group_m = std::max<int64_t>(1, kGroupRows / config.tile_m);
+  config.group_m = std::max<int64_t>(1, kFewerRows / config.tile_m);
   return config;
 }
 
@@ -145,11 +145,11 @@ std::vector<Config> sent_choices(const Problem& problem, const Team& team) {
 }
 
 /// Many rows, in any order of summing: each tile adds its part to what the rank before has sent.
-std::vector<Config> ring_choices(const Config& stores, const Problem& problem, const Team& team) {
+std::vector<Config> ring_choices(const Config& first, const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 8192;  // rows: a stage takes several turns of tiles, so that parts are here in time
   if (problem.op != "gemm_reduce_scatter" || problem.reduction != Reduction::any) return {};
   if (team.num_ranks < 3 || problem.m < kLeast) return {};
-  Config ring = with_tile(stores, problem, tiles_for(problem, team).front());
+  Config ring = first;
   ring.algorithm = Algorithm::ring;
   return {ring, with_rounds(ring, problem, team, 16)};
 }
@@ -169,18 +169,17 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.push_back(with_summers(list.front(), problem, team));
     list.back().transport = at_once;
   } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
-    Config turns = stores;
-    turns.rounds = some_rounds(problem, team);
-    append(list, with_tiles(turns, problem, team, 1));
+    list.push_back(with_rounds(list.front(), problem, team, some_rounds(problem, team)));
     if (const auto pair = pair_of_owner(problem, team)) list.push_back(with_tile(stores, problem, *pair));
     for (const int rounds : many_rounds(problem, team)) {
       list.push_back(with_rounds(list.front(), problem, team, rounds));
     }
-    turns.rounds = 1;
-    turns.group_owners = std::max(1, team.num_ranks - 1);
     if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {
-      append(list, with_tiles(turns, problem, team, 1));
-      if (problem.m < kMany) list.push_back(with_tile(turns, problem, {.m = 128, .n = 192, .cluster_n = 2}));
+      list.push_back(list.front());
+      list.back().group_owners = team.num_ranks - 1;
+      if (problem.m < kMany) {
+        list.push_back(with_tile(list.back(), problem, {.m = 128, .n = 192, .cluster_n = 2}));
+      }
     }
   }
   if (problem.op == "gemm_all_reduce" && problem.m > kFew && team.num_ranks > 1) {
@@ -188,7 +187,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
     list.back().rounds = 2;
   }
-  append(list, ring_choices(stores, problem, team));
+  append(list, ring_choices(list.front(), problem, team));
   append(list, reduce_parts_choices(problem, team, at_once));
   append(list, reduce_free_choices(stores, problem, team));
   if (problem.op != "all_reduce") append(list, reduce_together_choices(stores, problem, team));
