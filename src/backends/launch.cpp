@@ -99,7 +99,7 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
     const auto live = [&, rank] {
       const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
       const auto join_rank = [&] {
-        host::Membership membership{segment, host::Descriptor()};
+        host::Membership membership{segment, Descriptor()};
         return backend.make_group(std::make_unique<host::HostGroup>(std::move(membership), join_options, false),
                                   join_options);
       };
@@ -120,7 +120,7 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
 /// A rank as a child process, and the pipe through which it says how it ended.
 struct Child {
   pid_t pid = 0;
-  host::Descriptor pipe;
+  Descriptor pipe;
   std::string report;
   bool ended = false;
 };
@@ -173,8 +173,8 @@ class Children {
   void start(const std::string& backend, const JoinOptions& options, const Body& body) {
     std::array<int, 2> ends{};
     ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
-    host::Descriptor read_end(ends[0]);
-    const host::Descriptor write_end(ends[1]);
+    Descriptor read_end(ends[0]);
+    const Descriptor write_end(ends[1]);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     ensure(pid >= 0, "fork: {}", std::strerror(errno));

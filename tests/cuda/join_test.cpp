@@ -34,9 +34,9 @@ class CudaJoin : public ::testing::TestWithParam<bool> {
     launch(num_ranks, small_launch(GetParam()), [&](Group& launched) {
       JoinOptions options{launched.team().rank, num_ranks, job, kArena, 30};
       if (before) before(options);
-      auto ranks =
-          GetParam() ? std::make_unique<host::HostGroup>(host::Membership{segment, host::Descriptor()}, options, false)
-                     : host::join_host(options);
+      auto ranks = GetParam()
+                       ? std::make_unique<host::HostGroup>(host::Membership{segment, Descriptor()}, options, false)
+                       : host::join_host(options);
       const auto group = cuda::make_cuda_group(std::move(ranks), options);
       body(dynamic_cast<CudaGroup&>(*group));
     });

@@ -16,7 +16,6 @@
 namespace tilewire {
 namespace {
 
-using host::Descriptor;
 using host::HostGroup;
 using testing::error_of;
 using testing::small_launch;

@@ -143,7 +143,7 @@ TEST(Join, ARankThatDiesDuringStartUpIsNoticed) {
     processes.start([&, rank] { return try_to_join(options_of(job, rank, 4, 30)); });
   }
   processes.start([&]() -> std::string {
-    const host::Descriptor socket = host::new_socket();
+    const Descriptor socket = host::new_socket();
     const host::Address address = host::address_of(job);
     while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) usleep(1000);
     host::send_hello(socket, {host::kProtocol, 2, 4, 1 << 20, host::now_ns() + 30'000'000'000});
@@ -198,13 +198,13 @@ TEST(Join, StrangersAreIgnoredAndNotTrusted) {
   const auto as_nobody = [&](const auto& act) {
     return [&address, act]() -> std::string {
       if (setuid(65534) != 0) return "setuid";
-      const host::Descriptor socket = host::new_socket();
+      const Descriptor socket = host::new_socket();
       return act(socket, reinterpret_cast<const sockaddr*>(&address.name));
     };
   };
   Processes guests;
   guests.start([&] { return try_to_join(options_of(job, 0, 2, 10)); });
-  guests.start(as_nobody([&](const host::Descriptor& socket, const sockaddr* name) {
+  guests.start(as_nobody([&](const Descriptor& socket, const sockaddr* name) {
     while (connect(socket.get(), name, address.size) != 0) usleep(1000);
     host::send_hello(socket, {host::kProtocol, 1, 2, 1 << 20, host::now_ns() + 1'000'000'000});
     return std::string("good");
@@ -216,7 +216,7 @@ TEST(Join, StrangersAreIgnoredAndNotTrusted) {
   expect_all(guests.lines(), 3, "good");
 
   Processes squatter;
-  squatter.start(as_nobody([&](const host::Descriptor& socket, const sockaddr* name) {
+  squatter.start(as_nobody([&](const Descriptor& socket, const sockaddr* name) {
     if (bind(socket.get(), name, address.size) != 0 || listen(socket.get(), 8) != 0) return "bind";
     usleep(500'000);
     return "held by another user";

@@ -64,7 +64,7 @@ Memory Memory::create(const Driver& driver, int device, int64_t bytes, bool shar
   return {driver, handle, bytes};
 }
 
-Memory Memory::import(const Driver& driver, const host::Descriptor& descriptor, int64_t bytes) {
+Memory Memory::import(const Driver& driver, const Descriptor& descriptor, int64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   void* os_handle = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get()));
   driver.check(driver.mem_import(&handle, os_handle, kDescriptorHandle), "cuMemImportFromShareableHandle");
@@ -78,10 +78,10 @@ Memory::~Memory() {
   if (driver_ != nullptr) driver_->mem_release(handle_);
 }
 
-host::Descriptor Memory::exported() const {
+Descriptor Memory::exported() const {
   int descriptor = -1;
   driver_->check(driver_->mem_export(&descriptor, handle_, kDescriptorHandle, 0), "cuMemExportToShareableHandle");
-  return host::Descriptor(descriptor);
+  return granted_descriptor("cuMemExportToShareableHandle", [&] { return descriptor; });
 }
 
 AddressRange::AddressRange(const Driver& driver, int num_ranks, int64_t limit)
@@ -189,14 +189,14 @@ void SymmetricMemory::add_by_threads(int64_t bytes) {
 void SymmetricMemory::add_by_processes(int64_t bytes) {
   const int rank = group_.rank();
   const std::span<const int> mine(&devices_[rank], 1);
-  host::Descriptor descriptor;
+  Descriptor descriptor;
   agree(group_, [&] {
     const Memory memory = Memory::create(driver_, devices_[rank], bytes, shareable_);
     descriptor = memory.exported();
     mappings_[rank]->append(memory, mine);
     return std::string();
   });
-  const std::vector<host::Descriptor> theirs = exchange_descriptors(group_, descriptor.get());
+  const std::vector<Descriptor> theirs = exchange_descriptors(group_, descriptor.get());
   agree(group_, [&] {
     for (int peer = 0; peer < std::ssize(theirs); ++peer) {
       if (peer != rank) mappings_[peer]->append(Memory::import(driver_, theirs[peer], bytes), mine);

@@ -21,12 +21,12 @@ class Memory {
   /// Throws Error(invalid_input) where the device has no room.
   static Memory create(const Driver& driver, int device, int64_t bytes, bool shareable);
   /// What another process exported.
-  static Memory import(const Driver& driver, const host::Descriptor& descriptor, int64_t bytes);
+  static Memory import(const Driver& driver, const Descriptor& descriptor, int64_t bytes);
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&&) = delete;
   ~Memory();
 
-  [[nodiscard]] host::Descriptor exported() const;
+  [[nodiscard]] Descriptor exported() const;
   [[nodiscard]] CUmemGenericAllocationHandle handle() const { return handle_; }
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 

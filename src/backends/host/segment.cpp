@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -27,28 +26,16 @@ int64_t arena_offset(int num_ranks) { return mailbox_offset() + round_up(2 * kMa
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  reset();
-  fd_ = other.release();
-  return *this;
-}
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(release());
-}
-
 std::unique_ptr<Segment> Segment::create(int num_ranks, int64_t arena_bytes) {
   constexpr int64_t kMost = int64_t{1} << 45;
   require(num_ranks >= 1 && num_ranks <= kMaxRanks, "host ranks: want 1 to {}, got {}", kMaxRanks, num_ranks);
   require(arena_bytes >= 0 && arena_bytes <= kMost / num_ranks, "arena of {} bytes for each of {} ranks: want 0 to {}",
           arena_bytes, num_ranks, kMost / num_ranks);
-  Descriptor memory(memfd_create("tilewire", MFD_CLOEXEC));
-  ensure(memory.valid(), "memfd_create: {}", std::strerror(errno));
+  Descriptor memory = granted_descriptor("memfd_create", [] { return memfd_create("tilewire", MFD_CLOEXEC); });
   const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
-  if (ftruncate(memory.get(), bytes) != 0) {
-    fail(ErrorKind::invalid_input, "shared memory of {} bytes ({} ranks with arenas of {}): {}", bytes, num_ranks,
-         arena_bytes, std::strerror(errno));
-  }
+  const SystemCall sized = system_call([&] { return ftruncate(memory.get(), bytes); });
+  require(sized.ok(), "shared memory of {} bytes ({} ranks with arenas of {}): {}", bytes, num_ranks, arena_bytes,
+          sized.why());
   std::unique_ptr<Segment> segment(new Segment(std::move(memory), num_ranks, arena_bytes));
   new (segment->base_) Control();
   return segment;
@@ -61,10 +48,12 @@ std::unique_ptr<Segment> Segment::attach(Descriptor memory, int num_ranks, int64
 Segment::Segment(Descriptor memory, int num_ranks, int64_t arena_bytes)
     : memory_(std::move(memory)), num_ranks_(num_ranks), arena_bytes_(arena_bytes) {
   const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
-  void* base =
-      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(), 0);
-  if (base == MAP_FAILED) fail(ErrorKind::invalid_input, "mapping {} bytes: {}", bytes, std::strerror(errno));
-  base_ = static_cast<std::byte*>(base);
+  const SystemCall mapped = system_call([&] {
+    return mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),
+                0);
+  });
+  require(mapped.ok(), "mapping {} bytes: {}", bytes, mapped.why());
+  base_ = reinterpret_cast<std::byte*>(mapped.value);
   control_ = reinterpret_cast<Control*>(base_);
 }
 

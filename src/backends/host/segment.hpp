@@ -12,9 +12,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "backends/host/slot.hpp"
+#include "core/descriptor.hpp"
 #include "tilewire/error.hpp"
 
 namespace tilewire::host {
@@ -22,23 +22,6 @@ namespace tilewire::host {
 constexpr int kMaxRanks = 64;
 constexpr int64_t kMailboxBytes = 128 << 10;
 constexpr int64_t kTextBytes = 1024;
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// Why the group is broken: the first failure of any rank.
 struct Breakage {

@@ -1,0 +1,47 @@
+// Calls of the operating system: what they returned, with errno as they left it.
+// Used by everything that calls the system; no other file reads errno (tests/tools/source_rules_test.py).
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "core/text.hpp"
+
+namespace tilewire {
+
+/// What a call returned. `error` is its errno, 0 where it succeeded.
+struct SystemCall {
+  int64_t value = -1;
+  int error = 0;
+
+  [[nodiscard]] bool ok() const { return error == 0; }
+  /// "Permission denied".
+  [[nodiscard]] std::string why() const;
+};
+
+/// Make a call that returns -1 (or MAP_FAILED) and sets errno where it fails. A call that a signal interrupted is made
+/// again.
+template <class Call>
+[[nodiscard]] SystemCall system_call(const Call& call) {
+  while (true) {
+    // NOTE: zero first, so that a call which fails without errno does not show an older one.
+    errno = 0;
+    const auto value = call();
+    int64_t result = 0;
+    if constexpr (std::is_pointer_v<std::remove_const_t<decltype(value)>>) {
+      result = reinterpret_cast<int64_t>(value);
+    } else {
+      result = static_cast<int64_t>(value);
+    }
+    if (result != -1) return {result, 0};
+    if (errno != EINTR) return {-1, errno == 0 ? EIO : errno};
+  }
+}
+
+/// Throw Error(unsupported), "memfd_create: Operation not permitted", unless the call succeeded: for what a system can
+/// refuse to a correct program (limits, seccomp filters, old kernels).
+void require_granted(const SystemCall& call, const std::string& what);
+
+}  // namespace tilewire
