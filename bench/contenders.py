@@ -35,7 +35,7 @@ class Ranks:
         dist.init_process_group("nccl", device_id=self.device, timeout=datetime.timedelta(seconds=60))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.name = dist.group.WORLD.group_name
-        # A stream with a handle that is not null, which tilewire enqueues in too.
+        # A stream of its own, which can be captured; tilewire enqueues in it too.
         self.stream = torch.cuda.Stream()
         torch.cuda.set_stream(self.stream)
         if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):

@@ -46,7 +46,7 @@ void measure(Group& group, const Problem& problem, const Config& config, const s
   const RankTensors tensors(group, problem);
   tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
   tensors.poison();
-  for (int call = 0; call < 3; ++call) op.run(tensors.inputs(), tensors.outputs());
+  for (int call = 0; call < 3; ++call) op.run_and_wait(tensors.inputs(), tensors.outputs());
   group.barrier();
   const Plan& plan = op.plan();
   const int64_t told = caller_bytes(plan, rank) + symmetric_bytes(plan) + local_bytes(plan);

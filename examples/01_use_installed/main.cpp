@@ -15,7 +15,7 @@ int main() {
     std::vector<float> sum(m * n);
     const tilewire::Tensor in = tilewire::make_tensor(mine.data(), tilewire::DType::fp32, m, n);
     const tilewire::Tensor out = tilewire::make_tensor(sum.data(), tilewire::DType::fp32, m, n);
-    op.run({&in, 1}, {&out, 1});
+    op.run_and_wait({&in, 1}, {&out, 1});
     std::printf("rank %d: 1 + 2 = %g\n", group.team().rank, sum[0]);
   });
 }

@@ -24,7 +24,7 @@ int main() {
     Op op = make_op(group, problem);
     const Tensor inputs[] = {a, make_tensor(weight.data(), DType::fp32, cols, problem.k)};
     const Tensor outputs[] = {make_tensor(result.data(), DType::fp32, problem.m, cols)};
-    op.run(inputs, outputs);
+    op.run_and_wait(inputs, outputs);
 
     const float first = result.front();  // rank 0's tokens: 128 products of 1 and 0.5
     const float last = result.back();    // rank 1's tokens: 128 products of 2 and 0.5

@@ -17,7 +17,7 @@ static tilewire_status multiply(tilewire_group* group, tilewire_op* op) {
   const tilewire_tensor inputs[] = {{a, TILEWIRE_FP32, M, K / RANKS, K / RANKS},
                                     {b, TILEWIRE_FP32, N, K / RANKS, K / RANKS}};
   const tilewire_tensor output = {c, TILEWIRE_FP32, M / RANKS, N, N};
-  const tilewire_status status = tilewire_run(op, inputs, 2, &output, 1, NULL);
+  const tilewire_status status = tilewire_run_and_wait(op, inputs, 2, &output, 1);
   if (status != TILEWIRE_OK) return status;
   // 32 products of 1 and 0.5 on rank 0, of 2 and 0.5 on rank 1.
   if (c[0] != 48) return tilewire_fail(group, TILEWIRE_WRONG_RESULT, "the product is wrong");

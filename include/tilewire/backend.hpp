@@ -35,9 +35,9 @@ struct JoinOptions {
 struct RunOptions {
   bool trace = false;
   int64_t max_delay_us = 0;  ///< for tests, host: sleep up to this before each task; cuda: Error(unsupported)
-  /// cuda: a cudaStream_t in which the call is enqueued, or captured; `run` then does not wait for it, and a later
-  /// `run`, or `failure`, says what went wrong.
-  void* stream = nullptr;
+  /// cuda: the cudaStream_t in which the call is enqueued, or captured, with CUDA's meaning of 0, 1 and 2; `run` then
+  /// does not wait for it, and a later `run`, or `failure`, says what went wrong. Nothing: `run` waits for the end.
+  std::optional<void*> stream{};
 };
 
 /// Calls in a row that a device's clock times.

@@ -164,6 +164,7 @@ TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, cons
 /// "fused", takes the first of its candidates for this problem and these ranks, unmeasured; JSON, {"schedule": "fused",
 /// "tile_m": 64}, takes the knobs of tilewire::Config, and for those left out its defaults, which are the same for all
 /// problems and machines.
+/// Where the text of one rank is malformed all ranks get its TILEWIRE_INVALID_INPUT.
 /// The group keeps the operator until tilewire_free_op. TILEWIRE_INVALID_INPUT, TILEWIRE_UNSUPPORTED,
 /// TILEWIRE_REFUSED_PLAN.
 TILEWIRE_API tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, const char* config,
@@ -176,18 +177,25 @@ TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 /// outputs. They belong to the caller and stay as they are until the call is complete. An output shares no element with
 /// any other tensor of the call, so nothing is done in place; inputs may overlap each other. Columns of one matrix side
 /// by side, with one `row_stride`, are apart; tensors of different strides are where one ends before the other begins.
-/// `stream`: under "cuda" a cudaStream_t of my GPU, in which the call is enqueued without waiting for it; null waits
-/// until this rank's outputs are complete. Under "host" it has no meaning, and the call is complete on return.
-/// TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride, a tensor of more than 2^48
-/// bytes from end to end, data that is not aligned to its elements, and an output that overlaps; under "cuda" also for
-/// memory that is neither my GPU's nor pinned or managed, and for a stream of another GPU (unless it is being
-/// captured). TILEWIRE_UNSUPPORTED for rows that are not dense where the config calls NCCL. TILEWIRE_RANK_LOST and
-/// TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
+/// `stream`: under "cuda" a cudaStream_t of my GPU with the meaning that CUDA gives it: 0 (null) and 1 are the legacy
+/// default stream, which is also PyTorch's, 2 is the thread's own default stream. The call is enqueued behind the work
+/// that is in the stream, and not waited for. Where ranks share a GPU, 0 and 1 are TILEWIRE_INVALID_INPUT, as they are
+/// one stream for all ranks, and the call is complete on return. Under "host" the stream has no meaning, and the call
+/// is complete on return. TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride, a
+/// tensor of more than 2^48 bytes from end to end, data that is not aligned to its elements, and an output that
+/// overlaps; under "cuda" also for memory that is neither my GPU's nor pinned or managed, and for a stream of another
+/// GPU (unless it is being captured). TILEWIRE_UNSUPPORTED for rows that are not dense where the config calls NCCL.
+/// TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
 TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                           const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
-/// How the last tilewire_run of the operator ended, and its text, which is valid until the next one: TILEWIRE_OK and ""
-/// where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a null status, or an operator
-/// that is null or not live.
+/// One call that is complete on return: as tilewire_run, in a stream of the operator's own. Under "cuda" it comes after
+/// the work that the legacy default stream holds, cudaMemcpy's copies included; it does not wait for callers' other
+/// streams, and where ranks share a GPU for none.
+TILEWIRE_API tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
+                                                   const tilewire_tensor* outputs, int32_t num_outputs);
+/// How the last tilewire_run or tilewire_run_and_wait of the operator ended, and its text, which is valid until the
+/// next one: TILEWIRE_OK and "" where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a
+/// null status, or an operator that is null or not live.
 TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
 /// Which schedule runs, why it was chosen, and what else was considered. Null for an operator that is null or not live.
 /// Valid as long as the operator.

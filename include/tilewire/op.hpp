@@ -28,10 +28,18 @@ class Op {
   /// runs, where a tensor's shape or type is not that of its buffer, its data is not aligned to its elements, its rows
   /// are so far apart that it spans more than 2^48 bytes, or an output overlaps another tensor of the call: nothing is
   /// done in place, inputs may overlap. Tensors of equal row strides are compared by element, others by all that lies
-  /// from end to end. `stream` is the backend's (host: unused; cuda: a cudaStream_t, which may be captured:
-  /// docs/cuda.md): with one, the call is enqueued and not waited for (but where ranks share a GPU), and what goes
-  /// wrong later is thrown by the next call, or said by last_status.
+  /// from end to end.
+  /// cuda: the call is enqueued in `stream`, a cudaStream_t with the meaning that CUDA gives it: 0 and 1 are the legacy
+  /// default stream, which is also PyTorch's, 2 is the thread's own default stream, others are of cudaStreamCreate and
+  /// the like, and may be captured (docs/cuda.md). It comes after the work that is in the stream, and is not waited
+  /// for; a later failure is thrown by the next call, or said by last_status. Where ranks share a GPU, 0 and 1 are
+  /// Error(invalid_input), as they are one stream for all ranks, and the call is over on return.
+  /// host: the stream has no meaning, and the call is over on return.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
+  /// The same, over on return. cuda: in a stream of the operator's own, after the work that the legacy default stream
+  /// holds, cudaMemcpy's copies included; callers' other streams are not waited for, and where ranks share a GPU no
+  /// stream is.
+  void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] const Config& config() const { return plan_.config; }
@@ -47,7 +55,9 @@ class Op {
  private:
   friend Op make_op(Group&, const Problem&, const std::optional<Config>&, const OpOptions&);
   friend Op make_op(Group&, const Plan&, const OpOptions&);
+  friend Op make_op_from_text(Group&, const std::string&, const std::string&, const OpOptions&);
   Op(Group& group, Plan plan, const std::string& why, const OpOptions& options);
+  void run_with(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options);
 
   Group* group_ = nullptr;
   Plan plan_;
@@ -63,6 +73,11 @@ class Op {
 /// different things (both are named), Error(unsupported), Error(refused_plan).
 [[nodiscard]] Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config = std::nullopt,
                          const OpOptions& options = {});
+
+/// The same for a problem in JSON and a config in text: "auto", the name of a schedule for its own choice, or JSON.
+/// Where the text of one rank is malformed all ranks throw its Error(invalid_input). Collective.
+[[nodiscard]] Op make_op_from_text(Group& group, const std::string& problem, const std::string& config = "auto",
+                                   const OpOptions& options = {});
 
 /// Run a plan as it is, from a file or built by hand: validated and always checked. Collective.
 [[nodiscard]] Op make_op(Group& group, const Plan& plan, const OpOptions& options = {});

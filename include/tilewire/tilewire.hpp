@@ -13,8 +13,9 @@
 //       std::vector<float> b(256 * 256, 0.5F);               // my 1024 / 4 columns of B, stored [n, k]
 //       std::vector<float> c(512 * 256);                     // my columns of C
 //       Op op = make_op(group, problem, Config{.schedule = "fused"});  // no config: measure and choose
-//       op.run(std::vector{make_tensor(a.data(), DType::fp32, 128, 256), make_tensor(b.data(), DType::fp32, 256, 256)},
-//              std::vector{make_tensor(c.data(), DType::fp32, 512, 256)});
+//       op.run_and_wait(std::vector{make_tensor(a.data(), DType::fp32, 128, 256),
+//                                   make_tensor(b.data(), DType::fp32, 256, 256)},
+//                       std::vector{make_tensor(c.data(), DType::fp32, 512, 256)});
 //       if (group.team().rank == 0) std::printf("%s\nc[0] = %g, want 128\n", op.explain().c_str(), c[0]);
 //     });
 //   }

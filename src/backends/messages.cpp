@@ -2,7 +2,11 @@
 // Called by what is collective: make_op, barrier, allocate, and by the group that carries them.
 #include "backends/messages.hpp"
 
+#include <algorithm>
+
+#include "core/json_text.hpp"
 #include "core/text.hpp"
+#include "tilewire/json.hpp"
 
 namespace tilewire {
 namespace {
@@ -30,6 +34,41 @@ std::vector<std::string> exchange(Group& group, std::string_view verb, std::stri
   std::vector<std::string> all = group.all_gather(fmt::format("{}{}{}{}", kMark, verb, kEnd, mine));
   for (std::string& message : all) message.erase(0, begin_of_text(message));
   return all;
+}
+
+namespace {
+
+nlohmann::json failure_of(const Error& error) { return {{"kind", error.kind()}, {"text", error.what()}}; }
+
+/// A rank's text, or its failure.
+nlohmann::json outcome_of(const std::function<std::string()>& step) {
+  try {
+    return {{"value", step()}};
+  } catch (const Error& error) {
+    return failure_of(error);
+  } catch (const std::exception& error) {
+    return failure_of(Error(ErrorKind::internal, error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step) {
+  std::vector<nlohmann::json> all;
+  for (const std::string& text : exchange(group, verb, json_text(outcome_of(step)))) {
+    all.push_back(parse_json(text, "a message of the ranks"));
+  }
+  const auto failed = [](const nlohmann::json& one) { return one.contains("kind"); };
+  const auto first = std::ranges::find_if(all, failed);
+  if (first != all.end()) {
+    const auto text = (*first)["text"].get<std::string>();
+    const bool alike = std::ranges::all_of(all, [&](const nlohmann::json& one) { return one == *first; });
+    throw Error((*first)["kind"].get<ErrorKind>(),
+                alike ? text : fmt::format("rank {}: {}", first - all.begin(), text));
+  }
+  std::vector<std::string> values;
+  for (const nlohmann::json& one : all) values.push_back(one["value"]);
+  return values;
 }
 
 void require_one_verb(const std::vector<std::string>& messages) {

@@ -2,6 +2,7 @@
 // Called by what is collective: make_op, barrier, allocate. Group::all_gather carries them, and compares the verbs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@ namespace tilewire {
 /// Everybody's texts, by rank, for a step that all ranks must be at. Throws Error(invalid_input) on all of them where
 /// some are at another one. Collective.
 [[nodiscard]] std::vector<std::string> exchange(Group& group, std::string_view verb, std::string_view mine);
+
+/// Do `step` on every rank; returns their texts, by rank. Where it throws on some, all ranks throw the Error of the
+/// lowest of these, "rank 1: ...", without a number where all failed in the same words; the group lives. Collective.
+std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step);
 
 /// Throw Error(invalid_input) unless all messages, by rank, have the same verb.
 void require_one_verb(const std::vector<std::string>& messages);

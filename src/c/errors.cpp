@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 
+#include "core/json_text.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::c {
@@ -23,7 +24,8 @@ bool is_error(tilewire_status status) { return status > TILEWIRE_OK && status <=
 void remember(tilewire_status status, const char* text) noexcept {
   last_error().status = status;
   try {
-    last_error().text = text;
+    // NOTE: texts show names as they came, in any bytes; languages that read them take UTF-8 alone.
+    last_error().text = valid_utf8(text);
   } catch (...) {
     last_error().text.clear();
   }

@@ -1,12 +1,10 @@
 // Operators for C: JSON in, raw pointers to run on.
 // Called through tilewire/c.h.
 #include <algorithm>
-#include <string_view>
 
 #include "c/errors.hpp"
 #include "c/handles.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/schedule.hpp"
 
 using namespace tilewire;
 using c::guarded;
@@ -35,35 +33,39 @@ DType dtype_of(tilewire_dtype dtype, const std::string& where) {
 
 namespace {
 
-/// What a schedule runs with. Where the problem breaks a rule its defaults: make_op says so when the ranks have met.
-Config config_of(const Schedule& schedule, const Problem& problem, const Team& team) {
-  try {
-    return default_config(schedule.name, problem, team);
-  } catch (const Error&) {
-    return {.schedule = schedule.name};
-  }
-}
-
-/// "auto", the name of a schedule, or JSON.
-std::optional<Config> config_of(const char* text, const Problem& problem, const Team& team) {
-  if (text == nullptr || std::string_view(text) == "auto") return std::nullopt;
-  const std::string config = text;
-  const size_t first = config.find_first_not_of(" \t\r\n");
-  require(first != std::string::npos, "config is empty: want \"auto\", the name of a schedule, or JSON");
-  if (config[first] == '{') return from_json_text<Config>(config);
-  return config_of(find_schedule(config), problem, team);
-}
-
-std::vector<Tensor> tensors_of(const tilewire_tensor* tensors, int32_t count, const std::string& what) {
-  require(count >= 0, "tilewire_run: the number of {}s is {}", what, count);
-  if (count > 0) require_pointer(tensors, "tilewire_run", (what + "s").c_str());
+std::vector<Tensor> tensors_of(const tilewire_tensor* tensors, int32_t count, const char* function,
+                               const std::string& what) {
+  require(count >= 0, "{}: the number of {}s is {}", function, what, count);
+  if (count > 0) require_pointer(tensors, function, (what + "s").c_str());
   std::vector<Tensor> all;
   for (int32_t i = 0; i < count; ++i) {
     const tilewire_tensor& tensor = tensors[i];
-    const DType dtype = c::dtype_of(tensor.dtype, fmt::format("tilewire_run: {} {}", what, i));
+    const DType dtype = c::dtype_of(tensor.dtype, fmt::format("{}: {} {}", function, what, i));
     all.push_back({tensor.data, dtype, tensor.rows, tensor.cols, tensor.row_stride});
   }
   return all;
+}
+
+struct Views {
+  const tilewire_tensor* inputs;
+  int32_t num_inputs;
+  const tilewire_tensor* outputs;
+  int32_t num_outputs;
+};
+
+/// One call of an operator, which remembers how it failed.
+template <class Call>
+tilewire_status run(tilewire_op* op, const char* function, const Views& views, const Call& call) {
+  bool live = false;
+  const tilewire_status status = guarded([&] {
+    require_live(op, function);
+    live = true;
+    op->refused = {};
+    call(tensors_of(views.inputs, views.num_inputs, function, "input"),
+         tensors_of(views.outputs, views.num_outputs, function, "output"));
+  });
+  if (live && status != TILEWIRE_OK) guarded([&] { op->refused = c::last_error(); });
+  return status;
 }
 
 }  // namespace
@@ -76,8 +78,7 @@ tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, con
     *op = nullptr;
     require_live(group, "tilewire_make_op");
     require_pointer(problem, "tilewire_make_op", "problem");
-    const Problem asked = from_json_text<Problem>(problem);
-    Op made = make_op(group->group, asked, config_of(config, asked, group->group.team()));
+    Op made = make_op_from_text(group->group, problem, config == nullptr ? "auto" : config);
     const std::string chosen = to_string(made.config());
     group->ops.push_back(std::unique_ptr<tilewire_op>(new tilewire_op{group, std::move(made), chosen}));
     *op = group->ops.back().get();
@@ -94,15 +95,14 @@ tilewire_status tilewire_free_op(tilewire_op* op) {
 
 tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                              const tilewire_tensor* outputs, int32_t num_outputs, void* stream) {
-  bool live = false;
-  const tilewire_status status = guarded([&] {
-    require_live(op, "tilewire_run");
-    live = true;
-    op->refused = {};
-    op->op.run(tensors_of(inputs, num_inputs, "input"), tensors_of(outputs, num_outputs, "output"), stream);
-  });
-  if (live && status != TILEWIRE_OK) guarded([&] { op->refused = c::last_error(); });
-  return status;
+  return run(op, "tilewire_run", {inputs, num_inputs, outputs, num_outputs},
+             [&](const auto& in, const auto& out) { op->op.run(in, out, stream); });
+}
+
+tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
+                                      const tilewire_tensor* outputs, int32_t num_outputs) {
+  return run(op, "tilewire_run_and_wait", {inputs, num_inputs, outputs, num_outputs},
+             [&](const auto& in, const auto& out) { op->op.run_and_wait(in, out); });
 }
 
 tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text) {

@@ -16,6 +16,7 @@
 #include "cli/ranks.hpp"
 #include "cli/traces.hpp"
 #include "cli/verbs.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "operators/verify.hpp"
 #include "schedules/gpu_choices.hpp"
@@ -203,7 +204,7 @@ void verify_rows(Case& c, Progress& progress) {
     c.tensors.poison();
     c.group.barrier();
     if (c.contenders[i].program) c.contenders[i].program->run(c.tensors.inputs(), c.tensors.outputs(), {});
-    const double tolerance = tolerance_of(c.problem, row.plan.config);
+    const Tolerance tolerance = tolerance_of(c.problem, row.plan.config);
     row.comparison = verify(c.group, expected, c.tensors.results(), tolerance);
     if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.entry.name, row.comparison.text()));
   }
@@ -278,8 +279,8 @@ nlohmann::json row_json(const Case& c, size_t index) {
 void add_traces(Case& c, TraceFile& file) {
   for (const Row& row : c.rows) {
     Op op = make_op(c.group, c.problem, row.plan.config, {.trace = true});
-    op.run(c.tensors.inputs(), c.tensors.outputs());
-    op.run(c.tensors.inputs(), c.tensors.outputs());
+    op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
+    op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
     const Trace trace = op.gather_trace();
     if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.entry.name, row.plan, trace);
   }
@@ -346,7 +347,7 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   for (const Problem& problem : problems) bench_problem(group, bench, problem, outcome);
   result["rows"] = outcome.rows;
   result["refused"] = outcome.refused;
-  if (prints && !options.json.empty()) write_file(options.json, result.dump(1) + "\n");
+  if (prints && !options.json.empty()) write_file(options.json, json_text(result, 1) + "\n");
   if (prints && !options.trace.empty()) {
     outcome.traces.write(options.trace);
     if (options.json != "-") {

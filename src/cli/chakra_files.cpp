@@ -15,6 +15,7 @@
 
 #include "chakra.pb.h"
 #include "cli/counted.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -205,7 +206,7 @@ std::string system_text(const Machine& machine, const Plan& plan) {
                                  {"peak-perf", peak_tflops(machine, plan)},
                                  {"roofline-enabled", 1},
                                  {"boost-mode", 0}};
-  return system.dump(2) + "\n";
+  return json_text(system, 2) + "\n";
 }
 
 void check_chakra_folder(const std::string& folder) {

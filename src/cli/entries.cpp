@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/flag_files.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -22,12 +23,12 @@ Options with_set(const Options& options, const std::vector<std::string>& set) {
 
 std::string text_field(const json& item, const char* field, const std::string& by_default) {
   if (!item.contains(field)) return by_default;
-  require(item[field].is_string(), "'{}' = {}: want text", field, item[field].dump());
+  require(item[field].is_string(), "'{}' = {}: want text", field, shown(item[field]));
   return item[field].get<std::string>();
 }
 
 Entry entry_of(const json& item, const Options& options) {
-  require(item.is_object(), "want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", item.dump());
+  require(item.is_object(), "want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", shown(item));
   for (const auto& [key, value] : item.items()) {
     require(key == "name" || key == "schedule" || key == "set", "unknown field '{}'; known: name, schedule, set", key);
   }
@@ -38,9 +39,9 @@ Entry entry_of(const json& item, const Options& options) {
   require(!entry.name.empty(), "no 'name'");
   entry.schedule = find_schedule(entry.schedule).name;
   const json knobs = item.value("set", json::object());
-  require(knobs.is_object(), "'set' = {}: want {{knob: value}}", knobs.dump());
+  require(knobs.is_object(), "'set' = {}: want {{knob: value}}", shown(knobs));
   for (const auto& [knob, value] : knobs.items()) {
-    entry.set.push_back(knob + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+    entry.set.push_back(knob + "=" + plain_text(value));
   }
   static_cast<void>(with_knobs({}, with_set(options, entry.set)));
   return entry;

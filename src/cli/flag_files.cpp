@@ -5,18 +5,12 @@
 #include <filesystem>
 
 #include "cli/options.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cli {
 
-nlohmann::json read_json(const std::string& path) {
-  const std::string text = read_file(path);
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    fail(ErrorKind::invalid_input, "{}: malformed JSON: {}", path, error.what());
-  }
-}
+nlohmann::json read_json(const std::string& path) { return parse_json(read_file(path), path); }
 
 bool same_file(const std::string& a, const std::string& b) {
   namespace fs = std::filesystem;

@@ -9,6 +9,7 @@
 #include "cli/models.hpp"
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
+#include "core/json_text.hpp"
 #include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/operator.hpp"
@@ -112,9 +113,7 @@ std::string cuda_text(const nlohmann::json& cuda) {
 }
 
 void print_info(const nlohmann::json& json) {
-  const auto value_text = [](const nlohmann::json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
+  const auto value_text = [](const nlohmann::json& value) { return plain_text(value); };
   std::string text;
   for (const auto& [key, value] : json["machine"].items()) text += fmt::format("{:<13} {}\n", key, value_text(value));
   text += fmt::format("{:<13} {}\n", "tuner_file", json["tuner_file"].get<std::string>());
@@ -142,7 +141,7 @@ void add_info(CLI::App& app) {
   add_json_flag(*verb, *options, "Write it as JSON to a file, or - for standard output (then nothing else)");
   verb->callback([options] {
     const nlohmann::json json = info_json();
-    if (!options->json.empty()) write_file(options->json, json.dump(1) + "\n");
+    if (!options->json.empty()) write_file(options->json, json_text(json, 1) + "\n");
     if (options->json != "-") print_info(json);
   });
 }

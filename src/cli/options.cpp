@@ -17,6 +17,7 @@
 
 #include "cli/flag_files.hpp"
 #include "cli/models.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "tilewire/backend.hpp"
@@ -57,7 +58,7 @@ int64_t size_field(const nlohmann::json& item, const char* field, bool needed, c
   }
   const nlohmann::json& value = item[field];
   require(value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX),
-          "{}: '{}' = {}: want an integer", where, field, value.dump());
+          "{}: '{}' = {}: want an integer", where, field, shown(value));
   return value.get<int64_t>();
 }
 
@@ -67,7 +68,7 @@ std::vector<Sizes> sizes_of_file(const std::string& path, bool needs_k) {
   std::vector<Sizes> all;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", path, i);
-    require(list[i].is_object(), "{}: want {{\"m\": .., \"n\": .., \"k\": ..}}, got {}", where, list[i].dump());
+    require(list[i].is_object(), "{}: want {{\"m\": .., \"n\": .., \"k\": ..}}, got {}", where, shown(list[i]));
     for (const auto& [key, value] : list[i].items()) {
       require(key == "m" || key == "n" || key == "k", "{}: unknown field '{}'; known: m, n, k", where, key);
     }

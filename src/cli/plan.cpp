@@ -9,6 +9,7 @@
 #include "cli/ranks.hpp"
 #include "cli/summary.hpp"
 #include "cli/verbs.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
@@ -27,7 +28,7 @@ struct Show {
 void show(const Show& verb, const std::vector<Plan>& plans, const std::vector<std::string>& reasons) {
   if (!verb.options.json.empty()) {
     require(plans.size() == 1, "--json: the flags name {} plans; name one schedule and one shape", plans.size());
-    write_file(verb.options.json, nlohmann::json(plans.front()).dump(1) + "\n");
+    write_file(verb.options.json, json_text(plans.front(), 1) + "\n");
     if (verb.options.json == "-") return;
   }
   for (size_t i = 0; i < plans.size(); ++i) {

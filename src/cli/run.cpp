@@ -93,7 +93,7 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   tensors.poison();
   group.barrier();
   const auto start = std::chrono::steady_clock::now();
-  op.run(tensors.inputs(), tensors.outputs());
+  op.run_and_wait(tensors.inputs(), tensors.outputs());
   const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
   std::ostringstream text;
   text << op.explain() << fmt::format("\none call: {:.3f} ms\n", passed.count());

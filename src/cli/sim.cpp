@@ -20,6 +20,7 @@
 #include "cli/sim_table.hpp"
 #include "cli/traces.hpp"
 #include "cli/verbs.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -180,7 +181,7 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     text += anomalies_text(result["anomalies"]);
   }
   if (sim.options.json != "-") print(text);
-  if (!sim.options.json.empty()) write_file(sim.options.json, result.dump(1) + "\n");
+  if (!sim.options.json.empty()) write_file(sim.options.json, json_text(result, 1) + "\n");
   write_plans(sim, points.front().machine, rows);
   require(!result["rows"].empty(), "every schedule refuses: {}", rows.front().refused);
 }
@@ -250,7 +251,7 @@ void sim_verb(Sim sim) {
   const Machine machine = machine_of(sim, take_machine_values(sim.options));
   require((!sim.bytes && sim.compare.empty() && sim.files.empty() && !sim.show) || sim.options.set.empty(),
           "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
-  if (sim.show) return print(nlohmann::json(machine).dump(2) + "\n");
+  if (sim.show) return print(json_text(machine, 2) + "\n");
   check_writable(sim.options.json);
   check_writable(sim.options.trace);
   check_chakra_folder(sim.chakra);

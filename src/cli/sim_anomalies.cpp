@@ -9,6 +9,8 @@
 #include <map>
 #include <utility>
 
+#include "core/json_text.hpp"
+
 namespace tilewire::cli {
 namespace {
 
@@ -74,7 +76,7 @@ std::string words_of(const nlohmann::json& slower) {
     if (!slower.contains(field)) return;
     const nlohmann::json& value = slower[field];
     if (!words.empty()) words += " ";
-    words += value.is_string() ? value.get<std::string>() : value.dump();
+    words += plain_text(value);
   };
   for (const char* field : {"plan", "operator", "m", "n", "k", "collective", "algorithm", "bytes"}) add(field);
   add(slower.contains("name") ? "name" : "schedule");
@@ -100,7 +102,7 @@ std::map<std::string, Line> lines_along(const std::string& key, const nlohmann::
     same["settings"] = *settings;
     same["settings"].erase(key);
     const double value = (*settings)[key];
-    lines[same.dump()][goodness(key, value)] = {.value = value, .ns = row["total_ns"]};
+    lines[json_text(same)][goodness(key, value)] = {.value = value, .ns = row["total_ns"]};
   }
   return lines;
 }
@@ -123,7 +125,7 @@ nlohmann::json anomalies_of(const nlohmann::json& rows) {
         if (from == nullptr) continue;
         ++steps;
         if (point.ns <= from->ns * (1 + kRounding)) continue;
-        nlohmann::json each = nlohmann::json::parse(same);
+        nlohmann::json each = parse_json(same, "a row");
         each.update({{"key", key},
                      {"from", from->value},
                      {"to", point.value},

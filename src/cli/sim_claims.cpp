@@ -14,6 +14,7 @@
 #include "cli/sim_rows.hpp"
 #include "cli/sim_t3.hpp"
 #include "cli/t3_claims.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
@@ -166,7 +167,7 @@ void claims_verb(const Claims& flags) {
     add(claims_of_points(paper, flags.machine.set, result));
   }
   if (flags.json != "-") print(text);
-  if (!flags.json.empty()) write_file(flags.json, result.dump(1) + "\n");
+  if (!flags.json.empty()) write_file(flags.json, json_text(result, 1) + "\n");
 }
 
 constexpr const char* kClaimsFooter =

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "cli/counted.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/geometric_mean.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
@@ -77,7 +79,7 @@ std::string line(const nlohmann::json& row) {
 }  // namespace
 
 void compare_with(const std::string& file, const Machine& machine, const std::string& json) {
-  const auto bench = nlohmann::json::parse(read_file(file), nullptr, false);
+  const auto bench = read_json(file);
   require(bench.is_object() && bench.contains("rows") && bench["rows"].is_array() && !bench["rows"].empty(),
           "{}: want a bench's JSON with rows", file);
   nlohmann::json result = {{"machine", machine}, {"rows", nlohmann::json::array()}};
@@ -106,7 +108,7 @@ void compare_with(const std::string& file, const Machine& machine, const std::st
       fmt::format("all: geometric-mean error {:.1f} % over {}\n", 100 * all.mean(), counted(all.ratios.size(), "row"));
   result["geometric_mean_error"] = all.mean();
   if (json != "-") print(text);
-  if (!json.empty()) write_file(json, result.dump(1) + "\n");
+  if (!json.empty()) write_file(json, json_text(result, 1) + "\n");
 }
 
 }  // namespace tilewire::cli

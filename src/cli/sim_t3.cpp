@@ -18,6 +18,7 @@
 #include "cli/options.hpp"
 #include "cli/t3_json.hpp"
 #include "cli/t3_order.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cli {
@@ -230,7 +231,7 @@ void t3_verb(const T3& t3) {
   nlohmann::json result = json_of(groups, machine, t3.assumptions);
   if (study) add_units(result, *study);
   if (layer) result["traffic_over_time"] = json_of(*layer, *traffic);
-  write_file(t3.json, result.dump(1) + "\n");
+  write_file(t3.json, json_text(result, 1) + "\n");
 }
 
 constexpr const char* kT3Footer =

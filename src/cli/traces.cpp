@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 
@@ -81,7 +82,7 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
   summary_ += lanes_text(title, plan, trace);
   std::ostringstream text;
   write_chrome_trace(text, plan, trace);
-  nlohmann::json call = nlohmann::json::parse(text.str());
+  nlohmann::json call = parse_json(text.str(), "the trace");
   double start = std::numeric_limits<double>::infinity();
   for (const auto& event : call["traceEvents"]) {
     if (event.contains("ts")) start = std::min(start, event["ts"].get<double>());
@@ -92,7 +93,7 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
   for (auto& event : call["traceEvents"]) {
     event["pid"] = event["pid"].get<int>() + shift;
     if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - start;
-    if (event.contains("id")) event["id"] = fmt::format("{}.{}", num_calls_, event["id"].dump());
+    if (event.contains("id")) event["id"] = fmt::format("{}.{}", num_calls_, json_text(event["id"]));
     if (event["name"] == "process_name") {
       event["args"]["name"] = fmt::format("{}: {}", title, event["args"]["name"].get<std::string>());
     } else if (event["name"] == "process_sort_index") {
@@ -103,7 +104,7 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
 }
 
 void TraceFile::write(const std::string& path) const {
-  write_file(path, nlohmann::json{{"displayTimeUnit", "ns"}, {"traceEvents", events_}}.dump() + "\n");
+  write_file(path, json_text({{"displayTimeUnit", "ns"}, {"traceEvents", events_}}) + "\n");
 }
 
 }  // namespace tilewire::cli

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/fields.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 
 namespace tilewire {
@@ -69,38 +70,36 @@ void write_struct(Json& json, const T& value) {
   });
 }
 
-std::string shorten(const std::string& text) { return text.size() <= 60 ? text : text.substr(0, 57) + "..."; }
-
 template <class T>
 void read_value(const Json& json, T& value, const std::string& where) {
   if constexpr (kIsOptional<T>) {
     read_value(json, value.emplace(), where);
   } else if constexpr (std::is_same_v<T, bool>) {
-    require(json.is_boolean(), "{}: want true or false, got {}", where, shorten(json.dump()));
+    require(json.is_boolean(), "{}: want true or false, got {}", where, shown(json));
     value = json.get<bool>();
   } else if constexpr (std::is_integral_v<T>) {
-    require(json.is_number_integer(), "{}: want an integer, got {}", where, shorten(json.dump()));
+    require(json.is_number_integer(), "{}: want an integer, got {}", where, shown(json));
     const bool fits =
         json.is_number_unsigned() ? std::in_range<T>(json.get<uint64_t>()) : std::in_range<T>(json.get<int64_t>());
-    require(fits, "{}: {} does not fit into {} bits", where, json.dump(), 8 * sizeof(T));
+    require(fits, "{}: {} does not fit into {} bits", where, shown(json), 8 * sizeof(T));
     value = json.get<T>();
   } else if constexpr (std::is_floating_point_v<T>) {
-    require(json.is_number(), "{}: want a number, got {}", where, shorten(json.dump()));
+    require(json.is_number(), "{}: want a number, got {}", where, shown(json));
     value = json.get<T>();
   } else if constexpr (std::is_same_v<T, std::string>) {
-    require(json.is_string(), "{}: want a string, got {}", where, shorten(json.dump()));
+    require(json.is_string(), "{}: want a string, got {}", where, shown(json));
     value = json.get<std::string>();
   } else if constexpr (requires { Names<T>::kList; }) {
-    require(json.is_string(), "{}: want one of {}, got {}", where, known_names<T>(), shorten(json.dump()));
+    require(json.is_string(), "{}: want one of {}, got {}", where, known_names<T>(), shown(json));
     value = parse<T>(json.get<std::string>(), where);
   } else if constexpr (requires { Fields<T>::kList; }) {
     from_json(json, value);
   } else if constexpr (requires { typename T::mapped_type; }) {
-    require(json.is_object(), "{}: want an object, got {}", where, shorten(json.dump()));
+    require(json.is_object(), "{}: want an object, got {}", where, shown(json));
     value.clear();
     for (const auto& [key, item] : json.items()) read_value(item, value[key], where + "." + key);
   } else {
-    require(json.is_array(), "{}: want a list, got {}", where, shorten(json.dump()));
+    require(json.is_array(), "{}: want a list, got {}", where, shown(json));
     value.clear();
     value.reserve(json.size());
     for (size_t i = 0; i < json.size(); ++i) read_value(json[i], value.emplace_back(), fmt::format("{}[{}]", where, i));
@@ -121,7 +120,7 @@ std::string name_of() {
 template <class T>
 void read_struct(const Json& json, T& value) {
   const std::string type = name_of<T>();
-  require(json.is_object(), "{}: want an object, got {}", type, shorten(json.dump()));
+  require(json.is_object(), "{}: want an object, got {}", type, shown(json));
   value = T{};
   size_t num_read = 0;
   for_each_field<T>([&](const auto& f) {
@@ -191,17 +190,13 @@ struct Hasher {
 TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DEFINE)
 #undef TILEWIRE_DEFINE
 
-#define TILEWIRE_DEFINE(T)                                                                      \
-  void to_json(Json& json, const T& value) { write_struct(json, value); }                       \
-  void from_json(const Json& json, T& value) { read_struct(json, value); }                      \
-  std::string to_string(const T& value) { return Json(value).dump(); }                          \
-  template <>                                                                                   \
-  T from_json_text<T>(const std::string& text) {                                                \
-    try {                                                                                       \
-      return Json::parse(text).get<T>();                                                        \
-    } catch (const Json::exception& error) {                                                    \
-      fail(ErrorKind::invalid_input, "{}: malformed JSON: {}", Fields<T>::kType, error.what()); \
-    }                                                                                           \
+#define TILEWIRE_DEFINE(T)                                                 \
+  void to_json(Json& json, const T& value) { write_struct(json, value); }  \
+  void from_json(const Json& json, T& value) { read_struct(json, value); } \
+  std::string to_string(const T& value) { return json_text(Json(value)); } \
+  template <>                                                              \
+  T from_json_text<T>(const std::string& text) {                           \
+    return parse_json(text, Fields<T>::kType).get<T>();                    \
   }
 TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DEFINE)
 #undef TILEWIRE_DEFINE
@@ -211,9 +206,8 @@ void set_knob(Config& config, const std::string& name, const std::string& value)
   for_each_field<Config>([&](const auto& f) {
     if (name != f.name) return;
     known = true;
-    const Json parsed = Json::parse(value, nullptr, false);
-    const bool is_name = parsed.is_discarded() || parsed.is_string();
-    read_value(is_name ? Json(value) : parsed, config.*f.member, "knob " + name);
+    const Json parsed = json_or_text(value);
+    read_value(parsed.is_string() ? Json(value) : parsed, config.*f.member, "knob " + name);
   });
   require(known, "unknown knob '{}'; known: {}", name, known_fields<Config>());
 }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 
 #include "backends/messages.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/env.hpp"
@@ -22,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 std::string value_of(const json& of, const std::string& field) {
-  return of.contains(field) ? of[field].dump() : "its default";
+  return of.contains(field) ? shown(of[field]) : "its default";
 }
 
 /// "m = 64 and 128, dtype = its default and "fp16"".
@@ -37,12 +39,13 @@ std::string differences(const json& x, const json& y) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-/// Throw on every rank, with the same words, unless all ranks ask for the same. Collective.
-void require_same(Group& group, const json& mine) {
-  const std::vector<std::string> all = exchange(group, "make_op", mine.dump());
+/// Throw on every rank, with the same words, unless all ranks ask for the same; where `read` throws on one, too.
+/// Collective.
+void require_same(Group& group, const std::function<json()>& read) {
+  const std::vector<std::string> all = agree(group, "make_op", [&] { return json_text(read()); });
   for (size_t rank = 1; rank < all.size(); ++rank) {
     require(all[rank] == all[0], "ranks 0 and {} ask for different things: {}", rank,
-            differences(json::parse(all[0]), json::parse(all[rank])));
+            differences(parse_json(all[0], "a request"), parse_json(all[rank], "a request")));
   }
 }
 
@@ -89,10 +92,18 @@ const std::optional<Error>& Op::last_status() const {
 }
 
 void Op::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream) {
+  RunOptions options = run_options_;
+  options.stream = stream;
+  run_with(inputs, outputs, options);
+}
+
+void Op::run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  run_with(inputs, outputs, run_options_);
+}
+
+void Op::run_with(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
   status_.reset();
   try {
-    RunOptions options = run_options_;
-    options.stream = stream;
     program_->run(inputs, outputs, options);
   } catch (const Error& error) {
     status_ = error;
@@ -117,21 +128,62 @@ Trace Op::gather_trace() {
   return all;
 }
 
-Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config, const OpOptions& options) {
-  require_same(group, request_of(problem, config, options));
-  validate(problem, group.team().num_ranks);
-  tuner::Choice choice{.config = config.value_or(Config{}), .why = "given by the caller"};
-  if (!config) {
-    const std::string file = options.tuner_file.empty() ? env::tuner_file() : options.tuner_file;
-    choice = tuner::choose(group, problem, {.file = file});
+namespace {
+
+/// The schedule's own choice. Where the problem breaks a rule its defaults: `validate` says so later.
+Config config_of_schedule(const std::string& name, const Problem& problem, const Team& team) {
+  const Schedule& schedule = find_schedule(name);
+  try {
+    return default_config(schedule.name, problem, team);
+  } catch (const Error&) {
+    return {.schedule = schedule.name};
   }
+}
+
+/// "auto", the name of a schedule, or JSON.
+std::optional<Config> config_of_text(const std::string& text, const Problem& problem, const Team& team) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  require(first != std::string::npos, "config is empty: want \"auto\", the name of a schedule, or JSON");
+  if (text == "auto") return std::nullopt;
+  if (text[first] == '{') return from_json_text<Config>(text);
+  return config_of_schedule(text, problem, team);
+}
+
+/// What a problem is done with.
+tuner::Choice choice_of(Group& group, const Problem& problem, const std::optional<Config>& config,
+                        const OpOptions& options) {
+  validate(problem, group.team().num_ranks);
+  if (config) return {.config = *config, .why = "given by the caller"};
+  const std::string file = options.tuner_file.empty() ? env::tuner_file() : options.tuner_file;
+  return tuner::choose(group, problem, {.file = file});
+}
+
+}  // namespace
+
+Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config, const OpOptions& options) {
+  require_same(group, [&] { return request_of(problem, config, options); });
+  const tuner::Choice choice = choice_of(group, problem, config, options);
   return {group, make_plan(problem, group.team(), choice.config), choice.why, options};
 }
 
+Op make_op_from_text(Group& group, const std::string& problem, const std::string& config, const OpOptions& options) {
+  Problem asked;
+  std::optional<Config> given;
+  require_same(group, [&] {
+    asked = from_json_text<Problem>(problem);
+    given = config_of_text(config, asked, group.team());
+    return request_of(asked, given, options);
+  });
+  const tuner::Choice choice = choice_of(group, asked, given, options);
+  return {group, make_plan(asked, group.team(), choice.config), choice.why, options};
+}
+
 Op make_op(Group& group, const Plan& plan, const OpOptions& options) {
-  json request = request_of(plan.problem, plan.config, options);
-  request["plan (hash)"] = hash_of(plan);
-  require_same(group, request);
+  require_same(group, [&] {
+    json request = request_of(plan.problem, plan.config, options);
+    request["plan (hash)"] = hash_of(plan);
+    return request;
+  });
   const int num_ranks = group.team().num_ranks;
   require(plan.team.num_ranks == num_ranks, "the plan is for {} ranks, the team has {}", plan.team.num_ranks,
           num_ranks);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <set>
 
 #include "core/text.hpp"
 
@@ -30,13 +31,11 @@ Range shared_columns(const Part& part, int64_t first, int64_t cols) {
 
 }  // namespace
 
-Inputs::Inputs(const Problem& problem, int num_ranks, ReadRow read)
-    : problem_(problem),
-      num_ranks_(num_ranks),
-      read_(std::move(read)),
-      buffers_(find_operator(problem.op).buffers(problem, num_ranks)),
-      meanings_(find_operator(problem.op).meanings(problem, num_ranks)) {
-  validate(problem, num_ranks);
+Inputs::Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRow read)
+    : op_(op), problem_(problem), num_ranks_(num_ranks), read_(std::move(read)) {
+  op.validate(problem, num_ranks);
+  buffers_ = op.buffers(problem, num_ranks);
+  meanings_ = op.meanings(problem, num_ranks);
 }
 
 std::vector<Part> Inputs::outputs_of(int rank) const {
@@ -80,6 +79,23 @@ int64_t Inputs::work() const {
   return row == 0 || problem_.m <= INT64_MAX / row ? problem_.m * row : INT64_MAX;
 }
 
+int64_t Inputs::num_partials(const Part& output) const {
+  if (!is_product(output)) return std::ssize(input_parts(Role::partial));
+  std::set<int64_t> starts;  // of the parts of K
+  for (const Part& part : input_parts(Role::a)) {
+    if (part.shape.cols > 0) starts.insert(part.meaning.col);
+  }
+  return std::ssize(starts);
+}
+
+double Inputs::scale() const {
+  double factor = 1;
+  for (const Epilogue& step : problem_.epilogue) {
+    if (step.kind == EpilogueKind::scale) factor *= step.value;
+  }
+  return factor;
+}
+
 int64_t Inputs::work_per_row(const Part& output) const {
   if (output.meaning.role == Role::a) return output.shape.cols;
   return output.shape.cols * (is_product(output) ? problem_.k : num_ranks_);
@@ -101,7 +117,7 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
       if (described.scope == Scope::input) fill_rows(read_, buffer, peer, tensors[peer].back());
     }
   }
-  find_operator(problem_.op).reference(problem_, tensors);
+  op_.reference(problem_, tensors);
   std::vector<DoubleMatrix> outputs;
   for (const Part& part : outputs_of(rank)) {
     const Tensor& tensor = tensors[rank][part.meaning.buffer];
@@ -172,19 +188,28 @@ DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> row
   return values;
 }
 
-void Inputs::apply_epilogue_to(const Part& output, DoubleMatrix& values) const {
+std::vector<float> Inputs::bias_of(const Part& output) const {
   const auto mine = [&](const Meaning& meaning) {
     return meaning.role == Role::bias && meaning.rank == output.meaning.rank;
   };
-  const auto bias = std::ranges::find_if(meanings_, mine);
-  if (!output.meaning.finished || bias == meanings_.end()) {
-    if (output.meaning.finished) apply_epilogue(problem_, nullptr, values);
-    return;
-  }
-  std::vector<float> line(output.shape.cols);
-  read_(bias->buffer, bias->rank, 0, line.data());
-  const Tensor operand = make_tensor(line.data(), DType::fp32, 1, output.shape.cols);
-  apply_epilogue(problem_, &operand, values);
+  const auto found = std::ranges::find_if(meanings_, mine);
+  if (found == meanings_.end()) return {};
+  const Part bias{*found, shape_of(*found)};
+  const Range cols = shared_columns(bias, output.meaning.col, output.shape.cols);
+  ensure(cols.size() == output.shape.cols, "the bias of rank {} has columns {}..{}, its output {}..{}",
+         bias.meaning.rank, bias.meaning.col, bias.meaning.col + bias.shape.cols, output.meaning.col,
+         output.meaning.col + output.shape.cols);
+  std::vector<float> line(bias.shape.cols);
+  read_(bias.meaning.buffer, bias.meaning.rank, 0, line.data());
+  const auto begin = line.begin() + (cols.begin - bias.meaning.col);
+  return {begin, begin + cols.size()};
+}
+
+void Inputs::apply_epilogue_to(const Part& output, DoubleMatrix& values) const {
+  if (!output.meaning.finished) return;
+  std::vector<float> bias = bias_of(output);
+  const Tensor operand = make_tensor(bias.data(), DType::fp32, 1, std::ssize(bias));
+  apply_epilogue(problem_, bias.empty() ? nullptr : &operand, values);
 }
 
 // B times the random vector, and the sums of squares along B's rows.
@@ -240,10 +265,9 @@ RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) co
                                    : RowSizes{{signs.begin(), signs.end()}, std::vector<double>(signs.size(), 1)};
   RowSizes sizes = weigh_rows(product ? Role::a : Role::partial, output, weights);
   if (!output.meaning.finished) return sizes;
-  double factor = 1;
+  const double factor = scale();
   for (const Epilogue& step : problem_.epilogue) {
     if (step.kind == EpilogueKind::gelu || step.kind == EpilogueKind::relu) sizes.dots.clear();
-    if (step.kind == EpilogueKind::scale) factor *= step.value;
   }
   // The rest is linear: what it makes of a row of zeros is added to every row.
   DoubleMatrix zeros(1, output.shape.cols);

@@ -26,7 +26,8 @@ struct RowSizes {
 /// The inputs of one problem on all ranks. Knows roles, not operators.
 class Inputs {
  public:
-  Inputs(const Problem& problem, int num_ranks, ReadRow read);
+  /// Throws Error(invalid_input) where the problem breaks a rule of the operator.
+  Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRow read);
 
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
   /// This rank's outputs, in the order of the buffers.
@@ -35,6 +36,11 @@ class Inputs {
   [[nodiscard]] std::vector<double> random_signs(uint64_t seed) const;
   /// Multiply-adds of the whole problem.
   [[nodiscard]] int64_t work() const;
+  /// Terms that are rounded before they are added up to an element of an output that is a sum.
+  [[nodiscard]] int64_t num_partials(const Part& output) const;
+  /// Product of the epilogue's factors.
+  [[nodiscard]] double scale() const;
+  [[nodiscard]] bool has_epilogue() const { return !problem_.epilogue.empty(); }
   /// Multiply-adds (or reads) of one row of an output.
   [[nodiscard]] int64_t work_per_row(const Part& output) const;
   /// This rank's outputs by the operator's reference.
@@ -57,8 +63,11 @@ class Inputs {
   void for_each_b_row(const Visit& visit) const;
   [[nodiscard]] RowSizes image_of_b(const Part& output, std::span<const double> signs) const;
   [[nodiscard]] RowSizes weigh_rows(Role role, const Part& output, const RowSizes& weights) const;
+  /// The columns of the rank's bias that belong to an output; empty where it has none.
+  [[nodiscard]] std::vector<float> bias_of(const Part& output) const;
   void apply_epilogue_to(const Part& output, DoubleMatrix& values) const;
 
+  const Operator& op_;
   Problem problem_;
   int num_ranks_;
   ReadRow read_;

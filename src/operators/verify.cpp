@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/convert.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "operators/products.hpp"
 #include "tilewire/json.hpp"
@@ -53,7 +54,7 @@ std::vector<int64_t> sample_rows(int64_t num_rows, int64_t wanted, uint64_t seed
 }
 
 // One row: |out - ref|^2, infinite where NaN or Inf do not agree; |ref|^2; and whether each element is
-// within `allowed` of its own size plus `usual`.
+// within `allowed` of its own size plus `usual`, and `step`.
 struct RowError {
   double error = 0;
   double reference = 0;
@@ -63,6 +64,7 @@ struct RowError {
 struct RowLimit {
   double allowed = 0;
   double usual = 0;
+  double step = 0;  // may be added to it
 };
 
 RowError compare_row(const Tensor& out, const float* values, const double* ref, const RowLimit& limit) {
@@ -72,7 +74,7 @@ RowError compare_row(const Tensor& out, const float* values, const double* ref, 
       const double error = static_cast<double>(values[col]) - ref[col];
       sum.error += error * error;
       sum.reference += ref[col] * ref[col];
-      sum.close = sum.close && std::abs(error) <= limit.allowed * (std::abs(ref[col]) + limit.usual);
+      sum.close = sum.close && std::abs(error) <= limit.allowed * (std::abs(ref[col]) + limit.usual) + limit.step;
       continue;
     }
     // A finite value in double may be beyond the largest of the output's type.
@@ -95,14 +97,20 @@ const float* load(const Tensor& tensor, int64_t row, std::vector<float>& line) {
 }  // namespace
 
 struct Expected::State {
+  State(const Operator& asked, const Problem& problem, int num_ranks, ReadRow read);
+
+  Operator op;
   Inputs inputs;
   std::vector<double> signs;  // the random vector of +-1, by global column
   std::vector<Target> targets;
 
-  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out) const;
-  void compare_dots(Comparison& into, const Target& target, const Tensor& out) const;
-  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
-                        const Tensor& out) const;
+  /// What rounding may cost one element of an output near zero.
+  [[nodiscard]] double step_of(const Target& target, DType out, DType wire) const;
+  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+                     double step) const;
+  void compare_dots(Comparison& into, const Target& target, const Tensor& out, double step) const;
+  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows, const Tensor& out,
+                        double step) const;
 };
 
 namespace {
@@ -117,10 +125,21 @@ std::string too_far(double error_squares, double size_squares, double allowed) {
   return fmt::format("error {:.3g} of its size, allowed {:.3g}", std::sqrt(error_squares / size_squares), allowed);
 }
 
+// Half the distance of the smallest numbers of a type.
+double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype == DType::fp16 ? 0x1p-25 : 0x1p-150; }
+
 }  // namespace
 
-void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact,
-                                    const Tensor& out) const {
+double Expected::State::step_of(const Target& target, DType out, DType wire) const {
+  if (target.part.meaning.role == Role::a) return 0;
+  const auto partials = static_cast<double>(inputs.num_partials(target.part));
+  // Near zero the sum of numbers of the wire's type is one of the output's, unless that is coarser.
+  const bool rounded = inputs.has_epilogue() || half_step(wire) < half_step(out);
+  return partials * half_step(wire) * std::abs(inputs.scale()) + (rounded ? half_step(out) : 0);
+}
+
+void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+                                    double step) const {
   // What is only moved must keep its bits.
   const double tolerance = target.part.meaning.role == Role::a ? 0 : into.tolerance;
   std::vector<float> line;
@@ -128,15 +147,17 @@ void Expected::State::compare_exact(Comparison& into, const Target& target, cons
     const int64_t row = exact.rows[i];
     double products = target.sizes.squares.empty() ? 0 : target.sizes.squares[row];
     if (!std::isfinite(products)) products = 0;
-    const RowLimit limit{4 * tolerance, out.cols > 0 ? std::sqrt(products / static_cast<double>(out.cols)) : 0};
+    const auto cols = static_cast<double>(out.cols);
+    const RowLimit limit{4 * tolerance, cols > 0 ? std::sqrt(products / cols) : 0, step};
     const double* wanted = exact.values.values.data() + i * out.cols;
     const RowError sum = compare_row(out, load(out, row, line), wanted, limit);
     const double size = std::max(sum.reference, products);
     into.error_squares += sum.error;
     into.reference_squares += sum.reference;
     into.size_squares += size;
+    into.step_squares += cols * step * step;
     into.elements += out.cols;
-    if (sum.error > 4 * tolerance * tolerance * size) {
+    if (sum.error > 4 * (tolerance * tolerance * size + cols * step * step)) {
       count_wrong(into, target, row, too_far(sum.error, size, 2 * tolerance));
     } else if (!sum.close) {
       count_wrong(into, target, row, fmt::format("an element is off by more than {:.3g} of its size", 4 * tolerance));
@@ -146,16 +167,16 @@ void Expected::State::compare_exact(Comparison& into, const Target& target, cons
 
 // Rows whose dot product is NaN or Inf say little that way: recompute them, a batch at a time while they are right.
 void Expected::State::compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
-                                       const Tensor& out) const {
+                                       const Tensor& out, double step) const {
   for (size_t begin = 0; begin < rows.size() && into.wrong == 0; begin += kDoubtfulRows) {
     const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
     ExactRows exact{{rows.begin() + begin, rows.begin() + end}};
     exact.values = inputs.exact_rows(target.part, exact.rows);
-    compare_exact(into, target, exact, out);
+    compare_exact(into, target, exact, out, step);
   }
 }
 
-void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out) const {
+void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out, double step) const {
   if (target.sizes.dots.empty()) return;
   std::vector<float> line;
   std::vector<int64_t> doubtful;
@@ -181,16 +202,34 @@ void Expected::State::compare_dots(Comparison& into, const Target& target, const
     into.dot_squares += wanted * wanted;
     const double error = (dot - wanted) * (dot - wanted);
     const double size = std::max(squares, target.sizes.squares[row]);
-    if (error > 4 * into.tolerance * into.tolerance * size) {
+    // NOTE: errors of half a step add up as a random walk; four times its length is beyond chance.
+    const double steps = 4 * static_cast<double>(out.cols) * step * step;
+    if (error > 4 * (into.tolerance * into.tolerance * size + steps)) {
       count_wrong(into, target, row, too_far(error, size, 2 * into.tolerance));
     }
   }
-  compare_doubtful(into, target, doubtful, out);
+  compare_doubtful(into, target, doubtful, out, step);
 }
 
+Expected::State::State(const Operator& asked, const Problem& problem, int num_ranks, ReadRow read)
+    : op(asked), inputs(op, problem, num_ranks, std::move(read)) {}
+
+namespace {
+
+const Operator& operator_of(const Problem& problem, int num_ranks) {
+  validate(problem, num_ranks);
+  return find_operator(problem.op);
+}
+
+}  // namespace
+
 Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read, const VerifyOptions& options)
-    : state_(std::make_unique<State>(State{Inputs(problem, num_ranks, std::move(read)), {}, {}})) {
-  Inputs& inputs = state_->inputs;
+    : Expected(operator_of(problem, num_ranks), problem, num_ranks, rank, std::move(read), options) {}
+
+Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, int rank, ReadRow read,
+                   const VerifyOptions& options)
+    : state_(std::make_unique<State>(op, problem, num_ranks, std::move(read))) {
+  const Inputs& inputs = state_->inputs;
   state_->signs = inputs.random_signs(options.seed);
   const bool small = inputs.work() <= options.reference_work;
   const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
@@ -210,17 +249,18 @@ Expected::~Expected() = default;
 Expected::Expected(Expected&&) noexcept = default;
 Expected& Expected::operator=(Expected&&) noexcept = default;
 
-Comparison Expected::compare(std::span<const Tensor> outputs, double tolerance) const {
+Comparison Expected::compare(std::span<const Tensor> outputs, const Tolerance& tolerance) const {
   require(outputs.size() == state_->targets.size(), "verification got {} outputs, the operator has {}", outputs.size(),
           state_->targets.size());
-  Comparison sum{.tolerance = tolerance};
+  Comparison sum{.tolerance = tolerance.relative};
   for (const Target& target : state_->targets) {
     const Tensor& out = outputs[target.output];
     const Shape& shape = target.part.shape;
     require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
             target.name, out.rows, out.cols, shape.rows, shape.cols);
-    state_->compare_exact(sum, target, target.exact, out);
-    state_->compare_dots(sum, target, out);
+    const double step = state_->step_of(target, out.dtype, tolerance.wire);
+    state_->compare_exact(sum, target, target.exact, out, step);
+    state_->compare_dots(sum, target, out, step);
   }
   return sum;
 }
@@ -232,6 +272,7 @@ void Comparison::add(const Comparison& other) {
   size_squares += other.size_squares;
   dot_error_squares += other.dot_error_squares;
   dot_squares += other.dot_squares;
+  step_squares += other.step_squares;
   elements += other.elements;
   if (wrong == 0) first = other.first;
   wrong += other.wrong;
@@ -248,7 +289,7 @@ double Comparison::rel_error() const {
 bool Comparison::ok() const {
   // A few elements say nothing about the mean; their own limits hold.
   const bool many = elements >= kManyElements;
-  return wrong == 0 && (!many || error_squares <= tolerance * tolerance * size_squares);
+  return wrong == 0 && (!many || error_squares <= tolerance * tolerance * size_squares + step_squares);
 }
 
 std::string Comparison::text() const {
@@ -258,28 +299,35 @@ std::string Comparison::text() const {
                      wrong > 0 ? fmt::format("{} rows, {}", wrong, first) : fmt::format("allowed {:.2e}", tolerance));
 }
 
-double tolerance_of(const Problem& problem, const Config& config) {
+Tolerance tolerance_of(const Problem& problem, const Config& config) {
   const auto of = [](DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::fp16 ? 0x1p-10 : 1e-5; };
   double tolerance = of(out_dtype_of(problem));
   if (config.wire) tolerance = std::max(tolerance, of(*config.wire));
   if (problem.allow_tf32 && problem.dtype == DType::fp32) tolerance = std::max(tolerance, 0x1p-10);
-  return tolerance;
+  return {tolerance, config.wire.value_or(out_dtype_of(problem))};
 }
 
-Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs, double tolerance) {
+Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs, const Tolerance& tolerance) {
   const Comparison mine = expected.compare(outputs, tolerance);
   const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("inf"); };
-  const nlohmann::json sent = {
-      number(mine.error_squares), mine.reference_squares, mine.size_squares, number(mine.dot_error_squares),
-      mine.dot_squares,           mine.elements,          mine.wrong,        mine.first};
-  Comparison sum{.tolerance = tolerance};
-  for (const std::string& text : group.all_gather(sent.dump())) {
-    const auto got = nlohmann::json::parse(text);
+  const nlohmann::json sent = {number(mine.error_squares),
+                               mine.reference_squares,
+                               mine.size_squares,
+                               number(mine.dot_error_squares),
+                               mine.dot_squares,
+                               mine.step_squares,
+                               mine.elements,
+                               mine.wrong,
+                               mine.first};
+  Comparison sum{.tolerance = tolerance.relative};
+  for (const std::string& text : group.all_gather(json_text(sent))) {
+    const auto got = parse_json(text, "a comparison");
     const auto value = [](const nlohmann::json& json) {
       return json.is_number() ? json.get<double>() : std::numeric_limits<double>::infinity();
     };
-    sum.add({tolerance, value(got[0]), got[1].get<double>(), got[2].get<double>(), value(got[3]), got[4].get<double>(),
-             got[5].get<int64_t>(), got[6].get<int64_t>(), got[7].get<std::string>()});
+    sum.add({tolerance.relative, value(got[0]), got[1].get<double>(), got[2].get<double>(), value(got[3]),
+             got[4].get<double>(), got[5].get<double>(), got[6].get<int64_t>(), got[7].get<int64_t>(),
+             got[8].get<std::string>()});
   }
   return sum;
 }

@@ -9,13 +9,22 @@
 
 #include "operators/random_data.hpp"
 #include "tilewire/backend.hpp"
+#include "tilewire/operator.hpp"
 
 namespace tilewire {
 
-/// The error that a right result may have, as a part of its size: 2^-7 for bf16, 2^-10 for fp16 (and
-/// TF32), 1e-5 for fp32: two units of rounding of the coarsest type that a sum is rounded to, and for
-/// fp32 what accumulating long sums costs. `wire` counts where it is coarser than the output.
-[[nodiscard]] double tolerance_of(const Problem& problem, const Config& config);
+/// The error that a right result may have.
+struct Tolerance {
+  /// As a part of its size: 2^-7 for bf16, 2^-10 for fp16 (and TF32), 1e-5 for fp32: two units of rounding of the
+  /// coarsest type that a sum is rounded to, and for fp32 the cost of accumulating long sums.
+  double relative = 0;
+  /// Type that partials are rounded to. Near zero, where the smallest step of a type is more than that part of a size,
+  /// rounding costs half a step of the output's type, or of this one once a partial.
+  DType wire = DType::fp32;
+
+  bool operator==(const Tolerance&) const = default;
+};
+[[nodiscard]] Tolerance tolerance_of(const Problem& problem, const Config& config);
 
 /// How outputs compare with the reference. Adds up over ranks. The tolerance holds for all that was
 /// compared; a row may have twice, an element four times its share. Sizes are those of the results, or
@@ -27,9 +36,10 @@ struct Comparison {
   double size_squares = 0;       ///< the same, but counting products that cancelled
   double dot_error_squares = 0;  ///< |out - ref|^2 of rows times a random vector of +-1: the same in the mean
   double dot_squares = 0;
-  int64_t elements = 0;  ///< compared one by one
-  int64_t wrong = 0;     ///< rows outside of their tolerance
-  std::string first{};   ///< the first wrong row, in words
+  double step_squares = 0;  ///< |rounding near zero|^2 of the elements compared one by one, at most
+  int64_t elements = 0;     ///< compared one by one
+  int64_t wrong = 0;        ///< rows outside of their tolerance
+  std::string first{};      ///< the first wrong row, in words
 
   void add(const Comparison& other);
   /// |out - ref| / |ref|, Frobenius norms; the larger of the two estimates. Infinite where a NaN or an
@@ -50,14 +60,16 @@ struct VerifyOptions {
 /// of many plans. NaN equals NaN, and Inf equals Inf of the same sign.
 class Expected {
  public:
-  /// Throws Error(unsupported) for epilogues whose operands it cannot read.
   Expected(const Problem& problem, int num_ranks, int rank, ReadRow read, const VerifyOptions& options = {});
+  /// The same for an operator that is not in the table.
+  Expected(const Operator& op, const Problem& problem, int num_ranks, int rank, ReadRow read,
+           const VerifyOptions& options = {});
   ~Expected();
   Expected(Expected&&) noexcept;
   Expected& operator=(Expected&&) noexcept;
 
   /// Compare with this rank's outputs, in the order of the operator's buffers.
-  [[nodiscard]] Comparison compare(std::span<const Tensor> outputs, double tolerance) const;
+  [[nodiscard]] Comparison compare(std::span<const Tensor> outputs, const Tolerance& tolerance) const;
 
  private:
   struct State;
@@ -66,6 +78,6 @@ class Expected {
 
 /// Compare on every rank and add up: all ranks return the same. Collective.
 [[nodiscard]] Comparison verify(Group& group, const Expected& expected, std::span<const Tensor> outputs,
-                                double tolerance);
+                                const Tolerance& tolerance);
 
 }  // namespace tilewire

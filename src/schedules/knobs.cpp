@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -19,8 +20,7 @@ std::optional<std::string> ignored_knob(const Config& config, std::initializer_l
   const nlohmann::json changed = config;
   for (const auto& [key, value] : changed.items()) {
     if (knows(kAlways, key) || knows(honoured, key)) continue;
-    return fmt::format("knob {} = {} has no meaning here", key,
-                       value.is_string() ? value.get<std::string>() : value.dump());
+    return fmt::format("knob {} = {} has no meaning here", key, plain_text(value));
   }
   return std::nullopt;
 }

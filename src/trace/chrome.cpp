@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/trace.hpp"
@@ -94,7 +95,7 @@ class Writer {
       fields["pid"] = plan_.lanes[at->lane].rank;
       fields["tid"] = first_row_[at->lane] + at->worker;
     }
-    out_ << (first_ ? "\n" : ",\n") << fields.dump();
+    out_ << (first_ ? "\n" : ",\n") << json_text(fields);
     first_ = false;
   }
 

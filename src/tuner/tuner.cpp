@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "tilewire/json.hpp"
@@ -212,7 +213,7 @@ Recalled recall_together(Group& group, const std::string& file, const json& key)
     found["note"] = recalled.note;
     if (recalled.winner) found["winner"] = to_json(*recalled.winner);
   }
-  found = json::parse(group.all_gather(found.dump())[0]);
+  found = parse_json(group.all_gather(json_text(found))[0], "a winner");
   Recalled result{.winner = {}, .note = found.at("note")};
   if (found.contains("winner")) result.winner = winner_from_json(found["winner"]);
   return result;
@@ -232,7 +233,7 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
 std::string describe(const Config& config) {
   json knobs = config;
   knobs.erase("schedule");
-  return knobs.empty() ? config.schedule : fmt::format("{} {}", config.schedule, knobs.dump());
+  return knobs.empty() ? config.schedule : fmt::format("{} {}", config.schedule, json_text(knobs));
 }
 
 Choice choose(Group& group, const Problem& problem, const Options& options) {

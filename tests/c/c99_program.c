@@ -57,6 +57,7 @@ static tilewire_status run_reduce_scatter(tilewire_group* group, tilewire_op* op
   mine.rows = my_rows;
   const tilewire_tensor inputs[] = {{a, TILEWIRE_FP32, M, my_k, my_k}, {b, TILEWIRE_FP32, N, my_k, my_k}};
   TRY(tilewire_run(op, inputs, 2, &mine, 1, NULL));
+  TRY(tilewire_run_and_wait(op, inputs, 2, &mine, 1));
 
   tilewire_status status = TILEWIRE_INTERNAL;
   const char* text = NULL;

@@ -54,6 +54,7 @@ def load(path):
         "tilewire_make_op": [pointer, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(pointer)],
         "tilewire_free_op": [pointer],
         "tilewire_run": [pointer, tensors, ctypes.c_int32, tensors, ctypes.c_int32, pointer],
+        "tilewire_run_and_wait": [pointer, tensors, ctypes.c_int32, tensors, ctypes.c_int32],
     }.items():
         getattr(library, name).argtypes = arguments
         getattr(library, name).restype = ctypes.c_int32
@@ -98,11 +99,11 @@ def run_op(group, problem, config, inputs, output):
     call("tilewire_make_op", group, json.dumps(problem).encode(), config, ctypes.byref(op))
     values, rows, cols = output
     try:
-        for _ in range(2):
+        for name, stream in (("tilewire_run", [None]), ("tilewire_run_and_wait", [])):
             for i in range(len(values)):
                 values[i] = float("nan")
             views = (Tensor * len(inputs))(*(view(*each) for each in inputs))
-            call("tilewire_run", op, views, len(inputs), ctypes.byref(view(values, rows, cols)), 1, None)
+            call(name, op, views, len(inputs), ctypes.byref(view(values, rows, cols)), 1, *stream)
         return LIBRARY.tilewire_explain(op).decode()
     finally:
         call("tilewire_free_op", op)

@@ -101,6 +101,7 @@ TEST(CErrors, NullPointersAreNamed) {
   null(tilewire_make_op(nullptr, kProblem, nullptr, &op), "tilewire_make_op: group");
   null(tilewire_make_op(nullptr, kProblem, nullptr, nullptr), "tilewire_make_op: op");
   null(tilewire_run(nullptr, nullptr, 0, nullptr, 0, nullptr), "tilewire_run: op");
+  null(tilewire_run_and_wait(nullptr, nullptr, 0, nullptr, 0), "tilewire_run_and_wait: op");
   null(tilewire_last_status(nullptr, &status, nullptr), "tilewire_last_status: op");
   null(tilewire_last_status(nullptr, nullptr, nullptr), "tilewire_last_status: status");
 }
@@ -255,6 +256,42 @@ TEST_F(OfOne, ProblemsAndConfigsAreReadStrictly) {
   expect_failure(make(kProblem, " "), "invalid_input: ", "config is empty");
   expect_failure(make(kProblem, R"({"schedule": "fused", "tile": 4})"), "invalid_input: ", "unknown field 'tile'");
   expect_failure(make(kProblem, R"({"schedule": "fused", "tile_m": 0})"), "", "tile_m");
+}
+
+/// The text of one rank is foreign; the other asks for what it should.
+void expect_both_hear(const std::string& problem, const std::string& config, const std::string& words) {
+  std::array<std::string, 2> seen;
+  const tilewire_status status = on_ranks(2, [&](tilewire_group* group) -> tilewire_status {
+    const int rank = tilewire_rank(group);
+    tilewire_op* op = nullptr;
+    seen[rank] = failure(rank == 1 ? tilewire_make_op(group, problem.c_str(), config.c_str(), &op)
+                                   : tilewire_make_op(group, kProblem, "sequential", &op));
+    // The group lives.
+    const tilewire_status again = tilewire_make_op(group, kProblem, "sequential", &op);
+    return again == TILEWIRE_OK ? tilewire_free_op(op) : again;
+  });
+  EXPECT_EQ(failure(status), "ok");
+  for (const std::string& text : seen) {
+    EXPECT_EQ(text.substr(0, 23), "invalid_input: rank 1: ") << text.substr(0, 300);
+    EXPECT_NE(text.find(words), std::string::npos) << text.substr(0, 300);
+  }
+}
+
+TEST(CErrors, ForeignJsonOfOneRankIsToldToAll) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  expect_both_hear(deep, "sequential", "deeper than 100 levels");
+  expect_both_hear("{\"op\": \"\xff\"}", "sequential", "malformed JSON");
+  expect_both_hear(R"({"op": "all_reduce", "m": 4, "m": 4, "n": 3})", "sequential", "key \"m\" is there twice");
+  expect_both_hear(kProblem, "{\"schedule\": " + deep + "}", "deeper than 100 levels");
+  expect_both_hear(kProblem, "\xff", "unknown schedule");
+  expect_both_hear(kProblem, "", "config is empty");
+}
+
+TEST(CErrors, TextsAreUtf8WhateverWasAsked) {
+  tilewire_group* group = nullptr;
+  tilewire_join_options options;
+  ASSERT_EQ(tilewire_join_options_default(&options), TILEWIRE_OK);
+  expect_failure(tilewire_join("b\xff", &options, &group), "invalid_input: ", "'b\xEF\xBF\xBD'");
 }
 
 TEST_F(OfOne, TensorsAreCheckedBeforeAnythingRuns) {

@@ -40,7 +40,7 @@ struct World {
   }
 
   [[nodiscard]] std::span<const Tensor> outputs(int rank) const { return std::span(tensors[rank]).subspan(num_inputs); }
-  [[nodiscard]] Comparison compare(const VerifyOptions& options, double tolerance) const {
+  [[nodiscard]] Comparison compare(const VerifyOptions& options, const Tolerance& tolerance) const {
     Comparison sum;
     for (int rank = 0; rank < kRanks; ++rank) {
       sum.add(Expected(problem, kRanks, rank, read, options).compare(outputs(rank), tolerance));
@@ -73,7 +73,7 @@ TEST_P(Verify, AcceptsTheReference) {
       for (const VerifyOptions& options : kWays) {
         const Comparison result = world.compare(options, tolerance_of(problem, {}));
         EXPECT_TRUE(result.ok()) << result.text();
-        EXPECT_LT(result.rel_error(), tolerance_of(problem, {}));
+        EXPECT_LT(result.rel_error(), tolerance_of(problem, {}).relative);
         EXPECT_GT(result.elements, 0);
         if (dtype == DType::bf16) {
           EXPECT_GT(result.rel_error(), 1e-4) << "rounding shows";
@@ -104,7 +104,7 @@ TEST_P(Verify, RefusesOneWrongElement) {
   const Problem problem = problem_of(GetParam(), DType::fp32);
   const World world(problem, random_inputs(problem, kRanks, 9));
   element_of(world.outputs(2)[0], 4, 11) += 0.01F;
-  for (const VerifyOptions& options : kWays) EXPECT_EQ(world.compare(options, 1e-5).wrong > 0, true);
+  for (const VerifyOptions& options : kWays) EXPECT_EQ(world.compare(options, {1e-5}).wrong > 0, true);
 }
 
 TEST_P(Verify, NanAndInfMustBeWhereTheReferenceHasThem) {
@@ -117,7 +117,7 @@ TEST_P(Verify, NanAndInfMustBeWhereTheReferenceHasThem) {
   };
   const World world(problem, read);
   for (const VerifyOptions& options : kWays) {
-    const Comparison result = world.compare(options, 1e-5);
+    const Comparison result = world.compare(options, {1e-5});
     EXPECT_TRUE(result.ok()) << result.text();
     EXPECT_TRUE(std::isfinite(result.rel_error()));
   }
@@ -133,7 +133,7 @@ TEST_P(Verify, NanAndInfMustBeWhereTheReferenceHasThem) {
     }
   }
   ASSERT_EQ(changed, 1);
-  for (const VerifyOptions& options : kWays) EXPECT_FALSE(world.compare(options, 1e-5).ok());
+  for (const VerifyOptions& options : kWays) EXPECT_FALSE(world.compare(options, {1e-5}).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, Verify,
@@ -146,8 +146,8 @@ TEST(VerifyGathered, MovedBitsMustBeTheSame) {
   const World world(problem, random_inputs(problem, kRanks, 11));
   auto* bits = static_cast<uint16_t*>(world.outputs(0)[1].data);
   bits[123] ^= 1;
-  EXPECT_EQ(world.compare(kWays[0], 1).wrong, 1);
-  EXPECT_EQ(world.compare(kWays[1], 1).wrong, 1);
+  EXPECT_EQ(world.compare(kWays[0], {1}).wrong, 1);
+  EXPECT_EQ(world.compare(kWays[1], {1}).wrong, 1);
 }
 
 TEST(VerifyHalf, OverflowIsInfinity) {
@@ -161,10 +161,10 @@ TEST(VerifyHalf, OverflowIsInfinity) {
 
 TEST(Tolerance, IsThatOfTheCoarsestType) {
   Problem problem = problem_of("gemm_all_reduce", DType::bf16);
-  EXPECT_EQ(tolerance_of(problem, {}), 0x1p-7);
+  EXPECT_EQ(tolerance_of(problem, {}).relative, 0x1p-7);
   problem.out_dtype = DType::fp32;
-  EXPECT_EQ(tolerance_of(problem, {}), 1e-5);
-  EXPECT_EQ(tolerance_of(problem, {.wire = DType::fp16}), 0x1p-10);
+  EXPECT_EQ(tolerance_of(problem, {}).relative, 1e-5);
+  EXPECT_EQ(tolerance_of(problem, {.wire = DType::fp16}).relative, 0x1p-10);
 }
 
 TEST(RandomData, IsAFunctionOfThePlace) {

@@ -209,7 +209,7 @@ void Caller::run_and_wait_at_odd_strides() {
   }
   settle(stream_);
   group_.barrier();
-  op_.run(inputs, tensors_.outputs());
+  op_.run_and_wait(inputs, tensors_.outputs());
 }
 
 void Caller::make_graph() {

@@ -75,8 +75,10 @@ class Caller {
   /// New inputs and poisoned outputs.
   void fill(uint64_t seed) const;
   void run() { op_.run(tensors_.inputs(), tensors_.outputs(), stream_); }
-  /// The same without a stream: it is over on return.
-  void run_and_wait() { op_.run(tensors_.inputs(), tensors_.outputs()); }
+  /// The same in the stream of this handle.
+  void run_on(void* handle) { op_.run(tensors_.inputs(), tensors_.outputs(), handle); }
+  /// The same, over on return.
+  void run_and_wait() { op_.run_and_wait(tensors_.inputs(), tensors_.outputs()); }
   /// The same with copies of the inputs at odd strides, which no tensor load can take.
   void run_and_wait_at_odd_strides();
   /// Capture a call, which may be the first with these tensors. Collective.

@@ -15,6 +15,7 @@
 #include <exception>
 
 #include "backends/cuda/cuda.hpp"
+#include "core/system_call.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -50,8 +51,8 @@ void write_all(int pipe, const std::string& text) {
 
 std::string in_child(const std::function<std::string()>& body) {
   std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) {
-    ADD_FAILURE() << "pipe: " << std::strerror(errno);
+  if (const SystemCall made = system_call([&] { return pipe(ends.data()); }); !made.ok()) {
+    ADD_FAILURE() << "pipe: " << made.why();
     return "";
   }
   std::fflush(nullptr);

@@ -113,9 +113,9 @@ TEST_P(HostSide, WrongPointersAreToldWithoutHarm) {
     std::vector<Tensor> inputs(tensors.inputs().begin(), tensors.inputs().end());
     std::vector<std::byte> of_the_host(inputs[0].rows * inputs[0].cols * bytes_of(inputs[0].dtype));
     inputs[0].data = of_the_host.data();
-    want_refusal(ErrorKind::invalid_input, "CUDA does not know", [&] { op.run(inputs, tensors.outputs()); });
+    want_refusal(ErrorKind::invalid_input, "CUDA does not know", [&] { op.run_and_wait(inputs, tensors.outputs()); });
     inputs[0].data = static_cast<std::byte*>(tensors.inputs()[0].data) + 1;
-    want_refusal(ErrorKind::invalid_input, "multiple of", [&] { op.run(inputs, tensors.outputs()); });
+    want_refusal(ErrorKind::invalid_input, "multiple of", [&] { op.run_and_wait(inputs, tensors.outputs()); });
     Caller caller(group, op);
     call_and_want_right(group, caller, 3);
   });
@@ -130,7 +130,7 @@ TEST_P(HostSide, EmptyTensorsMayLieAnywhere) {
     std::vector<Tensor> inputs(tensors.inputs().begin(), tensors.inputs().end());
     if (inputs[0].rows == 0) inputs[0].data = reinterpret_cast<void*>(uintptr_t{64});
     group.barrier();
-    op.run(inputs, tensors.outputs());
+    op.run_and_wait(inputs, tensors.outputs());
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cuda/fake_driver.hpp"
 #include "cuda/fake_runtime.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire {
 namespace {
@@ -188,6 +189,69 @@ TEST_P(CudaJoin, RanksThatShareAGpuNeedSeveralQueues) {
     EXPECT_NE(std::string(error.what()).find("one queue"), std::string::npos) << error.what();
   }
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+/// Rows of a table summed by indices, one lane: a plan that the checker proves.
+Plan pool_plan(int num_ranks) {
+  Plan plan = testing::new_plan("pool", num_ranks);
+  const int table = testing::add_buffer(plan, "table", DType::fp32, {8, 4}, Scope::input);
+  const int indices = testing::add_buffer(plan, "indices", DType::int32, {4, 8}, Scope::input);
+  const int out = testing::add_buffer(plan, "out", DType::fp32, {4, 4}, Scope::output);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    Task task{.kind = TaskKind::compute, .body = Body::pool};
+    task.reads = {testing::whole(plan, rank, table), testing::whole(plan, rank, indices)};
+    task.writes = {{testing::whole(plan, rank, out), 0, WriteMode::store}};
+    testing::add_lane(plan, rank, Engine::tiles, "tiles").tasks = {task};
+  }
+  return plan;
+}
+
+/// The same operands as a product of 4 x 8 by 4 x 8.
+Plan product_plan(int num_ranks, DType dtype, DType operands) {
+  Plan plan = pool_plan(num_ranks);
+  plan.problem.dtype = dtype;
+  plan.config.tile_m = 64;
+  plan.config.tile_n = 128;
+  plan.buffers[0] = {.name = "a", .dtype = operands, .rows = 4, .cols = 8, .scope = Scope::input};
+  plan.buffers[1] = {.name = "b", .dtype = operands, .rows = 4, .cols = 8, .scope = Scope::input};
+  for (Lane& lane : plan.lanes) {
+    Task& task = lane.tasks[0];
+    task.body = Body::gemm;
+    task.reads = {testing::whole(plan, lane.rank, 0), testing::whole(plan, lane.rank, 1)};
+  }
+  return plan;
+}
+
+TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
+  launch_ranks(2, [](CudaGroup& group) {
+    const auto refused = [&](const Plan& plan, const std::string& name) {
+      const auto names = group.unsupported(plan);
+      want(names == std::vector<std::string>{name}, "want {}, got {}", name, fmt::join(names, ", "));
+      const Error error = error_of([&] { static_cast<void>(group.load(plan)); });
+      want(error.kind() == ErrorKind::unsupported, "{}", error.what());
+      want(std::string(error.what()).find(name) != std::string::npos, "{}", error.what());
+    };
+    refused(pool_plan(2), "body = pool");
+    // Operands that the tensor cores would read as another type.
+    refused(product_plan(2, DType::bf16, DType::fp16), "products of fp16 in a problem of bf16");
+    refused(product_plan(2, DType::fp16, DType::fp32), "products of fp32 in a problem of fp16");
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      want(group.unsupported(product_plan(2, dtype, dtype)).empty(), "{}", to_string(dtype));
+    }
+    // Copies of int32 would go through fp32 where they are not aligned.
+    Plan copies = product_plan(2, DType::bf16, DType::bf16);
+    copies.buffers[0].dtype = copies.buffers[2].dtype = DType::int32;
+    copies.buffers[2].cols = 8;
+    for (Lane& lane : copies.lanes) {
+      lane.tasks[0].kind = TaskKind::copy;
+      lane.tasks[0].reads.pop_back();
+      lane.tasks[0].writes = {{testing::whole(copies, lane.rank, 2), 0, WriteMode::store}};
+    }
+    refused(copies, "copies of int32");
+    Plan maps = product_plan(2, DType::bf16, DType::bf16);
+    maps.lanes[0].tasks[0].scatter = RowMap{};
+    refused(maps, "row maps");
+  });
 }
 
 TEST_P(CudaJoin, ARankThatFailsEndsTheOthersAndLeavesNothing) {

@@ -284,7 +284,7 @@ TEST(Cuda, FlagsAreNoNumbers) {
         for (int call = 0; call < 2; ++call) {
           std::vector<uint8_t> result(bytes, 0);
           group.copy(y.get(), result.data(), bytes);
-          op.run(std::span(&input, 1), std::span(&output, 1));
+          op.run_and_wait(std::span(&input, 1), std::span(&output, 1));
           group.copy(result.data(), y.get(), bytes);
           for (int64_t at = 0; at < bytes; at += bytes_of(dtype)) {
             if (!std::isnan(load_one(&result[at], dtype))) throw Error(ErrorKind::internal, "a sum of NaN is a number");

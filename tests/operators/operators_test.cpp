@@ -151,7 +151,7 @@ TEST(Operators, LargeCasesBySampledRowsAndFreivalds) {
         for (const Config& config : schedule.candidates(problem, {.num_ranks = 3})) {
           if (schedule.refuses(problem, {.num_ranks = 3}, config)) continue;
           tensors.poison();
-          make_op(group, problem, config).run(tensors.inputs(), tensors.outputs());
+          make_op(group, problem, config).run_and_wait(tensors.inputs(), tensors.outputs());
           const Comparison got = verify(group, expected, tensors.results(), tolerance_of(problem, config));
           EXPECT_TRUE(got.ok()) << op << " " << to_string(config) << ": " << got.text();
           EXPECT_TRUE(!got.ok() || got.elements < problem.m * problem.n) << "compared whole, not sampled";

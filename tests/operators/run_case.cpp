@@ -103,7 +103,7 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
     }
     if (used[i].data != mine.tensors[i].data) group.copy(used[i].data, mine.memory[i].data(), bytes);
   }
-  op.run(std::span(used).first(inputs), std::span(used).subspan(inputs));
+  op.run_and_wait(std::span(used).first(inputs), std::span(used).subspan(inputs));
   for (size_t i = inputs; i < used.size(); ++i) {
     if (used[i].data == mine.tensors[i].data) continue;
     group.copy(mine.memory[i].data(), used[i].data, static_cast<int64_t>(mine.memory[i].size()));

@@ -34,7 +34,7 @@ void run_and_verify(Group& group, Op& op) {
   const ReadRow read = random_inputs(problem, num_ranks, 7);
   tensors.fill(read);
   tensors.poison();
-  op.run(tensors.inputs(), tensors.outputs());
+  op.run_and_wait(tensors.inputs(), tensors.outputs());
   const Expected expected(problem, num_ranks, group.team().rank, read);
   const Comparison comparison = verify(group, expected, tensors.results(), tolerance_of(problem, op.config()));
   want(comparison.ok() && comparison.elements > 0, "{}: {}", op.explain(), comparison.first);

@@ -12,18 +12,41 @@ namespace {
 /// Captures at the same time whose calls are ordered among themselves.
 constexpr size_t kMostCaptures = 8;
 
+/// Whether a capture elsewhere would not be spoilt by work in the stream.
+bool takes_work(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return true;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
 }  // namespace
 
 uint64_t capture_of(cudaStream_t stream) {
   cudaStreamCaptureStatus status{};
   unsigned long long capture = 0;
-  check(cudaStreamGetCaptureInfo(stream, &status, &capture), "cudaStreamGetCaptureInfo");
+  const cudaError_t result = cudaStreamGetCaptureInfo(stream, &status, &capture);
+  if (result == cudaErrorStreamCaptureImplicit) {
+    static_cast<void>(cudaGetLastError());
+    fail(ErrorKind::invalid_input,
+         "the legacy default stream takes no call while a stream that waits for it (one without "
+         "cudaStreamNonBlocking) is captured");
+  }
+  check(result, "cudaStreamGetCaptureInfo");
   require(status != cudaStreamCaptureStatusInvalidated, "the capture of the stream has failed before this call");
   return status == cudaStreamCaptureStatusActive ? capture : 0;
 }
 
 CallOrder::CallOrder(bool shares_device) : shares_device_(shares_device) {
-  if (!shares_device) end_ = new_event();
+  if (shares_device) return;
+  end_ = new_event();
+  default_ = new_event();
+}
+
+void CallOrder::follow_default(cudaStream_t stream) {
+  if (shares_device_ || !takes_work(cudaStreamLegacy)) return;
+  check(cudaEventRecord(default_.get(), cudaStreamLegacy), "cudaEventRecord");
+  wait_for(stream, default_);
 }
 
 void CallOrder::begin(cudaStream_t stream, uint64_t capture) {

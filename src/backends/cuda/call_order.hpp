@@ -32,6 +32,10 @@ class CallOrder {
   /// and its caller waits for its end.
   explicit CallOrder(bool shares_device);
 
+  /// What is enqueued next in `stream` comes after the work that the legacy default stream holds: copies by cudaMemcpy,
+  /// which may return before the data lies on the device. Not on a shared device, where that stream is all ranks', nor
+  /// while a stream that waits for it is captured.
+  void follow_default(cudaStream_t stream);
   /// What is enqueued next in `stream` comes after all calls before, replays of graphs included. `capture`:
   /// capture_of(stream).
   void begin(cudaStream_t stream, uint64_t capture);
@@ -48,6 +52,7 @@ class CallOrder {
 
   bool shares_device_;
   Event end_;                         ///< of the last call, as replays see it too
+  Event default_{};                   ///< of the legacy default stream
   std::vector<Captured> captured_{};  ///< last calls of the last captures: they know no others
 };
 

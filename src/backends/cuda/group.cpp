@@ -12,6 +12,7 @@
 #include "backends/cuda/chunks.hpp"
 #include "backends/cuda/facts.hpp"
 #include "backends/tensors.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
 
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 json read_back(const std::vector<std::string>& texts) {
   json all = json::array();
-  for (const std::string& text : texts) all.push_back(json::parse(text));
+  for (const std::string& text : texts) all.push_back(parse_json(text, "a GPU"));
   return all;
 }
 
@@ -127,14 +128,13 @@ void CudaGroup::choose_device(const JoinOptions& options) {
       fail(ErrorKind::unsupported, "GPU {} ({}) has compute capability {}, the kernels are for {}", device_, gpu.name,
            gpu.capability, kCapability);
     }
-    return json{{"device", device_},
-                {"no_atomics", peers_without_atomics(driver_, gpu)},
-                {"name", gpu.name},
-                {"uuid", gpu.uuid},
-                {"sms", gpu.sms},
-                {"copy_engines", gpu.copy_engines},
-                {"descriptors", gpu.descriptors}}
-        .dump();
+    return json_text({{"device", device_},
+                      {"no_atomics", peers_without_atomics(driver_, gpu)},
+                      {"name", gpu.name},
+                      {"uuid", gpu.uuid},
+                      {"sms", gpu.sms},
+                      {"copy_engines", gpu.copy_engines},
+                      {"descriptors", gpu.descriptors}});
   }));
   require_room_for_all(*ranks_, gpus);
   require_atomics(gpus);

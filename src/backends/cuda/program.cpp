@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/callers_stream.hpp"
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
@@ -315,29 +316,20 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
   throw_if_failed();
-  const auto stream = options.stream == nullptr ? stream_.get() : static_cast<cudaStream_t>(options.stream);
+  const cudaStream_t stream =
+      options.stream ? callers_stream(*options.stream, group_.device(), group_.shares_device()) : stream_.get();
   const uint64_t capture = capture_of(stream);
-  // NOTE: a capture does not survive the question.
-  if (capture == 0 && options.stream != nullptr) require_mine(stream);
   if (options.max_delay_us > 0) {
     fail(ErrorKind::unsupported, "max_delay_us = {}: tasks of GPUs are not delayed; delay the streams instead",
          options.max_delay_us);
   }
   const Bound& bound = bind(bases_of(inputs, outputs), options.trace, capture != 0);
   traced_ = options.trace ? &bound : nullptr;
+  if (!options.stream) group_.calls().follow_default(stream);
   enqueue_call(bound, stream, capture);
-  if (capture != 0 || (options.stream != nullptr && !group_.shares_device())) return;
+  if (capture != 0 || (options.stream && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_if_failed();
-}
-
-/// NOTE: older CUDA, and older drivers, do not tell; the call's own enqueues fail then.
-void CudaProgram::require_mine(cudaStream_t stream) const {
-  int device = group_.device();
-#if CUDART_VERSION >= 12080
-  if (cudaStreamGetDevice(stream, &device) != cudaSuccess) return static_cast<void>(cudaGetLastError());
-#endif
-  require(device == group_.device(), "the stream is one of GPU {}, want GPU {}, this rank's", device, group_.device());
 }
 
 std::optional<Error> CudaProgram::failure() {
@@ -384,6 +376,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
 
 std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
   validate(plan);
+  if (const auto missing = unsupported(plan); !missing.empty()) {
+    fail(ErrorKind::unsupported, "the cuda backend cannot do {}", fmt::join(missing, ", "));
+  }
   return std::make_unique<CudaProgram>(*this, plan);
 }
 

@@ -98,7 +98,6 @@ class CudaProgram final : public Program {
   [[nodiscard]] ClockMatch match_with_host() const;
   [[nodiscard]] std::vector<StreamWork> made_up_works() const;
   void prepare_library(const std::vector<LibraryGemm>& gemms);
-  void require_mine(cudaStream_t stream) const;
   [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
   Sides& sides_for(uint64_t capture, const std::vector<StreamUse>& uses);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);

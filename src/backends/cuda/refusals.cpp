@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "backends/cuda/flagged.hpp"
+#include "backends/cuda/gemm_tiles.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/stream_work.hpp"
-#include "backends/host/rules.hpp"
+#include "backends/known.hpp"
 #include "core/text.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -38,22 +40,54 @@ bool engines_add(const Plan& plan) {
   });
 }
 
-/// What the host knows to refuse is left.
-Plan as_on_host(Plan plan) {
-  // The kernels have clusters of 1 and 2.
-  if (plan.config.cluster_m * plan.config.cluster_n <= 2) plan.config.cluster_m = plan.config.cluster_n = 1;
-  plan.config.cluster_k = 1;
-  plan.config.launches = 1;
-  if (plan.config.transport != Transport::copy_engine) plan.config.transport = Transport::store;
-  plan.config.collective = Provider::tiles;
-  for (Lane& lane : plan.lanes) std::erase_if(lane.tasks, [](const Task& task) { return calls_collective(task); });
-  return plan;
+/// The parts of a plan that the tables and kernels of this backend have a meaning for.
+Known known_to_kernels() {
+  const std::vector<DType> floats{DType::fp32, DType::bf16, DType::fp16};
+  return {
+      .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
+                TaskKind::gemm_call, TaskKind::collective_call},
+      .bodies = {Body::gemm, Body::gemv},
+      .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
+      .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
+                   EpilogueKind::residual},
+      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
+      .transports = {Transport::store, Transport::bulk, Transport::tma, Transport::copy_engine, Transport::ll},
+      .collective = {Provider::tiles, Provider::library},
+      .a_layouts = {ALayout::mk, ALayout::km},
+      .b_layouts = {BLayout::nk, BLayout::kn},
+      .numbers = floats,
+      .moved = floats,
+      .added = floats,
+      .cluster = 2,
+      .cluster_k = static_cast<int>(kMostCluster),
+      .launches = 2,
+  };
+}
+
+/// Tensor cores and the library take both operands of a product in the problem's type, as kernels are chosen by it.
+std::optional<std::string> refuses_operands(const Plan& plan) {
+  const bool fast = !slow_tiles(plan);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      const bool by_type = task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast);
+      if (!by_type) continue;
+      for (const Region& read : task.reads) {
+        const DType dtype = plan.buffers[read.buffer].dtype;
+        if (dtype == plan.problem.dtype) continue;
+        return fmt::format("products of {} in a problem of {}", to_string(dtype), to_string(plan.problem.dtype));
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
-  std::vector<std::string> missing = host::missing_features(as_on_host(plan));
+  std::vector<std::string> missing = unknown_parts(known_to_kernels(), plan);
+  // NOTE: what follows relies on tasks that have a meaning here.
+  if (!missing.empty()) return missing;
+  if (const auto reason = refuses_operands(plan)) missing.push_back(*reason);
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);

@@ -3,8 +3,8 @@
 #include "backends/host/rules.hpp"
 
 #include <algorithm>
-#include <set>
 
+#include "backends/known.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -72,44 +72,25 @@ struct TaskRules {
 }  // namespace
 
 std::vector<std::string> missing_features(const Plan& plan) {
-  std::set<std::string> missing;
-  const Transport transport = plan.config.transport;
-  if (transport != Transport::store && transport != Transport::copy_engine) {
-    missing.insert("transport = " + to_string(transport));
-  }
-  if (plan.config.collective == Provider::library) {
-    missing.insert("collective = library (the host has no collective library)");
-  }
-  const Config& config = plan.config;
-  if (config.tile_k != 0) missing.insert(fmt::format("tile_k = {}", config.tile_k));
-  if (config.stages != 0) missing.insert(fmt::format("stages = {}", config.stages));
-  if (config.cluster_m * config.cluster_n != 1) {
-    missing.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
-  }
-  if (config.cluster_k != 1) missing.insert(fmt::format("cluster_k = {} (a tile is one worker's)", config.cluster_k));
-  if (config.launches != 1) missing.insert(fmt::format("launches = {} (lanes are threads)", config.launches));
-  for (const Device& device : plan.team.devices) {
-    if (device.node != plan.team.devices[0].node) missing.insert("a team of several nodes");
-  }
-  const auto look_at = [&](const Region& region) {
-    if (region.rows_from) missing.insert("rows_from");
+  const std::vector<DType> floats{DType::fp32, DType::bf16, DType::fp16};
+  const std::vector<DType> all{DType::fp32, DType::bf16, DType::fp16, DType::int32};
+  const Known host{
+      .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
+                TaskKind::gemm_call},
+      .bodies = {Body::gemm, Body::gemv, Body::pool},
+      .collectives = {},
+      .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
+                   EpilogueKind::residual},
+      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
+      .transports = {Transport::store, Transport::copy_engine},
+      .collective = {Provider::tiles},
+      .a_layouts = {ALayout::mk, ALayout::km},
+      .b_layouts = {BLayout::nk, BLayout::kn},
+      .numbers = all,
+      .moved = all,
+      .added = floats,
   };
-  for (const Lane& lane : plan.lanes) {
-    if (lane.engine == Engine::network) missing.insert("engine = network");
-    for (const Task& task : lane.tasks) {
-      if (task.kind == TaskKind::collective_call)
-        missing.insert("collective_call (the host has no collective library)");
-      if (task.gather || task.scatter) missing.insert("row maps");
-      for (const Region& region : task.reads) look_at(region);
-      for (const Write& write : task.writes) {
-        look_at(write.to);
-        if (write.mode == WriteMode::accumulate && plan.buffers[write.to.buffer].dtype == DType::int32) {
-          missing.insert("accumulate into int32");
-        }
-      }
-    }
-  }
-  return {missing.begin(), missing.end()};
+  return unknown_parts(host, plan);
 }
 
 void require_runnable(const Plan& plan) {

@@ -7,11 +7,11 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <set>
 #include <sstream>
 
 #include "backends/sim/known_machines.hpp"
 #include "backends/sim/network.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -19,21 +19,6 @@ namespace tilewire {
 namespace {
 
 constexpr double kNoLimit = 1e9;  // GB/s
-
-// NOTE: the JSON library keeps the last of several keys of one name.
-nlohmann::json json_without_repeated_keys(const std::string& text) {
-  using Json = nlohmann::json;
-  std::vector<std::set<std::string>> open;  // keys of the objects that are not closed yet
-  return Json::parse(text, [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto key = parsed.get<std::string>();
-      require(open.back().insert(key).second, "key '{}' is there twice in one object", key);
-    }
-    return true;
-  });
-}
 
 // What no default makes sense for.
 void check_needed(const nlohmann::json& json, const Machine& machine) {
@@ -65,9 +50,10 @@ void check_sources(const Machine& machine) {
 // A file without a name has its own.
 Machine parse_machine(const std::string& text, const std::string& where) {
   try {
-    auto machine = from_json_text<Machine>(text);
-    if (machine.name.empty()) machine.name = std::filesystem::path(where).stem().string();
-    check_needed(json_without_repeated_keys(text), machine);
+    const nlohmann::json json = parse_json(text, "machine");
+    auto machine = json.get<Machine>();
+    if (machine.name.empty()) machine.name = valid_utf8(std::filesystem::path(where).stem().string());
+    check_needed(json, machine);
     validate(machine);
     check_sources(machine);
     return machine;
@@ -155,11 +141,10 @@ void set_value(Machine& machine, const std::string& key, const std::string& valu
   const size_t dot = key.find('.');
   require(dot != std::string::npos, "machine: '{}' is no key: want PART.NAME, as links.latency_ns", key);
   const std::string part = key.substr(0, dot);
-  const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
   nlohmann::json json = machine;
   require(!json.contains(part) || (json[part].is_object() && part != "sources"), "machine: {} has no values to set",
           part);
-  json[part][key.substr(dot + 1)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+  json[part][key.substr(dot + 1)] = json_or_text(value);
   machine = json.get<Machine>();
   machine.sources[key] = "set by the user";
 }

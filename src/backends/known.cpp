@@ -1,0 +1,87 @@
+// A walk over a plan with the table of what is known beside it.
+// Called by the backends.
+#include "backends/known.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+namespace {
+
+class Search {
+ public:
+  Search(const Known& known, const Plan& plan) : known_(known), plan_(plan) {}
+
+  std::vector<std::string> run() {
+    look_at_config();
+    for (const Lane& lane : plan_.lanes) {
+      want(known_.engines, lane.engine, "engine = ");
+      for (const Task& task : lane.tasks) look_at(task);
+    }
+    return {found_.begin(), found_.end()};
+  }
+
+ private:
+  /// Note the part unless it is in the list.
+  template <class Part>
+  void want(const std::vector<Part>& list, Part part, const char* what) {
+    if (std::ranges::find(list, part) == list.end()) found_.insert(what + to_string(part));
+  }
+
+  void look_at_config() {
+    const Config& config = plan_.config;
+    want(known_.transports, config.transport, "transport = ");
+    want(known_.collective, config.collective, "collective = ");
+    want(known_.a_layouts, plan_.problem.a_layout, "a_layout = ");
+    want(known_.b_layouts, plan_.problem.b_layout, "b_layout = ");
+    if (config.tile_k != 0) found_.insert(fmt::format("tile_k = {}", config.tile_k));
+    if (config.stages != 0) found_.insert(fmt::format("stages = {}", config.stages));
+    if (config.cluster_m * config.cluster_n > known_.cluster)
+      found_.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
+    if (config.cluster_k > known_.cluster_k) found_.insert(fmt::format("cluster_k = {}", config.cluster_k));
+    if (config.launches > known_.launches) found_.insert(fmt::format("launches = {}", config.launches));
+    for (const Device& device : plan_.team.devices) {
+      if (device.node != plan_.team.devices[0].node) found_.insert("a team of several nodes");
+    }
+  }
+
+  void look_at(const Task& task) {
+    want(known_.kinds, task.kind, "");
+    const bool product = task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
+    if (product) want(known_.bodies, task.body, "body = ");
+    if (task.kind == TaskKind::collective_call) want(known_.collectives, task.collective, "a library's ");
+    if (task.gather || task.scatter) found_.insert("row maps");
+    for (const Region& read : task.reads) look_at(task, read);
+    for (const Write& write : task.writes) {
+      look_at(task, write.to);
+      if (write.mode == WriteMode::accumulate) want(known_.added, dtype_of(write.to), "accumulate into ");
+    }
+    for (const EpilogueStep& step : task.epilogue) {
+      want(known_.epilogue, step.kind, "epilogue = ");
+      if (step.operand) look_at(task, *step.operand);
+    }
+  }
+
+  void look_at(const Task& task, const Region& region) {
+    if (region.rows_from) found_.insert("rows_from");
+    const bool indices = task.kind == TaskKind::compute && task.body == Body::pool && &region == &task.reads.back();
+    if (indices) return;
+    const bool copies = task.kind == TaskKind::copy;
+    want(copies ? known_.moved : known_.numbers, dtype_of(region), copies ? "copies of " : "numbers of ");
+  }
+
+  [[nodiscard]] DType dtype_of(const Region& region) const { return plan_.buffers[region.buffer].dtype; }
+
+  const Known& known_;
+  const Plan& plan_;
+  std::set<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> unknown_parts(const Known& known, const Plan& plan) { return Search(known, plan).run(); }
+
+}  // namespace tilewire

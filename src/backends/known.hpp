@@ -1,0 +1,34 @@
+// The parts of a plan that a backend can execute, as a table; a plan with anything else is refused.
+// Filled in by each backend, for Group::unsupported.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// A list that is empty means that the backend knows none.
+struct Known {
+  std::vector<TaskKind> kinds;
+  std::vector<Body> bodies;             ///< of `compute` and `gemm_call`
+  std::vector<Collective> collectives;  ///< of `collective_call`
+  std::vector<EpilogueKind> epilogue;
+  std::vector<Engine> engines;
+  std::vector<Transport> transports;
+  std::vector<Provider> collective;  ///< Config::collective
+  std::vector<ALayout> a_layouts;
+  std::vector<BLayout> b_layouts;
+  std::vector<DType> numbers;  ///< of operands and results of products, sums and fills
+  std::vector<DType> moved;    ///< of copies
+  std::vector<DType> added;    ///< of WriteMode::accumulate
+  int cluster = 1;             ///< most CTAs that share loads
+  int cluster_k = 1;           ///< most CTAs that make one tile
+  int launches = 1;            ///< most kernels of a call
+};
+
+/// The parts of a plan that are not in the table, by name, sorted: "body = pool", "transport = tma".
+[[nodiscard]] std::vector<std::string> unknown_parts(const Known& known, const Plan& plan);
+
+}  // namespace tilewire

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Rules of the sources that a search can prove: calls that have a trap, and the one file that may make them.
+
+Called by ctest as: source_rules_test.py SOURCE_FOLDER
+"""
+import pathlib
+import re
+import sys
+
+# A rule: files that it holds for, what they may not contain, the files that may, and why.
+RULES = [
+    {
+        "folders": ["include", "src", "tests", "bench", "examples"],
+        "pattern": r"\berrno\b|\bstrerror\b|\bperror\b|\bgeneric_category\b",
+        "except": ["src/core/system_call.hpp", "src/core/system_call.cpp"],
+        "why": "arguments are evaluated in any order, so errno may be read before the call that sets it: "
+               "system_call() keeps it",
+        "wrong": 'require(open(path) == 0, "{}: {}", path, std::strerror(errno));',
+        "right": 'require(opened.ok(), "{}: {}", path, opened.why());  // errno, strerror in words alone',
+    },
+    {
+        "folders": ["include", "src"],
+        "pattern": r"\bjson::parse\s*\(|\bJson::parse\s*\(|\.dump\s*\(",
+        "except": ["src/core/json_text.cpp"],
+        "why": "the JSON library takes repeated keys, throws at bytes that are not UTF-8, and overflows the stack: "
+               "parse_json(), json_text() and shown() do not",
+        "wrong": 'require(good, "got {}", json.dump());',
+        "right": 'require(good, "got {}", shown(json));',
+    },
+    {
+        "folders": ["src"],
+        "pattern": r"\bstd::o?fstream\b|\bfopen\s*\(",
+        "except": [],
+        "why": "a stream truncates what is there before it can fail, and takes descriptors 0 to 2: "
+               "core/output_file.hpp writes files",
+        "wrong": "std::ofstream file(path);",
+        "right": "std::ostringstream text;",
+    },
+]
+SUFFIXES = {".h", ".hpp", ".cpp", ".c", ".cu", ".cuh"}
+
+
+def without_comments(text):
+    """The text with comments blanked out, line by line, and #include lines."""
+    text = re.sub(r"//[^\n]*|^[ \t]*#[ \t]*include[^\n]*", "", text, flags=re.MULTILINE)
+    return re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"), text, flags=re.DOTALL)
+
+
+def breaches(rule, text):
+    """(line number, line) of each place where the text breaks the rule."""
+    lines = without_comments(text).split("\n")
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(rule["pattern"], line)]
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    failures = 0
+    for rule in RULES:
+        if not breaches(rule, rule["wrong"]) or breaches(rule, rule["right"]):
+            print(f"the rule {rule['pattern']} does not tell right from wrong")
+            failures += 1
+        seen = 0
+        for path in sorted(each for folder in rule["folders"] for each in (root / folder).rglob("*")):
+            name = path.relative_to(root).as_posix()
+            if path.suffix not in SUFFIXES or name in rule["except"]:
+                continue
+            seen += 1
+            for number, line in breaches(rule, path.read_text(encoding="utf-8")):
+                print(f"{name}:{number}: {line}\n  {rule['why']}")
+                failures += 1
+        if seen < 50:
+            print(f"only {seen} files in {', '.join(rule['folders'])}")
+            failures += 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

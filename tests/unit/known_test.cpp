@@ -1,0 +1,104 @@
+// A plan beside the table of what a backend knows: each part that is not in the table is named.
+#include "backends/known.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tilewire/tilewire.hpp"
+
+namespace tilewire {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// A table of little.
+Known little() {
+  return {.kinds = {TaskKind::compute, TaskKind::copy, TaskKind::sync},
+          .bodies = {Body::gemm},
+          .collectives = {},
+          .epilogue = {EpilogueKind::bias},
+          .engines = {Engine::tiles},
+          .transports = {Transport::store},
+          .collective = {Provider::tiles},
+          .a_layouts = {ALayout::mk},
+          .b_layouts = {BLayout::nk},
+          .numbers = {DType::bf16},
+          .moved = {DType::bf16, DType::int32},
+          .added = {}};
+}
+
+/// One product, and nothing that `little` does not know.
+Plan product() {
+  Plan plan{.problem = {.op = "all_gather_gemm", .m = 4, .n = 4, .k = 4}};
+  for (const char* name : {"a", "b", "c", "numbers"}) {
+    plan.buffers.push_back({.name = name, .dtype = DType::bf16, .rows = 4, .cols = 4, .scope = Scope::local});
+  }
+  plan.buffers[3].dtype = DType::int32;
+  const auto all = [](int buffer) { return Region{.buffer = buffer, .rows = 4, .cols = 4}; };
+  plan.lanes = {{.tasks = {{.kind = TaskKind::compute, .reads = {all(0), all(1)}, .writes = {{.to = all(2)}}}}}};
+  return plan;
+}
+
+TEST(Known, APlanOfKnownPartsIsTaken) { EXPECT_EQ(unknown_parts(little(), product()), Names{}); }
+
+TEST(Known, EachUnknownPartIsNamed) {
+  const auto expect = [](const char* name, const std::function<void(Plan&, Task&)>& change) {
+    Plan plan = product();
+    change(plan, plan.lanes[0].tasks[0]);
+    EXPECT_EQ(unknown_parts(little(), plan), Names{name});
+  };
+  expect("body = pool", [](Plan&, Task& task) { task.body = Body::pool; });
+  expect("body = gemv", [](Plan&, Task& task) { task.body = Body::gemv; });
+  expect("gemm_call", [](Plan&, Task& task) { task.kind = TaskKind::gemm_call; });
+  expect("numbers of fp16", [](Plan& plan, Task&) { plan.buffers[1].dtype = DType::fp16; });
+  expect("numbers of int32", [](Plan& plan, Task&) { plan.buffers[2].dtype = DType::int32; });
+  expect("epilogue = gelu", [](Plan&, Task& task) { task.epilogue = {{.kind = EpilogueKind::gelu}}; });
+  expect("accumulate into bf16", [](Plan&, Task& task) { task.writes[0].mode = WriteMode::accumulate; });
+  expect("row maps", [](Plan&, Task& task) { task.gather = RowMap{}; });
+  expect("row maps", [](Plan&, Task& task) { task.scatter = RowMap{}; });
+  expect("rows_from", [](Plan&, Task& task) { task.writes[0].to.rows_from = RowsFrom{}; });
+  expect("engine = network", [](Plan& plan, Task&) { plan.lanes[0].engine = Engine::network; });
+  expect("transport = ll", [](Plan& plan, Task&) { plan.config.transport = Transport::ll; });
+  expect("collective = library", [](Plan& plan, Task&) { plan.config.collective = Provider::library; });
+  expect("a_layout = km", [](Plan& plan, Task&) { plan.problem.a_layout = ALayout::km; });
+  expect("b_layout = kn", [](Plan& plan, Task&) { plan.problem.b_layout = BLayout::kn; });
+  expect("tile_k = 32", [](Plan& plan, Task&) { plan.config.tile_k = 32; });
+  expect("stages = 3", [](Plan& plan, Task&) { plan.config.stages = 3; });
+  expect("clusters of 2 x 1", [](Plan& plan, Task&) { plan.config.cluster_m = 2; });
+  expect("cluster_k = 2", [](Plan& plan, Task&) { plan.config.cluster_k = 2; });
+  expect("launches = 2", [](Plan& plan, Task&) { plan.config.launches = 2; });
+  expect("a team of several nodes", [](Plan& plan, Task&) { plan.team.devices = {{.node = 0}, {.node = 1}}; });
+}
+
+TEST(Known, CopiesAndIndicesHaveTypesOfTheirOwn) {
+  Plan plan = product();
+  Task& task = plan.lanes[0].tasks[0];
+  task.kind = TaskKind::copy;
+  task.reads = {{.buffer = 3, .rows = 4, .cols = 4}};
+  task.writes[0].to.buffer = 3;
+  EXPECT_EQ(unknown_parts(little(), plan), Names{});
+  plan.buffers[3].dtype = DType::fp32;
+  EXPECT_EQ(unknown_parts(little(), plan), Names{"copies of fp32"});
+  Known pools = little();
+  pools.bodies = {Body::pool};
+  plan = product();
+  plan.lanes[0].tasks[0].body = Body::pool;
+  plan.lanes[0].tasks[0].reads[1].buffer = 3;
+  EXPECT_EQ(unknown_parts(pools, plan), Names{});
+}
+
+TEST(Known, ALibrarysCollectiveIsNamed) {
+  Known library = little();
+  library.kinds.push_back(TaskKind::collective_call);
+  library.collectives = {Collective::all_gather};
+  Plan plan = product();
+  Task& task = plan.lanes[0].tasks[0];
+  task.kind = TaskKind::collective_call;
+  task.reads.pop_back();
+  task.collective = Collective::all_gather;
+  EXPECT_EQ(unknown_parts(library, plan), Names{});
+  task.collective = Collective::all_to_all;
+  EXPECT_EQ(unknown_parts(library, plan), Names{"a library's all_to_all"});
+}
+
+}  // namespace
+}  // namespace tilewire
