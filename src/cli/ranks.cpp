@@ -21,6 +21,8 @@ bool has_launcher() { return env::rank().has_value() && env::num_ranks().has_val
 
 }  // namespace
 
+bool is_first_process() { return !has_launcher() || *env::rank() == 0; }
+
 void adopt_launcher(Options& options, bool ranks_given) {
   if (!has_launcher()) return;
   const int launched = *env::num_ranks();

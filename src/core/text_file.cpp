@@ -14,7 +14,7 @@ namespace tilewire {
 TextFile read_text_file(const std::string& path) {
   constexpr size_t kPiece = 1 << 16;
   const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });
-  if (!file.call.ok()) return {"", file.call};
+  if (!file.call.ok()) return {"", file.call, false};
   TextFile read;
   std::vector<char> piece(kPiece);
   while (true) {

@@ -12,6 +12,7 @@ namespace tilewire {
 struct TextFile {
   std::string text;
   SystemCall call;
+  bool opened = true;  ///< false: that is the call which failed
 
   [[nodiscard]] bool missing() const { return call.error == ENOENT; }
 };
