@@ -386,12 +386,8 @@ void add_bench(CLI::App& app) {
     bench->entries = entries_of(bench->options);
     require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
     require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
-    check_outputs(bench->options.json, bench->options.trace);
     const std::vector<Problem> problems = problems_of(bench->options);
-    if (is_first_process()) {
-      check_writable(bench->options.json);
-      check_writable(bench->options.trace);
-    }
+    check_files({{"--json", bench->options.json}, trace_file(bench->options)}, input_files(bench->options));
     run_on_ranks(bench->options, [&](Group& group) { bench_on_rank(group, *bench, problems); });
   });
 }

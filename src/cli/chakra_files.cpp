@@ -4,24 +4,24 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "chakra.pb.h"
 #include "cli/counted.hpp"
 #include "core/json_text.hpp"
+#include "core/output_file.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cli {
 namespace {
 
+constexpr const char* kNetwork = "network.yml";
+constexpr const char* kSystem = "system.json";
+constexpr const char* kRemoteMemory = "remote_memory.json";
 constexpr double kBytesPerGiB = 1 << 30;
 constexpr double kBeginNs = 2;  // the least that is not rounded to nothing
 
@@ -32,6 +32,17 @@ struct Dimension {
   double bandwidth_GBps;
   double latency_ns;
 };
+
+std::string trace_name(int rank) { return fmt::format("trace.{}.et", rank); }
+
+// As one word for a shell.
+std::string shell_quoted(const std::string& text) {
+  constexpr const char* kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 void append(std::string& text, const google::protobuf::MessageLite& message) {
   google::protobuf::io::StringOutputStream stream(&text);
@@ -146,12 +157,6 @@ void make_folder(const std::string& folder) {
           error ? error.message() : "it is a file");
 }
 
-void write_one(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  require(file.good(), "--chakra: {}: cannot write it", path.string());
-}
-
 }  // namespace
 
 std::string trace_text(const std::vector<ChakraNode>& nodes, const Plan& plan, int rank) {
@@ -209,15 +214,29 @@ std::string system_text(const Machine& machine, const Plan& plan) {
   return json_text(system, 2) + "\n";
 }
 
-void check_chakra_folder(const std::string& folder) {
+std::vector<std::string> chakra_files(const std::string& folder, int num_ranks) {
+  if (folder.empty()) return {};
+  const std::filesystem::path to(folder);
+  std::vector<std::string> files;
+  for (const char* name : {kNetwork, kSystem, kRemoteMemory}) files.push_back(to / name);
+  for (int rank = 0; rank < num_ranks; ++rank) files.push_back(to / trace_name(rank));
+  return files;
+}
+
+void check_chakra_folder(const std::string& folder, int num_ranks) {
   if (folder.empty()) return;
   namespace fs = std::filesystem;
   std::error_code unknown;
   fs::path there = fs::absolute(folder);
   while (!fs::exists(there, unknown) && there.has_relative_path()) there = there.parent_path();
   require(fs::is_directory(there, unknown), "--chakra {}: want a folder: {} is a file", folder, there.string());
-  const bool writable = ::access(there.c_str(), W_OK) == 0;
-  require(writable, "--chakra {}: want a folder: cannot write {}: {}", folder, there.string(), std::strerror(errno));
+  if (fs::is_directory(folder, unknown)) {
+    for (const std::string& file : chakra_files(folder, num_ranks)) check_output(file);
+    return;
+  }
+  const ScratchFile scratch(there);
+  require(scratch.made().ok(), "--chakra {}: want a folder: cannot write {}: {}", folder, there.string(),
+          scratch.made().why());
 }
 
 std::string write_chakra(const std::string& folder, const Plan& plan, const Machine& machine) {
@@ -228,17 +247,19 @@ std::string write_chakra(const std::string& folder, const Plan& plan, const Mach
   size_t nodes = 0;
   for (int rank = 0; rank < std::ssize(traces.ranks); ++rank) {
     nodes += traces.ranks[rank].size();
-    write_one(to / fmt::format("trace.{}.et", rank), trace_text(traces.ranks[rank], plan, rank));
+    write_output(to / trace_name(rank), trace_text(traces.ranks[rank], plan, rank));
   }
-  write_one(to / "network.yml", network);
-  write_one(to / "system.json", system_text(machine, plan));
-  write_one(to / "remote_memory.json", "{\"memory-type\": \"NO_MEMORY_EXPANSION\"}\n");
+  write_output(to / kNetwork, network);
+  write_output(to / kSystem, system_text(machine, plan));
+  write_output(to / kRemoteMemory, "{\"memory-type\": \"NO_MEMORY_EXPANSION\"}\n");
   const bool aware = dimensions_of(machine, plan.team.num_ranks).size() == 1;
+  const auto quoted = [&](const char* name) { return shell_quoted(to / name); };
   return fmt::format(
-      "{0}: {1} of {2}; by ASTRA-sim:\n"
-      "  AstraSim_Analytical_Congestion_{3} --workload-configuration={0}/trace --system-configuration={0}/system.json "
-      "--network-configuration={0}/network.yml --remote-memory-configuration={0}/remote_memory.json\n",
-      to.string(), counted(nodes, "node"), counted(traces.ranks.size(), "rank"), aware ? "Aware" : "Unaware");
+      "{}: {} of {}; by ASTRA-sim:\n"
+      "  AstraSim_Analytical_Congestion_{} --workload-configuration={} --system-configuration={} "
+      "--network-configuration={} --remote-memory-configuration={}\n",
+      to.string(), counted(nodes, "node"), counted(traces.ranks.size(), "rank"), aware ? "Aware" : "Unaware",
+      quoted("trace"), quoted(kSystem), quoted(kNetwork), quoted(kRemoteMemory));
 }
 
 }  // namespace tilewire::cli

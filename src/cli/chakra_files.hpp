@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/chakra.hpp"
 #include "tilewire/machine.hpp"
@@ -17,8 +18,11 @@ namespace tilewire::cli {
 /// ASTRA-sim's system.json: compute units and memory as a roofline, and how collectives are done.
 [[nodiscard]] std::string system_text(const Machine& machine, const Plan& plan);
 
-/// Find out whether the folder (empty: not asked for) can be written, or made. Throws Error(invalid_input).
-void check_chakra_folder(const std::string& folder);
+/// The files that write_chakra writes. None where no folder is asked for.
+[[nodiscard]] std::vector<std::string> chakra_files(const std::string& folder, int num_ranks);
+/// Find out whether the folder (empty: not asked for) and its files can be written, or made. Throws
+/// Error(invalid_input).
+void check_chakra_folder(const std::string& folder, int num_ranks);
 /// Make the folder where there is none, and write trace.<rank>.et, network.yml, system.json and remote_memory.json.
 /// Returns what to say of them: how many, and the command that runs them. Throws Error.
 [[nodiscard]] std::string write_chakra(const std::string& folder, const Plan& plan, const Machine& machine);

@@ -2,10 +2,7 @@
 // Called by `tilewire run`.
 #include "cli/files.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "cli/counted.hpp"
 #include "core/convert.hpp"
@@ -17,11 +14,6 @@ namespace tilewire::cli {
 namespace {
 
 constexpr std::string_view kRank = "{rank}";
-
-std::string path_of_rank(std::string path, int rank) {
-  const size_t at = path.find(kRank);
-  return at == std::string::npos ? path : path.replace(at, kRank.size(), std::to_string(rank));
-}
 
 std::string size_text(const std::string& path, const NpyHeader& header) {
   return header.vector ? fmt::format("{}: is a vector of {}", path, counted(header.cols, "element"))
@@ -36,18 +28,17 @@ std::string names_of(const std::vector<Buffer>& buffers, Scope scope) {
   return names;
 }
 
-// Removes a file, if it is still there, at the end of its scope.
-struct RemovedAtEnd {
-  explicit RemovedAtEnd(std::string name) : path(std::move(name)) {}
-  ~RemovedAtEnd() {
-    if (!path.empty()) ::unlink(path.c_str());
-  }
-  RemovedAtEnd(const RemovedAtEnd&) = delete;
-  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
-  std::string path;
-};
-
 }  // namespace
+
+bool is_per_rank(const std::string& path) { return path.find(kRank) != std::string::npos; }
+
+std::string path_of_rank(std::string path, int rank) {
+  const std::string number = std::to_string(rank);
+  for (size_t at = path.find(kRank); at != std::string::npos; at = path.find(kRank, at + number.size())) {
+    path.replace(at, kRank.size(), number);
+  }
+  return path;
+}
 
 FileNames parse_file_names(const std::string& flag, const std::vector<std::string>& texts) {
   FileNames names;
@@ -76,7 +67,7 @@ void check_buffer_names(const Problem& problem, const FileNames& inputs, const F
 }
 
 ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileNames& inputs, const FileNames& outputs,
-                           bool write_uint16)
+                           const std::vector<FlagFile>& others, bool write_uint16)
     : num_ranks_(num_ranks),
       write_uint16_(write_uint16),
       dtype_(problem.dtype),
@@ -96,12 +87,7 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
           buffers_, [&](const Buffer& buffer) { return buffer.scope == scope && buffer.name == name; });
       Entry& entry = entries_[found - buffers_.begin()];
       entry.path = path;
-      entry.per_rank = path.find(kRank) != std::string::npos;
-      for (int rank = 0; scope == Scope::output && rank < num_ranks; ++rank) {
-        std::error_code unknown;
-        const std::string file = path_of_rank(path, rank);
-        require(!std::filesystem::is_directory(file, unknown), "{}: cannot write it: it is a directory", file);
-      }
+      entry.per_rank = is_per_rank(path);
     }
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -116,6 +102,21 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
     }
     check_input(entries_[i], buffers_[i]);
   }
+  check_output_files(outputs, others);
+}
+
+void ProblemFiles::check_output_files(const FileNames& outputs, const std::vector<FlagFile>& others) const {
+  std::vector<FlagFile> written = others;
+  std::vector<FlagFile> read;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    const bool output = outputs.contains(buffers_[i].name) && buffers_[i].scope == Scope::output;
+    const std::string flag = (output ? "--output " : "--input ") + buffers_[i].name;
+    for (int rank = 0; rank < (entry.per_rank ? num_ranks_ : 1); ++rank) {
+      (output ? written : read).push_back({flag, path_of_rank(entry.path, rank), output});
+    }
+  }
+  check_files(written, read);
 }
 
 void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
@@ -152,38 +153,37 @@ ReadRow ProblemFiles::reader() const {
 void ProblemFiles::write(Group& group, const RankTensors& tensors) const {
   size_t output = 0;
   const std::span<const Tensor> results = tensors.results();
+  std::vector<OutputFile> made;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].scope != Scope::output) continue;
     const Tensor& tensor = results[output++];
-    if (!entries_[i].path.empty()) write_output(group, entries_[i], buffers_[i], tensor);
+    if (!entries_[i].path.empty()) write_pieces(group, entries_[i], buffers_[i], tensor, made);
   }
+  group.barrier();
+  for (OutputFile& file : made) file.finish();
 }
 
-void ProblemFiles::write_output(Group& group, const Entry& entry, const Buffer& buffer, const Tensor& tensor) const {
+void ProblemFiles::write_pieces(Group& group, const Entry& entry, const Buffer& buffer, const Tensor& tensor,
+                                std::vector<OutputFile>& made) const {
   const int rank = group.team().rank;
-  const std::string path = path_of_rank(entry.path, rank);
-  const std::string unfinished = path + ".partial";
   const Shape shape = entry.per_rank ? shape_on(buffer, rank) : entry.global;
-  NpyHeader header{.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_};
-  const bool creates = entry.per_rank || rank == 0;
-  const RemovedAtEnd remains{creates ? unfinished : ""};
-  if (creates) header = create_npy(unfinished, header);
-  const auto offsets = group.all_gather(std::to_string(header.data_offset));
-  header.data_offset = std::stoll(offsets[entry.per_rank ? rank : 0]);
-  const Meaning& mine = entry.meanings[rank];
+  const NpyHeader header =
+      with_offset({.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_});
+  std::string scratch;
+  if (entry.per_rank || rank == 0) {
+    scratch = made.emplace_back(path_of_rank(entry.path, rank)).scratch();
+    static_cast<void>(create_npy(scratch, header));
+  }
+  if (!entry.per_rank) scratch = group.all_gather(scratch).front();
   // What several ranks hold, the first of them writes.
+  const Meaning& mine = entry.meanings[rank];
   const auto same = [&](const Meaning& other) { return other.row == mine.row && other.col == mine.col; };
   const bool first = std::ranges::find_if(entry.meanings, same)->rank == rank;
   if (entry.per_rank) {
-    write_npy_block(unfinished, header, 0, 0, tensor);
+    write_npy_block(scratch, header, 0, 0, tensor);
   } else if (first) {
-    write_npy_block(unfinished, header, mine.row, mine.col, tensor);
+    write_npy_block(scratch, header, mine.row, mine.col, tensor);
   }
-  group.barrier();
-  if (!creates) return;
-  std::error_code error;
-  std::filesystem::rename(unfinished, path, error);
-  require(!error, "{}: cannot write it: {}", path, error.message());
 }
 
 }  // namespace tilewire::cli

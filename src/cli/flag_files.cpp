@@ -2,32 +2,76 @@
 // Called by bench, run, sim, and the flags of all verbs.
 #include "cli/flag_files.hpp"
 
-#include <filesystem>
+#include <algorithm>
+#include <map>
 
 #include "cli/options.hpp"
 #include "core/json_text.hpp"
+#include "core/output_file.hpp"
 #include "core/text.hpp"
+#include "tilewire/env.hpp"
+#include "tilewire/machine.hpp"
 
 namespace tilewire::cli {
+namespace {
+
+constexpr const char* kStandardOutput = "/dev/stdout";
+
+bool is_standard_output(const FlagFile& file) { return file.path == "-" && !file.in_pieces; }
+
+// "--json x.json", "--output c=x.npy"
+std::string text_of(const FlagFile& file) {
+  return file.flag + (file.flag.find(' ') == std::string::npos ? " " : "=") + file.path;
+}
+
+}  // namespace
 
 nlohmann::json read_json(const std::string& path) { return parse_json(read_file(path), path); }
 
-bool same_file(const std::string& a, const std::string& b) {
-  namespace fs = std::filesystem;
-  // Whoever opens a path that cannot be looked at says so.
-  const auto whole = [](const std::string& path) {
-    std::error_code error;
-    const fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
-    return error ? fs::path(path) : found;
-  };
-  return whole(a) == whole(b);
+FlagFile trace_file(const Options& options) {
+  require(options.trace != "-", "--trace -: want a file: tables go to standard output");
+  return {"--trace", options.trace};
 }
 
-void check_outputs(const std::string& json, const std::string& trace) {
-  if (trace.empty()) return;
-  require(trace != "-", "--trace -: want a file: tables go to standard output");
-  if (json.empty() || json == "-") return;
-  require(!same_file(json, trace), "--trace {}: --json goes there", trace);
+std::vector<FlagFile> input_files(const Options& options) {
+  std::vector<FlagFile> files{{"--shapes", options.shapes}, {"--configs", options.configs}};
+  if (options.schedule == "auto") files.push_back({"the tuner's file", env::tuner_file()});
+  return files;
+}
+
+FlagFile machine_file(const std::string& name_or_path) {
+  const std::vector<std::string> known = machine_names();
+  const bool is_known = std::ranges::find(known, name_or_path) != known.end();
+  return {"--machine", is_known ? "" : name_or_path};
+}
+
+void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs) {
+  const OutputPlace standard = output_place(kStandardOutput);
+  std::map<std::string, const FlagFile*> there;  // by the files' identities
+  for (const FlagFile& output : outputs) {
+    if (output.path.empty()) continue;
+    const OutputPlace place = output_place(is_standard_output(output) ? kStandardOutput : output.path);
+    const auto identity = place.identity();
+    if (!identity) continue;
+    const auto [known, fresh] = there.emplace(*identity, &output);
+    require(fresh, "{}: {} goes there", text_of(output), known->second->flag);
+    // NOTE: tables would go to a file that a rename replaces.
+    require(place.opened || !standard.regular() || standard.identity() != identity, "{}: standard output goes there",
+            text_of(output));
+  }
+  for (const FlagFile& input : inputs) {
+    if (input.path.empty()) continue;
+    const auto identity = output_place(input.path).identity();
+    if (!identity || !there.contains(*identity)) continue;
+    fail(ErrorKind::invalid_input, "{}: {} would be overwritten", text_of(*there.at(*identity)), input.flag);
+  }
+}
+
+void check_files(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs) {
+  check_apart(outputs, inputs);
+  for (const FlagFile& output : outputs) {
+    if (!output.path.empty() && !is_standard_output(output)) check_output(output.path, output.in_pieces);
+  }
 }
 
 }  // namespace tilewire::cli

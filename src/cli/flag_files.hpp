@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
+
+#include "cli/options.hpp"
 
 namespace tilewire::cli {
 
@@ -11,11 +14,25 @@ namespace tilewire::cli {
 /// column.
 [[nodiscard]] nlohmann::json read_json(const std::string& path);
 
-/// Whether both paths are those of one file, which need not be there.
-[[nodiscard]] bool same_file(const std::string& a, const std::string& b);
+/// A file that a flag, "--json" or "--output c", names. No path: it was not given.
+struct FlagFile {
+  std::string flag;
+  std::string path;
+  bool in_pieces = false;  ///< ranks write it by offset; if not, "-" is standard output
+};
 
-/// Throw Error(invalid_input) where --json and --trace (empty: not given) name one file, or a trace would go to
-/// standard output.
-void check_outputs(const std::string& json, const std::string& trace);
+/// --trace. Throws Error(invalid_input) where it would go to standard output.
+[[nodiscard]] FlagFile trace_file(const Options& options);
+/// The files that the flags of problems and schedules read.
+[[nodiscard]] std::vector<FlagFile> input_files(const Options& options);
+
+/// --machine, where it is no known machine's name.
+[[nodiscard]] FlagFile machine_file(const std::string& name_or_path);
+
+/// Throw Error(invalid_input) that names both flags where an output is another output or an input, under whatever name.
+/// Devices such as /dev/null take any number of outputs.
+void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs);
+/// The same, and where an output cannot be written. Leaves everything as it is; to be called before the work.
+void check_files(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs);
 
 }  // namespace tilewire::cli

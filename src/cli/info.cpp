@@ -6,6 +6,7 @@
 
 #include "backends/cuda/cuda.hpp"
 #include "cli/facts.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/models.hpp"
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
@@ -140,6 +141,7 @@ void add_info(CLI::App& app) {
   verb->footer("Example:\n  tilewire info --json -");
   add_json_flag(*verb, *options, "Write it as JSON to a file, or - for standard output (then nothing else)");
   verb->callback([options] {
+    check_files({{"--json", options->json}}, {});
     const nlohmann::json json = info_json();
     if (!options->json.empty()) write_file(options->json, json_text(json, 1) + "\n");
     if (options->json != "-") print_info(json);

@@ -6,11 +6,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <charconv>
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
 #include <vector>
 
+#include "cli/npy_header.hpp"
+#include "core/descriptor.hpp"
+#include "core/failing_writes.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -24,85 +28,84 @@ constexpr int64_t kMaxHeader = 1 << 20;
 // An open file that closes itself.
 class File {
  public:
-  File(const std::string& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    require(fd_ >= 0, "{}: {}", path, std::strerror(errno));
+  File(const std::string& path, int flags) : path_(path) {
+    NewDescriptor opened = new_descriptor([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666); });
+    require(opened.call.ok(), "{}: {}", path, opened.call.why());
+    file_ = std::move(opened.descriptor);
   }
-  ~File() { ::close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
 
   [[nodiscard]] int64_t size() const {
     struct stat status {};
-    require(::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode), "{}: not a regular file", path_);
+    const SystemCall looked = system_call([&] { return ::fstat(file_.get(), &status); });
+    require(looked.ok(), "{}: {}", path_, looked.why());
+    require(S_ISREG(status.st_mode), "{}: not a regular file", path_);
     return status.st_size;
   }
   void read(void* to, int64_t bytes, int64_t offset) const {
     auto* at = static_cast<char*>(to);
     while (bytes > 0) {
-      const ssize_t got = ::pread(fd_, at, static_cast<size_t>(bytes), offset);
-      if (got < 0 && errno == EINTR) continue;
-      require(got > 0, "{}: {} at byte {}", path_, got == 0 ? "ends" : std::strerror(errno), offset);
-      at += got, bytes -= got, offset += got;
+      const SystemCall got = system_call([&] { return ::pread(file_.get(), at, static_cast<size_t>(bytes), offset); });
+      require(got.ok() && got.value > 0, "{}: {} at byte {}", path_, got.ok() ? "ends" : got.why(), offset);
+      at += got.value, bytes -= got.value, offset += got.value;
     }
   }
   void write(const void* from, int64_t bytes, int64_t offset) const {
     const auto* at = static_cast<const char*>(from);
     while (bytes > 0) {
-      const ssize_t put = ::pwrite(fd_, at, static_cast<size_t>(bytes), offset);
-      if (put < 0 && errno == EINTR) continue;
-      require(put > 0, "{}: cannot write: {}", path_, std::strerror(errno));
-      at += put, bytes -= put, offset += put;
+      const SystemCall put = system_call([&] { return ::pwrite(file_.get(), at, static_cast<size_t>(bytes), offset); });
+      require(put.ok(), "{}: cannot write: {}", path_, put.why());
+      at += put.value, bytes -= put.value, offset += put.value;
     }
   }
   void resize(int64_t bytes) const {
-    require(::ftruncate(fd_, bytes) == 0, "{}: cannot make it {} bytes: {}", path_, bytes, std::strerror(errno));
+    const SystemCall resized = system_call([&] { return ::ftruncate(file_.get(), bytes); });
+    require(resized.ok(), "{}: cannot make it {} bytes: {}", path_, bytes, resized.why());
+  }
+  // NOTE: some file systems refuse what was written only here.
+  void close() {
+    const SystemCall closed = system_call_once([&] { return ::close(file_.release()); });
+    require(closed.ok(), "{}: cannot write: {}", path_, closed.why());
   }
 
  private:
   std::string path_;
-  int fd_;
+  Descriptor file_;
 };
 
-// The text after 'key': in the header's dictionary, up to the comma that ends it.
-std::string dictionary_value(const std::string& path, const std::string& text, const std::string& key) {
-  const size_t name = text.find("'" + key + "'");
-  const size_t colon = name == std::string::npos ? name : text.find(':', name);
-  require(colon != std::string::npos, "{}: malformed .npy header: no '{}'", path, key);
-  const size_t begin = text.find_first_not_of(' ', colon + 1);
-  require(begin != std::string::npos, "{}: malformed .npy header: no value of '{}'", path, key);
-  const size_t end = text[begin] == '(' ? text.find(')', begin) : text.find_first_of(",}", begin);
-  require(end != std::string::npos, "{}: malformed .npy header: '{}' does not end", path, key);
-  return text.substr(begin, end - begin + (text[begin] == '(' ? 1 : 0));
+// The names that numpy knows a type by, behind the byte order.
+struct TypeNames {
+  DType dtype;
+  std::initializer_list<std::string_view> names;
+};
+const std::initializer_list<TypeNames> kTypes{
+    {DType::fp32, {"f4", "f", "float32", "single"}},
+    {DType::fp16, {"f2", "e", "float16", "half"}},
+    {DType::int32, {"i4", "i", "int32", "intc"}},
+    {DType::bf16, {"V2", "bfloat16"}},
+};
+
+bool is_uint16(std::string_view name) { return name == "u2" || name == "H" || name == "uint16" || name == "ushort"; }
+
+// '<' is little endian; '=', '|' and nothing are this machine's order, which is the same.
+std::string_view without_order(std::string_view descr) {
+  if (descr.starts_with('<') || descr.starts_with('=') || descr.starts_with('|')) descr.remove_prefix(1);
+  return descr;
 }
 
-DType dtype_of_descr(const std::string& path, std::string descr, DType wanted) {
-  const auto quote = [](char c) { return c == '\'' || c == '"' || c == ' '; };
-  std::erase_if(descr, quote);
-  if (descr == "<f4") return DType::fp32;
-  if (descr == "<f2") return DType::fp16;
-  if (descr == "<i4") return DType::int32;
-  if (descr == "<V2" || descr == "|V2" || descr == "bfloat16" || descr == "<bfloat16") return DType::bf16;
-  if (descr == "<u2" && wanted == DType::bf16) return DType::bf16;
-  if (descr == "<u2") fail(ErrorKind::invalid_input, "{}: dtype '<u2' is read as bf16 only with --dtype bf16", path);
-  if (descr == "<f8") fail(ErrorKind::invalid_input, "{}: dtype '<f8' (float64): save .astype(np.float32)", path);
+DType dtype_of_descr(const std::string& path, const std::string& descr, DType wanted) {
+  require(!descr.starts_with('>'), "{}: dtype '{}' is big endian: save .astype('<{}')", path, descr,
+          descr.substr(std::min<size_t>(1, descr.size())));
+  const std::string_view name = without_order(descr);
+  for (const TypeNames& type : kTypes) {
+    if (std::ranges::find(type.names, name) != type.names.end()) return type.dtype;
+  }
+  if (is_uint16(name) && wanted == DType::bf16) return DType::bf16;
+  if (is_uint16(name))
+    fail(ErrorKind::invalid_input, "{}: dtype '{}' is read as bf16 only with --dtype bf16", path, descr);
+  if (name == "f8" || name == "d" || name == "float64" || name == "double" || name == "float")
+    fail(ErrorKind::invalid_input, "{}: dtype '{}' (float64): save .astype(np.float32)", path, descr);
   fail(ErrorKind::invalid_input, "{}: dtype '{}': want '<f4', '<f2', '<V2' or 'bfloat16' (bf16), or '<i4'", path,
        descr);
-}
-
-// "(3, 4)", "(4,)"
-std::vector<int64_t> extents_of_text(const std::string& path, const std::string& text) {
-  std::vector<int64_t> extents;
-  for (size_t at = text.find_first_of("0123456789-"); at != std::string::npos;
-       at = text.find_first_of("0123456789-", at)) {
-    int64_t extent = -1;
-    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), extent);
-    require(error == std::errc{} && extent >= 0, "{}: malformed .npy header: shape {}", path, text);
-    extents.push_back(extent);
-    at = static_cast<size_t>(end - text.data());
-  }
-  require(text.front() == '(' && (extents.size() == 1 || extents.size() == 2),
-          "{}: shape {}: want a matrix or a vector", path, text);
-  return extents;
 }
 
 // The dictionary's text; sets where the data starts.
@@ -126,6 +129,24 @@ std::string header_text(const std::string& path, const File& file, int64_t& data
   return text;
 }
 
+// Everything before the data.
+std::string head_of(const NpyHeader& header) {
+  const auto descr = [&] {
+    if (header.dtype == DType::fp32) return "<f4";
+    if (header.dtype == DType::fp16) return "<f2";
+    if (header.dtype == DType::int32) return "<i4";
+    return header.uint16 ? "<u2" : "<V2";
+  };
+  std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}", descr(), header.rows, header.cols);
+  // The data starts at a multiple of 64 bytes, the header ends with a newline.
+  text.append(63 - (10 + text.size()) % 64, ' ');
+  text += '\n';
+  std::string head(kMagic, kMagicBytes);
+  head += {1, 0, static_cast<char>(text.size() % 256), static_cast<char>(text.size() / 256)};
+  return head + text;
+}
+
 void check_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor) {
   require(tensor.dtype == header.dtype, "{}: holds {}, wanted {}", path, to_string(header.dtype),
           to_string(tensor.dtype));
@@ -147,17 +168,19 @@ void for_each_row(const NpyHeader& header, int64_t row, int64_t col, const Tenso
 }  // namespace
 
 NpyHeader read_npy_header(const std::string& path, DType wanted) {
-  const File file(path, O_RDONLY);
+  const File file(path, O_RDONLY | O_NONBLOCK);
   NpyHeader header;
-  const std::string text = header_text(path, file, header.data_offset);
-  const std::string descr = dictionary_value(path, text, "descr");
-  header.dtype = dtype_of_descr(path, descr, wanted);
-  header.uint16 = descr.find("u2") != std::string::npos;
-  require(dictionary_value(path, text, "fortran_order").starts_with("False"),
-          "{}: is in Fortran order: save np.ascontiguousarray of it", path);
-  const std::vector<int64_t> extents = extents_of_text(path, dictionary_value(path, text, "shape"));
+  const NpyDictionary dictionary = parse_npy_dictionary(path, header_text(path, file, header.data_offset));
+  header.dtype = dtype_of_descr(path, dictionary.descr, wanted);
+  header.uint16 = is_uint16(without_order(dictionary.descr));
+  const std::vector<int64_t>& extents = dictionary.shape;
+  require(!extents.empty(), "{}: shape () is a single number: want a matrix or a vector: save .reshape(1, 1)", path);
+  require(extents.size() <= 2, "{}: shape ({}): want a matrix or a vector", path, fmt::join(extents, ", "));
   header.vector = extents.size() == 1;
   const Shape shape{header.vector ? 1 : extents[0], extents.back()};
+  // One row or one column lies in memory as C order has it.
+  require(!dictionary.fortran_order || shape.rows <= 1 || shape.cols <= 1,
+          "{}: is in Fortran order: save np.ascontiguousarray of it", path);
   header.rows = shape.rows;
   header.cols = shape.cols;
   const int64_t held = file.size() - header.data_offset;
@@ -190,33 +213,28 @@ void read_npy_block(const std::string& path, const NpyHeader& header, int64_t ro
   NpyReader(path, header).read(row, col, tensor);
 }
 
-NpyHeader create_npy(const std::string& path, NpyHeader header) {
-  const auto descr = [&] {
-    if (header.dtype == DType::fp32) return "<f4";
-    if (header.dtype == DType::fp16) return "<f2";
-    if (header.dtype == DType::int32) return "<i4";
-    return header.uint16 ? "<u2" : "<V2";
-  };
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}", descr(), header.rows, header.cols);
-  // The data starts at a multiple of 64 bytes, the header ends with a newline.
-  text.append(63 - (10 + text.size()) % 64, ' ');
-  text += '\n';
-  std::string head(kMagic, kMagicBytes);
-  head += {1, 0, static_cast<char>(text.size() % 256), static_cast<char>(text.size() / 256)};
-  head += text;
-  header.data_offset = static_cast<int64_t>(head.size());
-  const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  file.write(head.data(), header.data_offset, 0);
+NpyHeader with_offset(NpyHeader header) {
+  header.data_offset = static_cast<int64_t>(head_of(header).size());
+  return header;
+}
+
+NpyHeader create_npy(const std::string& path, const NpyHeader& shape) {
+  const NpyHeader header = with_offset(shape);
+  const FailingWrites guard;
+  File file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  file.write(head_of(header).data(), header.data_offset, 0);
   file.resize(header.data_offset + header.rows * header.cols * bytes_of(header.dtype));
+  file.close();
   return header;
 }
 
 void write_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor) {
   check_block(path, header, row, col, tensor);
-  const File file(path, O_WRONLY);
+  const FailingWrites guard;
+  File file(path, O_WRONLY);
   for_each_row(header, row, col, tensor,
                [&](const void* at, int64_t bytes, int64_t offset) { file.write(at, bytes, offset); });
+  file.close();
 }
 
 }  // namespace tilewire::cli

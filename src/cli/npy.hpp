@@ -1,4 +1,5 @@
-// Matrices in .npy files (format 1 to 3, C order): header, and blocks read and written in place.
+// Matrices in .npy files (format 1 to 3; in C order, or as one row or column): header, and blocks read and written in
+// place.
 // Used by `tilewire run`.
 #pragma once
 
@@ -10,9 +11,9 @@
 
 namespace tilewire::cli {
 
-/// What a .npy file holds. Types: '<f4' fp32, '<f2' fp16, '<i4' int32, and bf16, which NumPy does not
-/// know, as 'bfloat16', as '<V2' (what ml_dtypes saves), or as '<u2' where the caller wants bf16.
-/// '<f8' is refused: rounding it here would hide an error of the caller's.
+/// What a .npy file holds. Types: '<f4' fp32, '<f2' fp16, '<i4' int32, under any name that NumPy has for them but big
+/// endian, and bf16, which NumPy does not know, as 'bfloat16', as '<V2' (what ml_dtypes saves), or as '<u2' where the
+/// caller wants bf16. '<f8' is refused: rounding it here would hide an error of the caller's.
 struct NpyHeader {
   DType dtype = DType::fp32;
   int64_t rows = 0;
@@ -47,8 +48,10 @@ class NpyReader {
 /// Read the block that starts at (row, col) of the file's matrix into `tensor`.
 void read_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor);
 
-/// Make a file of the header's shape, its elements zero; returns the header with its data_offset.
-[[nodiscard]] NpyHeader create_npy(const std::string& path, NpyHeader header);
+/// The header with the data_offset of a file made by create_npy.
+[[nodiscard]] NpyHeader with_offset(NpyHeader header);
+/// Make a file of the header's shape, its elements zero; returns with_offset(header).
+[[nodiscard]] NpyHeader create_npy(const std::string& path, const NpyHeader& header);
 
 /// Write `tensor` at (row, col) of a file made by create_npy. Several processes may write at once.
 void write_npy_block(const std::string& path, const NpyHeader& header, int64_t row, int64_t col, const Tensor& tensor);

@@ -2,23 +2,20 @@
 // Called by every verb.
 #include "cli/options.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/flag_files.hpp"
 #include "cli/models.hpp"
+#include "core/failing_writes.hpp"
 #include "core/json_text.hpp"
+#include "core/output_file.hpp"
 #include "core/text.hpp"
+#include "core/text_file.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
@@ -334,41 +331,22 @@ int64_t bytes_of(const std::string& flag, const std::string& text) {
 }
 
 std::string read_file(const std::string& path) {
-  std::error_code unknown;
-  require(!std::filesystem::is_directory(path, unknown), "{}: it is a directory", path);
-  std::ifstream file(path, std::ios::binary);
-  require(file.good(), "{}: cannot open it", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  require(!file.bad(), "{}: cannot read it", path);
-  return text.str();
+  TextFile file = read_text_file(path);
+  require(file.call.error != EISDIR, "{}: it is a directory", path);
+  require(file.call.ok(), "{}: cannot {} it: {}", path, file.opened ? "read" : "open", file.call.why());
+  return std::move(file.text);
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (path == "-") return print(text);
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  require(file.good(), "{}: cannot write it", path);
-}
-
-void check_writable(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  std::error_code unknown;
-  require(!std::filesystem::is_directory(path, unknown), "{}: cannot write it: it is a directory", path);
-  // NOTE: opening what is there could change it: a pipe's reader would see its end.
-  if (std::filesystem::exists(path, unknown)) {
-    require(::access(path.c_str(), W_OK) == 0, "{}: cannot write it: {}", path, std::strerror(errno));
-    return;
-  }
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  require(fd >= 0, "{}: cannot write it: {}", path, std::strerror(errno));
-  ::close(fd);
-  ::unlink(path.c_str());
+  path == "-" ? print(text) : write_output(path, text);
 }
 
 void print(const std::string& text) {
-  std::cout << text << std::flush;
+  const FailingWrites guard;
+  std::cout << std::flush;
   require(std::cout.good(), "standard output: cannot write it");
+  const SystemCall put = write_all(STDOUT_FILENO, text);
+  require(put.ok(), "standard output: cannot write it: {}", put.why());
 }
 
 }  // namespace tilewire::cli

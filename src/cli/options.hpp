@@ -99,11 +99,8 @@ void check_names(const Options& options);
 
 /// Text of a file. Reads no standard input: "-" is a file of that name. Throws Error(invalid_input).
 [[nodiscard]] std::string read_file(const std::string& path);
-/// Write a file, or standard output for "-". Throws Error(invalid_input).
+/// Write a file (core/output_file.hpp), or standard output for "-". Throws Error(invalid_input).
 void write_file(const std::string& path, const std::string& text);
-/// Find out whether write_file could write the path, and leave what is there as it is. Throws
-/// Error(invalid_input).
-void check_writable(const std::string& path);
 /// Write to standard output, now. Throws Error(invalid_input) where it does not get there.
 void print(const std::string& text);
 

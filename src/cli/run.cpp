@@ -32,9 +32,7 @@ struct Run {
 std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
   const auto found = run.inputs.find(input);
   if (found == run.inputs.end()) return std::nullopt;
-  std::string path = found->second;
-  const size_t at = path.find("{rank}");
-  if (at != std::string::npos) path.replace(at, 6, "0");
+  const std::string path = path_of_rank(found->second, 0);
   const NpyHeader header =
       read_npy_header(path, dtype_of("--dtype", run.options.dtype.empty() ? "bf16" : run.options.dtype));
   require(header.dtype != DType::int32, "{}: holds int32, input '{}' must be fp32, bf16 or fp16", path, input);
@@ -43,7 +41,7 @@ std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
 
 bool is_global(const Run& run, const std::string& input) {
   const auto found = run.inputs.find(input);
-  return found != run.inputs.end() && found->second.find("{rank}") == std::string::npos;
+  return found != run.inputs.end() && !is_per_rank(found->second);
 }
 
 // Before sizes are known, as these come from files.
@@ -103,15 +101,15 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
     comparison = verify(group, expected, tensors.results(), tolerance_of(problem, op.config()));
     text << fmt::format("verified: {}\n", comparison.text());
   }
+  std::optional<Trace> trace;
+  if (!options.trace.empty()) trace = op.gather_trace();
+  // NOTE: from here on no rank waits for another: a pipe may keep one for as long as it likes.
   files.write(group, tensors);
-  if (!options.trace.empty()) {
-    const Trace trace = op.gather_trace();
+  if (trace && rank == 0) {
     TraceFile file;
-    if (rank == 0) {
-      file.add(op.config().schedule, op.plan(), trace);
-      file.write(options.trace);
-      text << file.summary() << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
-    }
+    file.add(op.config().schedule, op.plan(), *trace);
+    file.write(options.trace);
+    text << file.summary() << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
   }
   if (rank == 0) {
     for (const auto& [name, path] : run.outputs) text << fmt::format("{} in {}\n", name, path);
@@ -125,7 +123,8 @@ void run_verb(Run& run) {
   require(options.schedule != "all", "--schedule all: run does one schedule, or auto");
   check_names(options);
   require(options.shapes.empty() && options.model.empty(), "run takes its sizes from the files, or -m -n -k");
-  check_outputs("", options.trace);
+  const FlagFile trace = trace_file(options);
+  check_apart({trace}, input_files(options));
   run.inputs = parse_file_names("--input", run.input_texts);
   run.outputs = parse_file_names("--output", run.output_texts);
   const bool gemm = options.operators.front() != "all_reduce";
@@ -135,21 +134,22 @@ void run_verb(Run& run) {
   check_run_names(run);
   complete_from_files(run);
   const Problem problem = problems_of(options).front();
-  const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, run.uint16);
-  if (is_first_process()) check_writable(options.trace);
+  const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, {trace}, run.uint16);
   run_on_ranks(options, [&](Group& group) { run_on_rank(group, run, problem, files); });
 }
 
 constexpr const char* kRunFooter =
-    R"(Files: a path with {rank} in it stands for one file per rank, which holds that rank's part; a path without it for
-one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by the
-operator's rule. Sizes and type come from the files where they hold whole matrices.
+    R"(Files: a path with {rank} in it, in its name or its folders, stands for one file per rank, which holds that rank's
+part; a path without it for one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by
+the operator's rule. Sizes and type come from the files where they hold whole matrices. An output may be a device or a
+pipe: /dev/null, /dev/stdout.
   inputs   a, b, bias of the GEMM operators; x of all_reduce, always per rank
   outputs  c, and gathered of all_gather_gemm; y of all_reduce
 --input bias=FILE implies --bias, --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
 A file of one dimension is a matrix of one row.
 Types: '<f4' fp32, '<f2' fp16; bf16 as '<V2' or 'bfloat16' (what ml_dtypes saves) or, with --dtype bf16, as
-'<u2'. float64 is refused. A NaN or an Inf in an input goes where arithmetic takes it.
+'<u2'. float64 is refused, and so are big endian and matrices in Fortran order. A NaN or an Inf in an input goes where
+arithmetic takes it.
 
 Examples:
   tilewire run gemm_reduce_scatter --input a=A.npy --input b=B.npy --output c=C.npy --verify

@@ -202,21 +202,14 @@ void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed)
 }
 
 // What is read is not written over.
-void check_files(const Sim& sim) {
-  const Options& options = sim.options;
-  check_outputs(options.json, options.trace);
-  std::vector<std::pair<std::string, std::string>> outputs;
-  if (!options.json.empty() && options.json != "-") outputs.emplace_back("--json", options.json);
-  if (!options.trace.empty()) outputs.emplace_back("--trace", options.trace);
-  std::vector<std::pair<std::string, std::string>> inputs{{"--machine", sim.machine},
-                                                          {"--compare", sim.compare},
-                                                          {"--shapes", options.shapes},
-                                                          {"--configs", options.configs}};
-  for (const std::string& file : sim.files) inputs.emplace_back("the plan's file", file);
-  for (const auto& [flag, path] : outputs) {
-    for (const auto& [what, file] : inputs)
-      require(file.empty() || !same_file(file, path), "{} {}: {} would be overwritten", flag, path, what);
-  }
+void check_all_apart(const Sim& sim, const std::vector<std::string>& chakra_files) {
+  std::vector<FlagFile> outputs{{"--json", sim.options.json}, trace_file(sim.options)};
+  for (const std::string& file : chakra_files) outputs.push_back({"--chakra", file});
+  std::vector<FlagFile> inputs = input_files(sim.options);
+  inputs.push_back(machine_file(sim.machine));
+  inputs.push_back({"--compare", sim.compare});
+  for (const std::string& file : sim.files) inputs.push_back({"the plan's file", file});
+  check_apart(outputs, inputs);
 }
 
 // Flags that would mean nothing.
@@ -226,7 +219,7 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
   };
   if (sim.list) want_only(verb, {"--list"});
   if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
-  check_files(sim);
+  check_all_apart(sim, {});
   if (sim.bytes) {
     refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
     refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
@@ -252,9 +245,10 @@ void sim_verb(Sim sim) {
   require((!sim.bytes && sim.compare.empty() && sim.files.empty() && !sim.show) || sim.options.set.empty(),
           "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
   if (sim.show) return print(json_text(machine, 2) + "\n");
-  check_writable(sim.options.json);
-  check_writable(sim.options.trace);
-  check_chakra_folder(sim.chakra);
+  const int num_traces = std::min(sim.ranks_given ? sim.options.ranks : num_devices(machine), num_devices(machine));
+  check_all_apart(sim, chakra_files(sim.chakra, num_traces));
+  check_files({{"--json", sim.options.json}, trace_file(sim.options)}, {});
+  check_chakra_folder(sim.chakra, num_traces);
   if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
   require(!sim.options.operators.empty() || !sim.files.empty(),
           "name an operator, a collective or the file of a plan, or give --compare, --list or --show");

@@ -9,6 +9,7 @@
 #include "cli/all_cores.hpp"
 #include "cli/claim_points.hpp"
 #include "cli/claims_table.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/machine_values.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
@@ -149,7 +150,7 @@ PaperClaims claims_of_points(const PointPaper& paper, const std::vector<std::str
 void claims_verb(const Claims& flags) {
   const std::vector<std::string> papers = papers_of(flags);
   check_machine_flags(flags, papers);
-  check_writable(flags.json);
+  check_files({{"--json", flags.json}}, {machine_file(flags.machine.machine)});
   nlohmann::json result;
   for (const char* list : {"machines", "points", "claims", "not_covered"}) result[list] = nlohmann::json::array();
   std::string text;

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "cli/all_cores.hpp"
+#include "cli/flag_files.hpp"
 #include "cli/geometric_mean.hpp"
 #include "cli/machine_values.hpp"
 #include "cli/options.hpp"
@@ -211,7 +212,7 @@ void t3_verb(const T3& t3) {
   const std::vector<T3Model> models = models_of(t3);
   std::optional<SubLayer> layer;
   if (!t3.traffic.empty()) layer = layer_of(t3.traffic);
-  check_writable(t3.json);
+  check_files({{"--json", t3.json}}, {machine_file(t3.machine.machine)});
   std::optional<SubLayerTraffic> traffic;
   if (layer) traffic = simulate_traffic(*layer, machine, t3.interval_us * 1e3);
   std::optional<T3Study> study;

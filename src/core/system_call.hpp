@@ -21,22 +21,29 @@ struct SystemCall {
   [[nodiscard]] std::string why() const;
 };
 
-/// Make a call that returns -1 (or MAP_FAILED) and sets errno where it fails. A call that a signal interrupted is made
+/// Make a call once that returns -1 (or MAP_FAILED) and sets errno where it fails: close(), which must not be made
 /// again.
+template <class Call>
+[[nodiscard]] SystemCall system_call_once(const Call& call) {
+  // NOTE: zero first, so that a call which fails without errno does not show an older one.
+  errno = 0;
+  const auto value = call();
+  int64_t result = 0;
+  if constexpr (std::is_pointer_v<std::remove_const_t<decltype(value)>>) {
+    result = reinterpret_cast<int64_t>(value);
+  } else {
+    result = static_cast<int64_t>(value);
+  }
+  if (result != -1) return {result, 0};
+  return {-1, errno == 0 ? EIO : errno};
+}
+
+/// The same; a call that a signal interrupted is made again.
 template <class Call>
 [[nodiscard]] SystemCall system_call(const Call& call) {
   while (true) {
-    // NOTE: zero first, so that a call which fails without errno does not show an older one.
-    errno = 0;
-    const auto value = call();
-    int64_t result = 0;
-    if constexpr (std::is_pointer_v<std::remove_const_t<decltype(value)>>) {
-      result = reinterpret_cast<int64_t>(value);
-    } else {
-      result = static_cast<int64_t>(value);
-    }
-    if (result != -1) return {result, 0};
-    if (errno != EINTR) return {-1, errno == 0 ? EIO : errno};
+    const SystemCall made = system_call_once(call);
+    if (made.error != EINTR) return made;
   }
 }
 

@@ -4,20 +4,20 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "backends/host/gemm.hpp"
+#include "core/descriptor.hpp"
+#include "core/json_text.hpp"
 #include "core/machine.hpp"
+#include "core/output_file.hpp"
 #include "core/text.hpp"
+#include "core/text_file.hpp"
 #include "schedules/gpu_tiles.hpp"
 #include "tilewire/json.hpp"
 
@@ -29,61 +29,67 @@ using nlohmann::json;
 constexpr int kFormat = 2;
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
-/// The file's winners. Throws Error(invalid_input) where it is not a file of ours.
-json read_winners(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) return json::array();
-  const json content = json::parse(in, nullptr, false);
-  require(!content.is_discarded(), "it is not JSON");
+/// The file's text; nothing where there is no file. Throws Error(invalid_input) where it is there and cannot be read
+/// now.
+std::optional<std::string> read_content(const std::string& file) {
+  TextFile read = read_text_file(file);
+  if (read.missing()) return std::nullopt;
+  require(read.call.ok(), "it cannot be read now: {}", read.call.why());
+  return std::move(read.text);
+}
+
+/// Throws Error(invalid_input) where it is not JSON.
+json parse_content(const std::string& text) { return parse_json(text, "its content"); }
+
+/// The winners in it. Throws Error(invalid_input) where it is not of a file of ours.
+json winners_of(const json& content) {
   require(
       content.is_object() && content.contains("format") && content.contains("winners") && content["winners"].is_array(),
       "it is not a file of tuned winners");
-  require(content["format"] == kFormat, "its format is {}, not {}", content["format"].dump(), kFormat);
+  require(content["format"] == kFormat, "its format is {}, not {}", shown(content["format"]), kFormat);
   return content["winners"];
 }
 
-/// The format that the file says it has; 0 where there is no such file or it says nothing.
-int format_of(const std::string& file) {
-  std::ifstream in(file);
-  const json content = in ? json::parse(in, nullptr, false) : json();
+/// The winners to keep when one is added: none of a file that is corrupt, as whoever looked the key up has said so.
+/// Throws Error(invalid_input) for a file of a newer format.
+json winners_to_keep(const std::string& text) {
+  json content;
+  try {
+    content = parse_content(text);
+  } catch (const Error&) {
+    return json::array();
+  }
   const bool says = content.is_object() && content.contains("format") && content["format"].is_number_integer();
-  return says ? content["format"].get<int>() : 0;
+  const int64_t format = says ? content["format"].get<int64_t>() : 0;
+  require(format <= kFormat, "it is of format {}, newer than {}", format, kFormat);
+  try {
+    return winners_of(content);
+  } catch (const Error&) {
+    return json::array();
+  }
 }
 
 /// An advisory lock on a file beside the one that it guards.
 class FileLock {
  public:
-  explicit FileLock(const std::string& path) : fd_(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
-    require(fd_ >= 0, "cannot open {}: {}", path, std::strerror(errno));
+  explicit FileLock(const std::string& path) {
+    NewDescriptor opened =
+        new_descriptor([&] { return ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOCTTY, 0666); });
+    require(opened.call.ok(), "cannot open {}: {}", path, opened.call.why());
+    file_ = std::move(opened.descriptor);
     const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
-    while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (std::chrono::steady_clock::now() > deadline) {
-        close(fd_);
-        fail(ErrorKind::invalid_input, "{} is held by another process", path);
-      }
+    while (true) {
+      const SystemCall locked = system_call([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); });
+      if (locked.ok()) return;
+      require(locked.error == EWOULDBLOCK, "cannot lock {}: {}", path, locked.why());
+      require(std::chrono::steady_clock::now() <= deadline, "{} is held by another process", path);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-  ~FileLock() { close(fd_); }
 
  private:
-  int fd_;
+  Descriptor file_;
 };
-
-void replace_file(const std::string& file, const std::string& content) {
-  const std::string temporary = fmt::format("{}.{}", file, getpid());
-  std::ofstream out(temporary);
-  out << content << std::flush;
-  const bool written = out.good();
-  out.close();
-  std::error_code error;
-  if (written) std::filesystem::rename(temporary, file, error);
-  if (!written || error) std::filesystem::remove(temporary);
-  require(written, "cannot write {}", temporary);
-  require(!error, "cannot rename {} to {}: {}", temporary, file, error.message());
-}
 
 }  // namespace
 
@@ -126,7 +132,9 @@ Winner winner_from_json(const json& from) {
 
 Recalled recall(const std::string& file, const json& key) {
   try {
-    for (const json& winner : read_winners(file)) {
+    const std::optional<std::string> text = read_content(file);
+    if (!text) return {};
+    for (const json& winner : winners_of(parse_content(*text))) {
       if (winner.at("key") == key) return {winner_from_json(winner), ""};
     }
     return {};
@@ -138,22 +146,18 @@ Recalled recall(const std::string& file, const json& key) {
 std::optional<std::string> remember(const std::string& file, const Winner& winner) {
   try {
     require(!file.empty(), "there is no home directory to keep it in");
-    // NOTE: a rename would put a file in the place of a device.
-    require(!std::filesystem::exists(file) || std::filesystem::is_regular_file(file), "it is not a regular file");
-    const auto folder = std::filesystem::path(file).parent_path();
+    const OutputPlace place = output_place(file);
+    require(place.found.ok(), "{}", place.found.why());
+    require(!place.exists || place.regular(), "it is not a regular file");
+    const auto folder = std::filesystem::path(place.path).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder);
-    const FileLock lock(file + ".lock");
-    json winners = json::array();
-    require(format_of(file) <= kFormat, "it is of format {}, newer than {}", format_of(file), kFormat);
-    try {
-      winners = read_winners(file);
-    } catch (const Error&) {
-      // NOTE: whoever looked the key up has said that the file is corrupt; the new one takes its place.
-    }
+    const FileLock lock(place.path + ".lock");
+    const std::optional<std::string> text = read_content(file);
+    json winners = text ? winners_to_keep(*text) : json::array();
     const auto same_key = [&](const json& other) { return !other.contains("key") || other["key"] == winner.key; };
     winners.erase(std::remove_if(winners.begin(), winners.end(), same_key), winners.end());
     winners.push_back(to_json(winner));
-    replace_file(file, json{{"format", kFormat}, {"winners", winners}}.dump(1));
+    write_output(file, json_text({{"format", kFormat}, {"winners", winners}}, 1));
     return std::nullopt;
   } catch (const std::exception& error) {
     return fmt::format("{} was not written: {}", file, error.what());

@@ -48,10 +48,11 @@ struct Recalled {
 /// Throws where a field is missing or wrong.
 [[nodiscard]] Winner winner_from_json(const nlohmann::json& json);
 
-/// Look a key up. A missing file is no news; one that cannot be read is ignored, and `note` says why.
+/// Look a key up. A missing file is no news; one that cannot be read, or is corrupt, is ignored, and `note` says why.
 [[nodiscard]] Recalled recall(const std::string& file, const nlohmann::json& key);
 /// Add or replace a winner, so that several processes can do it at once and a reader never sees half a
-/// file. Returns nothing, or why it could not.
+/// file. A corrupt file is replaced; one that cannot be read now (permissions, a stale handle) is left alone. Returns
+/// nothing, or why it could not.
 [[nodiscard]] std::optional<std::string> remember(const std::string& file, const Winner& winner);
 
 }  // namespace tilewire::tuner

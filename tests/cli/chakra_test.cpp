@@ -295,6 +295,27 @@ TEST(ChakraVerb, WritesTracesAndConfiguration) {
   EXPECT_EQ(nlohmann::json::parse(read_text(folder + "/remote_memory.json"))["memory-type"], "NO_MEMORY_EXPANSION");
 }
 
+TEST(ChakraVerb, ThePrintedCommandCanBePasted) {
+  const std::string base = fresh_folder();
+  for (const std::string name : {"my dir", "it's $HOME; `x`", "~", "line\nbreak"}) {
+    const std::string folder = base + "/" + name;
+    std::string quoted;
+    for (const char c : folder) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    const Outcome outcome = run_tilewire(kProblem + ("--schedule fused --chakra '" + quoted + "'"));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const size_t command = outcome.out.find("  AstraSim_Analytical_Congestion_Aware ");
+    ASSERT_NE(command, std::string::npos) << outcome.out;
+    // A shell function of that name prints its words.
+    write_text(base + "/words.sh",
+               "AstraSim_Analytical_Congestion_Aware() { printf '<%s>' \"$@\"; }\n" + outcome.out.substr(command));
+    ASSERT_EQ(std::system(("sh " + base + "/words.sh >" + base + "/words").c_str()), 0);
+    EXPECT_EQ(read_text(base + "/words"),
+              "<--workload-configuration=" + folder + "/trace><--system-configuration=" + folder +
+                  "/system.json><--network-configuration=" + folder +
+                  "/network.yml><--remote-memory-configuration=" + folder + "/remote_memory.json>");
+  }
+}
+
 TEST(ChakraVerb, RefusesWhatItCannotWrite) {
   const std::string folder = fresh_folder();
   write_text(folder + "/file", "");
@@ -308,6 +329,11 @@ TEST(ChakraVerb, RefusesWhatItCannotWrite) {
   refused("--schedule fused --chakra /proc/none", "/proc/none: want a folder");
   refused("--schedule fused --ranks 1 --chakra " + folder, "--chakra: 1 rank, want at least 2");
   refused("--schedule fused --chakra " + folder + "/file/below", "want a folder: " + folder + "/file is a file");
+  std::filesystem::create_directories(folder + "/old/network.yml");
+  refused("--schedule fused --chakra " + folder + "/old", "network.yml: cannot write it: it is a directory");
+  write_text(folder + "/old/system.json", "{}");
+  refused("--schedule fused --chakra " + folder + "/old --json " + folder + "/old/system.json",
+          "/old/system.json: --json goes there");
   refused("--chakra " + folder + "/n1/n2", "name one schedule and one shape");
   refused("--schedule fused --ranks 1 --chakra " + folder + "/n1/n2", "want at least 2");
   EXPECT_FALSE(std::filesystem::exists(folder + "/n1")) << "what is refused makes no folders";

@@ -95,6 +95,50 @@ TEST_F(Npy, BrainFloatComesUnderThreeNames) {
   EXPECT_NE(message(DType::fp16).find("only with --dtype bf16"), std::string::npos);
 }
 
+TEST_F(Npy, HeadersAreReadAsNumpyReadsThem) {
+  const std::vector<float> data{1, 2, 3, 4, 5, 6};
+  const std::string bytes(reinterpret_cast<const char*>(data.data()), 24);
+  const auto expect = [&](const std::string& dictionary, int64_t rows, int64_t cols) {
+    write(numpy(dictionary, bytes));
+    ASSERT_EQ(message(), "accepted") << dictionary;
+    const NpyHeader header = read_npy_header(path_, DType::fp32);
+    EXPECT_EQ(header.dtype, DType::fp32) << dictionary;
+    EXPECT_EQ(header.rows, rows) << dictionary;
+    EXPECT_EQ(header.cols, cols) << dictionary;
+    std::vector<float> block(static_cast<size_t>(rows * cols));
+    read_npy_block(path_, header, 0, 0, make_tensor(block.data(), DType::fp32, rows, cols));
+    EXPECT_EQ(block, data) << dictionary;
+  };
+  expect(R"({"descr": "<f4", "fortran_order": False, "shape": (2, 3)})", 2, 3);
+  expect("{'shape':(2,3),'descr':'=f4','fortran_order':False}", 2, 3);
+  expect("  { 'fortran_order' : False ,\n 'descr' : 'f4' , 'shape' : ( 2 , 3 , ) , }  ", 2, 3);
+  expect("{'descr': '|f4', 'fortran_order': False, 'shape': (2L, 3L), }", 2, 3);
+  expect("{u'descr': 'float32', 'fortran_order': False, 'shape': (6L,)}", 1, 6);
+  expect("{'descr': '<f4', 'fortran_order': True, 'shape': (6,), }", 1, 6);
+  expect("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 6), }", 1, 6);
+  expect("{'descr': '<f4', 'fortran_order': True, 'shape': (6, 1), }", 6, 1);
+  const auto type = [&](const std::string& descr, DType wanted) {
+    write(numpy("{'descr': \"" + descr + "\", 'fortran_order': False, 'shape': (2, 3), }", bytes));
+    ASSERT_EQ(message(wanted), "accepted") << descr;
+    EXPECT_EQ(read_npy_header(path_, wanted).dtype, wanted) << descr;
+  };
+  for (const char* descr : {"=f2", "f2", "float16"}) type(descr, DType::fp16);
+  for (const char* descr : {"=i4", "i4"}) type(descr, DType::int32);
+  for (const char* descr : {"=u2", "u2", "|V2", "V2", "=bfloat16"}) type(descr, DType::bf16);
+}
+
+TEST_F(Npy, LengthsNeedNoPadding) {
+  const std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}";
+  for (const char version : {'\1', '\2', '\3'}) {
+    std::string head("\x93NUMPY", 6);
+    head += {version, 0, static_cast<char>(text.size()), 0};
+    if (version > 1) head += std::string(2, '\0');
+    write(head + text + std::string(4, '\0'));
+    EXPECT_EQ(message(), "accepted") << int{version};
+    EXPECT_EQ(read_npy_header(path_, DType::fp32).data_offset, std::ssize(head + text));
+  }
+}
+
 TEST_F(Npy, BadFilesAreRefused) {
   const auto expect = [&](const std::string& text, const char* says) {
     write(text);
@@ -113,10 +157,22 @@ TEST_F(Npy, BadFilesAreRefused) {
   expect(version, "version 9");
   const auto dictionary = [&](const std::string& text, const char* says) { expect(numpy(text, ""), says); };
   dictionary("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), }", "float64");
-  dictionary("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", "'>f4'");
+  dictionary("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }",
+             "dtype '>f4' is big endian: save .astype('<f4')");
+  dictionary("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (2, 3), }", "a structured dtype");
+  dictionary("{'descr': '', 'fortran_order': False, 'shape': (2, 3), }", "dtype ''");
+  dictionary("{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }", "want True or False as fortran_order; found 0");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3], }",
+             "want a shape in parentheses; found [2, 3]");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2,, 3), }", "want whole numbers");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}", "key 'more'");
+  dictionary("{'descr': '<f4' 'fortran_order': False, 'shape': (2, 3)}", "want ',' or '}' after a value");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} + {}", "want nothing after the dictionary");
+  dictionary("{'descr': '<f4, 'fortran_order': False, 'shape': (2, 3)}", "malformed .npy header");
+  dictionary("", "want a dictionary");
   dictionary("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", "Fortran order");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 4), }", "want a matrix");
-  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "want a matrix");
+  dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "shape () is a single number: want a matrix");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }", "shape");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000000000, 8), }", "overflows");
   dictionary("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 9223372036854775807), }", "overflows");

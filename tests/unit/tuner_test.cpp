@@ -1,5 +1,6 @@
 // The tuner's file: what is found again, what is ignored, and several writers at once.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,6 +155,67 @@ TEST_F(TunerFile, OnlyARegularFileIsReplaced) {
   ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
   EXPECT_TRUE(remember(file_, winner_of(64, "fused")).has_value());
   EXPECT_TRUE(fs::is_fifo(file_));
+}
+
+TEST_F(TunerFile, AFileThatCannotBeReadNowIsLeftAlone) {
+  ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt);
+  const std::string before = read();
+  const auto expect_left_alone = [&](const std::string& why) {
+    const std::string note = recall(file_, winner_of(64, "").key).note;
+    EXPECT_NE(note.find(file_ + " was ignored: it cannot be read now: " + why), std::string::npos) << note;
+    const auto failure = remember(file_, winner_of(1024, "fused"));
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_NE(failure->find(file_ + " was not written: "), std::string::npos) << *failure;
+    EXPECT_NE(failure->find(why), std::string::npos) << *failure;
+  };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_NOFILE, &none);
+    expect_left_alone("Too many open files");
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  fs::rename(file_, folder_ / "elsewhere");
+  fs::create_symlink("tuner.json", file_);
+  expect_left_alone("Too many levels of symbolic links");
+  fs::rename(folder_ / "elsewhere", file_);
+  EXPECT_EQ(read(), before);
+}
+
+TEST_F(TunerFile, AFileThatOthersMayNotReadIsLeftAlone) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt);
+  const std::string before = read();
+  fs::permissions(file_, fs::perms::none);
+  fs::permissions(file_ + ".lock", static_cast<fs::perms>(0666));
+  for (const fs::path& folder : {folder_, folder_ / "deeper"}) fs::permissions(folder, fs::perms::all);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(2);
+    const bool said = recall(file_, winner_of(64, "").key).note.find("Permission denied") != std::string::npos;
+    const auto failure = remember(file_, winner_of(1024, "fused"));
+    _exit(said && failure && failure->find("Permission denied") != std::string::npos ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read(), before);
+}
+
+TEST_F(TunerFile, ALinkLeadsToTheFile) {
+  fs::create_directories(folder_ / "deeper");
+  fs::create_directories(folder_ / "shared");
+  fs::create_symlink("../shared/winners.json", file_);
+  ASSERT_EQ(remember(file_, winner_of(64, "fused")), std::nullopt);
+  ASSERT_EQ(remember(file_, winner_of(1024, "fused")), std::nullopt);
+  EXPECT_TRUE(fs::is_symlink(file_));
+  EXPECT_TRUE(fs::is_regular_file(folder_ / "shared" / "winners.json"));
+  EXPECT_EQ(json::parse(read()).at("winners").size(), 2U);
 }
 
 TEST_F(TunerFile, WritersAtOnceLoseNothing) {

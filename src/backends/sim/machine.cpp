@@ -3,7 +3,6 @@
 #include "tilewire/machine.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include "backends/sim/network.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
+#include "core/text_file.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire {
@@ -106,16 +106,13 @@ Machine load_machine(const std::string& name_or_path) {
   for (const sim::KnownMachine& known : sim::known_machines()) {
     if (name_or_path == known.name) return parse_machine(known.json, name_or_path);
   }
-  std::error_code unknown;
-  require(!std::filesystem::is_directory(name_or_path, unknown), "machine {}: it is a directory", name_or_path);
-  std::ifstream file(name_or_path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad()) {
+  const TextFile file = read_text_file(name_or_path);
+  if (file.missing()) {
     fail(ErrorKind::invalid_input, "machine {}: no file of that name that can be read, and the known machines are {}",
          name_or_path, fmt::join(machine_names(), ", "));
   }
-  return parse_machine(text.str(), name_or_path);
+  require(file.call.ok(), "machine {}: {}", name_or_path, file.call.why());
+  return parse_machine(file.text, name_or_path);
 }
 
 Machine bare_network(const std::string& text) {

@@ -1,0 +1,27 @@
+// Texts that are read from files.
+// Called by the command and by the tuner.
+#include "core/text_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "core/descriptor.hpp"
+
+namespace tilewire {
+
+TextFile read_text_file(const std::string& path) {
+  constexpr size_t kPiece = 1 << 16;
+  const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });
+  if (!file.call.ok()) return {"", file.call, false};
+  TextFile read;
+  std::vector<char> piece(kPiece);
+  while (true) {
+    read.call = system_call([&] { return ::read(file.descriptor.get(), piece.data(), piece.size()); });
+    if (!read.call.ok() || read.call.value == 0) return read;
+    read.text.append(piece.data(), static_cast<size_t>(read.call.value));
+  }
+}
+
+}  // namespace tilewire

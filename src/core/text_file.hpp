@@ -1,0 +1,23 @@
+// Texts that are read from files.
+// Used by the command and by the tuner.
+#pragma once
+
+#include <string>
+
+#include "core/system_call.hpp"
+
+namespace tilewire {
+
+/// What a file holds, or why it could not be read.
+struct TextFile {
+  std::string text;
+  SystemCall call;
+  bool opened = true;  ///< false: that is the call which failed
+
+  [[nodiscard]] bool missing() const { return call.error == ENOENT; }
+};
+
+/// Read a file, a pipe or a device to its end.
+[[nodiscard]] TextFile read_text_file(const std::string& path);
+
+}  // namespace tilewire
