@@ -1,5 +1,5 @@
-// What the machinery costs apart from the work: empty tasks with a wait and a post each, and two ranks that wait on
-// each other. Run by bench/run.sh.
+// What the machinery costs apart from the work: empty tasks with a wait and a post each, calls that wake several
+// workers, and two ranks that wait on each other. Run by bench/run.sh.
 #include <chrono>
 #include <vector>
 
@@ -38,6 +38,15 @@ Plan empty_tasks(int count, int workers) {
   return plan;
 }
 
+/// So many serial lanes of an empty task: a call wakes a worker for each.
+Plan empty_lanes(int lanes) {
+  Plan plan = empty_plan("empty_lanes", 1);
+  for (int lane = 0; lane < lanes; ++lane) {
+    plan.lanes.push_back({.rank = 0, .engine = Engine::copy, .name = fmt::format("lane {}", lane), .tasks = {Task{}}});
+  }
+  return plan;
+}
+
 /// Two serial lanes on two ranks that hand a signal to and fro.
 Plan ping_pong(int rounds) {
   Plan plan = empty_plan("ping_pong", 2);
@@ -71,6 +80,19 @@ std::vector<double> time_calls(Group& group, const Plan& plan, int count, int ca
   return us;
 }
 
+/// Microseconds of a call, of `batches` times `calls` calls in a row.
+std::vector<double> time_batches(Group& group, const Plan& plan, int batches, int calls) {
+  const auto program = group.load(plan);
+  std::vector<double> us;
+  for (int batch = 0; batch < batches; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int call = 0; call < calls; ++call) program->run({}, {}, {});
+    const std::chrono::duration<double, std::micro> passed = std::chrono::steady_clock::now() - start;
+    us.push_back(passed.count() / calls);
+  }
+  return us;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -91,6 +113,14 @@ int main(int argc, char** argv) {
         bench::append_line(file, row.dump());
       });
     }
+  }
+  for (const int lanes : {1, 2, 4, 8, 32}) {
+    launch(1, {}, [&](Group& group) {
+      const json row{{"case", "call of empty serial lanes, a worker each"},
+                     {"lanes", lanes},
+                     {"us_per_call", bench::statistics(time_batches(group, empty_lanes(lanes), calls, rounds / 2))}};
+      bench::append_line(file, row.dump());
+    });
   }
   launch(2, {}, [&](Group& group) {
     const std::vector<double> us = time_calls(group, ping_pong(rounds), rounds, calls, false);

@@ -332,8 +332,7 @@ int64_t bytes_of(const std::string& flag, const std::string& text) {
 
 std::string read_file(const std::string& path) {
   TextFile file = read_text_file(path);
-  require(file.call.error != EISDIR, "{}: it is a directory", path);
-  require(file.call.ok(), "{}: cannot {} it: {}", path, file.opened ? "read" : "open", file.call.why());
+  require(file.call.ok(), "{}: {}", path, file.why());
   return std::move(file.text);
 }
 

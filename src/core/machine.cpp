@@ -2,10 +2,9 @@
 // Used by the tuner's file, the bench's JSON and `tilewire info`.
 #include "core/machine.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <fstream>
+
+#include "core/cores.hpp"
 
 namespace tilewire {
 
@@ -19,10 +18,8 @@ std::string cpu_model() {
 }
 
 int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  const Cores mine = my_cores();
+  return share_of_cores({&mine, 1}, 0);
 }
 
 }  // namespace tilewire

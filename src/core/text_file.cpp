@@ -11,6 +11,11 @@
 
 namespace tilewire {
 
+std::string TextFile::why() const {
+  if (call.error == EISDIR) return "it is a directory";
+  return fmt::format("cannot {} it: {}", opened ? "read" : "open", call.why());
+}
+
 TextFile read_text_file(const std::string& path) {
   constexpr size_t kPiece = 1 << 16;
   const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });

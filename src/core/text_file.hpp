@@ -15,6 +15,8 @@ struct TextFile {
   bool opened = true;  ///< false: that is the call which failed
 
   [[nodiscard]] bool missing() const { return call.error == ENOENT; }
+  /// Why it could not be read: "cannot open it: Permission denied".
+  [[nodiscard]] std::string why() const;
 };
 
 /// Read a file, a pipe or a device to its end.

@@ -20,6 +20,12 @@ Operand part_of(const Operand& whole, int64_t row, int64_t col) {
 
 }  // namespace
 
+void Gemm::begin_call(int threads, const std::function<void()>& check) {
+  threads_ = threads;
+  check_ = &check;
+  forget();
+}
+
 void Gemm::forget() {
   a_.from.data = nullptr;
   b_.from.data = nullptr;
@@ -45,12 +51,12 @@ void Gemm::multiply_native(const Product& product) {
   constexpr int64_t kLeast = 32;
   const int64_t most = std::max(kLeast, Kernels::kPart * threads_ / (2 * product.n * product.k));
   for (int64_t row = 0; row < product.m; row += most) {
-    check_();
+    if (check_ != nullptr) (*check_)();
     Product part = product;
     part.m = std::min(most, product.m - row);
     part.a = part_of(product.a, row, 0);
     part.c = static_cast<std::byte*>(product.c) + row * product.c_stride * bytes_of(product.c_dtype);
-    kernels_.multiply(part);
+    kernels_.multiply(part, threads_);
   }
 }
 
@@ -91,8 +97,8 @@ void Gemm::multiply_converted(const Product& product) {
         block.b = convert(part_of(product.b, depth, col), block.k, block.n, b_);
         block.c = static_cast<float*>(product.c) + row * product.c_stride + col;
         block.add = product.add || depth > 0;
-        check_();
-        kernels_.multiply(block);
+        if (check_ != nullptr) (*check_)();
+        kernels_.multiply(block, threads_);
       }
     }
   }

@@ -1,12 +1,11 @@
 // Matrix products of tiles on one core or a few, by oneDNN or by plain loops (a build option).
-// One per worker: it keeps prepared kernels and scratch memory.
+// One per task runner: it keeps prepared kernels and scratch memory from call to call.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tilewire/dtype.hpp"
@@ -42,10 +41,10 @@ struct Product {
 /// The library below Gemm. Takes operands of one dtype that it `takes`, and stores fp32 or that dtype.
 class Kernels {
  public:
-  explicit Kernels(int threads);
+  Kernels();
   ~Kernels();
   [[nodiscard]] bool takes(DType dtype) const;
-  void multiply(const Product& product);
+  void multiply(const Product& product, int threads);
   /// Operations that take one thread a fraction of a second.
   static const int64_t kPart;
 
@@ -56,10 +55,10 @@ class Kernels {
 
 class Gemm {
  public:
-  /// `check` is called before every part of a product, and throws where it is to end.
-  explicit Gemm(
-      int threads, std::function<void()> check = [] {})
-      : threads_(threads), check_(std::move(check)), kernels_(threads) {}
+  explicit Gemm(int threads = 1) : threads_(threads) {}
+  /// From now on multiply by so many threads. `check` is called before every part of a product, throws where it is to
+  /// end, and lives until the next call.
+  void begin_call(int threads, const std::function<void()>& check);
   /// Forget converted operands: their memory may hold something else from now on.
   void forget();
   /// Whether `multiply` can round to `out` itself.
@@ -80,7 +79,7 @@ class Gemm {
   void multiply_converted(const Product& product);
 
   int threads_;
-  std::function<void()> check_;
+  const std::function<void()>* check_ = nullptr;
   Kernels kernels_;
   Converted a_;
   Converted b_;

@@ -14,7 +14,8 @@
 namespace tilewire::host {
 namespace {
 
-using Key = std::tuple<int64_t, int64_t, int64_t, DType, int64_t, bool, int64_t, bool, DType, int64_t, bool>;
+/// Threads, sizes, types, strides, transposes: all that a product is prepared for.
+using Key = std::tuple<int, int64_t, int64_t, int64_t, DType, int64_t, bool, int64_t, bool, DType, int64_t, bool>;
 
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -52,13 +53,12 @@ class Threads {
 const int64_t Kernels::kPart = int64_t{1} << 32;
 
 struct Kernels::State {
-  int threads = 1;
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::map<Key, Prepared> prepared;
   std::vector<std::byte> scratch;
 
-  Prepared& prepare(const Product& product);
+  Prepared& prepare(const Product& product, int threads);
 };
 
 std::string host_gemm_library() {
@@ -66,7 +66,7 @@ std::string host_gemm_library() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-Kernels::Kernels(int threads) : state_(std::make_unique<State>()) { state_->threads = threads; }
+Kernels::Kernels() : state_(std::make_unique<State>()) {}
 Kernels::~Kernels() = default;
 
 bool Kernels::takes(DType dtype) const {
@@ -76,10 +76,11 @@ bool Kernels::takes(DType dtype) const {
   return dtype == DType::fp32 || (dtype == DType::bf16 && (isa & kNeeded) == kNeeded);
 }
 
-Prepared& Kernels::State::prepare(const Product& p) {
-  constexpr size_t kMost = 256;
-  const Key key{p.m,       p.n,        p.k,  p.a.dtype, p.a.stride, p.a.transposed, p.b.stride, p.b.transposed,
-                p.c_dtype, p.c_stride, p.add};
+Prepared& Kernels::State::prepare(const Product& p, int threads) {
+  // NOTE: the products of all operators of a group meet here: a few for each number of rows.
+  constexpr size_t kMost = 4096;
+  const Key key{threads,        p.m,       p.n,        p.k,  p.a.dtype, p.a.stride, p.a.transposed, p.b.stride,
+                p.b.transposed, p.c_dtype, p.c_stride, p.add};
   if (const auto found = prepared.find(key); found != prepared.end()) return found->second;
   if (prepared.size() >= kMost) prepared.clear();
   const auto a = describe(p.m, p.k, p.a);
@@ -103,10 +104,10 @@ Prepared& Kernels::State::prepare(const Product& p) {
       .first->second;
 }
 
-void Kernels::multiply(const Product& product) {
-  const Threads threads(state_->threads);
+void Kernels::multiply(const Product& product, int threads) {
+  const Threads scope(threads);
   try {
-    Prepared& ready = state_->prepare(product);
+    Prepared& ready = state_->prepare(product, threads);
     const size_t needed = ready.scratch.get_desc().get_size();
     if (state_->scratch.size() < needed) state_->scratch.resize(needed);
     ready.a.set_data_handle(const_cast<void*>(product.a.data));

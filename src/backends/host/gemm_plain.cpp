@@ -11,12 +11,12 @@ const int64_t Kernels::kPart = int64_t{1} << 28;
 
 std::string host_gemm_library() { return "plain loops"; }
 
-Kernels::Kernels(int /*threads*/) {}
+Kernels::Kernels() = default;
 Kernels::~Kernels() = default;
 
 bool Kernels::takes(DType dtype) const { return dtype == DType::fp32; }
 
-void Kernels::multiply(const Product& p) {
+void Kernels::multiply(const Product& p, int /*threads*/) {
   const auto* a = static_cast<const float*>(p.a.data);
   const auto* b = static_cast<const float*>(p.b.data);
   const int64_t a_row = p.a.transposed ? 1 : p.a.stride;

@@ -9,6 +9,7 @@
 #include <exception>
 #include <utility>
 
+#include "backends/host/pool.hpp"
 #include "backends/host/program.hpp"
 #include "backends/host/rules.hpp"
 #include "backends/messages.hpp"
@@ -41,7 +42,8 @@ HostGroup::HostGroup(Membership membership, const JoinOptions& options, bool sep
     : segment_(std::move(membership.segment)),
       timeout_s_(options.timeout_s),
       exceptions_(std::uncaught_exceptions()),
-      arena_(options.arena_bytes) {
+      arena_(options.arena_bytes),
+      pool_(std::make_unique<Pool>()) {
   team_.num_ranks = options.num_ranks;
   team_.rank = options.rank;
   if (separate) {

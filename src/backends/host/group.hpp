@@ -15,6 +15,8 @@
 
 namespace tilewire::host {
 
+class Pool;
+
 /// Builds the report of a wait from the value seen last.
 using Describe = std::function<WaitReport(uint64_t seen)>;
 
@@ -42,6 +44,8 @@ class HostGroup final : public Group {
   /// When a wait that begins now ends.
   [[nodiscard]] int64_t deadline_ns() const;
   [[nodiscard]] const Segment& segment() const { return *segment_; }
+  /// The threads that all programs of this group share.
+  [[nodiscard]] Pool& pool() { return *pool_; }
   /// Carve `bytes` out of every rank's arena. Collective; all ranks must want the same `what`. Throws
   /// Error(invalid_input), the same on all ranks.
   [[nodiscard]] Extent carve(const std::string& what, int64_t bytes);
@@ -77,6 +81,7 @@ class HostGroup final : public Group {
   uint64_t collectives_ = 0;
   uint64_t rounds_ = 0;
   std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<Pool> pool_;
 };
 
 /// Do `step` on every rank; returns what it returned, by rank. Where it throws an Error on some, all ranks throw the

@@ -2,8 +2,6 @@
 // Called by users through Program.
 #include "backends/host/program.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,10 +12,11 @@
 #include <thread>
 #include <utility>
 
+#include "backends/host/pool.hpp"
 #include "backends/host/rules.hpp"
-#include "backends/host/tasks.hpp"
-#include "backends/host/thread.hpp"
 #include "backends/host/workspace.hpp"
+#include "backends/messages.hpp"
+#include "core/cores.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -29,24 +28,33 @@ struct Share {
   std::vector<int> lane_indices;
 };
 
+/// Whether a lane multiplies by calls of the library, which takes as many threads as there are cores.
+bool calls_library(const Lane& lane) {
+  return is_serial(lane.engine) && std::any_of(lane.tasks.begin(), lane.tasks.end(),
+                                               [](const Task& task) { return task.kind == TaskKind::gemm_call; });
+}
+
 Share share_of(const Plan& plan, int rank) {
   Share share{{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}}, {}};
-  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
-    if (plan.lanes[lane].rank != rank || plan.lanes[lane].tasks.empty()) continue;
-    share.plan.lanes.push_back(plan.lanes[lane]);
-    share.lane_indices.push_back(lane);
+  // NOTE: OpenMP keeps threads for each thread that has called the library: it is the same one in all programs.
+  for (const bool library : {true, false}) {
+    for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+      if (plan.lanes[lane].rank != rank || plan.lanes[lane].tasks.empty()) continue;
+      if (calls_library(plan.lanes[lane]) != library) continue;
+      share.plan.lanes.push_back(plan.lanes[lane]);
+      share.lane_indices.push_back(lane);
+    }
   }
   return share;
 }
 
-int cores_for_each(int num_ranks) {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  const int cores = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 1;
-  return std::max(1, cores / num_ranks);
+/// Cores that this rank may use, as all ranks tell where they may run. Collective.
+int cores_of(HostGroup& group) {
+  CoreShare& share = group.pool().share();
+  return share.of(exchange(group, "load", share.mine()), group.rank());
 }
 
-int workers_of(const Plan& plan, const Lane& lane) {
+int workers_of(const Plan& plan, const Lane& lane, int cores) {
   if (is_serial(lane.engine)) return 1;
   const bool tiles = lane.engine == Engine::tiles;
   int workers = lane.workers;
@@ -55,7 +63,7 @@ int workers_of(const Plan& plan, const Lane& lane) {
       std::all_of(lane.tasks.begin(), lane.tasks.end(), [](const Task& task) { return task.kind == TaskKind::copy; });
   if (workers == 0 && tiles && copies) return 1;
   if (workers == 0) workers = tiles ? plan.config.tile_workers : plan.config.reduce_workers;
-  if (workers == 0) workers = tiles ? cores_for_each(plan.team.num_ranks) : 1;
+  if (workers == 0) workers = tiles ? cores : 1;
   return static_cast<int>(std::min<int64_t>(workers, std::ssize(lane.tasks)));
 }
 
@@ -82,9 +90,8 @@ struct RunningLane {
 };
 
 struct Worker {
-  Worker(RunningLane& where, int number, const Plan& plan, const Addresses& addresses, int gemm_threads,
-         const std::function<void(const Worker&)>& check)
-      : lane(where), index(number), runner(plan, addresses, gemm_threads, [this, check] { check(*this); }) {}
+  Worker(RunningLane& where, int number, const std::function<void(const Worker&)>& check_whole)
+      : lane(where), index(number), check([this, check_whole] { check_whole(*this); }) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() = default;
@@ -94,27 +101,23 @@ struct Worker {
   }
   RunningLane& lane;
   int index;
-  int64_t task = 0;  ///< taken last
-  TaskRunner runner;
+  int64_t task = 0;             ///< taken last
+  std::function<void()> check;  ///< throws where the call is to end
   std::minstd_rand random{std::random_device{}()};
   std::vector<TraceEvent> events;
-  std::thread thread;
 };
 
 class HostProgram final : public Program {
  public:
   HostProgram(HostGroup& group, const Plan& plan);
-  ~HostProgram() override;
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
   [[nodiscard]] Trace trace() const override;
 
  private:
   void resolve(RunningLane& lane, const std::vector<int64_t>& totals) const;
-  void start_workers();
-  void stop_workers();
-  void serve(Worker& worker);
-  void work(Worker& worker);
-  void run_task(Worker& worker, int64_t task);
+  void make_workers();
+  void work(Worker& worker, TaskRunner& runner);
+  void run_task(Worker& worker, TaskRunner& runner, int64_t task);
   void wait_for(const Worker& worker, int64_t task, size_t wait) const;
   void check_whole(const Worker& worker) const;
   void fail_with(const Error& error);
@@ -123,56 +126,41 @@ class HostProgram final : public Program {
   Share share_;
   Workspace workspace_;
   std::vector<std::unique_ptr<RunningLane>> lanes_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // the first is the caller's thread
+  std::vector<std::unique_ptr<Worker>> workers_;  // one a thread of the pool during a call; the first is the caller's
+  int cores_ = 1;
   uint64_t calls_ = 0;
   RunOptions options_;
-  std::atomic<bool> stopping_{false};
   std::atomic<bool> failed_{false};
   std::mutex failure_guard_;
   std::optional<Error> failure_;
-  Slot start_;
-  Slot done_;
 };
 
 HostProgram::HostProgram(HostGroup& group, const Plan& plan)
     : group_(group), share_(share_of(plan, group.rank())), workspace_(group, plan, share_.plan) {
   const std::vector<int64_t> totals = signal_totals(plan);
   for (size_t i = 0; i < share_.plan.lanes.size(); ++i) {
-    const Lane& lane = share_.plan.lanes[i];
     lanes_.push_back(std::make_unique<RunningLane>());
-    lanes_.back()->lane = &lane;
+    lanes_.back()->lane = &share_.plan.lanes[i];
     lanes_.back()->index = share_.lane_indices[i];
     resolve(*lanes_.back(), totals);
-    const int gemm_threads = is_serial(lane.engine) ? cores_for_each(plan.team.num_ranks) : 1;
-    for (int worker = 0; worker < workers_of(plan, lane); ++worker) {
-      workers_.push_back(std::make_unique<Worker>(*lanes_.back(), worker, share_.plan, workspace_.addresses(),
-                                                  gemm_threads, [this](const Worker& who) { check_whole(who); }));
-    }
   }
-  // Nobody posts before everybody's signals are zero.
-  group.barrier();
-  start_workers();
+  // NOTE: the ranks' exchange is also what keeps them from posting before everybody's signals are zero.
+  cores_ = cores_of(group);
+  make_workers();
 }
 
-HostProgram::~HostProgram() { stop_workers(); }
-
-void HostProgram::start_workers() {
-  try {
-    for (size_t i = 1; i < workers_.size(); ++i) {
-      workers_[i]->thread = start_thread([this, i] { serve(*workers_[i]); });
+void HostProgram::make_workers() {
+  for (const auto& lane : lanes_) {
+    const int count = workers_of(share_.plan, *lane->lane, cores_);
+    for (int index = 0; index < count; ++index) {
+      workers_.push_back(std::make_unique<Worker>(*lane, index, [this](const Worker& who) { check_whole(who); }));
     }
+  }
+  try {
+    group_.pool().grow(static_cast<int>(workers_.size()));
   } catch (const Error& error) {
-    stop_workers();
     group_.fail_with(error);
     throw;
-  }
-}
-
-void HostProgram::stop_workers() {
-  stopping_.store(true, std::memory_order_relaxed);
-  post(start_, 1);
-  for (const auto& worker : workers_) {
-    if (worker->thread.joinable()) worker->thread.join();
   }
 }
 
@@ -193,6 +181,7 @@ void HostProgram::resolve(RunningLane& lane, const std::vector<int64_t>& totals)
 
 void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
   workspace_.check(inputs, outputs);
+  const Pool::Turn turn(group_.pool());
   group_.begin_collective();
   workspace_.bind(inputs, outputs);
   options_ = options;
@@ -201,11 +190,10 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
     worker->events.clear();
     if (options_.trace) worker->events.reserve(worker->lane.lane->tasks.size());
   }
+  // NOTE: workers write to the caller's tensors until they end; where a peer is lost, they soon do.
   if (!workers_.empty()) {
-    post(start_, 1);
-    work(*workers_[0]);
-    // NOTE: workers write to the caller's tensors until they end; where a peer is lost, they soon do.
-    wait_for_ever(done_, (calls_ + 1) * (workers_.size() - 1));
+    group_.pool().run(static_cast<int>(workers_.size()),
+                      [this](int index, TaskRunner& runner) { work(*workers_[index], runner); });
   }
   ++calls_;
   if (failure_) throw *failure_;
@@ -214,25 +202,17 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   group_.end_collective();
 }
 
-void HostProgram::serve(Worker& worker) {
-  for (uint64_t call = 1;; ++call) {
-    wait_for_ever(start_, call);
-    if (stopping_.load(std::memory_order_relaxed)) return;
-    work(worker);
-    post(done_, 1);
-  }
-}
-
-void HostProgram::work(Worker& worker) {
+void HostProgram::work(Worker& worker, TaskRunner& runner) {
   try {
-    worker.runner.begin_call();
+    const int gemm_threads = is_serial(worker.lane.lane->engine) ? cores_ : 1;
+    runner.begin_call(share_.plan, workspace_.addresses(), gemm_threads, worker.check);
     const int64_t count = std::ssize(worker.lane.lane->tasks);
     while (!failed_.load(std::memory_order_relaxed)) {
       const int64_t task = worker.lane.next.fetch_add(1, std::memory_order_relaxed);
       if (task >= count) return;
       worker.task = task;
       check_whole(worker);
-      run_task(worker, task);
+      run_task(worker, runner, task);
     }
   } catch (const Error& error) {
     fail_with(error);
@@ -241,14 +221,14 @@ void HostProgram::work(Worker& worker) {
   }
 }
 
-void HostProgram::run_task(Worker& worker, int64_t task) {
+void HostProgram::run_task(Worker& worker, TaskRunner& runner, int64_t task) {
   const RunningLane& lane = worker.lane;
   TraceEvent event{lane.index, worker.index, task};
   if (options_.trace) event.taken_ns = now_ns();
   if (options_.max_delay_us > 0) worker.dawdle(options_.max_delay_us);
   for (size_t wait = lane.first_wait[task]; wait < lane.first_wait[task + 1]; ++wait) wait_for(worker, task, wait);
   if (options_.trace) event.start_ns = now_ns();
-  worker.runner.run(lane.lane->tasks[task]);
+  runner.run(lane.lane->tasks[task]);
   for (size_t i = lane.first_post[task]; i < lane.first_post[task + 1]; ++i)
     post(*lane.posts[i].slot, lane.posts[i].add);
   if (!options_.trace) return;

@@ -32,11 +32,11 @@ void pause() {
 
 }  // namespace
 
-void post(Slot& slot, uint64_t add) {
+void post(Slot& slot, uint64_t add, int most) {
   // NOTE: sequentially consistent on both sides: either we see the waiter, or the waiter sees the value.
   slot.value.fetch_add(add, std::memory_order_seq_cst);
   if (slot.waiters.load(std::memory_order_seq_cst) == 0) return;
-  syscall(SYS_futex, low_half(slot), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, low_half(slot), FUTEX_WAKE, most, nullptr, nullptr, 0);
 }
 
 bool reached_soon(const Slot& slot, uint64_t wanted) {

@@ -14,8 +14,8 @@ struct alignas(64) Slot {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(Slot) == 64);
 
-/// Add and wake whoever sleeps on the slot. Releases everything written before.
-void post(Slot& slot, uint64_t add);
+/// Add and wake whoever sleeps on the slot, or `most` of them. Releases everything written before.
+void post(Slot& slot, uint64_t add, int most = INT32_MAX);
 /// Whether the counter has reached `wanted`. Acquires what was written before the posts.
 [[nodiscard]] inline bool reached(const Slot& slot, uint64_t wanted) {
   return slot.value.load(std::memory_order_acquire) >= wanted;

@@ -25,6 +25,14 @@ Operand operand_of(const Block& block, bool transposed) { return {block.data, bl
 
 }  // namespace
 
+void TaskRunner::begin_call(const Plan& plan, const Addresses& addresses, int gemm_threads,
+                            const std::function<void()>& check) {
+  plan_ = &plan;
+  addresses_ = &addresses;
+  check_ = &check;
+  gemm_.begin_call(gemm_threads, check);
+}
+
 void TaskRunner::run(const Task& task) {
   switch (task.kind) {
     case TaskKind::compute:
@@ -48,20 +56,20 @@ bool TaskRunner::stored_by_library(const Task& task) const {
   // NOTE: tiles always go through fp32 scratch, so that their bits do not depend on where they are stored.
   if (task.kind != TaskKind::gemm_call || task.writes.size() != 1 || !task.epilogue.empty()) return false;
   const Write& write = task.writes[0];
-  const Shape result = result_shape(plan_, task);
+  const Shape result = result_shape(*plan_, task);
   const bool whole = write.to.rows == result.rows && write.to.cols == result.cols;
   return write.mode == WriteMode::store && whole &&
-         gemm_.stores(plan_.buffers[task.reads[0].buffer].dtype, plan_.buffers[write.to.buffer].dtype);
+         gemm_.stores(plan_->buffers[task.reads[0].buffer].dtype, plan_->buffers[write.to.buffer].dtype);
 }
 
 void TaskRunner::multiply(const Task& task) {
   constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
-  const Shape shape = result_shape(plan_, task);
+  const Shape shape = result_shape(*plan_, task);
   if (shape.rows == 0 || shape.cols == 0) return;
-  const bool a_transposed = plan_.problem.a_layout == ALayout::km;
-  const Block a = addresses_.block(task.reads[0]);
+  const bool a_transposed = plan_->problem.a_layout == ALayout::km;
+  const Block a = addresses_->block(task.reads[0]);
   Product product{shape.rows, shape.cols, a_transposed ? a.rows : a.cols, operand_of(a, a_transposed),
-                  operand_of(addresses_.block(task.reads[1]), plan_.problem.b_layout == BLayout::nk)};
+                  operand_of(addresses_->block(task.reads[1]), plan_->problem.b_layout == BLayout::nk)};
   prepare_end(task);
   if (stored_by_library(task)) {
     product.c = targets_[0].data;
@@ -84,13 +92,13 @@ void TaskRunner::multiply(const Task& task) {
 }
 
 void TaskRunner::pool(const Task& task) {
-  const Block table = addresses_.block(task.reads[0]);
-  const Block indices = addresses_.block(task.reads[1]);
+  const Block table = addresses_->block(task.reads[0]);
+  const Block indices = addresses_->block(task.reads[1]);
   prepare_end(task);
   float* sums = scratch(2 * table.cols);
   float* spare = sums + table.cols;
   for (int64_t row = 0; row < indices.rows; ++row) {
-    check_();
+    (*check_)();
     const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
     std::fill_n(sums, table.cols, 0.0F);
     for (int64_t i = 0; i < indices.cols; ++i) {
@@ -106,26 +114,26 @@ void TaskRunner::pool(const Task& task) {
 }
 
 void TaskRunner::copy(const Task& task) {
-  const Block from = addresses_.block(task.reads[0]);
+  const Block from = addresses_->block(task.reads[0]);
   const bool plain =
       task.epilogue.empty() && std::none_of(task.writes.begin(), task.writes.end(),
                                             [](const Write& write) { return write.mode == WriteMode::accumulate; });
   if (!plain) return reduce(task);
   for (const Write& write : task.writes) {
-    const Block to = addresses_.block(write.to);
+    const Block to = addresses_->block(write.to);
     copy_block({from.at(write.first_row, 0), from.dtype, to.rows, from.cols, from.stride}, to);
   }
 }
 
 void TaskRunner::reduce(const Task& task) {
-  const Shape shape = result_shape(plan_, task);
+  const Shape shape = result_shape(*plan_, task);
   prepare_end(task);
   sources_.clear();
-  for (const Region& read : task.reads) sources_.push_back(addresses_.block(read));
+  for (const Region& read : task.reads) sources_.push_back(addresses_->block(read));
   const auto weight = [&](size_t i) { return task.weights.empty() ? 1.0 : task.weights[i]; };
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
-    check_();
+    (*check_)();
     // Rows of a tile lie on pages of their own, which the processor does not foresee.
     if (row + 1 < shape.rows) {
       for (const Block& from : sources_) prefetch(from.at(row + 1, 0), shape.cols * bytes_of(from.dtype));
@@ -166,12 +174,12 @@ void TaskRunner::fill(const Task& task) {
 
 void TaskRunner::prepare_end(const Task& task) {
   targets_.clear();
-  for (const Write& write : task.writes) targets_.push_back(addresses_.block(write.to));
+  for (const Write& write : task.writes) targets_.push_back(addresses_->block(write.to));
   biases_.clear();
   for (const EpilogueStep& step : task.epilogue) {
     std::vector<float> values;
     if (step.kind == EpilogueKind::bias) {
-      const Block bias = addresses_.block(*step.operand);
+      const Block bias = addresses_->block(*step.operand);
       values.resize(static_cast<size_t>(bias.cols));
       load_row(bias.data, bias.dtype, bias.cols, values.data());
     }
@@ -207,7 +215,7 @@ void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int6
         break;
       }
       case EpilogueKind::residual: {
-        const Block residual = addresses_.block(*what.operand);
+        const Block residual = addresses_->block(*what.operand);
         row_.resize(static_cast<size_t>(n));
         add_weighted(residual.at(row, col), residual.dtype, n, 1, values, row_.data());
         break;

@@ -1,9 +1,9 @@
 // What each kind of task does to memory.
-// One runner per worker of a lane; called by programs when a task's waits are over.
+// One runner per worker of a pool's calls, which keeps its memory from call to call; called by programs when a task's
+// waits are over.
 #pragma once
 
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "backends/host/addresses.hpp"
@@ -13,11 +13,9 @@ namespace tilewire::host {
 
 class TaskRunner {
  public:
-  /// `check` is called often during long tasks, and throws where the call is to end.
-  TaskRunner(const Plan& plan, const Addresses& addresses, int gemm_threads, std::function<void()> check)
-      : plan_(plan), addresses_(addresses), check_(std::move(check)), gemm_(gemm_threads, check_) {}
-  /// A new call: memory may hold other data.
-  void begin_call() { gemm_.forget(); }
+  /// From now on run tasks of that plan, whose memory may hold other data than at the last call. `check` is called
+  /// often during long tasks, throws where the call is to end, and lives until the next one.
+  void begin_call(const Plan& plan, const Addresses& addresses, int gemm_threads, const std::function<void()>& check);
   void run(const Task& task);
 
  private:
@@ -35,9 +33,9 @@ class TaskRunner {
   void apply_epilogue(const Task& task, int64_t row, int64_t col, int64_t n, float* values);
   float* scratch(int64_t elements);
 
-  const Plan& plan_;
-  const Addresses& addresses_;
-  std::function<void()> check_;
+  const Plan* plan_ = nullptr;
+  const Addresses* addresses_ = nullptr;
+  const std::function<void()>* check_ = nullptr;
   Gemm gemm_;
   std::vector<float> scratch_;
   std::vector<float> row_;

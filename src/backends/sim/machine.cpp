@@ -111,7 +111,7 @@ Machine load_machine(const std::string& name_or_path) {
     fail(ErrorKind::invalid_input, "machine {}: no file of that name that can be read, and the known machines are {}",
          name_or_path, fmt::join(machine_names(), ", "));
   }
-  require(file.call.ok(), "machine {}: {}", name_or_path, file.call.why());
+  require(file.call.ok(), "machine {}: {}", name_or_path, file.why());
   return parse_machine(file.text, name_or_path);
 }
 
