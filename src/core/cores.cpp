@@ -9,14 +9,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <numeric>
 #include <sstream>
 
+#include "core/json_text.hpp"
 #include "core/system_call.hpp"
 #include "core/text.hpp"
-#include "tilewire/json.hpp"
+#include "core/text_file.hpp"
 
 namespace tilewire {
 namespace {
@@ -83,7 +83,7 @@ std::optional<std::string> path_below(const Mount& mount, const std::string& gro
 }
 
 std::vector<std::string> lines_of(const std::string& file) {
-  std::ifstream in(file);
+  std::istringstream in(read_text_file(file).text);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
@@ -91,14 +91,11 @@ std::vector<std::string> lines_of(const std::string& file) {
 
 /// Cores that a group's own limit allows: of "QUOTA PERIOD" in microseconds; none where QUOTA is "max" or -1.
 std::optional<double> limit_of(const std::string& folder, bool unified) {
+  const auto text = [&](const char* name) { return read_text_file(folder + name).text + " "; };
   double quota = 0;
   double period = 0;
-  if (unified) {
-    std::ifstream(folder + "/cpu.max") >> quota >> period;
-  } else {
-    std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
-    std::ifstream(folder + "/cpu.cfs_period_us") >> period;
-  }
+  std::istringstream(unified ? text("/cpu.max") : text("/cpu.cfs_quota_us") + text("/cpu.cfs_period_us")) >> quota >>
+      period;
   if (quota > 0 && period > 0) return quota / period;
   return {};
 }
@@ -185,11 +182,11 @@ std::string encode_cores(const Cores& cores) {
   }
   nlohmann::json quotas = nlohmann::json::array();
   for (const CpuQuota& quota : cores.quotas) quotas.push_back({quota.group, quota.cores});
-  return nlohmann::json{runs, quotas}.dump();
+  return json_text({runs, quotas});
 }
 
 Cores decode_cores(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::json json = parse_json(text, "the cores of a rank");
   Cores cores;
   for (const nlohmann::json& run : json[0]) {
     for (int i = 0; i < run[1].get<int>(); ++i) cores.mask.push_back(run[0].get<int>() + i);

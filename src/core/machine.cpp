@@ -2,14 +2,15 @@
 // Used by the tuner's file, the bench's JSON and `tilewire info`.
 #include "core/machine.hpp"
 
-#include <fstream>
+#include <sstream>
 
 #include "core/cores.hpp"
+#include "core/text_file.hpp"
 
 namespace tilewire {
 
 std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
+  std::istringstream file(read_text_file("/proc/cpuinfo").text);
   for (std::string line; std::getline(file, line);) {
     const size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);

@@ -11,7 +11,7 @@ import sys
 RULES = [
     {
         "folders": ["include", "src", "tests", "bench", "examples"],
-        "pattern": r"\berrno\b|\bstrerror\b|\bperror\b|\bgeneric_category\b",
+        "pattern": r"\berrno\b(?!\s*=[^=])|\bstrerror\b|\bperror\b|\bgeneric_category\b",
         "except": ["src/core/system_call.hpp", "src/core/system_call.cpp"],
         "why": "arguments are evaluated in any order, so errno may be read before the call that sets it: "
                "system_call() keeps it",
@@ -29,10 +29,10 @@ RULES = [
     },
     {
         "folders": ["src"],
-        "pattern": r"\bstd::o?fstream\b|\bfopen\s*\(",
+        "pattern": r"\bstd::[io]?fstream\b|\bfopen\s*\(",
         "except": [],
-        "why": "a stream truncates what is there before it can fail, and takes descriptors 0 to 2: "
-               "core/output_file.hpp writes files",
+        "why": "a stream may take descriptor 0, 1 or 2, and truncates a file before it can fail: core/output_file.hpp "
+               "and core/text_file.hpp do not",
         "wrong": "std::ofstream file(path);",
         "right": "std::ostringstream text;",
     },
