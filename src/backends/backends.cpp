@@ -62,7 +62,7 @@ JoinOptions join_options_from_env() {
   JoinOptions options;
   const auto place = env::place();
   require(place.has_value(),
-          "RANK and WORLD_SIZE are not set: start the ranks by a launcher (mpirun, torchrun), or set them");
+          "RANK is not set, nor WORLD_SIZE: start the ranks by a launcher (mpirun, torchrun), or set them");
   options.rank = place->rank;
   options.num_ranks = place->num_ranks;
   options.job = env::job();

@@ -26,7 +26,7 @@ std::unique_ptr<Group> join_launched(const Options& options, const env::Place& p
     return join(options.backend, join_options);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timeout) throw;
-    throw Error(error.kind(), fmt::format("{} ({} says that there are so many)", error.what(), place.source));
+    throw Error(error.kind(), fmt::format("{}; rank and number of ranks come from {}", error.what(), place.source));
   }
 }
 

@@ -163,9 +163,9 @@ std::optional<Place> place() {
     for (const Launcher& launcher : all) {
       if (launcher.by_slurm || !(launcher.rank || launcher.size)) continue;
       fail(ErrorKind::invalid_input,
-           "{} is set, but not {}: start the ranks by a launcher (mpirun, torchrun), or set it",
-           in_words(launcher.rank ? *launcher.rank : *launcher.size),
-           launcher.rank ? launcher.size_name : launcher.rank_name);
+           "{} is not set, but {}: start the ranks by a launcher (mpirun, torchrun), or set it",
+           launcher.rank ? launcher.size_name : launcher.rank_name,
+           in_words(launcher.rank ? *launcher.rank : *launcher.size));
     }
     return std::nullopt;
   }
@@ -179,8 +179,8 @@ std::optional<Place> place() {
   }
   // LOCAL_RANK counts beside every launcher.
   if (chosen != all.begin()) same.insert(same.begin(), Launcher{.local_rank = all[0].local_rank});
-  require(size >= 1 && rank >= 0 && rank < size, "{} and {}: want a rank from 0 to the number of ranks - 1",
-          in_words(*chosen->rank), in_words(*chosen->size));
+  require(size >= 1 && rank >= 0 && rank < size, "{} {} of {} {}: want 0 to {} - 1", chosen->rank->name, rank,
+          chosen->size->name, size, chosen->size->name);
   require_one_host(same, *chosen);
   const auto local_rank = common(same, &Launcher::local_rank);
   return Place{rank, size, local_rank ? number_of(*local_rank) : -1,

@@ -62,7 +62,13 @@ HostGroup::~HostGroup() {
 bool HostGroup::in_own_process() const { return getpid() == owner_; }
 
 void HostGroup::start_to_watch(Descriptor door, const std::string& job) {
-  or_tell(*this, [&] { monitor_ = std::make_unique<Monitor>(segment_, rank(), std::move(door), job); });
+  try {
+    monitor_ = std::make_unique<Monitor>(segment_, rank(), std::move(door), job);
+  } catch (...) {
+    const Error error = caught_error();
+    fail_with(error);
+    throw Error(error.kind(), did_not_start(job, fmt::format("rank {} failed: {}", rank(), error.what())));
+  }
   post(segment_->rank(rank()).ready, 1);
   const int64_t deadline = deadline_ns();
   for (int peer = 0; peer < team_.num_ranks; ++peer) wait_until_ready(peer, deadline, job);
