@@ -29,7 +29,8 @@ struct JoinOptions {
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
-/// Throws Error(invalid_input) where RANK or WORLD_SIZE are missing or malformed.
+/// Throws Error(invalid_input) where RANK or WORLD_SIZE are missing or malformed, or launchers contradict each other;
+/// Error(unsupported) where some of the ranks are on other hosts.
 [[nodiscard]] JoinOptions join_options_from_env();
 
 struct RunOptions {
@@ -151,7 +152,8 @@ struct LaunchOptions {
 /// process ended before its `body` returned. Another exception of a `body` becomes Error(internal), "rank 1: " and its
 /// text. Throws Error(invalid_input) for a number of ranks, a timeout or a `body` that is none.
 /// With processes, what `body` changes in memory stays in its process; they are forked from the calling thread, so
-/// call it before other threads exist and before OpenMP has run on more than one.
+/// call it before other threads exist and before OpenMP has run on more than one. A process that `body` forks is not a
+/// rank: its end means nothing to the group, and launch does not wait for it.
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body);
 
 }  // namespace tilewire

@@ -94,7 +94,8 @@ typedef struct tilewire_join_options {
 /// Rank 0 of 1, 16 GiB of arena, 30 s.
 TILEWIRE_API tilewire_status tilewire_join_options_default(tilewire_join_options* options);
 /// What torchrun, mpirun, SLURM or the caller put into the environment (RANK and WORLD_SIZE, or their equivalents;
-/// TILEWIRE_TIMEOUT_S). TILEWIRE_INVALID_INPUT where they are missing or malformed.
+/// TILEWIRE_TIMEOUT_S). TILEWIRE_INVALID_INPUT where they are missing or malformed, or launchers contradict each other;
+/// TILEWIRE_UNSUPPORTED where some of the ranks are on other hosts.
 TILEWIRE_API tilewire_status tilewire_join_options_from_env(tilewire_join_options* options);
 
 /// Join the team of `options` under `backend`. Collective. The caller owns the group: tilewire_leave ends it.
@@ -106,9 +107,9 @@ TILEWIRE_API tilewire_status tilewire_join(const char* backend, const tilewire_j
 /// that has been left is TILEWIRE_INVALID_INPUT.
 TILEWIRE_API tilewire_status tilewire_leave(tilewire_group* group);
 
-/// What each rank of tilewire_launch does. Returns TILEWIRE_OK, or the status of the call that failed.
-/// `user` is the pointer that tilewire_launch was given. The group ends when the function returns, and with it what is
-/// left of its operators.
+/// What each rank of tilewire_launch does. Returns TILEWIRE_OK, or the status of the call that failed. Another number
+/// is an error of the rank. No exception may leave it: see docs/c_api.md. `user` is the pointer that tilewire_launch
+/// was given. The group ends when the function returns, and with it what is left of its operators.
 typedef tilewire_status (*tilewire_rank_function)(tilewire_group* group, void* user);
 
 /// How to launch ranks. All zero is the default.

@@ -7,12 +7,19 @@
 
 namespace tilewire::env {
 
-/// RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, whichever is set first, or in a job step SLURM_PROCID: my rank.
-[[nodiscard]] std::optional<int> rank();
-/// WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, or in a job step SLURM_NTASKS: number of ranks.
-[[nodiscard]] std::optional<int> num_ranks();
-/// LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, or in a job step SLURM_LOCALID: my rank on this host.
-[[nodiscard]] std::optional<int> local_rank();
+/// Which process of a team a launcher made this one.
+struct Place {
+  int rank = 0;
+  int num_ranks = 1;
+  int local_rank = -1;   ///< among those of this host; -1 = unknown
+  std::string source{};  ///< the variables that say so: "RANK=0, WORLD_SIZE=2"
+};
+
+/// RANK, WORLD_SIZE and LOCAL_RANK, else what Open MPI, a launcher of PMI (MPICH, Intel MPI) or a job step of SLURM
+/// says by variables of its own. Nothing where none is set. Throws Error(invalid_input) that names variables and values
+/// where one is malformed or missing beside its fellow, or where launchers contradict each other;
+/// Error(unsupported) where some of the ranks are on other hosts.
+[[nodiscard]] std::optional<Place> place();
 /// TILEWIRE_JOB, else a name formed from what the launcher sets (TORCHELASTIC_RUN_ID, PMIX_NAMESPACE,
 /// SLURM_JOB_ID with MASTER_PORT or SLURM_STEP_ID, and TORCHELASTIC_RESTART_COUNT), else "default".
 [[nodiscard]] std::string job();

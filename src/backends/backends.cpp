@@ -60,17 +60,14 @@ void Group::copy(void* to, const void* from, int64_t bytes) const {
 
 JoinOptions join_options_from_env() {
   JoinOptions options;
-  const auto rank = env::rank();
-  const auto num_ranks = env::num_ranks();
-  require(rank.has_value(), "RANK is not set: start the ranks by a launcher (mpirun, torchrun), or set it");
-  require(num_ranks.has_value(), "WORLD_SIZE is not set: start the ranks by a launcher (mpirun, torchrun), or set it");
-  options.rank = *rank;
-  options.num_ranks = *num_ranks;
-  require(options.num_ranks >= 1 && options.rank >= 0 && options.rank < options.num_ranks,
-          "RANK {} of WORLD_SIZE {}: want 0 to WORLD_SIZE - 1", options.rank, options.num_ranks);
+  const auto place = env::place();
+  require(place.has_value(),
+          "RANK is not set, nor WORLD_SIZE: start the ranks by a launcher (mpirun, torchrun), or set them");
+  options.rank = place->rank;
+  options.num_ranks = place->num_ranks;
   options.job = env::job();
   options.timeout_s = env::timeout_s();
-  options.local_rank = env::local_rank().value_or(-1);
+  options.local_rank = place->local_rank;
   return options;
 }
 

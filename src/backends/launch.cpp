@@ -1,6 +1,5 @@
 // Ranks started by this process: as child processes, or as its threads.
 // Called by the command line, tests and benchmarks through tilewire::launch.
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,11 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -21,6 +19,8 @@
 #include "backends/host/group.hpp"
 #include "backends/host/thread.hpp"
 #include "backends/host/wire.hpp"
+#include "core/caught.hpp"
+#include "core/descriptor.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -41,24 +41,36 @@ struct Ending {
 /// Run `body` in this thread, and tell the peers if it fails.
 std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Group>()>& join_rank, const Body& body) {
   std::unique_ptr<Group> group;
-  std::optional<Error> error;
-  bool foreign = false;
   try {
     group = join_rank();
     body(*group);
-  } catch (const Error& caught) {
-    error = caught;
-  } catch (const std::exception& caught) {
-    error = Error(ErrorKind::internal, caught.what());
-    foreign = true;
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (group) group->fail_with(error);
+    return error;
   } catch (...) {
-    error = Error(ErrorKind::internal, "an exception that is not a std::exception");
-    foreign = true;
+    const Error error = caught_error();
+    if (group) group->fail_with(error);
+    // What threw it knows nothing of ranks.
+    return Error(error.kind(), fmt::format("rank {}: {}", rank, error.what()));
   }
-  if (error && group) group->fail_with(*error);
-  // What threw it knows nothing of ranks.
-  if (foreign) error = Error(error->kind(), fmt::format("rank {}: {}", rank, error->what()));
-  return error;
+}
+
+/// Write out what iostreams and stdio have in their buffers.
+void flush_streams() {
+  const auto flush = [](auto*... streams) {
+    const auto flush_one = [](auto& stream) {
+      try {
+        stream.flush();
+      } catch (const std::ios_base::failure&) {
+        // The stream's owner asked for exceptions, and will get one where it writes.
+        return;
+      }
+    };
+    (flush_one(*streams), ...);
+  };
+  flush(&std::cout, &std::clog, &std::cerr, &std::wcout, &std::wclog, &std::wcerr);
+  std::fflush(nullptr);
 }
 
 /// Whether a process ended without a word.
@@ -99,9 +111,15 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
     const auto live = [&, rank] {
       const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
       const auto join_rank = [&] {
-        host::Membership membership{segment, Descriptor()};
-        return backend.make_group(std::make_unique<host::HostGroup>(std::move(membership), join_options, false),
-                                  join_options);
+        try {
+          host::Membership membership{segment, Descriptor()};
+          return backend.make_group(std::make_unique<host::HostGroup>(std::move(membership), join_options, false),
+                                    join_options);
+        } catch (...) {
+          const Error error = caught_error();
+          segment->mark_broken({rank, error.kind(), fmt::format("rank {} failed: {}", rank, error.what())});
+          throw;
+        }
       };
       endings[rank].error = run_rank(rank, join_rank, body);
     };
@@ -120,7 +138,7 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
 /// A rank as a child process, and the pipe through which it says how it ended.
 struct Child {
   pid_t pid = 0;
-  Descriptor pipe;
+  Descriptor pipe;  ///< closed when nothing more comes
   std::string report;
   bool ended = false;
 };
@@ -136,8 +154,10 @@ std::string encode(const Error& error) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Error decode(const std::string& report) {
-  const auto json = nlohmann::json::parse(report);
+/// Nothing where the report is not whole.
+std::optional<Error> decode(const std::string& report) {
+  const auto json = nlohmann::json::parse(report, nullptr, false);
+  if (json.is_discarded()) return std::nullopt;
   const auto kind = json["kind"].get<ErrorKind>();
   const std::string text = json["text"];
   if (!json.contains("wait")) return Error(kind, text);
@@ -147,15 +167,17 @@ Error decode(const std::string& report) {
 
 /// The life of a child process.
 [[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const Body& body, int pipe) {
+  const pid_t rank_process = getpid();
   const auto error = run_rank(
       options.rank, [&] { return join(backend, options); }, body);
-  const std::string report = error ? encode(*error) : std::string(kDone);
+  // NOTE: a process that `body` has forked comes back here, too, and has nothing to report.
+  const std::string report = getpid() != rank_process ? "" : error ? encode(*error) : std::string(kDone);
   for (size_t sent = 0; sent < report.size();) {
-    const ssize_t size = write(pipe, report.data() + sent, report.size() - sent);
-    if (size <= 0) break;
-    sent += static_cast<size_t>(size);
+    const SystemCall put = system_call([&] { return write(pipe, report.data() + sent, report.size() - sent); });
+    if (put.value <= 0) break;
+    sent += static_cast<size_t>(put.value);
   }
-  std::fflush(nullptr);
+  flush_streams();
   _exit(error ? 1 : 0);
 }
 
@@ -167,24 +189,23 @@ class Children {
   Children& operator=(const Children&) = delete;
   ~Children() {
     kill_rest();
-    for (Child& child : children_) collect(child);
+    for (Child& child : children_) static_cast<void>(collect(child, 0));
   }
 
   void start(const std::string& backend, const JoinOptions& options, const Body& body) {
-    std::array<int, 2> ends{};
-    ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
-    Descriptor read_end(ends[0]);
-    const Descriptor write_end(ends[1]);
+    auto [read_end, write_end] = new_pipe();
     const pid_t parent = getpid();
-    const pid_t pid = fork();
-    ensure(pid >= 0, "fork: {}", std::strerror(errno));
-    if (pid == 0) {
+    const SystemCall forked = system_call([] { return fork(); });
+    require_granted(forked, fmt::format("fork of rank {}", options.rank));
+    if (forked.value == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       // The parent may have died before the line above.
       if (getppid() != parent) _exit(1);
+      read_end.reset();
+      for (Child& sibling : children_) sibling.pipe.reset();
       be_rank(backend, options, body, write_end.get());
     }
-    children_.push_back({pid, std::move(read_end), {}, false});
+    children_.push_back({static_cast<pid_t>(forked.value), std::move(read_end), {}, false});
     endings_.emplace_back();
   }
 
@@ -193,22 +214,15 @@ class Children {
   std::vector<Ending> wait_all() {
     std::optional<int64_t> deadline;
     while (true) {
-      std::vector<pollfd> watched;
-      std::vector<size_t> who;
-      for (size_t rank = 0; rank < children_.size(); ++rank) {
-        if (children_[rank].ended) continue;
-        watched.push_back({children_[rank].pipe.get(), POLLIN, 0});
-        who.push_back(rank);
-      }
-      if (who.empty()) return endings_;
-      const int64_t left = deadline ? std::max<int64_t>(0, *deadline - host::now_ns()) / 1'000'000 : -1;
-      const int ready = poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(left, 3'600'000)));
-      if (ready == 0 && deadline && host::now_ns() >= *deadline - 1'000'000) kill_rest();
-      for (size_t i = 0; i < who.size() && ready > 0; ++i) {
-        if (watched[i].revents != 0) listen_to(who[i]);
-        const Ending& ending = endings_[who[i]];
+      const std::vector<size_t> alive = those_alive();
+      if (alive.empty()) return endings_;
+      const bool over = deadline && host::now_ns() >= *deadline;
+      if (over) kill_rest();
+      listen(alive, over ? std::nullopt : deadline);
+      for (const size_t rank : alive) {
+        const Ending& ending = endings_[rank];
         if (badness(ending) == 0) continue;
-        const int64_t end = ending.at_ns + (children_[who[i]].report.empty() ? kSecond : grace_ns());
+        const int64_t end = ending.at_ns + (children_[rank].report.empty() ? kSecond : grace_ns());
         deadline = std::min(deadline.value_or(end), end);
       }
     }
@@ -219,30 +233,70 @@ class Children {
 
   [[nodiscard]] int64_t grace_ns() const { return static_cast<int64_t>(std::min(timeout_s_, 1e8) * kSecond) + kSecond; }
 
-  void listen_to(size_t rank) {
-    std::array<char, 4096> bytes{};
-    Child& child = children_[rank];
-    const ssize_t size = read(child.pipe.get(), bytes.data(), bytes.size());
-    if (size > 0) {
-      child.report.append(bytes.data(), static_cast<size_t>(size));
-      return;
+  [[nodiscard]] std::vector<size_t> those_alive() const {
+    std::vector<size_t> alive;
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      if (!children_[rank].ended) alive.push_back(rank);
     }
-    const int status = collect(child);
-    endings_[rank].at_ns = host::now_ns();
-    if (WIFSIGNALED(status)) {
-      endings_[rank].signal = WTERMSIG(status);
-    } else if (child.report.empty()) {
-      endings_[rank].exit_code = WEXITSTATUS(status);
-    } else if (child.report != kDone) {
-      endings_[rank].error = decode(child.report);
+    return alive;
+  }
+
+  /// Wait for a moment, at most until `deadline`, and hear what they report, and who has ended.
+  void listen(const std::vector<size_t>& alive, std::optional<int64_t> deadline) {
+    // NOTE: a process that a rank has forked keeps the pipe open when the rank is gone.
+    constexpr int kLook_ms = 50;
+    constexpr int kLastLook_ms = 1;
+    std::vector<pollfd> watched;
+    bool ending = false;
+    for (const size_t rank : alive) {
+      watched.push_back({children_[rank].pipe.get(), POLLIN, 0});
+      ending = ending || !children_[rank].pipe.valid();
+    }
+    int64_t most_ms = ending ? kLastLook_ms : kLook_ms;
+    if (deadline) most_ms = std::clamp<int64_t>((*deadline - host::now_ns()) / 1'000'000 + 1, 0, most_ms);
+    const int ready = poll(watched.data(), watched.size(), static_cast<int>(most_ms));
+    for (size_t i = 0; i < alive.size(); ++i) {
+      if (ready > 0 && watched[i].revents != 0) read_report(children_[alive[i]]);
+      if (const auto status = collect(children_[alive[i]], WNOHANG)) judge(alive[i], *status);
     }
   }
 
-  static int collect(Child& child) {
-    if (child.ended) return 0;
-    int status = 0;
-    while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  static void read_report(Child& child) {
+    std::array<char, 4096> bytes{};
+    const SystemCall got = system_call([&] { return read(child.pipe.get(), bytes.data(), bytes.size()); });
+    if (got.value > 0) {
+      child.report.append(bytes.data(), static_cast<size_t>(got.value));
+    } else if (got.error != EAGAIN) {
+      child.pipe.reset();
     }
+  }
+
+  /// What the end of a rank means, by its status and its report.
+  void judge(size_t rank, int status) {
+    Child& child = children_[rank];
+    Ending& ending = endings_[rank];
+    ending.at_ns = host::now_ns();
+    while (child.pipe.valid() && something_in(child.pipe)) read_report(child);
+    child.pipe.reset();
+    if (WIFSIGNALED(status)) {
+      ending.signal = WTERMSIG(status);
+    } else if (child.report != kDone && !(ending.error = decode(child.report))) {
+      ending.exit_code = WEXITSTATUS(status);
+    }
+  }
+
+  static bool something_in(const Descriptor& pipe) {
+    pollfd watched{pipe.get(), POLLIN, 0};
+    return poll(&watched, 1, 0) > 0;
+  }
+
+  /// The status of a child that has ended; `options` as waitpid's.
+  static std::optional<int> collect(Child& child, int options) {
+    if (child.ended) return std::nullopt;
+    int status = 0;
+    // NOTE: nothing is to be collected where the caller ignores SIGCHLD.
+    const SystemCall waited = system_call([&] { return waitpid(child.pid, &status, options); });
+    if (waited.value == 0) return std::nullopt;
     child.ended = true;
     return status;
   }
@@ -262,8 +316,8 @@ class Children {
 
 void launch_processes(int num_ranks, const LaunchOptions& options, const Body& body) {
   const std::string job = host::unique_name("launch");
-  // What is still in the buffers of stdio would be written once by every child.
-  std::fflush(nullptr);
+  // What is still in buffers would be written once by every child.
+  flush_streams();
   Children children(options.timeout_s);
   for (int rank = 0; rank < num_ranks; ++rank) {
     children.start(options.backend, {rank, num_ranks, job, options.arena_bytes, options.timeout_s}, body);

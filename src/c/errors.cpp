@@ -3,9 +3,8 @@
 #include "c/errors.hpp"
 
 #include <array>
-#include <exception>
-#include <new>
 
+#include "core/caught.hpp"
 #include "core/json_text.hpp"
 #include "tilewire/print.hpp"
 
@@ -53,15 +52,11 @@ LastError& last_error() noexcept {
 
 tilewire_status record_exception() noexcept {
   try {
-    throw;
-  } catch (const Error& error) {
+    const Error error = caught_error();
     remember(status_of(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    remember(TILEWIRE_INTERNAL, "no memory");
-  } catch (const std::exception& error) {
-    remember(TILEWIRE_INTERNAL, error.what());
   } catch (...) {
-    remember(TILEWIRE_INTERNAL, "an exception that is not a std::exception");
+    // Memory has run out for the words, too.
+    remember(TILEWIRE_UNSUPPORTED, "no memory");
   }
   return last_error().status;
 }

@@ -43,12 +43,14 @@ LaunchOptions to_cpp(const tilewire_launch_options& options) {
 }
 
 /// What a rank's function has said by its status, as the exception that launch wants.
-Error error_of(tilewire_status status) {
+Error error_of(int rank, tilewire_status status) {
   const c::LastError& last = c::last_error();
   if (last.status == status && !last.text.empty()) return {c::kind_of(status), last.text};
   const bool known = status > TILEWIRE_OK && status <= TILEWIRE_INTERNAL;
-  return {known ? c::kind_of(status) : ErrorKind::invalid_input,
-          fmt::format("the rank's function returned {} ({})", status, tilewire_status_name(status))};
+  if (known)
+    return {c::kind_of(status),
+            fmt::format("rank {}'s function returned {} ({})", rank, status, tilewire_status_name(status))};
+  return {ErrorKind::invalid_input, fmt::format("rank {}'s function returned {}, which is no status", rank, status)};
 }
 
 }  // namespace
@@ -109,7 +111,7 @@ tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options
       const auto group = new_handle(nullptr, inside);
       if (const tilewire_status status = body(group.get(), user); status != TILEWIRE_OK) {
         // Told before operators are freed: these wait for calls under way, which may wait for peers.
-        const Error error = error_of(status);
+        const Error error = error_of(inside.team().rank, status);
         inside.fail_with(error);
         throw Error(error);
       }

@@ -1,11 +1,15 @@
 // The command line: verbs, and what an Error means for the exit code.
 // Started by users and scripts.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <exception>
+#include <csignal>
 #include <iostream>
 
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
+#include "core/caught.hpp"
 #include "core/text.hpp"
 
 namespace {
@@ -54,9 +58,20 @@ Exit codes: 0 good, 1 wrong result or refused plan, 2 bad usage or input, 3 lost
 Environment: RANK and WORLD_SIZE (or mpirun's, SLURM's) make this process one rank of a job;
 TILEWIRE_JOB names the job, TILEWIRE_TIMEOUT_S bounds every wait, TILEWIRE_TUNER_FILE is where `auto` remembers.)";
 
+// Files, and what other libraries open, would else get the numbers of closed standard streams, and what is printed.
+void open_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) < 0) static_cast<void>(::open("/", O_PATH));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();
+  // A file that outgrows `ulimit -f` is then an error with words.
+  static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
   CLI::App app("Compute and collectives that overlap tile by tile", "tilewire");
   app.set_version_flag("--version", TILEWIRE_VERSION);
   app.footer(kMainFooter);
@@ -80,8 +95,10 @@ int main(int argc, char** argv) {
   } catch (const tilewire::Error& error) {
     std::cerr << "tilewire: " << error.what() << "\n";
     return exit_code(error.kind());
-  } catch (const std::exception& error) {
-    std::cerr << "tilewire: internal error: " << error.what() << "\n";
-    return kInternal;
+  } catch (...) {
+    const tilewire::Error error = tilewire::caught_error();
+    const bool ours = error.kind() == tilewire::ErrorKind::internal;
+    std::cerr << "tilewire: " << (ours ? "internal error: " : "") << error.what() << "\n";
+    return exit_code(error.kind());
   }
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 
 #include "cli/counted.hpp"
@@ -17,17 +16,33 @@ namespace {
 
 constexpr double kMostArenaGib = 32768;  // of all ranks: what a host's shared memory takes
 
-bool has_launcher() { return env::rank().has_value() && env::num_ranks().has_value(); }
+/// Join the team whose ranks a launcher started.
+std::unique_ptr<Group> join_launched(const Options& options, const env::Place& place, int64_t arena_bytes,
+                                     double timeout_s) {
+  JoinOptions join_options = join_options_from_env();
+  join_options.arena_bytes = arena_bytes;
+  join_options.timeout_s = timeout_s;
+  try {
+    return join(options.backend, join_options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+    throw Error(error.kind(), fmt::format("{}; rank and number of ranks come from {}", error.what(), place.source));
+  }
+}
 
 }  // namespace
 
-bool is_first_process() { return !has_launcher() || *env::rank() == 0; }
+bool is_first_process() {
+  const auto place = env::place();
+  return !place || place->rank == 0;
+}
 
 void adopt_launcher(Options& options, bool ranks_given) {
-  if (!has_launcher()) return;
-  const int launched = *env::num_ranks();
-  require(!ranks_given || options.ranks == launched, "--ranks {}, but the launcher started {}", options.ranks,
-          launched);
+  const auto place = env::place();
+  if (!place) return;
+  const int launched = place->num_ranks;
+  require(!ranks_given || options.ranks == launched, "--ranks {}, but the launcher started {} ({})", options.ranks,
+          launched, place->source);
   require(!options.threads, "--threads: the launcher has started {} processes", launched);
   options.ranks = launched;
 }
@@ -49,14 +64,8 @@ void run_on_ranks(const Options& options, const std::function<void(Group&)>& bod
   const double timeout_s = options.timeout_s ? *options.timeout_s : env::timeout_s();
   static_cast<void>(find_backend(options.backend));
   const auto arena_bytes = static_cast<int64_t>(options.arena_gib * (int64_t{1} << 30));
-  // What is buffered now would be written once by every process.
-  std::cout << std::flush;
-  std::fflush(nullptr);
-  if (has_launcher()) {
-    JoinOptions join_options = join_options_from_env();
-    join_options.arena_bytes = arena_bytes;
-    join_options.timeout_s = timeout_s;
-    const std::unique_ptr<Group> group = join(options.backend, join_options);
+  if (const auto place = env::place()) {
+    const std::unique_ptr<Group> group = join_launched(options, *place, arena_bytes, timeout_s);
     body(*group);
     return;
   }

@@ -15,7 +15,7 @@ namespace tilewire::cli {
 [[nodiscard]] bool needs_ranks(const Options& options);
 
 /// Where RANK and WORLD_SIZE (or mpirun's names for them) are set, join that team; else start
-/// `options.ranks` ranks. Only rank 0 should print. Throws what a rank threw.
+/// `options.ranks` ranks. Only rank 0 should print. Throws what a rank threw, and what env::place throws.
 void run_on_ranks(const Options& options, const std::function<void(Group&)>& body);
 
 /// Take the number of ranks from the launcher's environment where there is one. Throws

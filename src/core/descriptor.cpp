@@ -17,11 +17,13 @@ void Descriptor::reset() {
   if (fd_ >= 0) ::close(release());
 }
 
-NewDescriptor take_descriptor(const SystemCall& call) {
+NewDescriptor take_descriptor(const SystemCall& call, int lowest) {
   if (!call.ok()) return {Descriptor(), call};
   Descriptor made(static_cast<int>(call.value));
-  if (made.get() > STDERR_FILENO) return {std::move(made), call};
-  const SystemCall moved = system_call([&] { return ::fcntl(made.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1); });
+  if (made.get() >= lowest) return {std::move(made), call};
+  const SystemCall moved = system_call([&] { return ::fcntl(made.get(), F_DUPFD_CLOEXEC, lowest); });
+  // NOTE: how the system says that all numbers from `lowest` on are beyond the limit.
+  if (moved.error == EINVAL) return {Descriptor(), {-1, EMFILE}};
   return {Descriptor(static_cast<int>(moved.value)), moved};
 }
 

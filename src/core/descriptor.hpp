@@ -32,9 +32,12 @@ struct NewDescriptor {
   SystemCall call;
 };
 
-/// Take over the descriptor that a call returned. One of 0, 1 and 2, which is free where a program was started with
-/// closed standard streams, moves above these: prints go to 1 and 2, whatever lies there.
-[[nodiscard]] NewDescriptor take_descriptor(const SystemCall& call);
+/// The least number of a descriptor that is nobody's standard stream.
+constexpr int kAboveStreams = 3;
+
+/// Take over the descriptor that a call returned. One below `lowest`, which is free where a program was started with
+/// closed standard streams, moves up: prints go to 1 and 2, whatever lies there.
+[[nodiscard]] NewDescriptor take_descriptor(const SystemCall& call, int lowest = kAboveStreams);
 
 /// The descriptor that open(), socket(), ... return.
 template <class Call>

@@ -17,7 +17,8 @@ struct SystemCall {
   int error = 0;
 
   [[nodiscard]] bool ok() const { return error == 0; }
-  /// "Permission denied".
+  /// "Permission denied"; where a limit of this process is behind it, that too: "Too many open files (the limit is 11:
+  /// ulimit -n)".
   [[nodiscard]] std::string why() const;
 };
 
@@ -50,5 +51,8 @@ template <class Call>
 /// Throw Error(unsupported), "memfd_create: Operation not permitted", unless the call succeeded: for what a system can
 /// refuse to a correct program (limits, seccomp filters, old kernels).
 void require_granted(const SystemCall& call, const std::string& what);
+
+/// "64 GiB", "1.5 MiB", "100 bytes".
+[[nodiscard]] std::string in_bytes(int64_t bytes);
 
 }  // namespace tilewire

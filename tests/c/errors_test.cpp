@@ -191,7 +191,7 @@ TEST(CErrors, ARanksFailureReachesTheLauncherAndThePeers) {
 
 TEST(CErrors, AStatusOfTheCallersOwn) {
   expect_failure(on_ranks(1, [](tilewire_group*) -> tilewire_status { return 42; }),
-                 "invalid_input: ", "returned 42 (unknown)");
+                 "invalid_input: ", "rank 0's function returned 42, which is no status");
   expect_failure(on_ranks(1, [](tilewire_group*) -> tilewire_status { return TILEWIRE_UNSUPPORTED; }),
                  "unsupported: ", "returned 2 (unsupported)");
 }

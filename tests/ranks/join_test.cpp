@@ -13,70 +13,18 @@
 #include "backends/host/slot.hpp"
 #include "backends/host/wire.hpp"
 #include "ranks/plans.hpp"
+#include "ranks/processes.hpp"
 
 namespace tilewire {
 namespace {
 
 using testing::error_of;
 
-std::string unique_name() {
-  static int count = 0;
-  return fmt::format("join-test.{}.{}", getpid(), count++);
-}
-
-JoinOptions options_of(const std::string& job, int rank, int num_ranks, double timeout_s) {
-  return {rank, num_ranks, job, 1 << 20, timeout_s};
-}
-
-/// Processes that each print one line into a common pipe; `lines` waits for all of them.
-class Processes {
- public:
-  Processes() { EXPECT_EQ(pipe(ends_.data()), 0); }
-  void start(const std::function<std::string()>& body) {
-    const pid_t pid = fork();
-    if (pid != 0) return pids_.push_back(pid);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close(ends_[0]);
-    const std::string line = body() + "\n";
-    _exit(write(ends_[1], line.data(), line.size()) < 0);
-  }
-  std::vector<std::string> lines() {
-    close(ends_[1]);
-    std::string text;
-    std::array<char, 4096> bytes{};
-    for (ssize_t size = 0; (size = read(ends_[0], bytes.data(), bytes.size())) > 0;) {
-      text.append(bytes.data(), static_cast<size_t>(size));
-    }
-    close(ends_[0]);
-    for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
-    std::vector<std::string> all;
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = text.find('\n', begin);
-      all.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return all;
-  }
-
- private:
-  std::array<int, 2> ends_{};
-  std::vector<pid_t> pids_;
-};
-
-std::string try_to_join(const JoinOptions& options) {
-  try {
-    const auto group = join("host", options);
-    group->barrier();
-    return "good";
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", static_cast<int>(error.kind()), error.what());
-  }
-}
-
-void expect_all(const std::vector<std::string>& lines, size_t count, const std::string& part) {
-  EXPECT_EQ(lines.size(), count);
-  for (const std::string& line : lines) EXPECT_NE(line.find(part), std::string::npos) << line;
-}
+using testing::expect_all;
+using testing::options_of;
+using testing::Processes;
+using testing::try_to_join;
+using testing::unique_name;
 
 TEST(Join, RanksComeInAnyOrder) {
   const std::string job = unique_name();

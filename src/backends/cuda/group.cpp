@@ -94,6 +94,10 @@ void fill_in_links(Team& team, const json& gpus) {
 
 CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options)
     : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()) {
+  host::or_tell(*ranks_, [&] { start(options); });
+}
+
+void CudaGroup::start(const JoinOptions& options) {
   choose_device(options);
   memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
   const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));

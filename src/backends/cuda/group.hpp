@@ -87,6 +87,7 @@ class CudaGroup final : public Group {
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
  private:
+  void start(const JoinOptions& options);
   void choose_device(const JoinOptions& options);
   host::Extent back_with_memory(const host::Extent& extent);
   /// The team is broken: what NCCL does on my GPU ends. By the watch's thread.

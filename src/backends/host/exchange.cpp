@@ -3,8 +3,6 @@
 #include "backends/host/exchange.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -42,37 +40,41 @@ class Exchange {
   void give(int peer, const std::string& name) {
     Descriptor socket = new_socket();
     const Address address = address_of(name);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) refused(peer);
-    const auto other = peer_of(socket);
-    require(other && other->uid == geteuid() && other->pid == pid_of(peer),
-            "the name {} of rank {} is held by another process", name, peer);
+    const SystemCall reached = system_call(
+        [&] { return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size); });
+    if (!reached.ok()) refused(peer, reached);
+    const Peer other = peer_of(socket);
+    require(other.uid == geteuid() && other.pid == pid_of(peer), "the name {} of rank {} is held by another process",
+            name, peer);
     const Label label{group_.rank()};
-    if (!send_message(socket, std::as_bytes(std::span(&label, 1)), mine_)) refused(peer);
+    const SystemCall sent = send_message(socket, std::as_bytes(std::span(&label, 1)), mine_);
+    if (!sent.ok()) refused(peer, sent);
     sent_.push_back(std::move(socket));
   }
 
-  [[noreturn]] void refused(int peer) const {
-    const std::string text = fmt::format("rank {} takes no descriptors: {}", peer, std::strerror(errno));
+  [[noreturn]] void refused(int peer, const SystemCall& call) const {
+    const std::string text = fmt::format("rank {} takes no descriptors: {}", peer, call.why());
     group_.check_whole([&] { return text; });
     throw Error(ErrorKind::rank_lost, text);
   }
 
   void take(const Descriptor& door) {
     wait_for(door);
-    const Descriptor socket(accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) return;
-    const auto other = peer_of(socket);
-    const auto rank = other ? rank_of(*other) : std::nullopt;
+    const NewDescriptor made = accept_at(door);
+    if (made.call.error == EAGAIN || made.call.error == ECONNABORTED) return;
+    require_granted(made.call, "accept, for descriptors of other ranks");
+    const Descriptor& socket = made.descriptor;
+    const auto rank = rank_of(peer_of(socket));
     // Who is not a rank of this group has no business here and gets no answer.
     if (!rank) return;
     wait_for(socket);
     Label label;
-    Descriptor descriptor;
-    const int64_t size = receive_message(socket, std::as_writable_bytes(std::span(&label, 1)), descriptor);
-    if (size != sizeof(label) || !descriptor.valid() || label.rank != *rank) {
+    Received received = receive_message(socket, std::as_writable_bytes(std::span(&label, 1)));
+    require_granted(received.descriptor.call, fmt::format("the descriptor of rank {} was lost", *rank));
+    if (received.call.value != sizeof(label) || !received.descriptor.descriptor.valid() || label.rank != *rank) {
       fail(ErrorKind::rank_lost, "rank {} gave no descriptor", *rank);
     }
-    descriptors_[*rank] = std::move(descriptor);
+    descriptors_[*rank] = std::move(received.descriptor.descriptor);
   }
 
   /// The rank that may still give something.
@@ -119,12 +121,9 @@ class Exchange {
 
 std::vector<Descriptor> exchange_descriptors(HostGroup& group, int mine) {
   ensure(group.separate(), "descriptors are exchanged by processes, not by threads");
-  try {
-    return Exchange(group, mine).run();
-  } catch (const Error& error) {
-    group.fail_with(error);
-    throw;
-  }
+  std::vector<Descriptor> theirs;
+  or_tell(group, [&] { theirs = Exchange(group, mine).run(); });
+  return theirs;
 }
 
 }  // namespace tilewire::host

@@ -3,16 +3,19 @@
 #include "backends/host/group.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
 
+#include "backends/host/doorkeeper.hpp"
 #include "backends/host/pool.hpp"
 #include "backends/host/program.hpp"
 #include "backends/host/rules.hpp"
 #include "backends/messages.hpp"
+#include "core/caught.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -39,26 +42,56 @@ std::string in_words(const WaitReport& report) {
 }
 
 HostGroup::HostGroup(Membership membership, const JoinOptions& options, bool separate)
-    : segment_(std::move(membership.segment)),
+    : owner_(getpid()),
+      segment_(std::move(membership.segment)),
       timeout_s_(options.timeout_s),
       exceptions_(std::uncaught_exceptions()),
       arena_(options.arena_bytes),
       pool_(std::make_unique<Pool>()) {
   team_.num_ranks = options.num_ranks;
   team_.rank = options.rank;
-  if (separate) {
-    monitor_ = std::make_unique<Monitor>(segment_, options.rank, std::move(membership.door), options.job);
-  }
+  if (separate) start_to_watch(std::move(membership.door), options.job);
 }
 
 HostGroup::~HostGroup() {
+  if (!in_own_process()) return;
   if (std::uncaught_exceptions() > exceptions_) {
     segment_->mark_broken({rank(), ErrorKind::rank_lost, fmt::format("rank {} ended with an error", rank())});
   }
   segment_->rank(rank()).presence.store(Presence::left, std::memory_order_release);
 }
 
+bool HostGroup::in_own_process() const { return getpid() == owner_; }
+
+void HostGroup::start_to_watch(Descriptor door, const std::string& job) {
+  try {
+    monitor_ = std::make_unique<Monitor>(segment_, rank(), std::move(door), job);
+  } catch (...) {
+    const Error error = caught_error();
+    fail_with(error);
+    throw Error(error.kind(), did_not_start(job, fmt::format("rank {} failed: {}", rank(), error.what())));
+  }
+  post(segment_->rank(rank()).ready, 1);
+  const int64_t deadline = deadline_ns();
+  for (int peer = 0; peer < team_.num_ranks; ++peer) wait_until_ready(peer, deadline, job);
+}
+
+void HostGroup::wait_until_ready(int peer, int64_t deadline, const std::string& job) const {
+  while (!sleep_until_reached(segment_->rank(peer).ready, 1, std::clamp<int64_t>(deadline - now_ns(), 0, kSlice))) {
+    if (const auto breakage = segment_->breakage()) {
+      throw Error(breakage->kind, did_not_start(job, breakage->text));
+    }
+    if (now_ns() < deadline) continue;
+    const std::string text =
+        did_not_start(job, fmt::format("rank {} waits for rank {} to watch its peers", rank(), peer));
+    segment_->mark_broken({rank(), ErrorKind::timeout, text});
+    throw Error(ErrorKind::timeout, text);
+  }
+}
+
 void HostGroup::begin_collective() {
+  require(in_own_process(), "process {} was forked by rank {} (process {}), and is not a rank", getpid(), rank(),
+          owner_);
   if (const auto breakage = segment_->breakage()) {
     throw Error(kind_for_others(*breakage), "the group is broken: " + breakage->text);
   }
@@ -111,6 +144,7 @@ void HostGroup::check_whole_at_end(const std::string& op) const {
 }
 
 void HostGroup::fail_with(const Error& error) {
+  if (!in_own_process()) return;
   const bool told = error.kind() == ErrorKind::rank_lost || error.kind() == ErrorKind::timeout;
   segment_->mark_broken({rank(), error.kind(),
                          told ? std::string(error.what()) : fmt::format("rank {} failed: {}", rank(), error.what())});
@@ -123,7 +157,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
   std::vector<uint64_t> sizes(num_ranks);
   const uint64_t my_size = mine.size();
   uint64_t most = 0;
-  try {
+  or_tell(*this, [&] {
     for (uint64_t begin = 0; begin == 0 || begin < most; begin += kChunk) {
       ++rounds_;
       // NOTE: two mailboxes in turn: a rank writes the next chunk while others still read this one.
@@ -148,10 +182,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
       }
       most = *std::max_element(sizes.begin(), sizes.end());
     }
-  } catch (const Error& error) {
-    fail_with(error);
-    throw;
-  }
+  });
   end_collective();
   require_one_verb(all);
   return all;
@@ -217,11 +248,21 @@ std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program
 
 std::vector<std::string> HostGroup::unsupported(const Plan& plan) const { return missing_features(plan); }
 
+void or_tell(HostGroup& group, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (...) {
+    group.fail_with(caught_error());
+    throw;
+  }
+}
+
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step) {
   nlohmann::json mine;
   try {
     mine = {{"value", step()}};
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = caught_error();
     mine = {{"kind", error.kind()}, {"text", error.what()}};
   }
   std::vector<std::string> values;

@@ -2,6 +2,8 @@
 // Made by join_host and launch; programs use it to wait for each other.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +27,8 @@ using Describe = std::function<WaitReport(uint64_t seen)>;
 
 class HostGroup final : public Group {
  public:
-  /// `separate`: ranks are processes, so their deaths are watched.
+  /// `separate`: ranks are processes, so their deaths are watched; collective then, and throws on all ranks where one
+  /// cannot watch.
   HostGroup(Membership membership, const JoinOptions& options, bool separate);
   ~HostGroup() override;
 
@@ -56,7 +59,8 @@ class HostGroup final : public Group {
   /// The same for the tensor that starts at byte `offset` of the arena. Throws Error(invalid_input) where none does.
   void give_back_tensor(int64_t offset);
 
-  /// Every collective call is bracketed by these two. Throws where the group is broken.
+  /// Every collective call is bracketed by these two. Throws where the group is broken, and in a process that a rank
+  /// has forked.
   void begin_collective();
   void end_collective();
   /// Wait until `slot` reaches `wanted`. Throws Error(timeout) or Error(rank_lost) with the report.
@@ -71,7 +75,12 @@ class HostGroup final : public Group {
 
  private:
   void check_peers(const WaitReport& report) const;
+  void start_to_watch(Descriptor door, const std::string& job);
+  void wait_until_ready(int peer, int64_t deadline, const std::string& job) const;
+  /// Whether this process is the rank, not one that the rank has forked.
+  [[nodiscard]] bool in_own_process() const;
 
+  pid_t owner_;
   std::shared_ptr<Segment> segment_;
   Team team_;
   double timeout_s_;
@@ -84,8 +93,11 @@ class HostGroup final : public Group {
   std::unique_ptr<Pool> pool_;
 };
 
-/// Do `step` on every rank; returns what it returned, by rank. Where it throws an Error on some, all ranks throw the
-/// one of the lowest, which is named, and the group lives. Collective.
+/// Do `step`; where it throws, all ranks hear of it in its words, and the group is broken. Not collective.
+void or_tell(HostGroup& group, const std::function<void()>& step);
+
+/// Do `step` on every rank; returns what it returned, by rank. Where it throws on some, all ranks throw the Error
+/// of the lowest, which is named, and the group lives. Collective.
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step);
 
 /// Join as a process.

@@ -7,50 +7,66 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
+#include "backends/host/doorkeeper.hpp"
+#include "backends/host/slot.hpp"
 #include "backends/host/thread.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
 
 Monitor::Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, std::string job)
-    : segment_(std::move(segment)),
+    : owner_(getpid()),
+      segment_(std::move(segment)),
       door_(std::move(door)),
       job_(std::move(job)),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  ensure(stop_.valid(), "eventfd: {}", std::strerror(errno));
+      stop_(granted_descriptor("eventfd", [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {
   for (int peer = 0; peer < segment_->num_ranks(); ++peer) {
     if (peer == rank) continue;
-    const int pid = segment_->rank(peer).pid;
-    require(pid > 0, "rank {} runs in another pid namespace, where its death would go unnoticed", peer);
-    Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (process.valid()) {
+    if (Descriptor process = open_process(peer, segment_->rank(peer).pid); process.valid()) {
       peers_.push_back({std::move(process), peer});
-    } else if (errno == ESRCH) {
-      report_death(peer);
     } else {
-      fail(ErrorKind::unsupported, "pidfd_open, which watches peers (Linux 5.3): {}", std::strerror(errno));
+      report_death(peer);
     }
   }
   thread_ = start_thread([this] { watch(); });
 }
 
 Monitor::~Monitor() {
+  if (getpid() != owner_) {
+    // NOTE: a process that a rank has forked has no such thread, which can be neither joined nor let go.
+    static_cast<void>(new std::thread(std::move(thread_)));
+    return;
+  }
   const uint64_t one = 1;
   static_cast<void>(!write(stop_.get(), &one, sizeof(one)));
   thread_.join();
 }
 
+/// Closed where the process is gone.
+Descriptor Monitor::open_process(int rank, int pid) const {
+  ensure(pid > 0, "rank {} has process number {}", rank, pid);
+  NewDescriptor process = new_descriptor([&] { return syscall(SYS_pidfd_open, pid, 0); });
+  if (process.call.error != ESRCH) {
+    require_granted(process.call, fmt::format("pidfd_open, which watches rank {} (Linux 5.3)", rank));
+  }
+  return std::move(process.descriptor);
+}
+
 void Monitor::watch() {
+  constexpr int64_t kPause = 100'000'000;
+  int64_t deaf_until = 0;
   while (true) {
-    std::vector<pollfd> watched{{stop_.get(), POLLIN, 0}, {door_.get(), POLLIN, 0}};
+    const int64_t deaf_ms = std::max<int64_t>(0, (deaf_until - now_ns() + 999'999) / 1'000'000);
+    std::vector<pollfd> watched{{stop_.get(), POLLIN, 0}, {deaf_ms > 0 ? -1 : door_.get(), POLLIN, 0}};
     for (const Watched& peer : peers_) watched.push_back({peer.process.get(), POLLIN, 0});
-    if (poll(watched.data(), watched.size(), -1) < 0) continue;
+    if (poll(watched.data(), watched.size(), deaf_ms > 0 ? static_cast<int>(deaf_ms) : -1) < 0) continue;
     if (watched[0].revents != 0) return;
-    if (watched[1].revents != 0) turn_away(door_, job_, segment_->num_ranks(), somebody_left());
+    // NOTE: who knocks and cannot be heard goes on knocking.
+    const bool knock = watched[1].revents != 0;
+    if (knock && !turn_away(door_, job_, segment_->num_ranks(), somebody_left())) deaf_until = now_ns() + kPause;
     for (size_t i = peers_.size(); i-- > 0;) {
       if (watched[i + 2].revents == 0) continue;
       report_death(peers_[i].rank);

@@ -2,18 +2,22 @@
 // One in every process that is a rank; owned by its group.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "backends/host/rendezvous.hpp"
+#include "core/descriptor.hpp"
 
 namespace tilewire::host {
 
 class Monitor {
  public:
-  /// Watch the processes of all ranks but `rank`. `door` may be closed.
+  /// Watch the processes of all ranks but `rank`. `door` may be closed. Throws Error(unsupported) where the system
+  /// does not let it.
   Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, std::string job);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -25,10 +29,12 @@ class Monitor {
     int rank = 0;
   };
   void watch();
+  [[nodiscard]] Descriptor open_process(int rank, int pid) const;
   void report_death(int rank) const;
   /// Whether the job is ending.
   [[nodiscard]] bool somebody_left() const;
 
+  pid_t owner_;  ///< the process whose thread it is
   std::shared_ptr<Segment> segment_;
   Descriptor door_;
   std::string job_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/host/segment.hpp"
+#include "core/descriptor.hpp"
 #include "tilewire/backend.hpp"
 
 namespace tilewire::host {
@@ -19,12 +20,9 @@ struct Membership {
 /// Throw Error(invalid_input) unless it is a time to wait.
 void require_timeout(double timeout_s);
 
-/// Collective: returns when all ranks are here, or throws on all of them: Error(timeout) that names the
-/// silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one that died.
+/// Collective: returns when all ranks are here and have mapped the shared memory, or throws on all of them:
+/// Error(timeout) that names the silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one
+/// that died, Error(unsupported) for one that the system refused something, or that is in another pid namespace.
 [[nodiscard]] Membership meet(const JoinOptions& options);
-
-/// Tell whoever knocks that the job is running already. `ending`: a rank has left, and may be who knocks; then they are
-/// told nothing, and knock until the door is the next job's.
-void turn_away(const Descriptor& door, const std::string& job, int num_ranks, bool ending);
 
 }  // namespace tilewire::host

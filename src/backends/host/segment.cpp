@@ -3,6 +3,7 @@
 #include "backends/host/segment.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,27 @@ int64_t mailbox_offset() { return round_up(sizeof(Control)); }
 
 int64_t arena_offset(int num_ranks) { return mailbox_offset() + round_up(2 * kMailboxBytes * num_ranks); }
 
+int64_t size_of(int num_ranks, int64_t arena_bytes) {
+  return arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
+}
+
+/// Throw Error(unsupported) that says which arenas ask for so much, and where that is set, unless a call succeeded.
+void require_room(const SystemCall& call, const char* what, int num_ranks, int64_t arena_bytes) {
+  if (call.ok()) return;
+  fail(ErrorKind::unsupported,
+       "{} {} for {} ranks with arenas of {}: {}; make the arena smaller: --arena-gib, or arena_bytes of JoinOptions, "
+       "LaunchOptions, tilewire_join_options or tilewire_launch_options",
+       what, in_bytes(size_of(num_ranks, arena_bytes)), num_ranks, in_bytes(arena_bytes), call.why());
+}
+
+/// NOTE: beyond the limit of files' sizes, which counts for memory too, the call would end the process by SIGXFSZ.
+SystemCall set_size(const Descriptor& memory, int64_t bytes) {
+  rlimit limit{};
+  const bool limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  if (limited && limit.rlim_cur < static_cast<rlim_t>(bytes)) return {-1, EFBIG};
+  return system_call([&] { return ftruncate(memory.get(), bytes); });
+}
+
 }  // namespace
 
 std::unique_ptr<Segment> Segment::create(int num_ranks, int64_t arena_bytes) {
@@ -32,10 +54,7 @@ std::unique_ptr<Segment> Segment::create(int num_ranks, int64_t arena_bytes) {
   require(arena_bytes >= 0 && arena_bytes <= kMost / num_ranks, "arena of {} bytes for each of {} ranks: want 0 to {}",
           arena_bytes, num_ranks, kMost / num_ranks);
   Descriptor memory = granted_descriptor("memfd_create", [] { return memfd_create("tilewire", MFD_CLOEXEC); });
-  const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
-  const SystemCall sized = system_call([&] { return ftruncate(memory.get(), bytes); });
-  require(sized.ok(), "shared memory of {} bytes ({} ranks with arenas of {}): {}", bytes, num_ranks, arena_bytes,
-          sized.why());
+  require_room(set_size(memory, size_of(num_ranks, arena_bytes)), "sizing shared memory of", num_ranks, arena_bytes);
   std::unique_ptr<Segment> segment(new Segment(std::move(memory), num_ranks, arena_bytes));
   new (segment->base_) Control();
   return segment;
@@ -47,19 +66,15 @@ std::unique_ptr<Segment> Segment::attach(Descriptor memory, int num_ranks, int64
 
 Segment::Segment(Descriptor memory, int num_ranks, int64_t arena_bytes)
     : memory_(std::move(memory)), num_ranks_(num_ranks), arena_bytes_(arena_bytes) {
-  const int64_t bytes = arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
-  const SystemCall mapped = system_call([&] {
-    return mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),
-                0);
-  });
-  require(mapped.ok(), "mapping {} bytes: {}", bytes, mapped.why());
+  const auto bytes = static_cast<size_t>(size_of(num_ranks, arena_bytes));
+  const SystemCall mapped = system_call(
+      [&] { return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(), 0); });
+  require_room(mapped, "mapping", num_ranks, arena_bytes);
   base_ = reinterpret_cast<std::byte*>(mapped.value);
   control_ = reinterpret_cast<Control*>(base_);
 }
 
-Segment::~Segment() {
-  munmap(base_, static_cast<size_t>(arena_offset(num_ranks_) + num_ranks_ * round_up(arena_bytes_)));
-}
+Segment::~Segment() { munmap(base_, static_cast<size_t>(size_of(num_ranks_, arena_bytes_))); }
 
 std::byte* Segment::mailbox(int rank, int parity) const {
   return base_ + mailbox_offset() + (2 * rank + parity) * kMailboxBytes;

@@ -38,6 +38,7 @@ struct RankState {
   std::atomic<Presence> presence{Presence::joined};
   std::atomic<uint64_t> completed{0};  ///< collectives that it has finished
   Slot arrived;                        ///< rounds of all_gather that it has entered
+  Slot ready;                          ///< 1: it watches its peers, and is part of the group
 };
 
 /// First bytes of the shared mapping. Zeroed memory is a valid one.
@@ -52,9 +53,10 @@ struct Control {
 /// One mapping of the shared memory in this process.
 class Segment {
  public:
-  /// New and zeroed. Throws Error(invalid_input) for sizes that no machine has.
+  /// New and zeroed. Throws Error(invalid_input) for sizes that no machine has, Error(unsupported) that names the arena
+  /// and the limit for those that this process may not have.
   static std::unique_ptr<Segment> create(int num_ranks, int64_t arena_bytes);
-  /// What another process created with the same sizes.
+  /// What another process created with the same sizes. Throws Error(unsupported) likewise.
   static std::unique_ptr<Segment> attach(Descriptor memory, int num_ranks, int64_t arena_bytes);
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;

@@ -2,12 +2,13 @@
 // Called by rendezvous.cpp, monitor.cpp and exchange.cpp.
 #include "backends/host/wire.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -32,32 +33,48 @@ Address address_of(const std::string& job) {
 
 std::string unique_name(const std::string& prefix) {
   uint64_t random = 0;
-  ensure(getrandom(&random, sizeof(random), 0) == sizeof(random), "getrandom: {}", std::strerror(errno));
+  require_granted(system_call([&] { return getrandom(&random, sizeof(random), 0); }), "getrandom");
   return fmt::format("{}.{}.{:016x}", prefix, getpid(), random);
 }
 
-Descriptor new_socket() {
-  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  ensure(made.valid(), "socket: {}", std::strerror(errno));
-  return made;
+uint64_t my_pid_namespace() {
+  struct stat facts {};
+  return system_call([&] { return stat("/proc/self/ns/pid", &facts); }).ok() ? facts.st_ino : 0;
 }
 
-std::optional<Descriptor> listen_at(const std::string& name) {
-  Descriptor door = new_socket();
+Descriptor new_socket(int lowest) {
+  NewDescriptor made = take_descriptor(
+      system_call([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }), lowest);
+  require_granted(made.call, "socket");
+  return std::move(made.descriptor);
+}
+
+std::optional<Descriptor> listen_at(const std::string& name, int lowest) {
+  Descriptor door = new_socket(lowest);
   const Address address = address_of(name);
-  if (bind(door.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) != 0) {
-    ensure(errno == EADDRINUSE, "bind: {}", std::strerror(errno));
-    return std::nullopt;
-  }
-  ensure(listen(door.get(), 4 * kMaxRanks) == 0, "listen: {}", std::strerror(errno));
+  const SystemCall bound =
+      system_call([&] { return bind(door.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size); });
+  if (bound.error == EADDRINUSE) return std::nullopt;
+  require_granted(bound, "bind");
+  require_granted(system_call([&] { return listen(door.get(), 4 * kMaxRanks); }), "listen");
   return door;
 }
 
-std::optional<Peer> peer_of(const Descriptor& socket) {
+NewDescriptor accept_at(const Descriptor& door, int lowest) {
+  return take_descriptor(
+      system_call([&] { return accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }), lowest);
+}
+
+bool lacks_room(const SystemCall& call) {
+  return call.error == EMFILE || call.error == ENFILE || call.error == ENOMEM || call.error == ENOBUFS;
+}
+
+Peer peer_of(const Descriptor& socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
-  return Peer{credentials.uid, credentials.pid};
+  require_granted(system_call([&] { return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size); }),
+                  "getsockopt, which says whose process is at the other end");
+  return {credentials.uid, credentials.pid};
 }
 
 bool readable_by(const Descriptor& socket, int64_t deadline_ns) {
@@ -70,7 +87,7 @@ bool readable_by(const Descriptor& socket, int64_t deadline_ns) {
   }
 }
 
-bool send_message(const Descriptor& socket, std::span<const std::byte> message, int descriptor) {
+SystemCall send_message(const Descriptor& socket, std::span<const std::byte> message, int descriptor) {
   iovec data{const_cast<std::byte*>(message.data()), message.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
   msghdr parts{};
@@ -85,10 +102,10 @@ bool send_message(const Descriptor& socket, std::span<const std::byte> message, 
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   }
-  return sendmsg(socket.get(), &parts, MSG_NOSIGNAL) == std::ssize(message);
+  return system_call([&] { return sendmsg(socket.get(), &parts, MSG_NOSIGNAL); });
 }
 
-int64_t receive_message(const Descriptor& socket, std::span<std::byte> message, Descriptor& descriptor) {
+Received receive_message(const Descriptor& socket, std::span<std::byte> message) {
   iovec data{message.data(), message.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
   msghdr parts{};
@@ -96,28 +113,40 @@ int64_t receive_message(const Descriptor& socket, std::span<std::byte> message, 
   parts.msg_iovlen = 1;
   parts.msg_control = space.data();
   parts.msg_controllen = space.size();
-  const ssize_t size = recvmsg(socket.get(), &parts, MSG_CMSG_CLOEXEC);
-  if (size < 0) return -errno;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&parts); header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+  Received received;
+  received.call = system_call([&] { return recvmsg(socket.get(), &parts, MSG_CMSG_CLOEXEC); });
+  if (!received.call.ok()) return received;
+  const cmsghdr* header = CMSG_FIRSTHDR(&parts);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
-    descriptor = Descriptor(fd);
+    received.descriptor = take_descriptor({fd, 0});
+  } else if ((parts.msg_flags & MSG_CTRUNC) != 0) {
+    // The kernel had no number for it; whether numbers ran out another one tells.
+    const NewDescriptor one_more = new_descriptor([&] { return fcntl(socket.get(), F_DUPFD_CLOEXEC, kAboveStreams); });
+    received.descriptor.call = {-1, one_more.call.ok() ? EACCES : EMFILE};
   }
-  return size;
+  return received;
 }
 
-bool send_hello(const Descriptor& socket, const Hello& hello) {
+SystemCall send_hello(const Descriptor& socket, const Hello& hello) {
   return send_message(socket, std::as_bytes(std::span(&hello, 1)));
 }
 
-void send_verdict(const Descriptor& socket, const Verdict& verdict, int memory) {
-  send_message(socket, std::as_bytes(std::span(&verdict, 1)), memory);
+SystemCall send_verdict(const Descriptor& socket, const Verdict& verdict, int memory) {
+  return send_message(socket, std::as_bytes(std::span(&verdict, 1)), memory);
 }
 
-int64_t receive_verdict(const Descriptor& socket, Verdict& verdict, Descriptor& memory) {
-  const int64_t size = receive_message(socket, std::as_writable_bytes(std::span(&verdict, 1)), memory);
+Received receive_verdict(const Descriptor& socket, Verdict& verdict) {
+  Received received = receive_message(socket, std::as_writable_bytes(std::span(&verdict, 1)));
   verdict.text.back() = '\0';
-  return size;
+  return received;
+}
+
+Verdict approval() {
+  Verdict verdict;
+  verdict.good = 1;
+  return verdict;
 }
 
 Verdict refusal(ErrorKind kind, const std::string& text) {

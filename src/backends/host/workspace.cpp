@@ -4,12 +4,11 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "backends/host/rules.hpp"
 #include "backends/tensors.hpp"
-#include "core/text.hpp"
+#include "core/system_call.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::host {
@@ -32,16 +31,31 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
       symmetric_offset_ + symmetric_bytes(plan));
   std::memset(start(group.rank()), 0, static_cast<size_t>(symmetric_offset_));
   local_bytes_ = local_bytes(plan);
-  if (local_bytes_ > 0) {
-    void* memory = mmap(nullptr, static_cast<size_t>(local_bytes_), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require(memory != MAP_FAILED, "local workspace of {} bytes: {}", local_bytes_, std::strerror(errno));
-    local_ = static_cast<std::byte*>(memory);
+  try {
+    map_local();
+  } catch (...) {
+    release();
+    throw;
   }
   place_buffers();
 }
 
-Workspace::~Workspace() {
+void Workspace::map_local() {
+  agree(group_, [&] {
+    if (local_bytes_ == 0) return std::string();
+    const SystemCall mapped = system_call([&] {
+      return mmap(nullptr, static_cast<size_t>(local_bytes_), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    });
+    require_granted(mapped, "mapping a local workspace of " + in_bytes(local_bytes_));
+    local_ = reinterpret_cast<std::byte*>(mapped.value);
+    return std::string();
+  });
+}
+
+Workspace::~Workspace() { release(); }
+
+void Workspace::release() {
   if (local_ != nullptr) munmap(local_, static_cast<size_t>(local_bytes_));
   group_.give_back(extent_);
 }

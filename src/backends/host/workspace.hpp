@@ -28,6 +28,9 @@ class Workspace {
  private:
   [[nodiscard]] std::byte* start(int rank) const { return group_.segment().arena(rank) + extent_.offset; }
   [[nodiscard]] std::atomic<int64_t>* announced(int rank, int buffer) const;
+  /// Collective: all ranks get theirs, or all throw the same.
+  void map_local();
+  void release();
   void place_buffers();
 
   HostGroup& group_;
