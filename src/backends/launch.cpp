@@ -21,6 +21,7 @@
 #include "backends/host/wire.hpp"
 #include "core/caught.hpp"
 #include "core/descriptor.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -151,13 +152,17 @@ std::string encode(const Error& error) {
   if (const auto& wait = error.wait()) {
     json["wait"] = {wait->op, wait->rank, wait->lane, wait->task, wait->signal, wait->wanted, wait->seen};
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(json);
 }
 
 /// Nothing where the report is not whole.
 std::optional<Error> decode(const std::string& report) {
-  const auto json = nlohmann::json::parse(report, nullptr, false);
-  if (json.is_discarded()) return std::nullopt;
+  nlohmann::json json;
+  try {
+    json = parse_json(report, "a report");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   const auto kind = json["kind"].get<ErrorKind>();
   const std::string text = json["text"];
   if (!json.contains("wait")) return Error(kind, text);

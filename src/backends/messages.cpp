@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/caught.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
@@ -38,16 +39,13 @@ std::vector<std::string> exchange(Group& group, std::string_view verb, std::stri
 
 namespace {
 
-nlohmann::json failure_of(const Error& error) { return {{"kind", error.kind()}, {"text", error.what()}}; }
-
 /// A rank's text, or its failure.
 nlohmann::json outcome_of(const std::function<std::string()>& step) {
   try {
     return {{"value", step()}};
-  } catch (const Error& error) {
-    return failure_of(error);
-  } catch (const std::exception& error) {
-    return failure_of(Error(ErrorKind::internal, error.what()));
+  } catch (...) {
+    const Error error = caught_error();
+    return {{"kind", error.kind()}, {"text", error.what()}};
   }
 }
 

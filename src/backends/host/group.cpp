@@ -16,6 +16,7 @@
 #include "backends/host/rules.hpp"
 #include "backends/messages.hpp"
 #include "core/caught.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
 
@@ -192,8 +193,8 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
   const nlohmann::json mine = {{"what", what}, {"discarded", arena_.discarded()}};
   std::vector<std::vector<uint64_t>> discarded;
   std::string first;
-  for (const std::string& text : exchange(*this, "allocate", mine.dump())) {
-    const auto theirs = nlohmann::json::parse(text);
+  for (const std::string& text : exchange(*this, "allocate", json_text(mine))) {
+    const auto theirs = parse_json(text, "a message of the ranks");
     const std::string wish = theirs["what"];
     if (discarded.empty()) first = wish;
     require(wish == first, "ranks disagree: rank 0 wants {}, rank {} wants {}", first, discarded.size(), wish);
@@ -258,24 +259,7 @@ void or_tell(HostGroup& group, const std::function<void()>& step) {
 }
 
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step) {
-  nlohmann::json mine;
-  try {
-    mine = {{"value", step()}};
-  } catch (...) {
-    const Error error = caught_error();
-    mine = {{"kind", error.kind()}, {"text", error.what()}};
-  }
-  std::vector<std::string> values;
-  const std::string sent = mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  for (const std::string& text : exchange(group, "agree", sent)) {
-    const auto theirs = nlohmann::json::parse(text);
-    if (theirs.contains("kind")) {
-      throw Error(theirs["kind"].get<ErrorKind>(),
-                  fmt::format("rank {}: {}", values.size(), theirs["text"].get<std::string>()));
-    }
-    values.push_back(theirs["value"]);
-  }
-  return values;
+  return tilewire::agree(group, "agree", step);
 }
 
 std::unique_ptr<HostGroup> join_host(const JoinOptions& options) {
