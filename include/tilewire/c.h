@@ -38,12 +38,12 @@ typedef int32_t tilewire_status;
 enum {
   TILEWIRE_OK = 0,
   TILEWIRE_INVALID_INPUT = 1,  ///< the caller's sizes, names, pointers or tensors break a rule
-  TILEWIRE_UNSUPPORTED = 2,    ///< a valid request that this machine, backend or schedule cannot do
-  TILEWIRE_REFUSED_PLAN = 3,   ///< the checker did not prove the plan
-  TILEWIRE_WRONG_RESULT = 4,   ///< a verification failed; for callers' own checks, see tilewire_fail
-  TILEWIRE_RANK_LOST = 5,      ///< a peer died or left while it was needed
-  TILEWIRE_TIMEOUT = 6,        ///< a wait reached its deadline
-  TILEWIRE_INTERNAL = 7        ///< a defect of tilewire, or no memory
+  TILEWIRE_UNSUPPORTED = 2,   ///< a valid request that this machine, backend or schedule cannot do, or lacks memory for
+  TILEWIRE_REFUSED_PLAN = 3,  ///< the checker did not prove the plan
+  TILEWIRE_WRONG_RESULT = 4,  ///< a verification failed; for callers' own checks, see tilewire_fail
+  TILEWIRE_RANK_LOST = 5,     ///< a peer died or left while it was needed
+  TILEWIRE_TIMEOUT = 6,       ///< a wait reached its deadline
+  TILEWIRE_INTERNAL = 7       ///< a defect of tilewire
 };
 
 /// Element types. Four bytes an element, or two (bf16, fp16).

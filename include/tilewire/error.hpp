@@ -12,7 +12,7 @@ namespace tilewire {
 /// What went wrong, as a caller can act on it.
 enum class ErrorKind {
   invalid_input,  ///< the caller's sizes, names, files or tensors break a rule
-  unsupported,    ///< a valid request that this backend or schedule cannot do
+  unsupported,    ///< a valid request that this machine, backend or schedule cannot do
   refused_plan,   ///< the checker did not prove the plan
   wrong_result,   ///< a verification against the reference failed
   rank_lost,      ///< a peer died or left while it was needed
