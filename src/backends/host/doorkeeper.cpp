@@ -42,7 +42,8 @@ class Doorkeeper {
 
   /// Hold one descriptor, to give it up where no other is left to hear with. Throws Error(unsupported).
   void keep_reserve() {
-    reserve_ = granted_descriptor("fcntl", [&] { return fcntl(door_.get(), F_DUPFD_CLOEXEC, lowest_); });
+    reserve_ =
+        granted_descriptor("a descriptor in reserve", [&] { return fcntl(door_.get(), F_DUPFD_CLOEXEC, lowest_); });
   }
 
   Membership receive_all() {
