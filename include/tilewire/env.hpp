@@ -16,10 +16,12 @@ struct Place {
 };
 
 /// RANK, WORLD_SIZE and LOCAL_RANK, else what Open MPI, a launcher of PMI (MPICH, Intel MPI) or a job step of SLURM
-/// says by variables of its own. Nothing where none is set. Throws Error(invalid_input) that names variables and values
-/// where one is malformed or missing beside its fellow, or where launchers contradict each other;
-/// Error(unsupported) where some of the ranks are on other hosts.
+/// says by variables of its own. LOCAL_RANK counts beside all of these. Nothing where no rank and number of ranks are
+/// set together. Throws Error(invalid_input) that names variables and values where one is malformed, or where launchers
+/// contradict each other; Error(unsupported) where some of the ranks are on other hosts.
 [[nodiscard]] std::optional<Place> place();
+/// Why there is no place: "WORLD_SIZE is not set, but RANK=0: ...".
+[[nodiscard]] std::string why_no_place();
 /// TILEWIRE_JOB, else a name formed from what the launcher sets (TORCHELASTIC_RUN_ID, PMIX_NAMESPACE,
 /// SLURM_JOB_ID with MASTER_PORT or SLURM_STEP_ID, and TORCHELASTIC_RESTART_COUNT), else "default".
 [[nodiscard]] std::string job();

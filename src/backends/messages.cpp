@@ -14,14 +14,32 @@ namespace {
 
 /// Before a verb; no caller's text begins so.
 constexpr std::string_view kMark = "\x01tilewire:";
-/// After it.
+/// The same where the text is the rank's failure.
+constexpr std::string_view kFailure = "\x01tilewire!";
+static_assert(kMark.size() == kFailure.size());
+/// After the verb.
 constexpr char kEnd = '\x01';
 
 /// Where the text of a message begins; 0 where it has no verb.
 size_t begin_of_text(std::string_view message) {
-  if (!message.starts_with(kMark)) return 0;
+  if (!message.starts_with(kMark) && !message.starts_with(kFailure)) return 0;
   const size_t end = message.find(kEnd, kMark.size());
   return end == std::string_view::npos ? 0 : end + 1;
+}
+
+std::string message_of(std::string_view mark, std::string_view verb, std::string_view text) {
+  return fmt::format("{}{}{}{}", mark, verb, kEnd, text);
+}
+
+/// Throw the first failure that is among the messages, named unless all ranks failed in the same words.
+void throw_failure(const std::vector<std::string>& messages) {
+  const auto failed = [](const std::string& message) { return message.starts_with(kFailure); };
+  const auto first = std::ranges::find_if(messages, failed);
+  if (first == messages.end()) return;
+  const auto json = parse_json(std::string_view(*first).substr(begin_of_text(*first)), "a failure of a rank");
+  const auto text = json["text"].get<std::string>();
+  const bool alike = std::ranges::count(messages, *first) == std::ssize(messages);
+  throw Error(json["kind"].get<ErrorKind>(), alike ? text : fmt::format("rank {}: {}", first - messages.begin(), text));
 }
 
 }  // namespace
@@ -32,44 +50,26 @@ std::string_view verb_of(std::string_view message) {
 }
 
 std::vector<std::string> exchange(Group& group, std::string_view verb, std::string_view mine) {
-  std::vector<std::string> all = group.all_gather(fmt::format("{}{}{}{}", kMark, verb, kEnd, mine));
+  std::vector<std::string> all = group.all_gather(message_of(kMark, verb, mine));
   for (std::string& message : all) message.erase(0, begin_of_text(message));
   return all;
 }
 
-namespace {
-
-/// A rank's text, or its failure.
-nlohmann::json outcome_of(const std::function<std::string()>& step) {
+std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step) {
+  std::string mine;
   try {
-    return {{"value", step()}};
+    mine = step();
   } catch (...) {
     const Error error = caught_error();
-    return {{"kind", error.kind()}, {"text", error.what()}};
+    const std::string text = json_text({{"kind", error.kind()}, {"text", error.what()}});
+    static_cast<void>(group.all_gather(message_of(kFailure, verb, text)));
+    fail(ErrorKind::internal, "{}: a failure was not told: {}", verb, error.what());
   }
+  return exchange(group, verb, mine);
 }
 
-}  // namespace
-
-std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step) {
-  std::vector<nlohmann::json> all;
-  for (const std::string& text : exchange(group, verb, json_text(outcome_of(step)))) {
-    all.push_back(parse_json(text, "a message of the ranks"));
-  }
-  const auto failed = [](const nlohmann::json& one) { return one.contains("kind"); };
-  const auto first = std::ranges::find_if(all, failed);
-  if (first != all.end()) {
-    const auto text = (*first)["text"].get<std::string>();
-    const bool alike = std::ranges::all_of(all, [&](const nlohmann::json& one) { return one == *first; });
-    throw Error((*first)["kind"].get<ErrorKind>(),
-                alike ? text : fmt::format("rank {}: {}", first - all.begin(), text));
-  }
-  std::vector<std::string> values;
-  for (const nlohmann::json& one : all) values.push_back(one["value"]);
-  return values;
-}
-
-void require_one_verb(const std::vector<std::string>& messages) {
+void require_one_step(const std::vector<std::string>& messages) {
+  throw_failure(messages);
   for (size_t rank = 1; rank < messages.size(); ++rank) {
     require(verb_of(messages[rank]) == verb_of(messages[0]), "ranks call different collectives: rank 0 {}, rank {} {}",
             verb_of(messages[0]), rank, verb_of(messages[rank]));

@@ -19,10 +19,12 @@ namespace tilewire {
 [[nodiscard]] std::vector<std::string> exchange(Group& group, std::string_view verb, std::string_view mine);
 
 /// Do `step` on every rank; returns their texts, by rank. Where it throws on some, all ranks throw the Error of the
-/// lowest of these, "rank 1: ...", without a number where all failed in the same words; the group lives. Collective.
+/// lowest of these, "rank 1: ...", without a number where all failed in the same words, and also where the others are
+/// at another collective; the group lives. Collective.
 std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step);
 
-/// Throw Error(invalid_input) unless all messages, by rank, have the same verb.
-void require_one_verb(const std::vector<std::string>& messages);
+/// Throw the Error of a rank that failed before it came, or Error(invalid_input) unless all messages, by rank, have the
+/// same verb.
+void require_one_step(const std::vector<std::string>& messages);
 
 }  // namespace tilewire

@@ -32,11 +32,6 @@ std::unique_ptr<Group> join_launched(const Options& options, const env::Place& p
 
 }  // namespace
 
-bool is_first_process() {
-  const auto place = env::place();
-  return !place || place->rank == 0;
-}
-
 void adopt_launcher(Options& options, bool ranks_given) {
   const auto place = env::place();
   if (!place) return;

@@ -22,9 +22,6 @@ void run_on_ranks(const Options& options, const std::function<void(Group&)>& bod
 /// Error(invalid_input) if --ranks was given and differs.
 void adopt_launcher(Options& options, bool ranks_given);
 
-/// Whether this process is the one that starts the ranks, or the launcher's rank 0.
-[[nodiscard]] bool is_first_process();
-
 /// A line on standard error that replaces itself; silent unless it is a terminal and this is rank 0.
 class Progress {
  public:

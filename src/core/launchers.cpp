@@ -159,16 +159,7 @@ void require_one_host(const std::vector<Launcher>& same, const Launcher& chosen)
 std::optional<Place> place() {
   const std::array<Launcher, 4> all = launchers();
   const auto chosen = std::ranges::find_if(all, [](const Launcher& launcher) { return launcher.complete(); });
-  if (chosen == all.end()) {
-    for (const Launcher& launcher : all) {
-      if (launcher.by_slurm || !(launcher.rank || launcher.size)) continue;
-      fail(ErrorKind::invalid_input,
-           "{} is not set, but {}: start the ranks by a launcher (mpirun, torchrun), or set it",
-           launcher.rank ? launcher.size_name : launcher.rank_name,
-           in_words(launcher.rank ? *launcher.rank : *launcher.size));
-    }
-    return std::nullopt;
-  }
+  if (chosen == all.end()) return std::nullopt;
   const int rank = number_of(*chosen->rank);
   const int size = number_of(*chosen->size);
   if (chosen->by_slurm) require_real_step(all.back());
@@ -177,14 +168,23 @@ std::optional<Place> place() {
   for (const Launcher& launcher : all) {
     if (chosen->same_place(launcher)) same.push_back(launcher);
   }
-  // LOCAL_RANK counts beside every launcher.
-  if (chosen != all.begin()) same.insert(same.begin(), Launcher{.local_rank = all[0].local_rank});
   require(size >= 1 && rank >= 0 && rank < size, "{} {} of {} {}: want 0 to {} - 1", chosen->rank->name, rank,
           chosen->size->name, size, chosen->size->name);
   require_one_host(same, *chosen);
-  const auto local_rank = common(same, &Launcher::local_rank);
+  // LOCAL_RANK counts beside every launcher: a script may give each rank a GPU of its own as number 0.
+  const auto local_rank = all[0].local_rank ? all[0].local_rank : common(same, &Launcher::local_rank);
   return Place{rank, size, local_rank ? number_of(*local_rank) : -1,
                fmt::format("{}, {}", in_words(*chosen->rank), in_words(*chosen->size))};
+}
+
+std::string why_no_place() {
+  for (const Launcher& launcher : launchers()) {
+    if (launcher.by_slurm || !(launcher.rank || launcher.size)) continue;
+    return fmt::format("{} is not set, but {}: start the ranks by a launcher (mpirun, torchrun), or set it",
+                       launcher.rank ? launcher.size_name : launcher.rank_name,
+                       in_words(launcher.rank ? *launcher.rank : *launcher.size));
+  }
+  return "RANK is not set, nor WORLD_SIZE: start the ranks by a launcher (mpirun, torchrun), or set them";
 }
 
 }  // namespace tilewire::env

@@ -64,8 +64,7 @@ TEST(ForeignNames, FilesOfAnyBytesMayBeRead) {
   json without_name = json::parse(text);
   without_name.erase("name");
   write_text(machine, without_name.dump());
-  const Outcome sim =
-      run_tilewire("sim all_reduce -m 64 -n 64 --machine $'" + folder + "/m\\xe9.json' --json " + folder + "/s.json");
+  const Outcome sim = run_tilewire("sim all_reduce -m 64 -n 64 --machine " + machine + " --json " + folder + "/s.json");
   ASSERT_EQ(sim.code, 0) << sim.err;
   EXPECT_EQ(json::parse(read_text(folder + "/s.json"))["machine"]["name"], "m\xEF\xBF\xBD");
   ASSERT_EQ(run_tilewire("plan all_reduce -m 8 -n 8 --ranks 2 --schedule sequential --json " + plan).code, 0);
@@ -75,12 +74,12 @@ TEST(ForeignNames, FilesOfAnyBytesMayBeRead) {
 }
 
 TEST(ForeignNames, FlagsOfAnyBytesEndInASentence) {
-  for (const char* flags : {"--set order=$'\\xfc'", "--schedule $'\\xfc'", "--dtype $'\\xfc'", "--arena $'\\xfc'",
-                            "--b-layout $'\\xfc'", "--set tile_m=$(printf '[%.0s' $(seq 20000))"}) {
+  for (const char* flags : {"--set order='\xfc'", "--schedule '\xfc'", "--dtype '\xfc'", "--arena '\xfc'",
+                            "--b-layout '\xfc'", "--set tile_m=$(printf '[%.0s' $(seq 20000))"}) {
     const Outcome outcome = run_tilewire(std::string("bench all_reduce -m 8 -n 8 --ranks 2 ") + flags);
     EXPECT_EQ(outcome.code, 2) << flags << outcome.err;
   }
-  EXPECT_EQ(run_tilewire("bench $'\\xfc' -m 8 -n 8").code, 2);
+  EXPECT_EQ(run_tilewire("bench '\xfc' -m 8 -n 8").code, 2);
 }
 
 TEST(ForeignTunerFile, IsIgnoredWithANote) {
@@ -93,6 +92,7 @@ TEST(ForeignTunerFile, IsIgnoredWithANote) {
     const Outcome outcome = run_tilewire("bench gemm_all_reduce -m 8 -n 8 -k 8 --ranks 2 --iters 1 --schedule auto",
                                          "TILEWIRE_TUNER_FILE=" + file);
     EXPECT_EQ(outcome.code, 0) << outcome.err.substr(0, 400);
+    EXPECT_NE(outcome.out.find("tuner.json was ignored: "), std::string::npos) << outcome.out;
   }
 }
 

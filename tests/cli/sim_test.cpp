@@ -311,7 +311,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"all_reduce --bytes 1024 --topology ring:4 --set tile_m=3", "there is no knob to set here"},
         Refusal{"all_reduce -m 8 -n 8 --machine h200x4 --algorithm ring", "--algorithm: goes with --bytes"},
         Refusal{"all_reduce --machine h200x4 --compare F", "--compare takes everything from its file"},
-        Refusal{"--machine h200x4 --compare /dev/null", "want a bench's JSON"}));
+        Refusal{"--machine h200x4 --compare /dev/null", "/dev/null: malformed JSON"}));
 
 }  // namespace
 }  // namespace tilewire::testing

@@ -99,6 +99,8 @@ TEST(Launchers, WithinEachOtherTheyAreGood) {
                "1 of 2, 1");
   expect_place("RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 LOCAL_RANK=1", "1 of 2, 1");
   expect_place("RANK=0 WORLD_SIZE=2 " + job_step, "0 of 2, -1");
+  // A script that shows each rank one GPU.
+  expect_place("LOCAL_RANK=0 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1", "1 of 2, 0");
   // torchrun, one on each node of a step, and one alone in a step of several.
   const std::string torchrun = "TORCHELASTIC_RUN_ID=x RANK=3 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=4 ";
   expect_place(torchrun + "GROUP_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1", "3 of 4, 3");
@@ -139,8 +141,6 @@ TEST(Launchers, ContradictionsAreNamedWithBothValues) {
                {"WORLD_SIZE=1", "SLURM_PROCID=1", "SLURM_NTASKS=2"});
   expect_error("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 PMI_RANK=1 PMI_SIZE=2", wrong,
                {"OMPI_COMM_WORLD_SIZE=3", "PMI_SIZE=2"});
-  expect_error("LOCAL_RANK=0 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1", wrong,
-               {"LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_RANK=1"});
   expect_error("RANK=0", wrong, {"WORLD_SIZE is not set", "RANK=0"});
   expect_error("WORLD_SIZE=2", wrong, {"RANK is not set", "WORLD_SIZE=2"});
   expect_error("PMI_RANK=0", wrong, {"PMI_SIZE is not set", "PMI_RANK=0"});

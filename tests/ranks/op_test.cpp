@@ -235,7 +235,7 @@ TEST_F(Ops, ACorruptTunerFileIsIgnoredAndSaid) {
   std::ofstream(options_.tuner_file) << "{\"format\": 1, \"winners\": [{";
   on_ranks(2, [&](Group& group) {
     const Op op = make_op(group, kProblem, std::nullopt, options_);
-    EXPECT_NE(op.explain().find("was ignored: it is not JSON"), std::string::npos) << op.explain();
+    EXPECT_NE(op.explain().find("was ignored: its content: malformed JSON"), std::string::npos) << op.explain();
   });
 }
 

@@ -119,7 +119,7 @@ TEST(Machines, AFileIsReadAsStrictly) {
             std::string::npos);
   EXPECT_NE(loaded(R"({"links": {"latency_ns": NaN}})").find("JSON has no NaN and no Infinity"), std::string::npos);
   EXPECT_EQ(loaded(R"({"links": {"dims": [2], "latency_ns": 1, "latency_ns": 2}})"),
-            path + ": key 'latency_ns' is there twice in one object");
+            path + ": machine: key \"latency_ns\" is there twice in one object");
   for (const char* key : {"links.speed", "links", "controller.queue", "sources.x"}) {
     nlohmann::json machine = sim_machines::round_numbers(2);
     machine["sources"][key] = "guessed";

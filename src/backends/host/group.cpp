@@ -185,7 +185,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
     }
   });
   end_collective();
-  require_one_verb(all);
+  require_one_step(all);
   return all;
 }
 
