@@ -179,19 +179,20 @@ TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 /// any other tensor of the call, so nothing is done in place; inputs may overlap each other. Columns of one matrix side
 /// by side, with one `row_stride`, are apart; tensors of different strides are where one ends before the other begins.
 /// `stream`: under "cuda" a cudaStream_t of my GPU with the meaning that CUDA gives it: 0 (null) and 1 are the legacy
-/// default stream, which is also PyTorch's, 2 is the thread's own default stream. The call is enqueued behind the work
-/// that is in the stream, and not waited for. Where ranks share a GPU, 0 and 1 are TILEWIRE_INVALID_INPUT, as they are
-/// one stream for all ranks, and the call is complete on return. Under "host" the stream has no meaning, and the call
-/// is complete on return. TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or stride, a
-/// tensor of more than 2^48 bytes from end to end, data that is not aligned to its elements, and an output that
-/// overlaps; under "cuda" also for memory that is neither my GPU's nor pinned or managed, and for a stream of another
-/// GPU (unless it is being captured). TILEWIRE_UNSUPPORTED for rows that are not dense where the config calls NCCL.
-/// TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
+/// default stream, which is also PyTorch's, 2 is the thread's own default stream. The call follows the work that is in
+/// the stream, and the function returns without waiting. Where ranks share a GPU, 0 and 1 are TILEWIRE_INVALID_INPUT,
+/// as they are one stream for all ranks, and the call is complete on return. Under "host" the stream has no meaning,
+/// and the call is complete on return. TILEWIRE_INVALID_INPUT, before anything runs, for a wrong number, shape, type or
+/// stride, a tensor of more than 2^48 bytes from end to end, data that is not aligned to its elements, and an output
+/// that overlaps; under "cuda" also for memory that is neither my GPU's nor pinned or managed, and for a stream of
+/// another GPU (unless it is being captured). TILEWIRE_UNSUPPORTED for rows that are not dense where the config calls
+/// NCCL. TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
 TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                           const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
-/// One call that is complete on return: as tilewire_run, in a stream of the operator's own. Under "cuda" it comes after
-/// the work that the legacy default stream holds, cudaMemcpy's copies included; it does not wait for callers' other
-/// streams, and where ranks share a GPU for none.
+/// One call that is complete on return: as tilewire_run, in a stream of the operator's own. Under "cuda" it follows the
+/// work of the legacy default stream, cudaMemcpy's copies included, and so of streams without cudaStreamNonBlocking,
+/// for which that stream waits. It waits for no other stream; nor for any where ranks share a GPU, or while a stream
+/// without cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
 TILEWIRE_API tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                                    const tilewire_tensor* outputs, int32_t num_outputs);
 /// How the last tilewire_run or tilewire_run_and_wait of the operator ended, and its text, which is valid until the

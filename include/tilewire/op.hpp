@@ -31,14 +31,15 @@ class Op {
   /// from end to end.
   /// cuda: the call is enqueued in `stream`, a cudaStream_t with the meaning that CUDA gives it: 0 and 1 are the legacy
   /// default stream, which is also PyTorch's, 2 is the thread's own default stream, others are of cudaStreamCreate and
-  /// the like, and may be captured (docs/cuda.md). It comes after the work that is in the stream, and is not waited
-  /// for; a later failure is thrown by the next call, or said by last_status. Where ranks share a GPU, 0 and 1 are
-  /// Error(invalid_input), as they are one stream for all ranks, and the call is over on return.
-  /// host: the stream has no meaning, and the call is over on return.
+  /// the like, and may be captured (docs/cuda.md). The call follows the work that is in the stream, and `run` returns
+  /// without waiting; a later failure is thrown by the next call, or returned by last_status. Where ranks share a GPU,
+  /// 0 and 1 are Error(invalid_input), as they are one stream for all ranks, and the call is complete on return.
+  /// host: the stream has no meaning, and the call is complete on return.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
-  /// The same, over on return. cuda: in a stream of the operator's own, after the work that the legacy default stream
-  /// holds, cudaMemcpy's copies included; callers' other streams are not waited for, and where ranks share a GPU no
-  /// stream is.
+  /// The same, complete on return. cuda: in a stream of the operator's own, after the work of the legacy default
+  /// stream, cudaMemcpy's copies included, and so of streams without cudaStreamNonBlocking, for which that stream
+  /// waits. It waits for no other stream; nor for any where ranks share a GPU, or while a stream without
+  /// cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
   void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }

@@ -9,7 +9,8 @@
 
 namespace tilewire {
 
-/// A list that is empty means that the backend knows none.
+/// A list that is empty means that the backend knows none. Shapes, weights and numbers of operands are the checker's
+/// and `validate`'s.
 struct Known {
   std::vector<TaskKind> kinds;
   std::vector<Body> bodies;             ///< of `compute` and `gemm_call`

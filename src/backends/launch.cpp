@@ -21,6 +21,7 @@
 #include "backends/host/wire.hpp"
 #include "core/caught.hpp"
 #include "core/descriptor.hpp"
+#include "core/failing_writes.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
@@ -177,11 +178,7 @@ std::optional<Error> decode(const std::string& report) {
       options.rank, [&] { return join(backend, options); }, body);
   // NOTE: a process that `body` has forked comes back here, too, and has nothing to report.
   const std::string report = getpid() != rank_process ? "" : error ? encode(*error) : std::string(kDone);
-  for (size_t sent = 0; sent < report.size();) {
-    const SystemCall put = system_call([&] { return write(pipe, report.data() + sent, report.size() - sent); });
-    if (put.value <= 0) break;
-    sent += static_cast<size_t>(put.value);
-  }
+  static_cast<void>(write_all(pipe, report));
   flush_streams();
   _exit(error ? 1 : 0);
 }
@@ -198,7 +195,7 @@ class Children {
   }
 
   void start(const std::string& backend, const JoinOptions& options, const Body& body) {
-    auto [read_end, write_end] = new_pipe();
+    auto [read_end, write_end] = new_pipe(fmt::format("the report of rank {}", options.rank));
     const pid_t parent = getpid();
     const SystemCall forked = system_call([] { return fork(); });
     require_granted(forked, fmt::format("fork of rank {}", options.rank));
@@ -281,18 +278,13 @@ class Children {
     Child& child = children_[rank];
     Ending& ending = endings_[rank];
     ending.at_ns = host::now_ns();
-    while (child.pipe.valid() && something_in(child.pipe)) read_report(child);
+    while (child.pipe.valid() && host::readable_by(child.pipe, 0)) read_report(child);
     child.pipe.reset();
     if (WIFSIGNALED(status)) {
       ending.signal = WTERMSIG(status);
     } else if (child.report != kDone && !(ending.error = decode(child.report))) {
       ending.exit_code = WEXITSTATUS(status);
     }
-  }
-
-  static bool something_in(const Descriptor& pipe) {
-    pollfd watched{pipe.get(), POLLIN, 0};
-    return poll(&watched, 1, 0) > 0;
   }
 
   /// The status of a child that has ended; `options` as waitpid's.

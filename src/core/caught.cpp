@@ -15,7 +15,7 @@ Error caught_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return {ErrorKind::unsupported, "no memory: " + SystemCall{-1, ENOMEM}.why()};
+    return {ErrorKind::unsupported, SystemCall{-1, ENOMEM}.why()};
   } catch (const std::exception& error) {
     return {ErrorKind::internal, error.what()};
   } catch (...) {

@@ -1,5 +1,5 @@
 // Affinity masks of any size, quotas of control groups, and shares of both.
-// Called by host programs and machine.cpp.
+// Called by host pools and machine.cpp.
 #include "core/cores.hpp"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
 // Cores that a process may use: its affinity mask and the CPU quotas of its control groups.
-// Used by the programs of host ranks, which share cores, and by machine.cpp.
+// Used by the pools of host ranks, which share cores, and by machine.cpp.
 #pragma once
 
 #include <optional>

@@ -27,14 +27,14 @@ NewDescriptor take_descriptor(const SystemCall& call, int lowest) {
   return {Descriptor(static_cast<int>(moved.value)), moved};
 }
 
-std::array<Descriptor, 2> new_pipe() {
+std::array<Descriptor, 2> new_pipe(const std::string& what) {
   std::array<int, 2> ends{};
-  require_granted(system_call([&] { return ::pipe2(ends.data(), O_CLOEXEC); }), "pipe2");
-  // NOTE: both are owned before either moves.
+  require_granted(system_call([&] { return ::pipe2(ends.data(), O_CLOEXEC); }), what + ": pipe2");
+  // NOTE: both are owned before either error is thrown.
   NewDescriptor to_read = take_descriptor({ends[0], 0});
   NewDescriptor to_write = take_descriptor({ends[1], 0});
-  require_granted(to_read.call, "pipe2");
-  require_granted(to_write.call, "pipe2");
+  require_granted(to_read.call, what + ": pipe2");
+  require_granted(to_write.call, what + ": pipe2");
   return {std::move(to_read.descriptor), std::move(to_write.descriptor)};
 }
 

@@ -53,7 +53,7 @@ template <class Call>
   return std::move(made.descriptor);
 }
 
-/// Both ends of a pipe, closed on exec: to read from, to write to. Throws Error(unsupported).
-[[nodiscard]] std::array<Descriptor, 2> new_pipe();
+/// Both ends of a pipe, closed on exec: to read from, to write to. Throws Error(unsupported) that names `what`.
+[[nodiscard]] std::array<Descriptor, 2> new_pipe(const std::string& what);
 
 }  // namespace tilewire

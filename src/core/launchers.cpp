@@ -172,9 +172,11 @@ std::optional<Place> place() {
           chosen->size->name, size, chosen->size->name);
   require_one_host(same, *chosen);
   // LOCAL_RANK counts beside every launcher: a script may give each rank a GPU of its own as number 0.
+  const bool shell = chosen->by_slurm && in_interactive_shell();
   const auto local_rank = all[0].local_rank ? all[0].local_rank : common(same, &Launcher::local_rank);
   return Place{rank, size, local_rank ? number_of(*local_rank) : -1,
-               fmt::format("{}, {}", in_words(*chosen->rank), in_words(*chosen->size))};
+               fmt::format("{}, {}{}", in_words(*chosen->rank), in_words(*chosen->size),
+                           shell ? ": srun's interactive shell; unset SLURM_STEP_ID to start ranks in it" : "")};
 }
 
 std::string why_no_place() {

@@ -82,6 +82,8 @@ void write_into(const OutputPlace& place, int64_t bytes, const Content& content)
     // NOTE: room first: where there is none, what is there stays. Not every file system can say.
     const SystemCall room = system_call([&] { return bytes > 0 ? ::fallocate(to, 0, 0, bytes) : 0; });
     const bool none = room.error == ENOSPC || room.error == EDQUOT || room.error == EFBIG;
+    // A file that grew on the way is as long as before.
+    if (none) static_cast<void>(system_call([&] { return ::ftruncate(to, place.status.st_size); }));
     require_written(place, none ? room : SystemCall{0, 0}, kLost);
   }
   SystemCall written = content([&](std::string_view piece) { return write_all(to, piece); });

@@ -43,14 +43,14 @@ void look_at_open_one(OutputPlace& place, const std::string& process, int descri
   place.exists = place.found.ok();
 }
 
-// Attributes other than those that a security module gives every file.
+// Attributes that somebody gave this file: some file systems and security modules give every file some of theirs.
 bool has_attributes(const std::string& path) {
   std::vector<char> names(1 << 16);
   const SystemCall listed = system_call([&] { return ::listxattr(path.c_str(), names.data(), names.size()); });
   if (!listed.ok()) return listed.error == ERANGE;
   for (int64_t at = 0; at < listed.value;) {
     const std::string_view name(names.data() + at);
-    if (!name.starts_with("security.")) return true;
+    if (name.starts_with("user.") || name == "system.posix_acl_access") return true;
     at += static_cast<int64_t>(name.size()) + 1;
   }
   return false;

@@ -13,7 +13,7 @@ namespace {
 /// A limit of this process that makes calls fail.
 struct Limit {
   int error = 0;
-  __rlimit_resource resource{};
+  decltype(RLIMIT_NOFILE) resource{};
   const char* flag = "";
   bool of_bytes = false;
 };

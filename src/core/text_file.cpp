@@ -1,5 +1,5 @@
 // Texts that are read from files.
-// Called by the command and by the tuner.
+// Called through text_file.hpp.
 #include "core/text_file.hpp"
 
 #include <fcntl.h>

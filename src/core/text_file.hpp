@@ -1,5 +1,5 @@
 // Texts that are read from files.
-// Used by the command and by the tuner.
+// Used by the command, the tuner, and whatever reads the system's files.
 #pragma once
 
 #include <string>

@@ -315,7 +315,7 @@ Comparison verify(Group& group, const Expected& expected, std::span<const Tensor
                                mine.size_squares,
                                number(mine.dot_error_squares),
                                mine.dot_squares,
-                               mine.step_squares,
+                               number(mine.step_squares),
                                mine.elements,
                                mine.wrong,
                                mine.first};
@@ -326,7 +326,7 @@ Comparison verify(Group& group, const Expected& expected, std::span<const Tensor
       return json.is_number() ? json.get<double>() : std::numeric_limits<double>::infinity();
     };
     sum.add({tolerance.relative, value(got[0]), got[1].get<double>(), got[2].get<double>(), value(got[3]),
-             got[4].get<double>(), got[5].get<double>(), got[6].get<int64_t>(), got[7].get<int64_t>(),
+             got[4].get<double>(), value(got[5]), got[6].get<int64_t>(), got[7].get<int64_t>(),
              got[8].get<std::string>()});
   }
   return sum;

@@ -134,7 +134,7 @@ double step_of(DType dtype) { return dtype == DType::fp16 ? 0x1p-24 : dtype == D
 
 /// A product of numbers of one size, summed over ranks whose partials are rounded to `wire`, as each operator does.
 struct NearZero {
-  static constexpr int kRanks = 2;
+  int ranks;
   Problem problem{.op = "gemm_all_reduce", .m = 24, .n = 40, .k = 16};
   Tolerance tolerance;
   double size;
@@ -142,23 +142,24 @@ struct NearZero {
   std::vector<std::byte> memory;
   Tensor out;
 
-  NearZero(DType dtype, DType out_dtype, DType wire, double out_size) : size(std::sqrt(out_size / 4)) {
+  NearZero(DType dtype, DType out_dtype, DType wire, double out_size, int num_ranks = 2)
+      : ranks(num_ranks), size(std::sqrt(out_size / 4)) {
     problem.dtype = dtype;
     problem.out_dtype = out_dtype;
     tolerance = tolerance_of(problem, {.wire = wire});
-    const ReadRow plain = random_inputs(problem, kRanks, 5);
-    const std::vector<Buffer> buffers = find_operator(problem.op).buffers(problem, kRanks);
+    const ReadRow plain = random_inputs(problem, ranks, 5);
+    const std::vector<Buffer> buffers = find_operator(problem.op).buffers(problem, ranks);
     read = [=, this](int buffer, int rank, int64_t row, float* to) {
       plain(buffer, rank, row, to);
       for (int64_t i = 0; i < shape_on(buffers[buffer], rank).cols; ++i) to[i] = rounded(to[i] * size, problem.dtype);
     };
     memory.resize(static_cast<size_t>(problem.m * problem.n * bytes_of(out_dtype)));
     out = make_tensor(memory.data(), out_dtype, problem.m, problem.n);
-    const int64_t depth = problem.k / kRanks;
+    const int64_t depth = problem.k / ranks;
     for (int64_t row = 0; row < problem.m; ++row) {
       for (int64_t col = 0; col < problem.n; ++col) {
         double sum = 0;
-        for (int rank = 0; rank < kRanks; ++rank) {
+        for (int rank = 0; rank < ranks; ++rank) {
           std::vector<float> a(depth), b(depth);
           read(0, rank, row, a.data());
           read(1, rank, col, b.data());
@@ -175,7 +176,7 @@ struct NearZero {
   }
   [[nodiscard]] double get(int64_t row, int64_t col) const { return element(out, row, col); }
   [[nodiscard]] Comparison compare(const VerifyOptions& options) const {
-    return Expected(problem, kRanks, 0, read, options).compare(std::span(&out, 1), tolerance);
+    return Expected(problem, ranks, 0, read, options).compare(std::span(&out, 1), tolerance);
   }
 };
 
@@ -197,6 +198,21 @@ TEST(VerifyNearZero, CorrectlyRoundedIsRight) {
     const NearZero coarse(DType::fp32, DType::fp32, DType::fp16, size);
     for (const VerifyOptions& options : kWays) {
       EXPECT_TRUE(coarse.compare(options).ok()) << coarse.compare(options).text() << ", size " << size;
+    }
+  }
+}
+
+/// Each rank's partial is rounded to a step of its own, so that more ranks are further off, and right.
+TEST(VerifyNearZero, EachPartialMayBeHalfAStepOff) {
+  for (const int ranks : {1, 4, 8}) {
+    for (const double size : {3e-6, 1e-7}) {
+      const NearZero right(DType::fp16, DType::fp16, DType::fp16, size, ranks);
+      for (const VerifyOptions& options : kWays) {
+        EXPECT_TRUE(right.compare(options).ok()) << right.compare(options).text() << ", " << ranks << " ranks";
+      }
+      NearZero wrong(DType::fp16, DType::fp16, DType::fp16, size, ranks);
+      wrong.set(7, 11, wrong.get(7, 11) + (ranks + 1) * step_of(DType::fp16));
+      EXPECT_FALSE(wrong.compare({}).ok()) << ranks << " ranks";
     }
   }
 }

@@ -11,7 +11,7 @@ import sys
 RULES = [
     {
         "folders": ["include", "src", "tests", "bench", "examples"],
-        "pattern": r"\berrno\b(?!\s*=[^=])|\bstrerror\b|\bperror\b|\bgeneric_category\b",
+        "pattern": r"\berrno\b(?!\s*=[^=])|\bstrerror(_r)?\b|\bperror\b|\bgeneric_category\b",
         "except": ["src/core/system_call.hpp", "src/core/system_call.cpp"],
         "why": "arguments are evaluated in any order, so errno may be read before the call that sets it: "
                "system_call() keeps it",
@@ -20,7 +20,7 @@ RULES = [
     },
     {
         "folders": ["include", "src"],
-        "pattern": r"\bjson::parse\s*\(|\bJson::parse\s*\(|\.dump\s*\(",
+        "pattern": r"\bjson::parse\s*\(|\bJson::parse\s*\(|\bsax_parse\s*\(|\.dump\s*\(",
         "except": ["src/core/json_text.cpp"],
         "why": "the JSON library takes repeated keys, throws at bytes that are not UTF-8, and overflows the stack: "
                "parse_json(), json_text() and shown() do not",

@@ -15,9 +15,11 @@ constexpr size_t kMostCaptures = 8;
 /// Whether a capture elsewhere would not be spoilt by work in the stream.
 bool takes_work(cudaStream_t stream) {
   cudaStreamCaptureStatus status{};
-  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return true;
-  static_cast<void>(cudaGetLastError());
-  return false;
+  const cudaError_t result = cudaStreamIsCapturing(stream, &status);
+  if (result != cudaErrorStreamCaptureImplicit) check(result, "cudaStreamIsCapturing");
+  // Taken off, so that the next call is not blamed.
+  if (result != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return result == cudaSuccess;
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ class CallOrder {
   explicit CallOrder(bool shares_device);
 
   /// What is enqueued next in `stream` comes after the work that the legacy default stream holds: copies by cudaMemcpy,
-  /// which may return before the data lies on the device. Not on a shared device, where that stream is all ranks', nor
-  /// while a stream that waits for it is captured.
+  /// which may return before the data lies on the device; and so after the work of streams without
+  /// cudaStreamNonBlocking. Not on a shared device, where that stream is all ranks', nor while a stream that waits for
+  /// it is captured.
   void follow_default(cudaStream_t stream);
   /// What is enqueued next in `stream` comes after all calls before, replays of graphs included. `capture`:
   /// capture_of(stream).

@@ -316,9 +316,9 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
   throw_if_failed();
-  const cudaStream_t stream =
-      options.stream ? callers_stream(*options.stream, group_.device(), group_.shares_device()) : stream_.get();
+  const cudaStream_t stream = options.stream ? callers_stream(*options.stream, group_.shares_device()) : stream_.get();
   const uint64_t capture = capture_of(stream);
+  if (options.stream && capture == 0) require_device(stream, group_.device());
   if (options.max_delay_us > 0) {
     fail(ErrorKind::unsupported, "max_delay_us = {}: tasks of GPUs are not delayed; delay the streams instead",
          options.max_delay_us);

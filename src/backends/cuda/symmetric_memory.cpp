@@ -81,7 +81,9 @@ Memory::~Memory() {
 Descriptor Memory::exported() const {
   int descriptor = -1;
   driver_->check(driver_->mem_export(&descriptor, handle_, kDescriptorHandle, 0), "cuMemExportToShareableHandle");
-  return granted_descriptor("cuMemExportToShareableHandle", [&] { return descriptor; });
+  NewDescriptor taken = take_descriptor({descriptor, 0});
+  require_granted(taken.call, "cuMemExportToShareableHandle");
+  return std::move(taken.descriptor);
 }
 
 AddressRange::AddressRange(const Driver& driver, int num_ranks, int64_t limit)

@@ -59,16 +59,19 @@ class Doorkeeper {
     return membership;
   }
 
-  /// Tell every rank that comes why nothing starts.
+  /// Tell every rank that comes within some seconds why nothing starts.
   void tell_all(const Error& error) {
+    constexpr int64_t kMost = 5000 * kMillisecond;
     note_for_all(error.kind(), error.what());
+    deadline_ = std::min(deadline_, now_ns() + kMost);
     while (now_ns() < deadline_ && !all_told()) receive_some();
   }
 
  private:
   [[nodiscard]] bool complete() const {
-    return std::ssize(guests_) == options_.num_ranks - 1 &&
-           std::all_of(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.hello.has_value(); });
+    // A process of mine that connects and says nothing is no rank.
+    return std::ranges::count_if(guests_, [](const Guest& guest) { return guest.hello.has_value(); }) ==
+           options_.num_ranks - 1;
   }
 
   /// Whether each rank knows of a trouble that is no secret.

@@ -2,7 +2,7 @@
 // Made by groups whose ranks are processes.
 #include "backends/host/monitor.hpp"
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,13 +19,18 @@ namespace tilewire::host {
 
 Monitor::Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, std::string job)
     : owner_(getpid()),
+      rank_(rank),
       segment_(std::move(segment)),
       door_(std::move(door)),
       job_(std::move(job)),
-      stop_(granted_descriptor("eventfd", [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {
+      stop_(granted_descriptor("eventfd", [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })),
+      events_(granted_descriptor("epoll_create1", [] { return epoll_create1(EPOLL_CLOEXEC); })) {
+  require_granted(listen_to(stop_, kStop, EPOLL_CTL_ADD), "epoll_ctl");
+  if (door_.valid()) require_granted(listen_to(door_, kDoor, EPOLL_CTL_ADD), "epoll_ctl");
   for (int peer = 0; peer < segment_->num_ranks(); ++peer) {
     if (peer == rank) continue;
     if (Descriptor process = open_process(peer, segment_->rank(peer).pid); process.valid()) {
+      require_granted(listen_to(process, static_cast<uint32_t>(peers_.size()), EPOLL_CTL_ADD), "epoll_ctl");
       peers_.push_back({std::move(process), peer});
     } else {
       report_death(peer);
@@ -55,23 +60,39 @@ Descriptor Monitor::open_process(int rank, int pid) const {
   return std::move(process.descriptor);
 }
 
+SystemCall Monitor::listen_to(const Descriptor& source, uint32_t event, int operation) const {
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  wanted.data.u32 = event;
+  return system_call([&] { return epoll_ctl(events_.get(), operation, source.get(), &wanted); });
+}
+
+/// NOTE: not poll(), which refuses more descriptors than the limit that this process may have by now.
 void Monitor::watch() {
   constexpr int64_t kPause = 100'000'000;
-  int64_t deaf_until = 0;
+  int64_t deaf_until = 0;  // to the door, where it is not 0
   while (true) {
-    const int64_t deaf_ms = std::max<int64_t>(0, (deaf_until - now_ns() + 999'999) / 1'000'000);
-    std::vector<pollfd> watched{{stop_.get(), POLLIN, 0}, {deaf_ms > 0 ? -1 : door_.get(), POLLIN, 0}};
-    for (const Watched& peer : peers_) watched.push_back({peer.process.get(), POLLIN, 0});
-    if (poll(watched.data(), watched.size(), deaf_ms > 0 ? static_cast<int>(deaf_ms) : -1) < 0) continue;
-    if (watched[0].revents != 0) return;
-    // NOTE: who knocks and cannot be heard goes on knocking.
-    const bool knock = watched[1].revents != 0;
-    if (knock && !turn_away(door_, job_, segment_->num_ranks(), somebody_left())) deaf_until = now_ns() + kPause;
-    for (size_t i = peers_.size(); i-- > 0;) {
-      if (watched[i + 2].revents == 0) continue;
-      report_death(peers_[i].rank);
-      peers_.erase(peers_.begin() + static_cast<int64_t>(i));
+    const int64_t left_ms = std::max<int64_t>(0, (deaf_until - now_ns() + 999'999) / 1'000'000);
+    epoll_event event{};
+    const SystemCall came = system_call(
+        [&] { return epoll_wait(events_.get(), &event, 1, deaf_until == 0 ? -1 : static_cast<int>(left_ms)); });
+    if (!came.ok()) {
+      segment_->mark_broken({rank_, ErrorKind::internal, fmt::format("rank {}: epoll_wait: {}", rank_, came.why())});
+      return;
     }
+    if (deaf_until != 0 && now_ns() >= deaf_until && listen_to(door_, kDoor, EPOLL_CTL_ADD).ok()) deaf_until = 0;
+    if (came.value == 0) continue;
+    const uint32_t what = event.data.u32;
+    if (what == kStop) return;
+    if (what == kDoor) {
+      // NOTE: who knocks and cannot be heard goes on knocking.
+      if (turn_away(door_, job_, segment_->num_ranks(), somebody_left())) continue;
+      static_cast<void>(listen_to(door_, kDoor, EPOLL_CTL_DEL));
+      deaf_until = now_ns() + kPause;
+      continue;
+    }
+    report_death(peers_[what].rank);
+    static_cast<void>(listen_to(peers_[what].process, what, EPOLL_CTL_DEL));
   }
 }
 

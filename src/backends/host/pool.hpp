@@ -25,7 +25,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
   ~Pool();
 
-  /// The right to use the pool. Throws Error(invalid_input) where another thread has it.
+  /// Exclusive use of the pool. Throws Error(invalid_input) where another thread has it.
   class Turn {
    public:
     explicit Turn(Pool& pool);

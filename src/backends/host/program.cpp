@@ -16,6 +16,7 @@
 #include "backends/host/rules.hpp"
 #include "backends/host/workspace.hpp"
 #include "backends/messages.hpp"
+#include "core/caught.hpp"
 #include "core/cores.hpp"
 #include "core/text.hpp"
 
@@ -214,10 +215,8 @@ void HostProgram::work(Worker& worker, TaskRunner& runner) {
       check_whole(worker);
       run_task(worker, runner, task);
     }
-  } catch (const Error& error) {
-    fail_with(error);
-  } catch (const std::exception& error) {
-    fail_with(Error(ErrorKind::internal, error.what()));
+  } catch (...) {
+    fail_with(caught_error());
   }
 }
 

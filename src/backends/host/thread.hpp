@@ -1,5 +1,5 @@
 // A thread whose failure to start is an Error.
-// Used by programs, monitors and launch.
+// Used by pools, monitors and launch.
 #pragma once
 
 #include <system_error>

@@ -1,5 +1,5 @@
 // Sequenced-packet sockets in the abstract namespace.
-// Called by rendezvous.cpp, monitor.cpp and exchange.cpp.
+// Called by rendezvous.cpp, doorkeeper.cpp and exchange.cpp.
 #include "backends/host/wire.hpp"
 
 #include <fcntl.h>

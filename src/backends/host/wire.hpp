@@ -59,7 +59,7 @@ struct Address {
 [[nodiscard]] Descriptor new_socket(int lowest = kAboveStreams);
 /// A socket that listens under `name`; nothing where another process does already. Throws Error(unsupported).
 [[nodiscard]] std::optional<Descriptor> listen_at(const std::string& name, int lowest = kAboveStreams);
-/// Whoever knocks at a door. Never blocks.
+/// Accept the next connection. Never blocks.
 [[nodiscard]] NewDescriptor accept_at(const Descriptor& door, int lowest = kAboveStreams);
 /// Whether a call failed because this process or the system has no room for one more socket.
 [[nodiscard]] bool lacks_room(const SystemCall& call);

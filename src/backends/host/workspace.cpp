@@ -41,8 +41,9 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
 }
 
 void Workspace::map_local() {
+  // NOTE: the same bytes on all ranks.
+  if (local_bytes_ == 0) return;
   agree(group_, [&] {
-    if (local_bytes_ == 0) return std::string();
     const SystemCall mapped = system_call([&] {
       return mmap(nullptr, static_cast<size_t>(local_bytes_), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
