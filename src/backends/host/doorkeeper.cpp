@@ -52,6 +52,7 @@ class Doorkeeper {
     if (!trouble_.empty()) refuse();
     reserve_.reset();
     open_ = false;
+    std::erase_if(guests_, [](const Guest& guest) { return !guest.hello; });
     Membership membership{share_memory(), Descriptor()};
     confirm();
     for (const Guest& guest : guests_) send_verdict(guest.socket, approval());
