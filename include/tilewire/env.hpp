@@ -20,8 +20,8 @@ struct Place {
 /// set together. Throws Error(invalid_input) that names variables and values where one is malformed, or where launchers
 /// contradict each other; Error(unsupported) where some of the ranks are on other hosts.
 [[nodiscard]] std::optional<Place> place();
-/// Why there is no place: "WORLD_SIZE is not set, but RANK=0: ...".
-[[nodiscard]] std::string why_no_place();
+/// Where there is no place: what is set of one, "WORLD_SIZE is not set, but RANK=0"; nothing where nothing is.
+[[nodiscard]] std::optional<std::string> half_place();
 /// TILEWIRE_JOB, else a name formed from what the launcher sets (TORCHELASTIC_RUN_ID, PMIX_NAMESPACE,
 /// SLURM_JOB_ID with MASTER_PORT or SLURM_STEP_ID, and TORCHELASTIC_RESTART_COUNT), else "default".
 [[nodiscard]] std::string job();

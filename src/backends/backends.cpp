@@ -61,7 +61,8 @@ void Group::copy(void* to, const void* from, int64_t bytes) const {
 JoinOptions join_options_from_env() {
   JoinOptions options;
   const auto place = env::place();
-  require(place.has_value(), "{}", env::why_no_place());
+  require(place.has_value(), "{}: start the ranks by a launcher (mpirun, torchrun), or set both",
+          env::half_place().value_or("RANK is not set, nor WORLD_SIZE"));
   options.rank = place->rank;
   options.num_ranks = place->num_ranks;
   options.job = env::job();

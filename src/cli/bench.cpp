@@ -292,6 +292,7 @@ struct Outcome {
   TraceFile traces;
   nlohmann::json rows = nlohmann::json::array();
   nlohmann::json refused = nlohmann::json::array();
+  TablePrinter printer;
 };
 
 size_t name_width(const Bench& bench) {
@@ -314,7 +315,7 @@ void report(const Case& c, Outcome& outcome) {
     refused["reason"] = reason;
   }
   for (const std::string& note : c.notes) text += "  " + note + "\n";
-  if (c.group.team().rank == 0 && c.bench.options.json != "-") print(text);
+  if (c.group.team().rank == 0 && c.bench.options.json != "-") outcome.printer.print(text);
 }
 
 void bench_problem(Group& group, const Bench& bench, const Problem& problem, Outcome& outcome) {
@@ -337,13 +338,14 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   const bool prints = group.team().rank == 0;
   nlohmann::json result = {{"machine", machine_facts()}};
   if (on_gpus(group.team())) result["machine"]["cuda"] = gpu_facts(cuda::cuda_facts());
-  if (prints && options.json != "-") {
-    print(fmt::format("{} ({}), {}, {} on {} cores, {}\n", counted(group.team().num_ranks, "rank"), group.backend(),
-                      to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
-                      result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
-          table_head(on_gpus(group.team()), name_width(bench)));
-  }
   Outcome outcome;
+  if (prints && options.json != "-") {
+    outcome.printer.print(
+        fmt::format("{} ({}), {}, {} on {} cores, {}\n", counted(group.team().num_ranks, "rank"), group.backend(),
+                    to_string(problems.front().dtype), result["machine"]["cpu"].get<std::string>(),
+                    result["machine"]["cores"].get<int>(), result["machine"]["gemm"].get<std::string>()) +
+        table_head(on_gpus(group.team()), name_width(bench)));
+  }
   for (const Problem& problem : problems) bench_problem(group, bench, problem, outcome);
   result["rows"] = outcome.rows;
   result["refused"] = outcome.refused;
@@ -351,9 +353,11 @@ void bench_on_rank(Group& group, const Bench& bench, const std::vector<Problem>&
   if (prints && !options.trace.empty()) {
     outcome.traces.write(options.trace);
     if (options.json != "-") {
-      print(outcome.traces.summary() + fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace));
+      outcome.printer.print(outcome.traces.summary() +
+                            fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace));
     }
   }
+  outcome.printer.finish();
   if (outcome.rows.empty()) fail(ErrorKind::unsupported, "every config was refused");
   if (!outcome.ok) fail(ErrorKind::wrong_result, "a result differs from the reference by more than its tolerance");
 }
@@ -387,7 +391,8 @@ void add_bench(CLI::App& app) {
     require(bench->turns.measured > 0, "--iters {}: want at least 1", bench->turns.measured);
     require(bench->turns.warmup >= 0, "--warmup {}: want at least 0", bench->turns.warmup);
     const std::vector<Problem> problems = problems_of(bench->options);
-    check_files({{"--json", bench->options.json}, trace_file(bench->options)}, input_files(bench->options));
+    check_files({{"--json", bench->options.json}, trace_file(bench->options), tuner_file(bench->options)},
+                input_files(bench->options));
     run_on_ranks(bench->options, [&](Group& group) { bench_on_rank(group, *bench, problems); });
   });
 }

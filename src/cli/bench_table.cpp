@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "cli/options.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::cli {
@@ -90,5 +91,17 @@ Examples:
   tilewire bench all_gather_gemm -m 4096 -n 4096 -k 4096 --ranks 2 --configs configs.json
   tilewire bench gemm_reduce_scatter --shapes shapes.json --dtype fp32 --ranks 2 --json result.json
   mpirun -n 4 tilewire bench all_reduce -m 64 -n 8192)";
+
+void TablePrinter::print(const std::string& text) {
+  try {
+    cli::print(text);
+  } catch (const Error& error) {
+    if (!lost_) lost_ = error;
+  }
+}
+
+void TablePrinter::finish() const {
+  if (lost_) throw Error(*lost_);
+}
 
 }  // namespace tilewire::cli

@@ -4,11 +4,24 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cli {
+
+/// Prints tables; one that cannot be printed is an Error at the end only, so that files are written all the same.
+class TablePrinter {
+ public:
+  void print(const std::string& text);
+  /// Throws the first Error(invalid_input) of `print`.
+  void finish() const;
+
+ private:
+  std::optional<Error> lost_;
+};
 
 /// Below the help: columns and examples.
 extern const char* const kBenchFooter;

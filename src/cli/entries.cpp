@@ -30,7 +30,8 @@ std::string text_field(const json& item, const char* field, const std::string& b
 Entry entry_of(const json& item, const Options& options) {
   require(item.is_object(), "want {{\"name\": .., \"schedule\": .., \"set\": {{..}}}}, got {}", shown(item));
   for (const auto& [key, value] : item.items()) {
-    require(key == "name" || key == "schedule" || key == "set", "unknown field '{}'; known: name, schedule, set", key);
+    require(key == "name" || key == "schedule" || key == "set", "unknown field '{}'; known: name, schedule, set",
+            shown_name(key));
   }
   Entry entry{.name = text_field(item, "name", ""),
               .schedule = text_field(item, "schedule", "fused"),

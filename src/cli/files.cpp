@@ -150,6 +150,22 @@ ReadRow ProblemFiles::reader() const {
   };
 }
 
+namespace {
+
+// What writes a temporary file names it where it fails; users know its target.
+template <class Write>
+void write_for(const std::string& target, const std::string& scratch, const Write& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    std::string text = error.what();
+    if (text.starts_with(scratch)) text.replace(0, scratch.size(), target);
+    throw Error(error.kind(), text + "; its new content is lost");
+  }
+}
+
+}  // namespace
+
 void ProblemFiles::write(Group& group, const RankTensors& tensors) const {
   size_t output = 0;
   const std::span<const Tensor> results = tensors.results();
@@ -169,21 +185,20 @@ void ProblemFiles::write_pieces(Group& group, const Entry& entry, const Buffer& 
   const Shape shape = entry.per_rank ? shape_on(buffer, rank) : entry.global;
   const NpyHeader header =
       with_offset({.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_});
+  const std::string path = path_of_rank(entry.path, rank);
   std::string scratch;
   if (entry.per_rank || rank == 0) {
-    scratch = made.emplace_back(path_of_rank(entry.path, rank)).scratch();
-    static_cast<void>(create_npy(scratch, header));
+    scratch = made.emplace_back(path).scratch();
+    write_for(path, scratch, [&] { static_cast<void>(create_npy(scratch, header)); });
   }
   if (!entry.per_rank) scratch = group.all_gather(scratch).front();
   // What several ranks hold, the first of them writes.
   const Meaning& mine = entry.meanings[rank];
   const auto same = [&](const Meaning& other) { return other.row == mine.row && other.col == mine.col; };
   const bool first = std::ranges::find_if(entry.meanings, same)->rank == rank;
-  if (entry.per_rank) {
-    write_npy_block(scratch, header, 0, 0, tensor);
-  } else if (first) {
-    write_npy_block(scratch, header, mine.row, mine.col, tensor);
-  }
+  const int64_t row = entry.per_rank ? 0 : mine.row;
+  const int64_t col = entry.per_rank ? 0 : mine.col;
+  if (entry.per_rank || first) write_for(path, scratch, [&] { write_npy_block(scratch, header, row, col, tensor); });
 }
 
 }  // namespace tilewire::cli

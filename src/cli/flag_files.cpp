@@ -33,10 +33,15 @@ FlagFile trace_file(const Options& options) {
   return {"--trace", options.trace};
 }
 
+FlagFile tuner_file(const Options& options) {
+  return {.flag = "the tuner's file",
+          .path = options.schedule == "auto" ? env::tuner_file() : "",
+          .in_pieces = false,
+          .optional = true};
+}
+
 std::vector<FlagFile> input_files(const Options& options) {
-  std::vector<FlagFile> files{{"--shapes", options.shapes}, {"--configs", options.configs}};
-  if (options.schedule == "auto") files.push_back({"the tuner's file", env::tuner_file()});
-  return files;
+  return {{"--shapes", options.shapes}, {"--configs", options.configs}};
 }
 
 FlagFile machine_file(const std::string& name_or_path) {
@@ -70,7 +75,8 @@ void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFil
 void check_files(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs) {
   check_apart(outputs, inputs);
   for (const FlagFile& output : outputs) {
-    if (!output.path.empty() && !is_standard_output(output)) check_output(output.path, output.in_pieces);
+    if (output.path.empty() || output.optional || is_standard_output(output)) continue;
+    check_output(output.path, output.in_pieces);
   }
 }
 

@@ -19,10 +19,13 @@ struct FlagFile {
   std::string flag;
   std::string path;
   bool in_pieces = false;  ///< ranks write it by offset; if not, "-" is standard output
+  bool optional = false;   ///< a note says it where it cannot be written
 };
 
 /// --trace. Throws Error(invalid_input) where it would go to standard output.
 [[nodiscard]] FlagFile trace_file(const Options& options);
+/// The tuner's file, which --schedule auto reads and writes; no path with another schedule.
+[[nodiscard]] FlagFile tuner_file(const Options& options);
 /// The files that the flags of problems and schedules read.
 [[nodiscard]] std::vector<FlagFile> input_files(const Options& options);
 

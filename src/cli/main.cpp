@@ -70,8 +70,8 @@ void open_closed_streams() {
 
 int main(int argc, char** argv) {
   open_closed_streams();
-  // A file that outgrows `ulimit -f` is then an error with words.
-  static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
+  // A file that outgrows `ulimit -f`, and a pipe without a reader, are then errors with words.
+  for (const int signal : {SIGXFSZ, SIGPIPE}) static_cast<void>(std::signal(signal, SIG_IGN));
   CLI::App app("Compute and collectives that overlap tile by tile", "tilewire");
   app.set_version_flag("--version", TILEWIRE_VERSION);
   app.footer(kMainFooter);

@@ -88,24 +88,25 @@ bool is_uint16(std::string_view name) { return name == "u2" || name == "H" || na
 
 // '<' is little endian; '=', '|' and nothing are this machine's order, which is the same.
 std::string_view without_order(std::string_view descr) {
-  if (descr.starts_with('<') || descr.starts_with('=') || descr.starts_with('|')) descr.remove_prefix(1);
+  if (descr.starts_with('<') || descr.starts_with('>') || descr.starts_with('=') || descr.starts_with('|'))
+    descr.remove_prefix(1);
   return descr;
 }
 
 DType dtype_of_descr(const std::string& path, const std::string& descr, DType wanted) {
-  require(!descr.starts_with('>'), "{}: dtype '{}' is big endian: save .astype('<{}')", path, descr,
-          descr.substr(std::min<size_t>(1, descr.size())));
   const std::string_view name = without_order(descr);
+  const bool wide = name == "f8" || name == "d" || name == "float64" || name == "double" || name == "float";
+  if (wide) fail(ErrorKind::invalid_input, "{}: dtype '{}' (float64): save .astype(np.float32)", path, descr);
   for (const TypeNames& type : kTypes) {
-    if (std::ranges::find(type.names, name) != type.names.end()) return type.dtype;
+    if (std::ranges::find(type.names, name) == type.names.end()) continue;
+    require(!descr.starts_with('>'), "{}: dtype '{}' is big endian: save .astype('<{}')", path, descr,
+            descr.substr(std::min<size_t>(1, descr.size())));
+    return type.dtype;
   }
-  if (is_uint16(name) && wanted == DType::bf16) return DType::bf16;
+  if (is_uint16(name) && wanted == DType::bf16 && !descr.starts_with('>')) return DType::bf16;
   if (is_uint16(name))
     fail(ErrorKind::invalid_input, "{}: dtype '{}' is read as bf16 only with --dtype bf16", path, descr);
-  if (name == "f8" || name == "d" || name == "float64" || name == "double" || name == "float")
-    fail(ErrorKind::invalid_input, "{}: dtype '{}' (float64): save .astype(np.float32)", path, descr);
-  fail(ErrorKind::invalid_input, "{}: dtype '{}': want '<f4', '<f2', '<V2' or 'bfloat16' (bf16), or '<i4'", path,
-       descr);
+  fail(ErrorKind::invalid_input, "{}: dtype '{}': want '<f4', '<f2', '<V2' or 'bfloat16' (bf16)", path, descr);
 }
 
 // The dictionary's text; sets where the data starts.

@@ -67,7 +67,7 @@ std::vector<Sizes> sizes_of_file(const std::string& path, bool needs_k) {
     const std::string where = fmt::format("{}[{}]", path, i);
     require(list[i].is_object(), "{}: want {{\"m\": .., \"n\": .., \"k\": ..}}, got {}", where, shown(list[i]));
     for (const auto& [key, value] : list[i].items()) {
-      require(key == "m" || key == "n" || key == "k", "{}: unknown field '{}'; known: m, n, k", where, key);
+      require(key == "m" || key == "n" || key == "k", "{}: unknown field '{}'; known: m, n, k", where, shown_name(key));
     }
     all.push_back({size_field(list[i], "m", true, where), size_field(list[i], "n", true, where),
                    size_field(list[i], "k", needs_k, where), where});
@@ -197,7 +197,7 @@ DType dtype_of(const std::string& flag, const std::string& name) {
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     if (to_string(dtype) == name) return dtype;
   }
-  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: fp32, bf16, fp16", flag, name);
+  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: fp32, bf16, fp16", flag, shown_name(name));
 }
 
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {

@@ -74,7 +74,7 @@ void plan_verb(const Show& verb) {
   check_names(options);
   require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
   const std::vector<Problem> problems = problems_of(options);
-  check_files({{"--json", options.json}}, input_files(options));
+  check_files({{"--json", options.json}, tuner_file(options)}, input_files(options));
   if (!needs_ranks(options)) return show_named(verb, problems, team_of(options));
   run_on_ranks(options, [&](Group& group) {
     if (options.schedule == "auto") return show_measured(verb, problems, group);

@@ -64,6 +64,9 @@ void run_on_ranks(const Options& options, const std::function<void(Group&)>& bod
     body(*group);
     return;
   }
+  if (const auto half = env::half_place()) {
+    std::cerr << fmt::format("tilewire: note: {}: {} ranks are started here\n", *half, options.ranks);
+  }
   launch(options.ranks,
          {.backend = options.backend, .threads = options.threads, .arena_bytes = arena_bytes, .timeout_s = timeout_s},
          body);

@@ -124,7 +124,6 @@ void run_verb(Run& run) {
   check_names(options);
   require(options.shapes.empty() && options.model.empty(), "run takes its sizes from the files, or -m -n -k");
   const FlagFile trace = trace_file(options);
-  check_apart({trace}, input_files(options));
   run.inputs = parse_file_names("--input", run.input_texts);
   run.outputs = parse_file_names("--output", run.output_texts);
   const bool gemm = options.operators.front() != "all_reduce";
@@ -134,7 +133,7 @@ void run_verb(Run& run) {
   check_run_names(run);
   complete_from_files(run);
   const Problem problem = problems_of(options).front();
-  const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, {trace}, run.uint16);
+  const ProblemFiles files(problem, options.ranks, run.inputs, run.outputs, {trace, tuner_file(options)}, run.uint16);
   run_on_ranks(options, [&](Group& group) { run_on_rank(group, run, problem, files); });
 }
 

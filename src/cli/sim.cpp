@@ -142,8 +142,9 @@ std::string text_of(const Sim& sim, const Machine& machine, const std::vector<Si
   return text;
 }
 
-// Plans that are executed, with --trace and --chakra.
-void write_plans(const Sim& sim, const Machine& machine, const std::vector<Simulated>& rows) {
+// Plans that are executed, with --trace and --chakra. Returns the text about them.
+std::string write_plans(const Sim& sim, const Machine& machine, const std::vector<Simulated>& rows) {
+  std::string text;
   TraceFile traces;
   for (const Simulated& made : rows) {
     if (!sim.options.trace.empty() && made.refused.empty()) {
@@ -152,12 +153,12 @@ void write_plans(const Sim& sim, const Machine& machine, const std::vector<Simul
   }
   if (!sim.options.trace.empty()) {
     traces.write(sim.options.trace);
-    if (sim.options.json != "-") print(traces.summary());
+    text += traces.summary();
   }
   if (!sim.chakra.empty() && rows.front().refused.empty()) {
-    const std::string said = write_chakra(sim.chakra, rows.front().run.plan, machine);
-    if (sim.options.json != "-") print(said);
+    text += write_chakra(sim.chakra, rows.front().run.plan, machine);
   }
+  return text;
 }
 
 void simulate_all(const Sim& sim, const Machine& machine) {
@@ -180,9 +181,10 @@ void simulate_all(const Sim& sim, const Machine& machine) {
     result["anomalies"] = anomalies_of(result["rows"]);
     text += anomalies_text(result["anomalies"]);
   }
-  if (sim.options.json != "-") print(text);
+  // NOTE: files first: a table that cannot be printed loses nothing else.
   if (!sim.options.json.empty()) write_file(sim.options.json, json_text(result, 1) + "\n");
-  write_plans(sim, points.front().machine, rows);
+  text += write_plans(sim, points.front().machine, rows);
+  if (sim.options.json != "-") print(text);
   require(!result["rows"].empty(), "every schedule refuses: {}", rows.front().refused);
 }
 
@@ -203,7 +205,7 @@ void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed)
 
 // What is read is not written over.
 void check_all_apart(const Sim& sim, const std::vector<std::string>& chakra_files) {
-  std::vector<FlagFile> outputs{{"--json", sim.options.json}, trace_file(sim.options)};
+  std::vector<FlagFile> outputs{{"--json", sim.options.json}, trace_file(sim.options), tuner_file(sim.options)};
   for (const std::string& file : chakra_files) outputs.push_back({"--chakra", file});
   std::vector<FlagFile> inputs = input_files(sim.options);
   inputs.push_back(machine_file(sim.machine));

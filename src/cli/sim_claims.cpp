@@ -167,8 +167,8 @@ void claims_verb(const Claims& flags) {
     if (std::ranges::find(papers, paper.name) == papers.end()) continue;
     add(claims_of_points(paper, flags.machine.set, result));
   }
-  if (flags.json != "-") print(text);
   if (!flags.json.empty()) write_file(flags.json, json_text(result, 1) + "\n");
+  if (flags.json != "-") print(text);
 }
 
 constexpr const char* kClaimsFooter =

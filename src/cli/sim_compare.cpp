@@ -107,8 +107,8 @@ void compare_with(const std::string& file, const Machine& machine, const std::st
   text +=
       fmt::format("all: geometric-mean error {:.1f} % over {}\n", 100 * all.mean(), counted(all.ratios.size(), "row"));
   result["geometric_mean_error"] = all.mean();
-  if (json != "-") print(text);
   if (!json.empty()) write_file(json, json_text(result, 1) + "\n");
+  if (json != "-") print(text);
 }
 
 }  // namespace tilewire::cli

@@ -227,12 +227,13 @@ void t3_verb(const T3& t3) {
     rows = simulate_layers(jobs);
   }
   const std::vector<T3Group> groups = groups_of(rows);
+  if (!t3.json.empty()) {
+    nlohmann::json result = json_of(groups, machine, t3.assumptions);
+    if (study) add_units(result, *study);
+    if (layer) result["traffic_over_time"] = json_of(*layer, *traffic);
+    write_file(t3.json, json_text(result, 1) + "\n");
+  }
   if (t3.json != "-") print(text_of(t3, machine, groups) + (study ? units_text(*study) : ""));
-  if (t3.json.empty()) return;
-  nlohmann::json result = json_of(groups, machine, t3.assumptions);
-  if (study) add_units(result, *study);
-  if (layer) result["traffic_over_time"] = json_of(*layer, *traffic);
-  write_file(t3.json, json_text(result, 1) + "\n");
 }
 
 constexpr const char* kT3Footer =

@@ -25,7 +25,7 @@ E parse(const std::string& name, const std::string& what) {
   for (const auto& [value, known] : Names<E>::kList) {
     if (known == name) return value;
   }
-  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: {}", what, name, known_names<E>());
+  fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: {}", what, shown_name(name), known_names<E>());
 }
 
 namespace {
@@ -133,7 +133,7 @@ void read_struct(const Json& json, T& value) {
   for (const auto& [key, item] : json.items()) {
     bool known = false;
     for_each_field<T>([&](const auto& f) { known = known || key == f.name; });
-    require(known, "{}: unknown field '{}'; known: {}", type, key, known_fields<T>());
+    require(known, "{}: unknown field '{}'; known: {}", type, shown_name(key), known_fields<T>());
   }
 }
 
@@ -209,7 +209,7 @@ void set_knob(Config& config, const std::string& name, const std::string& value)
     const Json parsed = json_or_text(value);
     read_value(parsed.is_string() ? Json(value) : parsed, config.*f.member, "knob " + name);
   });
-  require(known, "unknown knob '{}'; known: {}", name, known_fields<Config>());
+  require(known, "unknown knob '{}'; known: {}", shown_name(name), known_fields<Config>());
 }
 
 uint64_t hash_of(const Plan& plan) {

@@ -131,6 +131,11 @@ std::string shown(const Json& value) {
   return cut(text, kMostShown);
 }
 
+std::string shown_name(const std::string& name) {
+  const std::string quoted = json_text(cut(name, kMostShown));
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 std::string plain_text(const Json& value) { return value.is_string() ? value.get<std::string>() : json_text(value); }
 
 std::string valid_utf8(const std::string& text) { return Json::parse(json_text(text)).get<std::string>(); }

@@ -23,6 +23,9 @@ namespace tilewire {
 /// A value in a message: its JSON on one line, 60 bytes of it at most, however large or deep it is.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 
+/// A name in a message: as `shown`, without quotes.
+[[nodiscard]] std::string shown_name(const std::string& name);
+
 /// A value as a flag takes it: text without quotes, anything else as JSON.
 [[nodiscard]] std::string plain_text(const nlohmann::json& value);
 

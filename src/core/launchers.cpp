@@ -29,6 +29,17 @@ std::optional<Variable> variable(std::initializer_list<const char*> names) {
 
 int number_of(const Variable& variable) { return to_number<int>(variable.name, variable.text); }
 
+/// Whether two variables have one value: 1 and 01 do.
+bool same(const Variable& one, const Variable& other) {
+  const auto number = [](const Variable& each) {
+    int value = 0;
+    const char* end = each.text.data() + each.text.size();
+    const auto [stop, status] = std::from_chars(each.text.data(), end, value);
+    return status == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
+  };
+  return one.text == other.text || (number(one) && number(one) == number(other));
+}
+
 /// One launcher's variables, as far as they are set.
 struct Launcher {
   const char* rank_name = "";
@@ -42,7 +53,7 @@ struct Launcher {
 
   [[nodiscard]] bool complete() const { return rank && size; }
   [[nodiscard]] bool same_place(const Launcher& other) const {
-    return complete() && other.complete() && rank->text == other.rank->text && size->text == other.size->text;
+    return complete() && other.complete() && same(*rank, *other.rank) && same(*size, *other.size);
   }
   /// Whether it started one process on this host, within which another launcher may have started several.
   [[nodiscard]] bool alone() const {
@@ -179,14 +190,13 @@ std::optional<Place> place() {
                            shell ? ": srun's interactive shell; unset SLURM_STEP_ID to start ranks in it" : "")};
 }
 
-std::string why_no_place() {
+std::optional<std::string> half_place() {
   for (const Launcher& launcher : launchers()) {
     if (launcher.by_slurm || !(launcher.rank || launcher.size)) continue;
-    return fmt::format("{} is not set, but {}: start the ranks by a launcher (mpirun, torchrun), or set it",
-                       launcher.rank ? launcher.size_name : launcher.rank_name,
+    return fmt::format("{} is not set, but {}", launcher.rank ? launcher.size_name : launcher.rank_name,
                        in_words(launcher.rank ? *launcher.rank : *launcher.size));
   }
-  return "RANK is not set, nor WORLD_SIZE: start the ranks by a launcher (mpirun, torchrun), or set them";
+  return std::nullopt;
 }
 
 }  // namespace tilewire::env

@@ -198,11 +198,18 @@ OutputFile::OutputFile(const std::string& path) : place_(output_place(path)) {
     scratch_.emplace(scratch_beside(place_));
     beside_ = scratch_->made().ok();
     if (beside_) return;
-    if (!place_.exists) cannot_write(path, scratch_->made().why());
+    if (!place_.exists) require_written(place_, scratch_->made(), kLost);
   }
   const std::string folder = temporary_folder();
   scratch_.emplace(folder);
   require_scratch(place_, *scratch_, folder);
+}
+
+std::string OutputFile::scratch() const {
+  std::error_code error;
+  const std::string whole = std::filesystem::absolute(scratch_->path(), error).string();
+  struct stat status {};
+  return !error && system_call([&] { return ::stat(whole.c_str(), &status); }).ok() ? whole : scratch_->path();
 }
 
 void OutputFile::finish() {

@@ -48,8 +48,8 @@ class OutputFile {
  public:
   /// Throws Error(invalid_input).
   explicit OutputFile(const std::string& path);
-  /// Where to write, absolute.
-  [[nodiscard]] const std::string& scratch() const { return scratch_->path(); }
+  /// Where to write: absolute, for processes with another working directory, where an absolute name leads there.
+  [[nodiscard]] std::string scratch() const;
   /// Put it in place, as write_output does.
   void finish();
 

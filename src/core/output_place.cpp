@@ -97,9 +97,7 @@ bool OutputPlace::replaceable() const {
 
 std::string OutputPlace::folder() const {
   const fs::path parent = fs::path(path).parent_path();
-  std::error_code error;
-  const fs::path whole = fs::absolute(parent.empty() ? fs::path(".") : parent, error);
-  return error ? parent.string() : whole.string();
+  return parent.empty() ? "." : parent.string();
 }
 
 std::optional<std::string> OutputPlace::identity() const {

@@ -24,7 +24,7 @@ struct OutputPlace {
   [[nodiscard]] bool regular() const { return exists && S_ISREG(status.st_mode); }
   /// Whether a rename over it would lose nothing but its content: no other names, no attributes.
   [[nodiscard]] bool replaceable() const;
-  /// Absolute where it can be.
+  /// Relative where the path is: its absolute name may be too long, or lead through a folder that is closed to us.
   [[nodiscard]] std::string folder() const;
   /// Equal for all names of one file, which need not be there. Nothing for devices such as /dev/null, which take any
   /// number of outputs.

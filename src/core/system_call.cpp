@@ -18,8 +18,9 @@ struct Limit {
   bool of_bytes = false;
 };
 constexpr std::array kLimits{Limit{EMFILE, RLIMIT_NOFILE, "ulimit -n", false},
-                             Limit{ENOMEM, RLIMIT_AS, "ulimit -v", true},
-                             Limit{EFBIG, RLIMIT_FSIZE, "ulimit -f", true}};
+                             Limit{ENOMEM, RLIMIT_AS, "ulimit -v", true}, Limit{EFBIG, RLIMIT_FSIZE, "ulimit -f", true},
+                             Limit{EAGAIN, RLIMIT_NPROC, "ulimit -u", false},
+                             Limit{EAGAIN, RLIMIT_AS, "ulimit -v", true}};
 
 }  // namespace
 

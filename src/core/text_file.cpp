@@ -18,6 +18,7 @@ std::string TextFile::why() const {
 
 TextFile read_text_file(const std::string& path) {
   constexpr size_t kPiece = 1 << 16;
+  constexpr size_t kMost = size_t{2} << 30;  // of a device without an end
   const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });
   if (!file.call.ok()) return {"", file.call, false};
   TextFile read;
@@ -26,6 +27,9 @@ TextFile read_text_file(const std::string& path) {
     read.call = system_call([&] { return ::read(file.descriptor.get(), piece.data(), piece.size()); });
     if (!read.call.ok() || read.call.value == 0) return read;
     read.text.append(piece.data(), static_cast<size_t>(read.call.value));
+    if (read.text.size() <= kMost) continue;
+    read.call = {-1, EFBIG};
+    return read;
   }
 }
 

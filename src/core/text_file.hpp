@@ -19,7 +19,7 @@ struct TextFile {
   [[nodiscard]] std::string why() const;
 };
 
-/// Read a file, a pipe or a device to its end.
+/// Read a file, a pipe or a device to its end, which must come within 2 GiB.
 [[nodiscard]] TextFile read_text_file(const std::string& path);
 
 }  // namespace tilewire

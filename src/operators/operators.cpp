@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "operators/all_gather_gemm/all_gather_gemm.hpp"
 #include "operators/all_reduce/all_reduce.hpp"
@@ -68,7 +69,7 @@ const Operator& find_operator(const std::string& name) {
     if (op.name == name) return op;
     known += (known.empty() ? "" : ", ") + std::string(op.name);
   }
-  fail(ErrorKind::invalid_input, "unknown operator '{}'; known: {}", name, known);
+  fail(ErrorKind::invalid_input, "unknown operator '{}'; known: {}", shown_name(name), known);
 }
 
 void validate(const Problem& problem, int num_ranks) {

@@ -88,6 +88,11 @@ int64_t Inputs::num_partials(const Part& output) const {
   return std::ssize(starts);
 }
 
+std::optional<DType> Inputs::dtype_of_partials(const Part& output) const {
+  if (is_product(output)) return std::nullopt;
+  return problem_.dtype;
+}
+
 double Inputs::scale() const {
   double factor = 1;
   for (const Epilogue& step : problem_.epilogue) {

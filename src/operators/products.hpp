@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Inputs {
   [[nodiscard]] int64_t work() const;
   /// Terms that are rounded before they are added up to an element of an output that is a sum.
   [[nodiscard]] int64_t num_partials(const Part& output) const;
+  /// Their type where they are inputs; nothing for products, which are not rounded before.
+  [[nodiscard]] std::optional<DType> dtype_of_partials(const Part& output) const;
   /// Product of the epilogue's factors.
   [[nodiscard]] double scale() const;
   [[nodiscard]] bool has_epilogue() const { return !problem_.epilogue.empty(); }

@@ -132,10 +132,14 @@ double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype =
 
 double Expected::State::step_of(const Target& target, DType out, DType wire) const {
   if (target.part.meaning.role == Role::a) return 0;
+  // Partials that are inputs are rounded to a coarser wire only.
+  const auto dtype = inputs.dtype_of_partials(target.part);
+  const double given = dtype ? half_step(*dtype) : 0;
+  const double each = half_step(wire) > given ? half_step(wire) : 0;
+  // Near zero the sum of numbers of one type is one of the output's, unless that is coarser.
+  const bool rounded = inputs.has_epilogue() || std::max(given, each) < half_step(out);
   const auto partials = static_cast<double>(inputs.num_partials(target.part));
-  // Near zero the sum of numbers of the wire's type is one of the output's, unless that is coarser.
-  const bool rounded = inputs.has_epilogue() || half_step(wire) < half_step(out);
-  return partials * half_step(wire) * std::abs(inputs.scale()) + (rounded ? half_step(out) : 0);
+  return partials * each * std::abs(inputs.scale()) + (rounded ? half_step(out) : 0);
 }
 
 void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,

@@ -2,6 +2,7 @@
 // Called by make_op, the tuner, the command line and tests.
 #include <array>
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/fused.hpp"
 #include "schedules/knobs.hpp"
@@ -40,7 +41,7 @@ const Schedule& find_schedule(const std::string& name) {
     if (schedule.name == name) return schedule;
     known += (known.empty() ? "" : ", ") + std::string(schedule.name);
   }
-  fail(ErrorKind::invalid_input, "unknown schedule '{}'; known: {}", name, known);
+  fail(ErrorKind::invalid_input, "unknown schedule '{}'; known: {}", shown_name(name), known);
 }
 
 Config default_config(const std::string& name, const Problem& problem, const Team& team) {

@@ -151,6 +151,7 @@ std::optional<std::string> remember(const std::string& file, const Winner& winne
     require(!place.exists || place.regular(), "it is not a regular file");
     const auto folder = std::filesystem::path(place.path).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder);
+    if (place.exists) check_output(file);
     const FileLock lock(place.path + ".lock");
     const std::optional<std::string> text = read_content(file);
     json winners = text ? winners_to_keep(*text) : json::array();
@@ -160,7 +161,7 @@ std::optional<std::string> remember(const std::string& file, const Winner& winne
     write_output(file, json_text({{"format", kFormat}, {"winners", winners}}, 1));
     return std::nullopt;
   } catch (const std::exception& error) {
-    return fmt::format("{} was not written: {}", file, error.what());
+    return fmt::format("{} was not written: {}", file.empty() ? "the winner" : file, error.what());
   }
 }
 

@@ -212,12 +212,76 @@ TEST_F(Written, FilesThatMeetAreRefusedBeforeTheWork) {
   const std::string gathered = "run all_gather_gemm --ranks 2 --schedule fused --input a=" + at("a.npy") +
                                " --input b=" + at("b.npy") + " --output gathered=" + at("x.npy");
   refused(gathered + " --output c=" + at("./x.npy"), ": --output c goes there");
+  // The tuner's file is read and written.
+  const std::string tuned_run = "run gemm_reduce_scatter --ranks 2 --schedule auto --input a=" + at("a.npy") +
+                                " --input b=" + at("b.npy") + " --output c=";
+  const auto refused_tuner = [&](const std::string& args, const std::string& file, const std::string& says) {
+    const Outcome outcome = run_tilewire(args, "TILEWIRE_TUNER_FILE=" + at(file));
+    EXPECT_EQ(outcome.code, 2) << args;
+    EXPECT_NE(outcome.err.find(says), std::string::npos) << args << "\n" << outcome.err;
+  };
+  refused_tuner(tuned_run + at("t.json"), "t.json", "the tuner's file goes there");
+  refused_tuner(tuned_run + at("c.npy"), "a.npy", "--input a would be overwritten");
+  refused_tuner("bench all_reduce --ranks 2 --schedule auto --shapes " + at("one.json"), "soft.json",
+                "--shapes would be overwritten");
   // The tables, too, are output.
   const Outcome tables = shell(kTilewire + bench + "-m 8 -n 8 --json " + at("out"));
   EXPECT_EQ(tables.code, 2);
   EXPECT_NE(tables.err.find(": standard output goes there"), std::string::npos) << tables.err;
   EXPECT_EQ(run_tilewire(bench + "-m 8 -n 8 --json /dev/null --trace /dev/null").code, 0) << "takes anything";
   EXPECT_EQ(read_text(at("one.json")), "[{\"m\": 8, \"n\": 8}]");
+}
+
+TEST_F(Written, ATableThatIsLostLosesNoFile) {
+  for (const std::string& verb :
+       {std::string(kBench), std::string("sim all_reduce -m 64 -n 64 --machine h200x4 --schedule sequential "),
+        std::string("sim --compare " + at("rows.json") + " --machine h200x4 ")}) {
+    if (verb.starts_with("sim --compare")) {
+      ASSERT_EQ(run_tilewire(kBench + ("--json " + at("rows.json"))).code, 0);
+    }
+    fs::remove(at("x.json"));
+    const Outcome full = run_tilewire_on_full_device(verb + "--json " + at("x.json"));
+    EXPECT_EQ(full.code, 2) << verb;
+    EXPECT_NE(full.err.find("standard output: cannot write it"), std::string::npos) << full.err;
+    EXPECT_FALSE(nlohmann::json::parse(read_text(at("x.json"))).empty()) << verb;
+  }
+}
+
+TEST_F(Written, AReaderThatHasGoneIsAnErrorNotASignal) {
+  for (const char* args : {"--version", "bench --help", "info", "bogus"}) {
+    const Outcome outcome = shell(std::string(kTilewire) + args + " > >(exec true) 2> >(exec true); sleep 0.1; " +
+                                  kTilewire + args + " | true; exit ${PIPESTATUS[0]}");
+    EXPECT_LE(outcome.code, 2) << args << outcome.err;
+  }
+}
+
+TEST_F(Written, AClosedFolderAboveAndALongOneDoNotMatterToRelativePaths) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
+  fs::create_directories(at("closed/open"));
+  fs::permissions(at("closed/open"), fs::perms::all);
+  ASSERT_EQ(::chmod(at("closed").c_str(), 0700), 0);
+  const std::string as_nobody = "setpriv --reuid=65534 --clear-groups env HOME=/ TMPDIR=/tmp ";
+  const Outcome outcome = shell("cd " + at("closed/open") + " && " + as_nobody + kTilewire + "info --json x.json");
+  if (outcome.code == 126 || outcome.code == 127 || outcome.err.find("setpriv") != std::string::npos)
+    GTEST_SKIP() << outcome.err;
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(at("closed/open/x.json")));
+}
+
+TEST_F(Written, AResultWithoutRoomIsNamedByItsOwnName) {
+  fs::create_directories(at("small"));
+  if (::mount("tmpfs", at("small").c_str(), "tmpfs", 0, "size=8k") != 0) GTEST_SKIP() << "no mounts here";
+  const Outcome outcome = run_tilewire(command("c=" + at("small/c.npy"), "-m 24") + "");
+  const std::string big = "run all_gather_gemm --ranks 2 --schedule fused --input a=" + at("a.npy") +
+                          " --input b=" + at("b.npy") + " --output gathered=" + at("small/g.npy") +
+                          " --output c=" + at("small/c2.npy");
+  std::string text = outcome.err;
+  for (int i = 0; i < 4 && text.empty(); ++i)
+    text = run_tilewire(big).err + run_tilewire(command("c=" + at("small/c" + std::to_string(i) + ".npy"))).err;
+  ::umount(at("small").c_str());
+  ASSERT_NE(text, "") << "it had room";
+  EXPECT_NE(text.find("No space left on device; its new content is lost"), std::string::npos) << text;
+  EXPECT_EQ(text.find(".tilewire."), std::string::npos) << text;
 }
 
 }  // namespace

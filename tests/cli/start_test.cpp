@@ -91,6 +91,17 @@ TEST(StartOfTheCommand, LaunchersThatContradictEachOtherAreNamed) {
   EXPECT_NE(silent.err.find("RANK=0, WORLD_SIZE=2"), std::string::npos) << silent.err;
 }
 
+TEST(StartOfTheCommand, HalfOfALaunchersVariablesIsNamed) {
+  for (const auto& [variable, missing] :
+       {std::pair{"RANK=0", "WORLD_SIZE is not set, but RANK=0: 2 ranks are started here"},
+        {"WORLD_SIZE=2", "RANK is not set, but WORLD_SIZE=2"},
+        {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set"}}) {
+    const Outcome outcome = run_tilewire(kSmall + "--ranks 2", variable);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find(missing), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(StartOfTheCommand, WhatNeedsNoRanksIgnoresLaunchers) {
   const std::string odd = "RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2";
   const std::string problem = " all_reduce -m 8 -n 8 --schedule sequential --ranks 2";

@@ -217,6 +217,30 @@ TEST(VerifyNearZero, EachPartialMayBeHalfAStepOff) {
   }
 }
 
+/// Sums of inputs, which are of the wire's type already, are exact near zero.
+TEST(VerifyNearZero, OneStepOffASumOfInputsIsWrong) {
+  for (const DType dtype : {DType::fp16, DType::bf16}) {
+    for (const int ranks : {2, 8}) {
+      const Problem problem{.op = "all_reduce", .m = 3, .n = 5, .dtype = dtype};
+      const double step = step_of(dtype);
+      const ReadRow read = [&](int, int rank, int64_t row, float* to) {
+        for (int64_t i = 0; i < 5; ++i) to[i] = static_cast<float>((rank + row + i) % 2 == 0 ? step : 0);
+      };
+      std::vector<uint16_t> memory(15);
+      const Tensor out = make_tensor(memory.data(), dtype, 3, 5);
+      for (int64_t i = 0; i < 15; ++i) {
+        double sum = 0;
+        for (int rank = 0; rank < ranks; ++rank) sum += (rank + i / 5 + i % 5) % 2 == 0 ? step : 0;
+        store_one(static_cast<float>(sum), &memory[i], dtype);
+      }
+      const Expected expected(problem, ranks, 0, read);
+      EXPECT_TRUE(expected.compare({&out, 1}, tolerance_of(problem, {})).ok());
+      ++memory[7];
+      EXPECT_FALSE(expected.compare({&out, 1}, tolerance_of(problem, {})).ok()) << ranks << " ranks";
+    }
+  }
+}
+
 TEST(VerifyNearZero, TwoStepsAreWrong) {
   const std::tuple<DType, DType, DType, double> kinds[] = {{DType::fp16, DType::fp16, DType::fp32, 3e-6},
                                                            {DType::fp16, DType::fp16, DType::fp16, 3e-6},

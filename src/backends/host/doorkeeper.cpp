@@ -148,7 +148,9 @@ class Doorkeeper {
     if (call.error == EAGAIN || call.error == ECONNABORTED) return;
     if (!for_all_) {
       note_for_all(ErrorKind::unsupported,
-                   fmt::format("{} has no room for another connection: accept: {}", name_of(0, getpid()), call.why()));
+                   fmt::format("{} {}: accept: {}", name_of(0, getpid()),
+                               lacks_room(call) ? "has no room for another connection" : "may not take connections",
+                               call.why()));
     }
     // Whoever is here has heard it now and makes room for the next; others cannot be told.
     if (!lacks_room(call)) deadline_ = now_ns();

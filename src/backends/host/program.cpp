@@ -157,12 +157,10 @@ void HostProgram::make_workers() {
       workers_.push_back(std::make_unique<Worker>(*lane, index, [this](const Worker& who) { check_whole(who); }));
     }
   }
-  try {
+  agree(group_, [&] {
     group_.pool().grow(static_cast<int>(workers_.size()));
-  } catch (const Error& error) {
-    group_.fail_with(error);
-    throw;
-  }
+    return std::string();
+  });
 }
 
 void HostProgram::resolve(RunningLane& lane, const std::vector<int64_t>& totals) const {

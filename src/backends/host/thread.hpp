@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/system_call.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -16,7 +17,7 @@ template <class Body>
   try {
     return std::thread(std::forward<Body>(body));
   } catch (const std::system_error& error) {
-    fail(ErrorKind::unsupported, "a thread could not be started: {}", error.what());
+    fail(ErrorKind::unsupported, "a thread could not be started: {}", SystemCall{-1, error.code().value()}.why());
   }
 }
 
