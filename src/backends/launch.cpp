@@ -149,25 +149,25 @@ struct Child {
 constexpr std::string_view kDone = "done";
 
 std::string encode(const Error& error) {
-  nlohmann::json json = {{"kind", error.kind()}, {"text", error.what()}};
+  nlohmann::json object = {{"kind", error.kind()}, {"text", error.what()}};
   if (const auto& wait = error.wait()) {
-    json["wait"] = {wait->op, wait->rank, wait->lane, wait->task, wait->signal, wait->wanted, wait->seen};
+    object["wait"] = {wait->op, wait->rank, wait->lane, wait->task, wait->signal, wait->wanted, wait->seen};
   }
-  return json_text(json);
+  return json_text(object);
 }
 
 /// Nothing where the report is not whole.
 std::optional<Error> decode(const std::string& report) {
-  nlohmann::json json;
+  nlohmann::json object;
   try {
-    json = parse_json(report, "a report");
+    object = parse_json(report, "a report");
   } catch (const Error&) {
     return std::nullopt;
   }
-  const auto kind = json["kind"].get<ErrorKind>();
-  const std::string text = json["text"];
-  if (!json.contains("wait")) return Error(kind, text);
-  const auto& wait = json["wait"];
+  const auto kind = object["kind"].get<ErrorKind>();
+  const std::string text = object["text"];
+  if (!object.contains("wait")) return Error(kind, text);
+  const auto& wait = object["wait"];
   return Error(kind, text, WaitReport{wait[0], wait[1], wait[2], wait[3], wait[4], wait[5], wait[6]});
 }
 

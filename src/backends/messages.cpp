@@ -36,10 +36,11 @@ void throw_failure(const std::vector<std::string>& messages) {
   const auto failed = [](const std::string& message) { return message.starts_with(kFailure); };
   const auto first = std::ranges::find_if(messages, failed);
   if (first == messages.end()) return;
-  const auto json = parse_json(std::string_view(*first).substr(begin_of_text(*first)), "a failure of a rank");
-  const auto text = json["text"].get<std::string>();
+  const auto object = parse_json(std::string_view(*first).substr(begin_of_text(*first)), "a failure of a rank");
+  const auto text = object["text"].get<std::string>();
   const bool alike = std::ranges::count(messages, *first) == std::ssize(messages);
-  throw Error(json["kind"].get<ErrorKind>(), alike ? text : fmt::format("rank {}: {}", first - messages.begin(), text));
+  throw Error(object["kind"].get<ErrorKind>(),
+              alike ? text : fmt::format("rank {}: {}", first - messages.begin(), text));
 }
 
 }  // namespace

@@ -21,14 +21,14 @@ int run_shell(const std::string& line) {
 }
 
 TEST(StartOfTheCommand, ClosedStreamsLoseOnlyWhatIsPrinted) {
-  const std::string json = fresh_folder() + "/x.json";
+  const std::string file = fresh_folder() + "/x.json";
   for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
     for (const char* threads : {"", "--threads "}) {
       EXPECT_EQ(
-          run_shell("tilewire " + kSmall + "--ranks 2 " + threads + "--json " + json + " >/dev/null 2>&1 " + closed), 0)
+          run_shell("tilewire " + kSmall + "--ranks 2 " + threads + "--json " + file + " >/dev/null 2>&1 " + closed), 0)
           << closed;
-      EXPECT_EQ(nlohmann::json::parse(read_text(json))["rows"].size(), 1U) << closed;
-      write_text(json, "");
+      EXPECT_EQ(nlohmann::json::parse(read_text(file))["rows"].size(), 1U) << closed;
+      write_text(file, "");
     }
   }
 }

@@ -12,7 +12,7 @@
 namespace tilewire {
 namespace {
 
-const VerifyOptions kWays[] = {{}, {.reference_work = -1}, {.reference_work = -1, .sample_work = 1}};
+const VerifyOptions kThreeWays[] = {{}, {.reference_work = -1}, {.reference_work = -1, .sample_work = 1}};
 
 // ---- An operator that is in no table: A by rows, all of B and of the bias on every rank; C by columns. ----
 
@@ -106,7 +106,7 @@ TEST_P(WideBias, IsReadAtTheColumnsOfTheOutput) {
     }
   }
   op.reference(problem, tensors);
-  for (const VerifyOptions& options : kWays) {
+  for (const VerifyOptions& options : kThreeWays) {
     for (int rank = 0; rank < num_ranks; ++rank) {
       const Expected expected(op, problem, num_ranks, rank, read, options);
       const Comparison right = expected.compare(std::span(&tensors[rank][3], 1), {1e-5});
@@ -184,7 +184,7 @@ TEST(VerifyNearZero, CorrectlyRoundedIsRight) {
   for (const DType wire : {DType::fp32, DType::fp16}) {
     for (const double size : {3e-5, 3e-6, 1e-7, 1e-9}) {
       const NearZero fp16(DType::fp16, DType::fp16, wire, size);
-      for (const VerifyOptions& options : kWays) {
+      for (const VerifyOptions& options : kThreeWays) {
         EXPECT_TRUE(fp16.compare(options).ok()) << fp16.compare(options).text() << ", size " << size;
       }
     }
@@ -192,11 +192,12 @@ TEST(VerifyNearZero, CorrectlyRoundedIsRight) {
   // From fp32, with bf16 that is subnormal; and a wire that is coarser than the output.
   for (const double size : {1e-38, 1e-39, 1e-40}) {
     const NearZero bf16(DType::fp32, DType::bf16, DType::fp32, size);
-    for (const VerifyOptions& options : kWays) EXPECT_TRUE(bf16.compare(options).ok()) << bf16.compare(options).text();
+    for (const VerifyOptions& options : kThreeWays)
+      EXPECT_TRUE(bf16.compare(options).ok()) << bf16.compare(options).text();
   }
   for (const double size : {1e-5, 1e-7}) {
     const NearZero coarse(DType::fp32, DType::fp32, DType::fp16, size);
-    for (const VerifyOptions& options : kWays) {
+    for (const VerifyOptions& options : kThreeWays) {
       EXPECT_TRUE(coarse.compare(options).ok()) << coarse.compare(options).text() << ", size " << size;
     }
   }
@@ -207,7 +208,7 @@ TEST(VerifyNearZero, EachPartialMayBeHalfAStepOff) {
   for (const int ranks : {1, 4, 8}) {
     for (const double size : {3e-6, 1e-7}) {
       const NearZero right(DType::fp16, DType::fp16, DType::fp16, size, ranks);
-      for (const VerifyOptions& options : kWays) {
+      for (const VerifyOptions& options : kThreeWays) {
         EXPECT_TRUE(right.compare(options).ok()) << right.compare(options).text() << ", " << ranks << " ranks";
       }
       NearZero wrong(DType::fp16, DType::fp16, DType::fp16, size, ranks);
@@ -253,7 +254,7 @@ TEST(VerifyNearZero, TwoStepsAreWrong) {
     for (const double sign : {1.0, -1.0}) {
       NearZero wrong(dtype, out, wire, size);
       wrong.set(7, 11, wrong.get(7, 11) + sign * steps * step_of(out));
-      for (const VerifyOptions& options : {kWays[0], kWays[1]}) {
+      for (const VerifyOptions& options : {kThreeWays[0], kThreeWays[1]}) {
         EXPECT_FALSE(wrong.compare(options).ok()) << wrong.compare(options).text() << ", size " << size;
       }
     }
@@ -266,7 +267,8 @@ TEST(VerifyNearZero, AllElementsTwoStepsOffAreWrongInEachWay) {
     for (int64_t col = 0; col < wrong.out.cols; ++col)
       wrong.set(row, col, wrong.get(row, col) + 2 * step_of(DType::fp16));
   }
-  for (const VerifyOptions& options : kWays) EXPECT_FALSE(wrong.compare(options).ok()) << wrong.compare(options).text();
+  for (const VerifyOptions& options : kThreeWays)
+    EXPECT_FALSE(wrong.compare(options).ok()) << wrong.compare(options).text();
 }
 
 TEST(VerifyNearZero, MovedBitsAndLargeNumbersGainNothing) {
@@ -276,7 +278,7 @@ TEST(VerifyNearZero, MovedBitsAndLargeNumbersGainNothing) {
   EXPECT_EQ(tolerance_of(problem, {.wire = DType::fp32}).wire, DType::fp32);
   NearZero large(DType::fp16, DType::fp16, DType::fp32, 100);
   large.set(3, 3, large.get(3, 3) * 1.02 + 0.5);
-  for (const VerifyOptions& options : {kWays[0], kWays[1]}) EXPECT_FALSE(large.compare(options).ok());
+  for (const VerifyOptions& options : {kThreeWays[0], kThreeWays[1]}) EXPECT_FALSE(large.compare(options).ok());
 }
 
 }  // namespace
