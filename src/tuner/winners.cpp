@@ -161,7 +161,10 @@ std::optional<std::string> remember(const std::string& file, const Winner& winne
     write_output(file, json_text({{"format", kFormat}, {"winners", winners}}, 1));
     return std::nullopt;
   } catch (const std::exception& error) {
-    return fmt::format("{} was not written: {}", file.empty() ? "the winner" : file, error.what());
+    const std::string name = file + ": ";
+    std::string_view why = error.what();
+    if (why.starts_with(name)) why.remove_prefix(name.size());
+    return fmt::format("{} was not written: {}", file.empty() ? "the winner" : file, why);
   }
 }
 

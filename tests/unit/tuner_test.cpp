@@ -167,6 +167,7 @@ TEST_F(TunerFile, AFileThatCannotBeReadNowIsLeftAlone) {
     ASSERT_TRUE(failure.has_value());
     EXPECT_NE(failure->find(file_ + " was not written: "), std::string::npos) << *failure;
     EXPECT_NE(failure->find(why), std::string::npos) << *failure;
+    EXPECT_EQ(failure->find(file_, 1), std::string::npos) << *failure << ": it names the file twice";
   };
   const pid_t child = fork();
   ASSERT_GE(child, 0);
