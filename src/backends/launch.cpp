@@ -60,18 +60,16 @@ std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Grou
 
 /// Write out what iostreams and stdio have in their buffers.
 void flush_streams() {
-  const auto flush = [](auto*... streams) {
-    const auto flush_one = [](auto& stream) {
-      try {
-        stream.flush();
-      } catch (const std::ios_base::failure&) {
-        // The stream's owner asked for exceptions, and will get one where it writes.
-        return;
-      }
-    };
-    (flush_one(*streams), ...);
+  const auto flush = [](auto& stream) {
+    try {
+      stream.flush();
+    } catch (const std::ios_base::failure&) {
+      // The stream's owner asked for exceptions, and will get one where it writes.
+      return;
+    }
   };
-  flush(&std::cout, &std::clog, &std::cerr, &std::wcout, &std::wclog, &std::wcerr);
+  for (std::ostream* stream : {&std::cout, &std::clog, &std::cerr}) flush(*stream);
+  for (std::wostream* stream : {&std::wcout, &std::wclog, &std::wcerr}) flush(*stream);
   std::fflush(nullptr);
 }
 

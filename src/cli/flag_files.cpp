@@ -37,7 +37,7 @@ FlagFile tuner_file(const Options& options) {
   return {.flag = "the tuner's file",
           .path = options.schedule == "auto" ? env::tuner_file() : "",
           .in_pieces = false,
-          .optional = true};
+          .untried = true};
 }
 
 std::vector<FlagFile> input_files(const Options& options) {
@@ -75,7 +75,7 @@ void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFil
 void check_files(const std::vector<FlagFile>& outputs, const std::vector<FlagFile>& inputs) {
   check_apart(outputs, inputs);
   for (const FlagFile& output : outputs) {
-    if (output.path.empty() || output.optional || is_standard_output(output)) continue;
+    if (output.path.empty() || output.untried || is_standard_output(output)) continue;
     check_output(output.path, output.in_pieces);
   }
 }

@@ -19,7 +19,7 @@ struct FlagFile {
   std::string flag;
   std::string path;
   bool in_pieces = false;  ///< ranks write it by offset; if not, "-" is standard output
-  bool optional = false;   ///< a note says it where it cannot be written
+  bool untried = false;    ///< check_files does not try to write it: a note, or another check, says that it cannot be
 };
 
 /// --trace. Throws Error(invalid_input) where it would go to standard output.

@@ -114,9 +114,8 @@ std::string cuda_text(const nlohmann::json& cuda) {
 }
 
 void print_info(const nlohmann::json& json) {
-  const auto value_text = [](const nlohmann::json& value) { return plain_text(value); };
   std::string text;
-  for (const auto& [key, value] : json["machine"].items()) text += fmt::format("{:<13} {}\n", key, value_text(value));
+  for (const auto& [key, value] : json["machine"].items()) text += fmt::format("{:<13} {}\n", key, plain_text(value));
   text += fmt::format("{:<13} {}\n", "tuner_file", json["tuner_file"].get<std::string>());
   for (const char* table : {"backends", "operators", "schedules"}) {
     text += fmt::format("{}\n", table);

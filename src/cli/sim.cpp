@@ -203,15 +203,22 @@ void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed)
   }
 }
 
-// What is read is not written over.
-void check_all_apart(const Sim& sim, const std::vector<std::string>& chakra_files) {
-  std::vector<FlagFile> outputs{{"--json", sim.options.json}, trace_file(sim.options), tuner_file(sim.options)};
-  for (const std::string& file : chakra_files) outputs.push_back({"--chakra", file});
-  std::vector<FlagFile> inputs = input_files(sim.options);
-  inputs.push_back(machine_file(sim.machine));
-  inputs.push_back({"--compare", sim.compare});
-  for (const std::string& file : sim.files) inputs.push_back({"the plan's file", file});
-  check_apart(outputs, inputs);
+struct SimFiles {
+  std::vector<FlagFile> outputs;
+  std::vector<FlagFile> inputs;
+};
+
+// All files that the flags name, with so many ranks' traces of --chakra, which check_chakra_folder tries.
+SimFiles files_of(const Sim& sim, int num_traces) {
+  SimFiles files{{{"--json", sim.options.json}, trace_file(sim.options), tuner_file(sim.options)},
+                 input_files(sim.options)};
+  for (const std::string& file : chakra_files(sim.chakra, num_traces)) {
+    files.outputs.push_back({.flag = "--chakra", .path = file, .in_pieces = false, .untried = true});
+  }
+  files.inputs.push_back(machine_file(sim.machine));
+  files.inputs.push_back({"--compare", sim.compare});
+  for (const std::string& file : sim.files) files.inputs.push_back({"the plan's file", file});
+  return files;
 }
 
 // Flags that would mean nothing.
@@ -221,7 +228,9 @@ void check_flags(const Sim& sim, const CLI::App& verb) {
   };
   if (sim.list) want_only(verb, {"--list"});
   if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
-  check_all_apart(sim, {});
+  // What is read is not written over. How many traces there are, the machine says later.
+  const SimFiles files = files_of(sim, 0);
+  check_apart(files.outputs, files.inputs);
   if (sim.bytes) {
     refuse(kPlanFlags, "--bytes asks for collectives alone, which have none");
     refuse(std::array{"--ranks"}, "--bytes asks for collectives of all devices");
@@ -248,8 +257,8 @@ void sim_verb(Sim sim) {
           "--set {}: there is no knob to set here", fmt::join(sim.options.set, ", "));
   if (sim.show) return print(json_text(machine, 2) + "\n");
   const int num_traces = std::min(sim.ranks_given ? sim.options.ranks : num_devices(machine), num_devices(machine));
-  check_all_apart(sim, chakra_files(sim.chakra, num_traces));
-  check_files({{"--json", sim.options.json}, trace_file(sim.options)}, {});
+  const SimFiles files = files_of(sim, num_traces);
+  check_files(files.outputs, files.inputs);
   check_chakra_folder(sim.chakra, num_traces);
   if (!sim.compare.empty()) return compare_with(sim.compare, machine, sim.options.json);
   require(!sim.options.operators.empty() || !sim.files.empty(),

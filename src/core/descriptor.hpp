@@ -41,8 +41,8 @@ constexpr int kAboveStreams = 3;
 
 /// The descriptor that open(), socket(), ... return.
 template <class Call>
-[[nodiscard]] NewDescriptor new_descriptor(const Call& call) {
-  return take_descriptor(system_call(call));
+[[nodiscard]] NewDescriptor new_descriptor(const Call& call, int lowest = kAboveStreams) {
+  return take_descriptor(system_call(call), lowest);
 }
 
 /// The same where the system must not refuse it: throws Error(unsupported) that names `what`.

@@ -140,7 +140,7 @@ ScratchFile::~ScratchFile() {
 }
 
 SystemCall ScratchFile::settle() const {
-  NewDescriptor twin = new_descriptor([&] { return ::fcntl(descriptor(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1); });
+  NewDescriptor twin = new_descriptor([&] { return ::fcntl(descriptor(), F_DUPFD_CLOEXEC, kAboveStreams); });
   if (!twin.call.ok()) return {0, 0};
   return system_call_once([&] { return ::close(twin.descriptor.release()); });
 }

@@ -16,6 +16,7 @@
 
 #include "backends/cuda/cuda.hpp"
 #include "core/system_call.hpp"
+#include "read_to_end.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -62,12 +63,7 @@ std::string in_child(const std::function<std::string()>& body) {
     be_child(ends[1], body);
   }
   close(ends[1]);
-  std::string text;
-  std::array<char, 4096> bytes{};
-  for (ssize_t size = 0; (size = read(ends[0], bytes.data(), bytes.size())) > 0;) {
-    text.append(bytes.data(), static_cast<size_t>(size));
-  }
-  close(ends[0]);
+  const std::string text = testing::read_to_end(ends[0]);
   int status = 0;
   waitpid(pid, &status, 0);
   if (WIFSIGNALED(status)) {

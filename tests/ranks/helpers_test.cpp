@@ -11,6 +11,7 @@
 
 #include "ranks/plans.hpp"
 #include "ranks/processes.hpp"
+#include "read_to_end.hpp"
 
 namespace tilewire {
 namespace {
@@ -157,12 +158,7 @@ std::string printed(const std::function<void()>& body) {
     _exit(0);
   }
   close(ends[1]);
-  std::string text;
-  std::array<char, 4096> bytes{};
-  for (ssize_t size = 0; (size = read(ends[0], bytes.data(), bytes.size())) > 0;) {
-    text.append(bytes.data(), static_cast<size_t>(size));
-  }
-  close(ends[0]);
+  const std::string text = testing::read_to_end(ends[0]);
   waitpid(child, nullptr, 0);
   return text;
 }

@@ -11,6 +11,8 @@
 
 #include <csignal>
 
+#include "read_to_end.hpp"
+
 namespace tilewire::testing {
 
 std::string unique_name() {
@@ -38,12 +40,7 @@ void Processes::start(const std::function<std::string()>& body) {
 
 std::vector<std::string> Processes::lines() {
   close(ends_[1]);
-  std::string text;
-  std::array<char, 4096> bytes{};
-  for (ssize_t size = 0; (size = read(ends_[0], bytes.data(), bytes.size())) > 0;) {
-    text.append(bytes.data(), static_cast<size_t>(size));
-  }
-  close(ends_[0]);
+  const std::string text = read_to_end(ends_[0]);
   for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
   std::vector<std::string> all;
   for (size_t begin = 0; begin < text.size();) {

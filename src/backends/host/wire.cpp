@@ -43,8 +43,8 @@ uint64_t my_pid_namespace() {
 }
 
 Descriptor new_socket(int lowest) {
-  NewDescriptor made = take_descriptor(
-      system_call([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }), lowest);
+  NewDescriptor made =
+      new_descriptor([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }, lowest);
   require_granted(made.call, "socket");
   return std::move(made.descriptor);
 }
@@ -61,8 +61,7 @@ std::optional<Descriptor> listen_at(const std::string& name, int lowest) {
 }
 
 NewDescriptor accept_at(const Descriptor& door, int lowest) {
-  return take_descriptor(
-      system_call([&] { return accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }), lowest);
+  return new_descriptor([&] { return accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }, lowest);
 }
 
 bool lacks_room(const SystemCall& call) {
