@@ -41,9 +41,7 @@ struct Config {
   std::string schedule = "fused";
   int64_t tile_m = 128;
   int64_t tile_n = 256;
-  int64_t tile_k = 0;  ///< K step of the inner loop; 0 = the backend's choice
-  int stages = 0;      ///< depth of the load pipeline; 0 = the backend's choice
-  int cluster_m = 1;   ///< thread blocks that share loads
+  int cluster_m = 1;  ///< thread blocks that share loads
   int cluster_n = 1;
   int cluster_k = 1;       ///< thread blocks that make one tile together, each over a part of K
   int64_t group_m = 1;     ///< row tiles that are walked together, column by column of tiles (cache reuse)

@@ -50,15 +50,6 @@ struct Buffer {
   return buffer.scope == Scope::symmetric || buffer.in_arena;
 }
 
-/// A number of rows that is known at run time only: element `index` of the int32 buffer `buffer` on
-/// the rank of the task. At most the planned number.
-struct RowsFrom {
-  int buffer = 0;
-  int64_t index = 0;
-
-  bool operator==(const RowsFrom&) const = default;
-};
-
 /// A rectangle of one rank's buffer, in elements.
 struct Region {
   int rank = 0;
@@ -67,17 +58,8 @@ struct Region {
   int64_t rows = 0;
   int64_t col = 0;
   int64_t cols = 0;
-  std::optional<RowsFrom> rows_from{};
 
   bool operator==(const Region&) const = default;
-};
-
-/// Row-by-row addresses: `entries` are rows of two int32 columns {rank, row} on the rank of the task;
-/// entry i says where row i of the data comes from or goes to.
-struct RowMap {
-  Region entries{};
-
-  bool operator==(const RowMap&) const = default;
 };
 
 /// A 64-bit counter in symmetric memory on one rank. Only grows.
@@ -146,7 +128,6 @@ enum class TaskKind {
 
 enum class Body {
   gemm,  ///< reads[0] = A, reads[1] = B in the problem's layouts; result rows x cols
-  gemv,  ///< as gemm, few rows
   pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
 };
 
@@ -178,10 +159,7 @@ struct Task {
   std::vector<Wait> waits{};
   std::vector<Post> posts{};
   std::vector<EpilogueStep> epilogue{};
-  std::vector<double> weights{};    ///< of `reduce`, one per read; empty = all 1
-  double value = 0;                 ///< of `fill`
-  std::optional<RowMap> gather{};   ///< rows of reads[0] come from here
-  std::optional<RowMap> scatter{};  ///< rows of writes[0] go to here
+  double value = 0;  ///< of `fill`
 
   bool operator==(const Task&) const = default;
 };
@@ -191,7 +169,6 @@ enum class Engine {
   reduce,   ///< a pool, as tiles
   copy,     ///< serial: a task starts when the one before has posted
   library,  ///< serial
-  network,  ///< serial
 };
 
 /// Whether a lane of this engine runs one task at a time.
@@ -233,7 +210,7 @@ struct Plan {
 /// Rows x cols of what a task computes, before it is written.
 [[nodiscard]] Shape result_shape(const Plan& plan, const Task& task);
 /// Length of the dot products of a task that multiplies.
-[[nodiscard]] int64_t depth_of(const Plan& plan, const Task& task);
+[[nodiscard]] inline int64_t depth_of(const Task& task) { return task.reads[0].cols; }
 /// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
 /// Bytes of local workspace on a rank, each buffer aligned to 256.

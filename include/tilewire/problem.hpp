@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +11,7 @@
 
 namespace tilewire {
 
-enum class ALayout { mk, km };  ///< how A is stored, row by row
-enum class BLayout { nk, kn };  ///< how B is stored; nk is the weight of a Linear layer
+enum class BLayout { nk, kn };  ///< how B is stored, row by row; nk is the weight of a Linear layer. A is [M,K]
 
 /// Whether sums across ranks must give the same bits on every run.
 enum class Reduction {
@@ -46,15 +44,12 @@ struct Problem {
   int64_t k = 0;     ///< length of the dot products; unused where there is no GEMM
   DType dtype = DType::bf16;
   std::optional<DType> out_dtype{};  ///< default: `dtype`
-  ALayout a_layout = ALayout::mk;
   BLayout b_layout = BLayout::nk;
-  std::vector<int64_t> more_n{};     ///< columns of a second, third ... B for the same A; not implemented yet
   std::vector<Epilogue> epilogue{};  ///< in order; bias first
   Reduction reduction = Reduction::repeatable;
   bool gathered_output = false;      ///< all_gather_*: also return the gathered input
   bool allow_tf32 = false;           ///< fp32 products may be rounded to TF32: cuBLASLt's are (`compute` = library)
   std::vector<std::string> arena{};  ///< callers' buffers that lie in the arena (Group::allocate)
-  std::map<std::string, int64_t> sizes{};  ///< sizes that one operator alone has; none does yet
 
   bool operator==(const Problem&) const = default;
 };

@@ -35,10 +35,7 @@ class Search {
     const Config& config = plan_.config;
     want(known_.transports, config.transport, "transport = ");
     want(known_.collective, config.collective, "collective = ");
-    want(known_.a_layouts, plan_.problem.a_layout, "a_layout = ");
     want(known_.b_layouts, plan_.problem.b_layout, "b_layout = ");
-    if (config.tile_k != 0) found_.insert(fmt::format("tile_k = {}", config.tile_k));
-    if (config.stages != 0) found_.insert(fmt::format("stages = {}", config.stages));
     if (config.cluster_m * config.cluster_n > known_.cluster)
       found_.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
     if (config.cluster_k > known_.cluster_k) found_.insert(fmt::format("cluster_k = {}", config.cluster_k));
@@ -53,7 +50,6 @@ class Search {
     const bool product = task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
     if (product) want(known_.bodies, task.body, "body = ");
     if (task.kind == TaskKind::collective_call) want(known_.collectives, task.collective, "a library's ");
-    if (task.gather || task.scatter) found_.insert("row maps");
     for (const Region& read : task.reads) look_at(task, read);
     for (const Write& write : task.writes) {
       look_at(task, write.to);
@@ -66,7 +62,6 @@ class Search {
   }
 
   void look_at(const Task& task, const Region& region) {
-    if (region.rows_from) found_.insert("rows_from");
     const bool indices = task.kind == TaskKind::compute && task.body == Body::pool && &region == &task.reads.back();
     if (indices) return;
     const bool copies = task.kind == TaskKind::copy;

@@ -9,7 +9,7 @@
 
 namespace tilewire {
 
-/// A list that is empty means that the backend knows none. Shapes, weights and numbers of operands are the checker's
+/// A list that is empty means that the backend knows none. Shapes and numbers of operands are the checker's
 /// and `validate`'s.
 struct Known {
   std::vector<TaskKind> kinds;
@@ -19,7 +19,6 @@ struct Known {
   std::vector<Engine> engines;
   std::vector<Transport> transports;
   std::vector<Provider> collective;  ///< Config::collective
-  std::vector<ALayout> a_layouts;
   std::vector<BLayout> b_layouts;
   std::vector<DType> numbers;  ///< of operands and results of products, sums and fills
   std::vector<DType> moved;    ///< of copies

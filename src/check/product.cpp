@@ -84,14 +84,13 @@ Side side_of(const Values& values, const Operand& operand, What what, bool depth
 }  // namespace
 
 std::vector<Piece> product_of(Values& values, const Problem& problem, const Operand& a, const Operand& b) {
-  const bool mk = problem.a_layout == ALayout::mk;
   const bool nk = problem.b_layout == BLayout::nk;
-  const Shape shape{mk ? a.shape.rows : a.shape.cols, nk ? b.shape.rows : b.shape.cols};
-  const int64_t depth = mk ? a.shape.cols : a.shape.rows;
+  const Shape shape{a.shape.rows, nk ? b.shape.rows : b.shape.cols};
+  const int64_t depth = a.shape.cols;
   if (is_unknown(a.pieces) || is_unknown(b.pieces)) return whole(shape, Values::unknown());
   if (shape.rows == 0 || shape.cols == 0) return {};
   if (depth == 0) return whole(shape, values.zero());
-  const Side left = side_of(values, a, What::a, mk);
+  const Side left = side_of(values, a, What::a, true);
   const Side right = side_of(values, b, What::b, nk);
   if (left.depth != right.depth)
     refuse("multiplies K {}..{} of A with K {}..{} of B", left.depth, left.depth + depth, right.depth,

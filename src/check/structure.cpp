@@ -38,7 +38,6 @@ class StructureCheck {
  private:
   [[nodiscard]] int rank() const { return tasks_.rank[t_]; }
   [[nodiscard]] std::string name() const { return tasks_.name(t_); }
-  [[nodiscard]] Engine engine() const { return plan_.lanes[tasks_.lane[t_]].engine; }
   [[nodiscard]] DType dtype_of(const Region& region) const { return plan_.buffers[region.buffer].dtype; }
 
   template <class... Args>
@@ -57,8 +56,7 @@ class StructureCheck {
     const Reach reach =
         (writes ? link_between(plan_.team, rank(), region.rank) : link_between(plan_.team, region.rank, rank())).reach;
     const bool copies = tasks_.task[t_]->kind == TaskKind::copy;
-    const bool allowed = reach == Reach::load_store || (reach == Reach::copy && copies) ||
-                         (reach == Reach::network && copies && engine() == Engine::network);
+    const bool allowed = reach == Reach::load_store || (reach == Reach::copy && copies);
     if (!allowed)
       refuse("{} {} {}: the link between the two ranks has reach {}", name(), verb, region_name(plan_, region),
              to_string(reach));
@@ -68,15 +66,8 @@ class StructureCheck {
     const auto unsupported = [&](bool found, const char* what) {
       if (found) report_.add(Rule::unsupported, "{}: the checker cannot prove plans with {}", name(), what);
     };
-    unsupported(task.gather || task.scatter, "row maps");
-    const auto counted = [](const Region& region) { return region.rows_from.has_value(); };
-    unsupported(
-        std::ranges::any_of(task.reads, counted) || std::ranges::any_of(task.writes, counted, &Write::to) ||
-            std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && counted(*s.operand); }),
-        "rows_from");
     unsupported(task.kind == TaskKind::collective_call && task.collective == Collective::all_to_all,
                 "an all-to-all of a library");
-    unsupported(std::ranges::any_of(task.weights, [](double weight) { return weight != 1; }), "weights other than 1");
     unsupported(
         std::ranges::any_of(task.epilogue, [](const EpilogueStep& s) { return s.kind == EpilogueKind::residual; }),
         "a residual in the epilogue");
@@ -126,7 +117,7 @@ class StructureCheck {
       return;
     }
     check_number(b);
-    const int64_t depth_a = depth_of(plan_, task);
+    const int64_t depth_a = depth_of(task);
     const int64_t depth_b = plan_.problem.b_layout == BLayout::nk ? b.cols : b.rows;
     if (depth_a != depth_b)
       refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,

@@ -183,7 +183,7 @@ class Tracer {
       case TaskKind::compute:
       case TaskKind::gemm_call:
         if (task.body == Body::pool) return elements * task.reads[1].cols;
-        return 2 * elements * depth_of(plan_, task);
+        return 2 * elements * depth_of(task);
       case TaskKind::reduce:
         return elements * std::ssize(task.reads);
       default:

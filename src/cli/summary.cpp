@@ -124,7 +124,7 @@ std::string task_text(const Plan& plan, int64_t index, const Task& task) {
 double flops_of(const Plan& plan, const Task& task) {
   if (task.kind != TaskKind::gemm_call && (task.kind != TaskKind::compute || task.body == Body::pool)) return 0;
   const Shape shape = result_shape(plan, task);
-  const int64_t depth = depth_of(plan, task);
+  const int64_t depth = depth_of(task);
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth);
 }
 

@@ -29,7 +29,7 @@ class ColumnFinder {
   [[nodiscard]] std::optional<std::vector<int64_t>> columns_of(const Task& tile) {
     const Region& a = tile.reads[0];
     const bool b_stands = plan_.buffers[tile.reads[1].buffer].scope == Scope::input && tile.reads[1].rank == rank_;
-    if (tile.waits.empty() || a.rank != rank_ || !b_stands || plan_.problem.a_layout != ALayout::mk) {
+    if (tile.waits.empty() || a.rank != rank_ || !b_stands) {
       return std::nullopt;
     }
     // Nobody writes what it reads, and it waits for owners who must have begun: only its results wait.

@@ -51,7 +51,6 @@ TILEWIRE_NAMES(ErrorKind, {invalid_input, "invalid_input"}, {unsupported, "unsup
                {wrong_result, "wrong_result"}, {rank_lost, "rank_lost"}, {timeout, "timeout"}, {internal, "internal"})
 TILEWIRE_NAMES(DType, {fp32, "fp32"}, {bf16, "bf16"}, {fp16, "fp16"}, {int32, "int32"})
 TILEWIRE_NAMES(Reach, {load_store, "load_store"}, {copy, "copy"}, {network, "network"}, {none, "none"})
-TILEWIRE_NAMES(ALayout, {mk, "mk"}, {km, "km"})
 TILEWIRE_NAMES(BLayout, {nk, "nk"}, {kn, "kn"})
 TILEWIRE_NAMES(Reduction, {repeatable, "repeatable"}, {any, "any"})
 TILEWIRE_NAMES(EpilogueKind, {bias, "bias"}, {gelu, "gelu"}, {relu, "relu"}, {scale, "scale"}, {residual, "residual"})
@@ -69,10 +68,10 @@ TILEWIRE_NAMES(Purpose, {data, "data"}, {ready, "ready"}, {pace, "pace"})
 TILEWIRE_NAMES(WriteMode, {store, "store"}, {accumulate, "accumulate"})
 TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
                {gemm_call, "gemm_call"}, {collective_call, "collective_call"})
-TILEWIRE_NAMES(Body, {gemm, "gemm"}, {gemv, "gemv"}, {pool, "pool"})
+TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"})
 TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
-TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {library, "library"}, {network, "network"})
+TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {library, "library"})
 TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {indices, "indices"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
@@ -89,25 +88,23 @@ TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
-TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(a_layout), F(b_layout), F(more_n), F(epilogue),
-                F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(sizes))
-TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(tile_k), F(stages), F(cluster_m), F(cluster_n), F(cluster_k), F(group_m), F(split_k),
+TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
+                F(reduction), F(gathered_output), F(allow_tf32), F(arena))
+TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
                 F(algorithm), F(reduction), F(reduce_when), F(wire), F(order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
 TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(shapes))
-TILEWIRE_FIELDS(RowsFrom, F(buffer), F(index))
-TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols), F(rows_from))
-TILEWIRE_FIELDS(RowMap, F(entries))
+TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))
 TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose))
 TILEWIRE_FIELDS(Post, F(signal), F(add))
 TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col))
 TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
-TILEWIRE_FIELDS(Task, F(kind), F(body), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue), F(weights),
-                F(value), F(gather), F(scatter))
+TILEWIRE_FIELDS(Task, F(kind), F(body), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
+                F(value))
 TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(tasks))
 TILEWIRE_FIELDS(Plan, F(problem), F(config), F(team), F(buffers), F(signals), F(lanes))
 TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns))

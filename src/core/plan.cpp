@@ -70,10 +70,6 @@ void validate_region(const Place& at, const Region& region) {
   };
   if (!(inside(region.row, region.rows, shape.rows) && inside(region.col, region.cols, shape.cols)))
     refuse("{}: {} is outside of its {} x {}", at.name(), region_name(plan, region), shape.rows, shape.cols);
-  if (!region.rows_from) return;
-  if (!(region.rows_from->buffer >= 0 && region.rows_from->buffer < std::ssize(plan.buffers) &&
-        plan.buffers[region.rows_from->buffer].dtype == DType::int32))
-    refuse("{}: rows_from names buffer {}, want an int32 buffer", at.name(), region.rows_from->buffer);
 }
 
 void validate_signal(const Place& at, Signal signal, int64_t value, int signals) {
@@ -115,8 +111,6 @@ void validate_task(const Place& at, const Task& task, int signals) {
     if (!(wants == step.operand.has_value()))
       refuse("{}: epilogue {} {}", at.name(), to_string(step.kind), wants ? "needs an operand" : "takes no operand");
   }
-  if (task.gather) validate_region(at, task.gather->entries);
-  if (task.scatter) validate_region(at, task.scatter->entries);
   for (const Wait& wait : task.waits) validate_signal(at, wait.signal, wait.at_least, signals);
   for (const Post& post : task.posts) validate_signal(at, post.signal, post.add, signals);
   const auto [least, most] = num_reads(task);
@@ -126,8 +120,6 @@ void validate_task(const Place& at, const Task& task, int signals) {
     refuse("{}: {} writes", at.name(), task.writes.size());
   if (!(task.kind != TaskKind::collective_call || task.writes.size() == 1))
     refuse("{}: {} writes, want 1", at.name(), task.writes.size());
-  if (!(task.weights.empty() || task.weights.size() == task.reads.size()))
-    refuse("{}: {} weights for {} reads", at.name(), task.weights.size(), task.reads.size());
   const Shape result = result_shape(at.plan, task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
@@ -184,8 +176,7 @@ Shape result_shape(const Plan& plan, const Task& task) {
       const Region& a = task.reads[0];
       const Region& b = task.reads[1];
       if (task.body == Body::pool) return {b.rows, a.cols};
-      return {plan.problem.a_layout == ALayout::mk ? a.rows : a.cols,
-              plan.problem.b_layout == BLayout::nk ? b.rows : b.cols};
+      return {a.rows, plan.problem.b_layout == BLayout::nk ? b.rows : b.cols};
     }
     case TaskKind::copy:
     case TaskKind::reduce:
@@ -197,10 +188,6 @@ Shape result_shape(const Plan& plan, const Task& task) {
       return {};
   }
   return {};
-}
-
-int64_t depth_of(const Plan& plan, const Task& task) {
-  return plan.problem.a_layout == ALayout::mk ? task.reads[0].cols : task.reads[0].rows;
 }
 
 int64_t symmetric_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::symmetric); }

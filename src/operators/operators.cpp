@@ -40,12 +40,6 @@ void validate_types(const Problem& problem) {
   for (const DType dtype : {problem.dtype, out_dtype_of(problem)}) {
     require(dtype != DType::int32, "dtype = {}: want fp32, bf16 or fp16", to_string(dtype));
   }
-  if (problem.a_layout != ALayout::mk) {
-    fail(ErrorKind::unsupported, "a_layout = {}: only mk is implemented", to_string(problem.a_layout));
-  }
-  if (!problem.more_n.empty()) {
-    fail(ErrorKind::unsupported, "more_n has {} entries: only one B is implemented", problem.more_n.size());
-  }
 }
 
 void validate_epilogue(const Problem& problem) {
@@ -80,8 +74,6 @@ void validate(const Problem& problem, int num_ranks) {
   validate_epilogue(problem);
   require(!problem.gathered_output || problem.op.starts_with("all_gather"), "gathered_output: {} gathers nothing",
           problem.op);
-  require(problem.sizes.empty(), "sizes: {} has no size '{}'", problem.op,
-          problem.sizes.empty() ? "" : problem.sizes.begin()->first);
   op.validate(problem, num_ranks);
   const std::vector<Buffer> buffers = op.buffers(problem, num_ranks);
   for (const std::string& name : problem.arena) {

@@ -12,8 +12,8 @@
 namespace tilewire {
 
 std::optional<std::string> ignored_knob(const Config& config, std::initializer_list<const char*> honoured) {
-  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",    "tile_k",  "stages",
-                                          "cluster_m", "cluster_n", "cluster_k", "group_m", "tile_workers"};
+  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",  "cluster_m",
+                                          "cluster_n", "cluster_k", "group_m", "tile_workers"};
   const auto knows = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
@@ -74,8 +74,6 @@ void validate(const Config& config) {
   };
   at_least("tile_m", config.tile_m, 1);
   at_least("tile_n", config.tile_n, 1);
-  at_least("tile_k", config.tile_k, 0);
-  at_least("stages", config.stages, 0);
   at_least("group_m", config.group_m, 1);
   at_least("chunk_rows", config.chunk_rows, 0);
   at_least("chunk_cols", config.chunk_cols, 0);

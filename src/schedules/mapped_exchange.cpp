@@ -204,7 +204,6 @@ Plan make_exchange_plan(const Problem& problem, const Team& team, const Config& 
   validate(config);
   const std::optional<std::string> ignored = ignored_knob(config, {"chunk_rows", "copy_lanes"});
   require(!ignored, "exchange of an output: {}", ignored.value_or(""));
-  require(problem.a_layout == ALayout::mk, "a_layout = {}: only mk is implemented", to_string(problem.a_layout));
   require(problem.epilogue.empty(), "epilogue has {} steps: an exchanged output takes none", problem.epilogue.size());
   Problem reachable = problem;
   reachable.arena = {"c"};

@@ -248,9 +248,6 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
       lane.tasks[0].writes = {{testing::whole(copies, lane.rank, 2), 0, WriteMode::store}};
     }
     refused(copies, "copies of int32");
-    Plan maps = product_plan(2, DType::bf16, DType::bf16);
-    maps.lanes[0].tasks[0].scatter = RowMap{};
-    refused(maps, "row maps");
   });
 }
 

@@ -19,7 +19,6 @@ struct Case {
   TaskKind kind;
   DType dtype;
   DType out;
-  ALayout a_layout;
   BLayout b_layout;
   bool bias;
 };
@@ -38,11 +37,9 @@ constexpr int64_t kK = 101;
 /// C = A B over two tiles of rows (or one call), each also copied into the second output.
 Plan plan_of(const Case& c) {
   Plan plan = testing::new_plan("product", 1);
-  plan.problem.a_layout = c.a_layout;
   plan.problem.b_layout = c.b_layout;
-  const bool km = c.a_layout == ALayout::km;
   const bool nk = c.b_layout == BLayout::nk;
-  const int a = add_buffer(plan, "a", c.dtype, km ? Shape{kK, kM} : Shape{kM, kK}, Scope::input);
+  const int a = add_buffer(plan, "a", c.dtype, {kM, kK}, Scope::input);
   const int b = add_buffer(plan, "b", c.dtype, nk ? Shape{kN, kK} : Shape{kK, kN}, Scope::input);
   const int bias = add_buffer(plan, "bias", c.dtype, {1, kN}, Scope::input);
   const int first = add_buffer(plan, "first", c.out, {kM, kN}, Scope::output);
@@ -53,8 +50,8 @@ Plan plan_of(const Case& c) {
     const int64_t rows = std::min<int64_t>(call ? kM : 32, kM - row);
     Task task;
     task.kind = c.kind;
-    task.reads = {km ? Region{0, a, 0, kK, row, rows, {}} : Region{0, a, row, rows, 0, kK, {}}, whole(plan, 0, b)};
-    task.writes = {{{0, first, row, rows, 0, kN, {}}, 0, WriteMode::store}};
+    task.reads = {{0, a, row, rows, 0, kK}, whole(plan, 0, b)};
+    task.writes = {{{0, first, row, rows, 0, kN}, 0, WriteMode::store}};
     if (c.bias) task.epilogue = {{EpilogueKind::bias, 1, whole(plan, 0, bias)}};
     lane.tasks.push_back(task);
   }
@@ -71,7 +68,6 @@ Plan plan_of(const Case& c) {
 
 void run_case(const Case& c, std::minstd_rand& random) {
   const Plan plan = plan_of(c);
-  const bool km = c.a_layout == ALayout::km;
   const bool nk = c.b_layout == BLayout::nk;
   auto a_data = random_values(c.dtype, kM * kK, random);
   auto b_data = random_values(c.dtype, kK * kN, random);
@@ -79,7 +75,7 @@ void run_case(const Case& c, std::minstd_rand& random) {
   std::vector<std::byte> first_data(static_cast<size_t>(kM * kN * bytes_of(c.out)));
   std::vector<float> second_data(static_cast<size_t>(kM * kN), 99);
   launch(1, testing::small_launch(true), [&](Group& group) {
-    const std::vector<Tensor> inputs = {make_tensor(a_data.data(), c.dtype, km ? kK : kM, km ? kM : kK),
+    const std::vector<Tensor> inputs = {make_tensor(a_data.data(), c.dtype, kM, kK),
                                         make_tensor(b_data.data(), c.dtype, nk ? kN : kK, nk ? kK : kN),
                                         make_tensor(bias_data.data(), c.dtype, 1, kN)};
     const std::vector<Tensor> outputs = {make_tensor(first_data.data(), c.out, kM, kN),
@@ -93,8 +89,7 @@ void run_case(const Case& c, std::minstd_rand& random) {
   for (int64_t i = 0; i < kM; ++i) {
     for (int64_t j = 0; j < kN; ++j) {
       double sum = c.bias ? value(bias_data, j) : 0;
-      for (int64_t l = 0; l < kK; ++l)
-        sum += value(a_data, km ? l * kM + i : i * kK + l) * value(b_data, nk ? j * kK + l : l * kN + j);
+      for (int64_t l = 0; l < kK; ++l) sum += value(a_data, i * kK + l) * value(b_data, nk ? j * kK + l : l * kN + j);
       ASSERT_NEAR(second_data[i * kN + j], sum, 1e-4 + rounding * std::abs(sum))
           << to_string(plan.problem) << " at " << i << ", " << j;
     }
@@ -108,10 +103,8 @@ TEST(Products, EveryKindTypeAndLayout) {
   for (const TaskKind kind : {TaskKind::compute, TaskKind::gemm_call}) {
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
       for (const DType out : {DType::fp32, DType::bf16, DType::fp16}) {
-        for (const ALayout a : {ALayout::mk, ALayout::km}) {
-          for (const BLayout b : {BLayout::nk, BLayout::kn}) {
-            for (const bool bias : {false, true}) run_case({kind, dtype, out, a, b, bias}, random);
-          }
+        for (const BLayout b : {BLayout::nk, BLayout::kn}) {
+          for (const bool bias : {false, true}) run_case({kind, dtype, out, b, bias}, random);
         }
       }
     }

@@ -90,9 +90,9 @@ TEST(Rules, WhatTheHostCannotDoIsNamed) {
     Plan plan = testing::all_gather_plan(1, 4);
     EXPECT_TRUE(group.unsupported(plan).empty());
     plan.config.transport = Transport::tma;
-    plan.lanes[0].tasks[1].scatter = RowMap{};
-    plan.lanes[0].tasks[1].reads[0].rows_from = RowsFrom{};
-    EXPECT_EQ(group.unsupported(plan), (std::vector<std::string>{"row maps", "rows_from", "transport = tma"}));
+    plan.lanes[0].tasks[1].kind = TaskKind::collective_call;
+    EXPECT_EQ(group.unsupported(plan),
+              (std::vector<std::string>{"a library's none", "collective_call", "transport = tma"}));
   });
 }
 

@@ -90,7 +90,6 @@ TEST_F(TunerFile, TheKeyRoundsMUpAndKeepsTheRest) {
   EXPECT_TRUE(changed([](Problem& p) { p.k += 1; }));
   EXPECT_TRUE(changed([](Problem& p) { p.dtype = DType::fp32; }));
   EXPECT_TRUE(changed([](Problem& p) { p.out_dtype = DType::fp32; }));
-  EXPECT_TRUE(changed([](Problem& p) { p.a_layout = ALayout::km; }));
   EXPECT_TRUE(changed([](Problem& p) { p.b_layout = BLayout::kn; }));
   EXPECT_TRUE(changed([](Problem& p) { p.reduction = Reduction::any; }));
   EXPECT_TRUE(changed([](Problem& p) { p.arena = {"a"}; }));

@@ -90,7 +90,7 @@ uint32_t alignment_of_b(const LibraryGemm& g) {
 uint32_t alignment_of_c(const LibraryGemm& g) { return alignment_of(g.c, g.next_part); }
 
 /// What a choice among candidates depends on.
-using Key = std::array<int64_t, 19>;
+using Key = std::array<int64_t, 18>;
 
 Key key_of(const LibraryGemm& g) {
   return {g.m,
@@ -107,7 +107,6 @@ Key key_of(const LibraryGemm& g) {
           static_cast<int64_t>(g.out_dtype),
           g.bias != nullptr ? static_cast<int64_t>(g.bias_dtype) : -1,
           g.bias != nullptr ? alignment_of(g.bias) : 0,
-          g.a_is_km,
           g.b_is_kn,
           g.relu,
           g.tf32,
@@ -122,7 +121,7 @@ class Description {
     const cublasComputeType_t how = g.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     lt.check(lt.desc_create(&desc_, how, CUDA_R_32F), "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_is_kn ? CUBLAS_OP_N : CUBLAS_OP_T);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, g.a_is_km ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<int32_t>(g.sms));
     cublasLtEpilogue_t epilogue = g.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
     if (g.bias != nullptr) {
@@ -132,7 +131,7 @@ class Description {
     }
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     describe(b_, g.dtype, g.b_is_kn ? g.n : g.k, g.b_is_kn ? g.k : g.n, g.ldb);
-    describe(a_, g.dtype, g.a_is_km ? g.m : g.k, g.a_is_km ? g.k : g.m, g.lda);
+    describe(a_, g.dtype, g.k, g.m, g.lda);
     describe(c_, g.out_dtype, g.n, g.m, g.ldc);
     if (g.parts == 1) return;
     repeat(b_, g.next_b());
@@ -251,7 +250,7 @@ struct Scratch {
   }
 
   LibraryGemm place(LibraryGemm gemm) {
-    gemm.a = add(gemm.dtype, (gemm.a_is_km ? gemm.k : gemm.m) * gemm.lda);
+    gemm.a = add(gemm.dtype, gemm.m * gemm.lda);
     gemm.b = add(gemm.dtype, (gemm.b_is_kn ? gemm.k : gemm.n * gemm.parts) * gemm.ldb);
     gemm.c = add(gemm.out_dtype, gemm.m * gemm.ldc * gemm.parts);
     gemm.next_part = gemm.m * gemm.ldc * bytes_of(gemm.out_dtype);

@@ -39,7 +39,6 @@ struct LibraryGemm {
   DType dtype = DType::bf16;  ///< of A and B
   DType out_dtype = DType::bf16;
   DType bias_dtype = DType::bf16;
-  bool a_is_km = false;  ///< A is stored [K,M]; otherwise [M,K]
   bool b_is_kn = false;  ///< B is stored [K,N]; otherwise [N,K]
   bool relu = false;
   bool tf32 = false;  ///< elements of fp32 may be rounded to TF32 before they are multiplied

@@ -146,9 +146,7 @@ class SumFinder {
   /// The fused form of a task, if it is a sum that a tile can complete.
   [[nodiscard]] std::optional<FusedSum> complete(int lane, int64_t index) {
     const Task& sum = at({lane, index});
-    if (is_serial(lanes_[lane]->engine) || sum.kind != TaskKind::reduce || !sum.weights.empty() ||
-        slow_exit(plan_, sum))
-      return std::nullopt;
+    if (is_serial(lanes_[lane]->engine) || sum.kind != TaskKind::reduce || slow_exit(plan_, sum)) return std::nullopt;
     for (int own = 0; own < std::ssize(sum.reads); ++own) {
       const auto tile = tiles_.find(key_of(sum.reads[own]));
       if (tile == tiles_.end() || sum.reads[own].rank != rank_) continue;

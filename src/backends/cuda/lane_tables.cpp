@@ -331,14 +331,12 @@ class TableMaker {
     step.first_wait = static_cast<uint32_t>(walk.waits.size());
     step.first_post = static_cast<uint32_t>(walk.posts.size());
     if (step.act == Act::multiply) {
-      step.a_transposed = plan_.problem.a_layout == ALayout::km;
       step.b_is_kn = plan_.problem.b_layout == BLayout::kn;
-      step.depth = static_cast<int32_t>(depth_of(plan_, task));
+      step.depth = static_cast<int32_t>(depth_of(task));
     }
     for (size_t i = 0; i < task.reads.size(); ++i) {
       const Region& read = task.reads[i];
-      const float weight = task.weights.empty() ? 1.0F : static_cast<float>(task.weights[i]);
-      walk.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read), weight});
+      walk.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
     }
     for (size_t i = 0; i < task.writes.size(); ++i) {
       const Write& write = task.writes[i];

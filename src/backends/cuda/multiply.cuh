@@ -28,9 +28,9 @@ __device__ inline void multiply_step(const WalkTable& table, const StepRecord& s
       for (int k0 = 0; k0 < step.depth; k0 += kDepth) {
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
-          const int k = step.a_transposed ? i / kSide : i % kDepth;
-          const int line = step.a_transposed ? i % kSide : i / kDepth;
-          a_block[k][line] = load(a, step.a_transposed, row0 + line, step.rows, k0 + k);
+          const int k = i % kDepth;
+          const int line = i / kDepth;
+          a_block[k][line] = load(a, false, row0 + line, step.rows, k0 + k);
         }
         for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
           const int k = step.b_is_kn ? i / kSide : i % kDepth;

@@ -57,9 +57,9 @@ class OwnRowsFinder {
   }
 
   void add_copies(const Task& task, CopyWrite at) {
-    if (task.kind != TaskKind::copy || !task.epilogue.empty() || task.gather || task.scatter) return;
+    if (task.kind != TaskKind::copy || !task.epilogue.empty()) return;
     const Region& from = task.reads[0];
-    if (from.rank != rank_ || from.rows_from || plan_.buffers[from.buffer].scope != Scope::input) return;
+    if (from.rank != rank_ || plan_.buffers[from.buffer].scope != Scope::input) return;
     for (; at.write < task.writes.size(); ++at.write) {
       const Write& write = task.writes[at.write];
       const Buffer& to = plan_.buffers[write.to.buffer];

@@ -28,7 +28,7 @@ Plain kind_of(const HostWalk& walk, const StepRecord& step) {
   if (sources.empty() || (step.act == Act::copy && sources.size() > 1) || step.cols == 0) return Plain::no;
   const DType dtype = sources[0].dtype;
   const bool even = std::ranges::all_of(sources, [&](const SourceRecord& from) {
-    return from.dtype == dtype && from.weight == 1 && in_vectors(from.data, from.ld, step.cols, step.rows, dtype);
+    return from.dtype == dtype && in_vectors(from.data, from.ld, step.cols, step.rows, dtype);
   });
   const bool stored = std::ranges::all_of(targets, [&](const TargetRecord& to) {
     return to.dtype == dtype && to.mode == StoreMode::store && to.first_row == 0 && to.rows == step.rows &&

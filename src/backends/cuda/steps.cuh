@@ -7,11 +7,6 @@
 
 namespace tilewire::cuda {
 
-/// sum + weight * value as the host backend does it: two roundings, none where the weight is 1.
-__device__ inline float add_weighted(float sum, float value, float weight) {
-  return __fadd_rn(sum, weight == 1.0F ? value : __fmul_rn(weight, value));
-}
-
 __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& step) {
   bool good = step.cols % kEight == 0;
 #pragma unroll 1
@@ -27,13 +22,13 @@ __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& 
   return good;
 }
 
-/// Whether a step is what reductions mostly are: sources of one 16-bit type, not weighted.
+/// Whether a step is what reductions mostly are: sources of one 16-bit type.
 __device__ inline bool sums_at_once(const WalkTable& table, const StepRecord& step) {
   bool good = true;
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_sources; ++i) {
     const SourceRecord& from = table.sources[step.first_source + i];
-    good = good && from.weight == 1.0F && from.dtype == table.sources[step.first_source].dtype &&
+    good = good && from.dtype == table.sources[step.first_source].dtype &&
            (from.dtype == DType::bf16 || from.dtype == DType::fp16);
   }
   return good && sums_in_eights(table, step);
@@ -159,7 +154,7 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
         if (i >= width) break;
-        sums[i] = s == 0 && from.weight == 1.0F ? values[i] : add_weighted(sums[i], values[i], from.weight);
+        sums[i] = s == 0 ? values[i] : __fadd_rn(sums[i], values[i]);
       }
     }
     eights ? finish_eight<__nv_bfloat16>(table, step, row, col, sums) : finish_element(table, step, row, col, sums[0]);

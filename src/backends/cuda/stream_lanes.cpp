@@ -100,9 +100,8 @@ LibraryGemm library_gemm(const RankView& view, const Task& task) {
   gemm.a = view.data_of(a);
   gemm.b = view.data_of(b);
   gemm.c = view.data_of(to);
-  gemm.a_is_km = problem.a_layout == ALayout::km;
   gemm.b_is_kn = problem.b_layout == BLayout::kn;
-  gemm.k = gemm.a_is_km ? a.rows : a.cols;
+  gemm.k = a.cols;
   gemm.lda = view.base(a).ld;
   gemm.ldb = view.base(b).ld;
   gemm.ldc = view.base(to).ld;

@@ -38,7 +38,7 @@ std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   const auto& steps = task.epilogue;
   if (task.writes.size() > 1 && !steps.empty()) return "an epilogue of a result with several destinations";
   // NOTE: walkers make these.
-  if (task.writes.size() > 1 && depth_of(plan, task) == 0) return "several destinations of a product of depth 0";
+  if (task.writes.size() > 1 && depth_of(task) == 0) return "several destinations of a product of depth 0";
   const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
   if (bias && dtype_of(*steps[0].operand) != out) {
     return fmt::format("a bias of {} for an output of {}", to_string(dtype_of(*steps[0].operand)), to_string(out));

@@ -25,7 +25,6 @@ std::optional<std::string> slow_exit(const Plan& plan, const Task& task) {
 std::optional<std::string> slow_tiles(const Plan& plan) {
   const Problem& problem = plan.problem;
   if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16) return "type " + to_string(problem.dtype);
-  if (problem.a_layout == ALayout::km) return "A is stored [K,M]";
   const TileShape shape = kind_of(plan).shape;
   if (!is_compiled(shape)) {
     return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
@@ -51,7 +50,7 @@ std::optional<std::string> refuses_cut_k(const Plan& plan) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;
       const int64_t least = int64_t{kTileK} * least_part_steps(shape) * parts;
-      if (const int64_t depth = depth_of(plan, task); depth < least)
+      if (const int64_t depth = depth_of(task); depth < least)
         return fmt::format("tiles over {} columns of A, want at least {}", depth, least);
     }
   }

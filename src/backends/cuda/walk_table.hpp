@@ -44,8 +44,7 @@ struct alignas(32) Gate {
 /// One task of a lane.
 struct StepRecord {
   Act act = Act::sync;
-  bool a_transposed = false;  ///< `multiply`: source 0 is stored [K,M]
-  bool b_is_kn = false;       ///< `multiply`: source 1 is stored [K,N]; otherwise [N,K]
+  bool b_is_kn = false;  ///< `multiply`: source 1 is stored [K,N]; otherwise [N,K]
   uint8_t num_sources = 0;
   uint8_t num_targets = 0;
   uint8_t num_epilogue = 0;
@@ -69,7 +68,6 @@ struct SourceRecord {
   std::byte* data = nullptr;
   int64_t ld = 0;  ///< elements from row to row
   DType dtype = DType::fp32;
-  float weight = 1;
 
   bool operator==(const SourceRecord&) const = default;
 };

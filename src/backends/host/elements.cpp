@@ -26,12 +26,8 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
 }
 
 TILEWIRE_VECTOR_LOOPS
-void add(const float* values, int64_t n, float factor, float* sums) {
-  if (factor == 1.0F) {
-    for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
-  } else {
-    for (int64_t i = 0; i < n; ++i) sums[i] += factor * values[i];
-  }
+void add(const float* values, int64_t n, float* sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
 }
 
 }  // namespace
@@ -46,13 +42,13 @@ void copy_block(const Block& from, const Block& to) {
   for (int64_t row = 0; row < from.rows; ++row) std::memcpy(to.at(row, 0), from.at(row, 0), row_bytes);
 }
 
-void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, float* sums, float* spare) {
+void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* spare) {
   const auto* values = reinterpret_cast<const float*>(row);
   if (dtype != DType::fp32) {
     load_row(row, dtype, n, spare);
     values = spare;
   }
-  add(values, n, static_cast<float>(weight), sums);
+  add(values, n, sums);
 }
 
 void scale(float* values, int64_t n, float factor) {

@@ -8,8 +8,8 @@ namespace tilewire::host {
 
 /// Same shape and dtype, any strides.
 void copy_block(const Block& from, const Block& to);
-/// sums[i] += weight * row[i], in fp32.
-void add_weighted(const std::byte* row, DType dtype, int64_t n, double weight, float* sums, float* spare);
+/// sums[i] += row[i], in fp32. `spare`: room for n values.
+void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* spare);
 void scale(float* values, int64_t n, float factor);
 /// Round each value to `dtype` and add it to what is there; atomic for each element.
 void accumulate(const float* values, int64_t n, std::byte* to, DType dtype);

@@ -53,7 +53,7 @@ struct TaskRules {
     const Region& a = t.reads[0];
     const Region& b = t.reads[1];
     if (t.body == Body::pool) return check(dtype(b) == DType::int32, "the indices of a pool are int32");
-    const int64_t a_depth = depth_of(plan, t);
+    const int64_t a_depth = depth_of(t);
     const int64_t b_depth = plan.problem.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");
     check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
@@ -77,14 +77,13 @@ std::vector<std::string> missing_features(const Plan& plan) {
   const Known host{
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call},
-      .bodies = {Body::gemm, Body::gemv, Body::pool},
+      .bodies = {Body::gemm, Body::pool},
       .collectives = {},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
       .transports = {Transport::store, Transport::copy_engine},
       .collective = {Provider::tiles},
-      .a_layouts = {ALayout::mk, ALayout::km},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = all,
       .moved = all,

@@ -66,9 +66,8 @@ void TaskRunner::multiply(const Task& task) {
   constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
   const Shape shape = result_shape(*plan_, task);
   if (shape.rows == 0 || shape.cols == 0) return;
-  const bool a_transposed = plan_->problem.a_layout == ALayout::km;
   const Block a = addresses_->block(task.reads[0]);
-  Product product{shape.rows, shape.cols, a_transposed ? a.rows : a.cols, operand_of(a, a_transposed),
+  Product product{shape.rows, shape.cols, a.cols, operand_of(a, false),
                   operand_of(addresses_->block(task.reads[1]), plan_->problem.b_layout == BLayout::nk)};
   prepare_end(task);
   if (stored_by_library(task)) {
@@ -81,7 +80,7 @@ void TaskRunner::multiply(const Task& task) {
   product.c_stride = shape.cols;
   for (int64_t begin = 0; begin < shape.rows; begin += most) {
     product.m = std::min(most, shape.rows - begin);
-    product.a.data = a_transposed ? a.at(0, begin) : a.at(begin, 0);
+    product.a.data = a.at(begin, 0);
     float* values = scratch(product.m * shape.cols);
     product.c = values;
     gemm_.multiply(product);
@@ -106,7 +105,7 @@ void TaskRunner::pool(const Task& task) {
       if (i == 0) {
         load_row(table.at(list[i], 0), table.dtype, table.cols, sums);
       } else {
-        add_weighted(table.at(list[i], 0), table.dtype, table.cols, 1, sums, spare);
+        add_row(table.at(list[i], 0), table.dtype, table.cols, sums, spare);
       }
     }
     finish(task, row, 0, table.cols, sums);
@@ -130,7 +129,6 @@ void TaskRunner::reduce(const Task& task) {
   prepare_end(task);
   sources_.clear();
   for (const Region& read : task.reads) sources_.push_back(addresses_->block(read));
-  const auto weight = [&](size_t i) { return task.weights.empty() ? 1.0 : task.weights[i]; };
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
     (*check_)();
@@ -143,11 +141,10 @@ void TaskRunner::reduce(const Task& task) {
       for (size_t i = 0; i < sources_.size(); ++i) {
         const Block& from = sources_[i];
         if (i > 0) {
-          add_weighted(from.at(row, col), from.dtype, n, weight(i), sums, sums + kPiece);
-          continue;
+          add_row(from.at(row, col), from.dtype, n, sums, sums + kPiece);
+        } else {
+          load_row(from.at(row, col), from.dtype, n, sums);
         }
-        load_row(from.at(row, col), from.dtype, n, sums);
-        if (weight(0) != 1.0) scale(sums, n, static_cast<float>(weight(0)));
       }
       finish(task, row, col, n, sums);
     }
@@ -217,7 +214,7 @@ void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int6
       case EpilogueKind::residual: {
         const Block residual = addresses_->block(*what.operand);
         row_.resize(static_cast<size_t>(n));
-        add_weighted(residual.at(row, col), residual.dtype, n, 1, values, row_.data());
+        add_row(residual.at(row, col), residual.dtype, n, values, row_.data());
         break;
       }
       case EpilogueKind::gelu:

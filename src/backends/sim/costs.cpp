@@ -184,9 +184,9 @@ int64_t Costs::steps_of(const Task& task) const {
   if (!machine_.controller || (task.kind == TaskKind::compute && task.body == Body::pool)) return 1;
   constexpr int64_t kBlockBytes = 32 << 10;
   const bool along_k = task.kind == TaskKind::compute;
-  const int64_t step = plan_.config.tile_k > 0 ? plan_.config.tile_k : machine_.controller->step_k;
+  const int64_t step = machine_.controller->step_k;
   const Region& copied = task.reads.empty() ? task.writes[0].to : task.reads[0];
-  const int64_t size = along_k ? depth_of(plan_, task) : bytes_of_region(copied);
+  const int64_t size = along_k ? depth_of(task) : bytes_of_region(copied);
   return std::max<int64_t>(1, (size + (along_k ? step : kBlockBytes) - 1) / (along_k ? step : kBlockBytes));
 }
 
@@ -199,12 +199,12 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     rows.rows = task.reads[1].rows * task.reads[1].cols;
     read(loop, rows, lane.rank, bytes_of_region(rows), true);
   } else {
-    const int64_t rows = task.body == Body::gemv ? shape.rows : std::max(shape.rows, plan_.config.tile_m);
+    const int64_t rows = std::max(shape.rows, plan_.config.tile_m);
     const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
     const double flops =
         shape.rows == 0 || shape.cols == 0
             ? 0.0
-            : 2.0 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(depth_of(plan_, task));
+            : 2.0 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(depth_of(task));
     const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
     const double all_units_ns = (products_ns + machine_.compute.tile_ns) / machine_.compute.units;
     units_ns_[lane.rank] += all_units_ns;
@@ -304,7 +304,7 @@ Cost Costs::of(const Task& task, const Lane& lane) {
     case TaskKind::compute:
       return tile(task, lane);
     case TaskKind::copy:
-      if (lane.engine == Engine::copy || lane.engine == Engine::network) return copy(task, lane);
+      if (lane.engine == Engine::copy) return copy(task, lane);
       return moved_by_units(task, lane);
     case TaskKind::reduce:
     case TaskKind::fill:

@@ -43,7 +43,7 @@ Phase Costs::all_along(const Load& load, double delay_ns) {
 
 Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   const Shape shape = result_shape(plan_, task);
-  const int64_t depth = depth_of(plan_, task);
+  const int64_t depth = depth_of(task);
   const double rate = flops_per_ns() * machine_.overheads.library_efficiency;
   double best_ns = std::numeric_limits<double>::infinity();
   TileShape best{};
