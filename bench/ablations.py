@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 TILES = {"tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
 SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
 # What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
-DEFAULTS = {"order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduction": "staged",
+DEFAULTS = {"tile_order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduce_mode": "staged",
             "reduce_when": "beside", "group_owners": 1}
 OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 160, 1), (128, 128, 1), (64, 128, 1)]
 
@@ -70,7 +70,7 @@ def gather_groups(ranks, shard, k, small):
     least = max(1, shard // 4) if small else 128
     both = {"engines": engines, "store": store}
     return {
-        "order": {f"{order}, {name}": knobs | {"order": order} for name, knobs in both.items()
+        "tile_order": {f"{order}, {name}": knobs | {"tile_order": order} for name, knobs in both.items()
                   for order in ("rank_shifted", "naive")},
         "direction": {f"{direction}, {name}": knobs | {"direction": direction} for name, knobs in both.items()
                       for direction in ("push", "pull")},
@@ -95,12 +95,12 @@ def reduction_groups(operator, ranks, shard, tile_transport, small):
     chunks = {"chunk_rows": max(1, shard // 4)} if scatters else {}
     engines = {"transport": "copy_engine", "pacing": "lockstep"} | chunks
     groups = {
-        "order": {order: tiles | {"order": order} for order in ("rank_shifted", "naive")},
+        "tile_order": {order: tiles | {"tile_order": order} for order in ("rank_shifted", "naive")},
         "transport": {"threads store": store, "bulk copies": {"transport": "bulk"},
                       "tensor copies": {"transport": "tma"},
                       "copy engines": engines, "flags in the data": {"transport": "ll"}},
-        "reduction": {"staged": tiles, "pull": store | {"reduction": "pull"},
-                      "accumulate": tiles | {"reduction": "accumulate"}},
+        "reduce_mode": {"staged": tiles, "pull": store | {"reduce_mode": "pull"},
+                      "accumulate": tiles | {"reduce_mode": "accumulate"}},
         "rounds": {str(rounds): tiles | {"rounds": rounds} for rounds in (1, 2, 4, 8)},
         "owners together": owners_together(tiles, ranks, shard, small),
         "algorithm": {name: knobs | {"algorithm": name} for name, knobs in

@@ -173,7 +173,7 @@ def in_parts(kind, m, n, k, ranks):
     if m > 512:
         return []
     tile = knobs_of((row_of_tiles(kind, m, ranks), 128, 1), m)
-    parts = [tile | {"cluster_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
+    parts = [tile | {"cluster_split_k": each} for each in parts_of_k(128, m, n, k, ranks, kind)]
     if kind == "ag":
         return [config for each in parts for config in (each | pieces(m, ranks), each | by_engines(ranks))]
     at_once = kind == "ar" and m <= 64
@@ -187,14 +187,14 @@ def in_parts(kind, m, n, k, ranks):
     return configs
 
 
-def turns_of(tile, m, cols, sms=132):
+def waves_of(tile, m, cols, sms=132):
     """Turns in which the SMs that have tiles take them."""
     return -(-(-(-m // tile[0]) * -(-cols // tile[1])) // (sms - OTHER_SMS))
 
 
-def fills_turns(tile, m, cols, sms=132):
+def fills_waves(tile, m, cols, sms=132):
     """Whether these SMs nearly all have a tile in each turn, and nearly all of it is needed."""
-    return 8 * m * cols >= 7 * turns_of(tile, m, cols, sms) * (sms - OTHER_SMS) * tile[0] * tile[1]
+    return 8 * m * cols >= 7 * waves_of(tile, m, cols, sms) * (sms - OTHER_SMS) * tile[0] * tile[1]
 
 
 def in_step(m, n, k, ranks):
@@ -202,7 +202,7 @@ def in_step(m, n, k, ranks):
     shard, quarter = -(-m // ranks), columns_of_cut(k, 4)
     if ranks == 1 or m <= 128 or shard > 256 or quarter >= k:
         return []
-    step = {"order": "in_step", "chunk_cols": quarter}
+    step = {"tile_order": "in_step", "chunk_cols": quarter}
     engines = [knobs_of(tile, m) for tile in (middle_tile(m, -(-n // ranks)), (128, 256, 1))]
     all_rows = lambda tile: tile | (
         {"group_m": max(tile["group_m"], ranks * -(-shard // tile["tile_m"]))} if m > tile["tile_m"] else {})
@@ -217,15 +217,15 @@ def few_workers(m, n, k, ranks):
     owners = 1 if shard * (ranks - 1) <= MOST_SENT else 2
     rows = m if owners == 1 else 2 * shard
     apart = ranks * -(-shard // tile[0]) <= -(-m // tile[0])  # shards have tiles of their own
-    if (owners == 2 and not apart) or rows <= tile[0] or not fills_turns(tile, rows, -(-n // ranks)):
+    if (owners == 2 and not apart) or rows <= tile[0] or not fills_waves(tile, rows, -(-n // ranks)):
         return []
     few = {"transport": "store", "copy_workers": FEW_WORKERS, "chunk_rows": -(-shard // FEW_WORKERS)}
-    turns = {"order": "in_step"} | ({"group_owners": owners} if owners > 1 else {})
+    turns = {"tile_order": "in_step"} | ({"group_owners": owners} if owners > 1 else {})
     return [knobs_of(tile, m) | few | turns | {"chunk_cols": cols}
             for cols in sorted({columns_of_cut(k, cuts) for cuts in (8, 12)}, reverse=True)]
 
 
-def workers_beside_a_turn(m, n, k, ranks, sms=132):
+def workers_beside_a_wave(m, n, k, ranks, sms=132):
     """One turn of tiles on most SMs, in step behind quarters of the columns, and workers on PIECES of the others."""
     shard, cols, quarter = -(-m // ranks), -(-n // ranks), columns_of_cut(k, 4)
     if ranks == 1 or m <= 128 or m > 2048 or quarter >= k:
@@ -234,7 +234,7 @@ def workers_beside_a_turn(m, n, k, ranks, sms=132):
         tiles = -(-m // 128) * -(-cols // tile_n)
         if 4 * tiles >= 3 * sms and tiles <= sms - OTHER_SMS - PIECES:
             few = {"transport": "store", "copy_workers": PIECES, "chunk_rows": -(-shard // PIECES)}
-            return [knobs_of((128, tile_n, 1), m) | few | {"order": "in_step", "chunk_cols": quarter}]
+            return [knobs_of((128, tile_n, 1), m) | few | {"tile_order": "in_step", "chunk_cols": quarter}]
     return []
 
 
@@ -244,13 +244,13 @@ def free_tiles_of_gather(m, n, ranks):
 
 
 def pieces_of_sums(rows, cols, pieces):
-    """Pieces of long rows, alike, so many that each of `pieces` walkers has one of rows x cols."""
+    """Pieces of long rows, alike, so many that each of `pieces` workers has one of rows x cols."""
     longest = 1024
     tile_n = size_of_each(cols, -(-cols // longest))
     return {"tile_m": -(-rows // max(1, pieces // -(-cols // tile_n))), "tile_n": tile_n}
 
 
-def in_line(kind, m, n, ranks):
+def stream_ordered(kind, m, n, ranks):
     """Few or some rows: cuBLASLt's GEMM between kernels of one stream that copy, or that sum what peers have made."""
     sms, least, shard = 132 - OTHER_SMS, 4096, -(-m // ranks)
     if ranks == 1 or m > (4096 if kind == "ag" and ranks > 2 else 1023):
@@ -261,10 +261,10 @@ def in_line(kind, m, n, ranks):
         rows = shard if shard >= workers else shard * (ranks - 1)  # peer after peer; few rows: all peers at once
         return [config | {"copy_workers": workers, "chunk_rows": -(-rows // workers)}]
     rows, pieces = (shard, sms) if kind == "rs" else (m, sms * ranks)
-    configs = [config | {"reduction": "pull", "reduce_workers": sms} | pieces_of_sums(rows, n, pieces)]
+    configs = [config | {"reduce_mode": "pull", "reduce_workers": sms} | pieces_of_sums(rows, n, pieces)]
     if kind == "ar" and n % (8 * ranks) == 0:  # the call stores each owner's columns there
         cols = n // ranks
-        pieces = min(sms, -(-m * cols // least))  # of so many elements as are worth a walker
+        pieces = min(sms, -(-m * cols // least))  # of so many elements as are worth a worker
         configs.append(config | {"schedule": "fused", "reduce_workers": sms} | pieces_of_sums(m, cols, pieces))
     return configs
 
@@ -287,7 +287,7 @@ def gather(m, n, k, ranks):
     configs += owners_at_once(m, ranks)
     free = free_tiles_of_gather(m, n, ranks)
     configs += [tile | engines for tile in free] + [tile | pieces(m, ranks) for tile in free if m < 1024]
-    configs += in_step(m, n, k, ranks) + workers_beside_a_turn(m, n, k, ranks) + in_line("ag", m, n, ranks)
+    configs += in_step(m, n, k, ranks) + workers_beside_a_wave(m, n, k, ranks) + stream_ordered("ag", m, n, ranks)
     if m >= 1024:
         configs.append({"schedule": "fused", "compute": "library"} | engines)
     return configs
@@ -317,7 +317,7 @@ def sums_soon(k, ranks, tile):
 
 def some_rounds(m, n, k, ranks, tile):
     """Two rounds; or, where parts are summed soon, whole turns."""
-    turns = turns_of(tile, m, n)
+    turns = waves_of(tile, m, n)
     return 3 if sums_soon(k, ranks, tile) and turns % 2 and turns % 3 == 0 else 2
 
 
@@ -338,8 +338,8 @@ def reduction(kind, m, n, k, ranks):
         configs.append(knobs_of(pair, m) | {"transport": "tma"})
     if m >= 4096:
         configs += [with_rounds(configs[0], kind, ranks, rounds) for rounds in (4, 32)]
-    elif kind == "ar" and m >= 1024 and 3 < turns_of(shapes[0], m, n) <= 8:
-        configs.append(configs[0] | {"rounds": turns_of(shapes[0], m, n)})
+    elif kind == "ar" and m >= 1024 and 3 < waves_of(shapes[0], m, n) <= 8:
+        configs.append(configs[0] | {"rounds": waves_of(shapes[0], m, n)})
     elif kind == "rs" and m >= 1024 and ranks > 2 and sums_soon(k, ranks, shapes[0]):
         configs.append(configs[0] | {"rounds": 8})
     if kind == "rs" and ranks > 2 and m >= 8192:  # each tile adds to what the rank before has sent
@@ -350,7 +350,7 @@ def reduction(kind, m, n, k, ranks):
     configs += in_parts(kind, m, n, k, ranks)
     for tile in free_tiles(m, n, ranks):
         configs += [tile | {"transport": "tma"}] + ([tile | {"transport": "tma", "rounds": 2}] if ranks > 1 else [])
-    configs += together(m, n, ranks) + in_line(kind, m, n, ranks)
+    configs += together(m, n, ranks) + stream_ordered(kind, m, n, ranks)
     if 128 < m <= 4096 and ranks > 2:
         configs.append(tiles[0] | {"transport": "tma", "group_owners": ranks - 1})
         if m < 1024:

@@ -132,7 +132,7 @@ struct Bench {
     p.group_m = c.group_m;
     p.via = c.via;
     HostTable host = plain_table(p);
-    if (c.cluster.k > 1) cut_k(host, static_cast<int>(c.cluster.k));
+    if (c.cluster.k > 1) split_k_in_cluster(host, static_cast<int>(c.cluster.k));
     const DeviceTable table = upload(host);
     GemmLaunch launch{.counter = c.counter ? m.counter : nullptr, .cluster = c.cluster, .table = table.table};
     const GemmBodyKind kind{DType::bf16, false, c.shape};
@@ -167,7 +167,7 @@ struct Bench {
     std::vector<TileShape> tiles_of(kTileShapes.begin(), kTileShapes.end());
     for (int64_t across = 1; across <= 16; ++across) {
       const TileShape free{static_cast<int>((s.m + 8 * across - 1) / (8 * across) * 8), 128};
-      if (has_free_rows(free) && free != tiles_of.back()) tiles_of.push_back(free);
+      if (has_runtime_rows(free) && free != tiles_of.back()) tiles_of.push_back(free);
     }
     std::vector<Choice> shapes;
     for (const TileShape& t : tiles_of) {
@@ -179,7 +179,7 @@ struct Bench {
         if (fits) shapes.push_back({.shape = t, .cluster = cluster, .group_m = 2048 / t.m});
       }
       const int64_t tiles = ((s.m + t.m - 1) / t.m) * ((s.n + t.n - 1) / t.n);
-      for (uint32_t parts = 2; parts <= 6 && may_cut_k(t) && tiles * parts <= 132; ++parts) {
+      for (uint32_t parts = 2; parts <= 6 && may_split_k_in_cluster(t) && tiles * parts <= 132; ++parts) {
         if (s.k / kTileK / parts < least_part_steps(t)) break;
         shapes.push_back({.shape = t, .cluster = {.k = parts}, .group_m = 2048 / t.m});
       }

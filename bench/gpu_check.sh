@@ -114,7 +114,7 @@ sanitized() {
   local sanitizer program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   [[ -n $sanitizer ]] || { say "FAILED  $1: no compute-sanitizer here" >&2; return; }
-  for program in gemm_cut_k gemm_tiles gemm_places; do
+  for program in gemm_cluster_split_k gemm_tiles gemm_places; do
     echo "$1_$program $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_$program --small"
   done
   echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
@@ -148,7 +148,7 @@ side_by_side() {
 run_quick_tests() {
   mapfile -t jobs < <(
     echo "calls_on_one_gpu $calls --gtest_filter=*/ranks_on_one_gpu"
-    for program in gemm_tiles gemm_cut_k; do echo "$program $tests/cuda_$program --small"; done
+    for program in gemm_tiles gemm_cluster_split_k; do echo "$program $tests/cuda_$program --small"; done
     echo "gemm_places $tests/cuda_gemm_places"
   )
   spread "$all" "${jobs[@]}"
@@ -179,7 +179,7 @@ run_tests() {
   mapfile -t jobs < <(
     parts_of operators $((2 * gpus))
     sanitized racecheck
-    for program in gemm_tiles gemm_cut_k gemm_places; do echo "$program $tests/cuda_$program"; done
+    for program in gemm_tiles gemm_cluster_split_k gemm_places; do echo "$program $tests/cuda_$program"; done
     sanitized memcheck
   )
   spread "$all $all" "${jobs[@]}"
@@ -237,7 +237,7 @@ run_tests() {
   # of the time goes to starting ranks.
   mapfile -t jobs < <(parts_of operators 2 "$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
-    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK LateWalkers TilesOf160Columns)" operators_of_all)
+    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK HelperCtas TilesOf160Columns)" operators_of_all)
   together "$all" "${jobs[@]}"
 }
 

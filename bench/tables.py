@@ -27,7 +27,7 @@ def times(row, below):
 
 def tile_of(row):
     config = row["config"]
-    return "in line" if config.get("compute") else f"{config.get('tile_m', 128)} x {config.get('tile_n', 256)}"
+    return "stream-ordered" if config.get("compute") else f"{config.get('tile_m', 128)} x {config.get('tile_n', 256)}"
 
 
 COLUMNS = {

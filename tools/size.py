@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Lists files and functions that are longer than the house rules allow; exit code 1 if there are any.
 
-Called by tools/test.sh. Headers have at most 300 lines, sources 400, functions 60.
+Called by tools/test.sh. Headers have at most 300 lines, sources 500, functions 60.
 """
 import pathlib
 import re
 import sys
 
-MAX_LINES = {".h": 300, ".hpp": 300, ".cuh": 300, ".c": 400, ".cpp": 400, ".cu": 400}
+MAX_LINES = {".h": 300, ".hpp": 300, ".cuh": 300, ".c": 500, ".cpp": 500, ".cu": 500}
 MAX_FUNCTION = 60
 FOLDERS = ["include", "src", "tests", "bench", "examples"]
 

@@ -25,7 +25,7 @@ enum class ReduceMode {
   accumulate,  ///< peers add theirs up in one place at the owner, one after another; the owner adds its own
 };
 enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of it is done
-enum class Order {
+enum class TileOrder {
   naive,
   rank_shifted,
   in_step,  ///< tiles of all owners, or group_owners, together; own ones too begin behind others' first columns of A
@@ -43,23 +43,23 @@ struct Config {
   int64_t tile_n = 256;
   int cluster_m = 1;  ///< thread blocks that share loads
   int cluster_n = 1;
-  int cluster_k = 1;       ///< thread blocks that make one tile together, each over a part of K
-  int64_t group_m = 1;     ///< row tiles that are walked together, column by column of tiles (cache reuse)
-  int split_k = 1;         ///< parts that K is cut into, each a task of its own
-  int tile_workers = 0;    ///< workers of a tile lane; 0 = the backend's choice
-  int reduce_workers = 0;  ///< workers of a reduce lane; 0 = the backend's choice
-  int launches = 1;        ///< kernels for tiles and for what sums beside them: one, or 2 on two streams of a GPU
-  int copy_workers = 0;    ///< workers that move bytes without a copy engine; 0 = the backend's choice
-  int64_t chunk_rows = 0;  ///< rows that are communicated at once; 0 = a whole shard
-  int64_t chunk_cols = 0;  ///< columns of A that a gather moves at once; 0 = all
+  int cluster_split_k = 1;  ///< thread blocks that make one tile together, each over a part of K
+  int64_t group_m = 1;      ///< row tiles that are grouped, column by column of tiles (cache reuse)
+  int split_k = 1;          ///< parts that K is cut into, each a task of its own
+  int tile_workers = 0;     ///< workers of a tile lane; 0 = the backend's choice
+  int reduce_workers = 0;   ///< workers of a reduce lane; 0 = the backend's choice
+  int launches = 1;         ///< kernels for tiles and for what sums beside them: one, or 2 on two streams of a GPU
+  int copy_workers = 0;     ///< workers that move bytes without a copy engine; 0 = the backend's choice
+  int64_t chunk_rows = 0;   ///< rows that are communicated at once; 0 = a whole shard
+  int64_t chunk_cols = 0;   ///< columns of A that a gather moves at once; 0 = all
   Direction direction = Direction::push;
   Transport transport = Transport::store;
   Algorithm algorithm = Algorithm::direct;
-  ReduceMode reduction = ReduceMode::staged;
+  ReduceMode reduce_mode = ReduceMode::staged;
   ReduceWhen reduce_when = ReduceWhen::beside;
   std::optional<DType> wire{};  ///< type in which partials travel; default: the output's
-  Order order = Order::rank_shifted;
-  int group_owners = 1;  ///< owners whose tiles are walked together, so that what they share of B is read once
+  TileOrder tile_order = TileOrder::rank_shifted;
+  int group_owners = 1;  ///< owners whose tiles are grouped, so that what they share of B is read once
   int rounds = 1;  ///< cuts of each owner's tiles: a round has one cut of each peer's; mine follow, or of a gather lead
   Release release = Release::tile;
   int copy_lanes = 1;

@@ -105,8 +105,8 @@ struct Tracker {
 /// Engines of one device that copy without compute units.
 struct CopyEngines {
   int engines = 1;
-  double issue_ns = 0;  ///< of each copy, before its first byte
-  double gate_ns = 0;   ///< of each copy that waits for signals, besides
+  double issue_ns = 0;     ///< of each copy, before its first byte
+  double doorbell_ns = 0;  ///< of each copy that waits for signals, besides
 
   bool operator==(const CopyEngines&) const = default;
 };

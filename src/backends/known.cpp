@@ -38,7 +38,8 @@ class Search {
     want(known_.b_layouts, plan_.problem.b_layout, "b_layout = ");
     if (config.cluster_m * config.cluster_n > known_.cluster)
       found_.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
-    if (config.cluster_k > known_.cluster_k) found_.insert(fmt::format("cluster_k = {}", config.cluster_k));
+    if (config.cluster_split_k > known_.cluster_split_k)
+      found_.insert(fmt::format("cluster_split_k = {}", config.cluster_split_k));
     if (config.launches > known_.launches) found_.insert(fmt::format("launches = {}", config.launches));
     for (const Device& device : plan_.team.devices) {
       if (device.node != plan_.team.devices[0].node) found_.insert("a team of several nodes");

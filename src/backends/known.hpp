@@ -24,7 +24,7 @@ struct Known {
   std::vector<DType> moved;    ///< of copies
   std::vector<DType> added;    ///< of WriteMode::accumulate
   int cluster = 1;             ///< most CTAs that share loads
-  int cluster_k = 1;           ///< most CTAs that make one tile
+  int cluster_split_k = 1;     ///< most CTAs that make one tile
   int launches = 1;            ///< most kernels of a call
 };
 

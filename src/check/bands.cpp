@@ -12,39 +12,40 @@ std::vector<Bands::Segment>::const_iterator Bands::first_after(const Band& band,
   return std::ranges::upper_bound(band.segments, col, {}, &Segment::col1);
 }
 
-std::vector<Piece> Bands::read(const Rect& rect) const {
-  std::vector<Piece> pieces;
-  if (rect.empty()) return pieces;
-  size_t above = 0;  // first piece of the rows above
+std::vector<Patch> Bands::read(const Rect& rect) const {
+  std::vector<Patch> patches;
+  if (rect.empty()) return patches;
+  size_t above = 0;  // first patch of the rows above
   for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
     const int64_t row0 = std::max(band->first, rect.row0);
     const int64_t row1 = std::min(band->second.row1, rect.row1);
-    const size_t begin = pieces.size();
+    const size_t begin = patches.size();
     const auto& segments = band->second.segments;
     for (auto s = first_after(band->second, rect.col0); s != segments.end() && s->col0 < rect.col1; ++s) {
       const int64_t col0 = std::max(s->col0, rect.col0);
       const int64_t col1 = std::min(s->col1, rect.col1);
-      const bool joins = pieces.size() > begin && pieces.back().at.col1 == col0 && pieces.back().content == s->content;
+      const bool joins =
+          patches.size() > begin && patches.back().at.col1 == col0 && patches.back().content == s->content;
       if (joins) {
-        pieces.back().at.col1 = col1;
+        patches.back().at.col1 = col1;
       } else {
-        pieces.push_back({{row0, row1, col0, col1}, s->content, s->writer});
+        patches.push_back({{row0, row1, col0, col1}, s->content, s->writer});
       }
     }
-    const bool repeats = pieces.size() - begin == begin - above && begin > above &&
-                         std::equal(pieces.begin() + above, pieces.begin() + begin, pieces.begin() + begin,
-                                    [&](const Piece& x, const Piece& y) {
+    const bool repeats = patches.size() - begin == begin - above && begin > above &&
+                         std::equal(patches.begin() + above, patches.begin() + begin, patches.begin() + begin,
+                                    [&](const Patch& x, const Patch& y) {
                                       return x.at.row1 == row0 && x.at.col0 == y.at.col0 && x.at.col1 == y.at.col1 &&
                                              x.content == y.content;
                                     });
     if (repeats) {
-      pieces.resize(begin);
-      for (size_t i = above; i < begin; ++i) pieces[i].at.row1 = row1;
+      patches.resize(begin);
+      for (size_t i = above; i < begin; ++i) patches[i].at.row1 = row1;
     } else {
       above = begin;
     }
   }
-  return pieces;
+  return patches;
 }
 
 std::optional<Rect> Bands::first_gap(const Rect& rect) const {
@@ -61,12 +62,12 @@ std::optional<Rect> Bands::first_gap(const Rect& rect) const {
   return std::nullopt;
 }
 
-std::optional<Piece> Bands::first_piece(const Rect& rect) const {
+std::optional<Patch> Bands::first_patch(const Rect& rect) const {
   if (rect.empty()) return std::nullopt;
   for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
     const auto s = first_after(band->second, rect.col0);
     if (s == band->second.segments.end() || s->col0 >= rect.col1) continue;
-    return Piece{intersect(rect, {band->first, band->second.row1, s->col0, s->col1}), s->content, s->writer};
+    return Patch{intersect(rect, {band->first, band->second.row1, s->col0, s->col1}), s->content, s->writer};
   }
   return std::nullopt;
 }
@@ -96,12 +97,12 @@ void Bands::overwrite(std::vector<Segment>& segments, const Segment& segment) {
   segments.insert(at, fresh.begin(), fresh.end());
 }
 
-void Bands::write(const Piece& piece) {
-  if (piece.at.empty()) return;
-  cut(piece.at.row0);
-  cut(piece.at.row1);
-  for (auto band = bands_.find(piece.at.row0); band != bands_.end() && band->first < piece.at.row1; ++band) {
-    overwrite(band->second.segments, {piece.at.col0, piece.at.col1, piece.content, piece.writer});
+void Bands::write(const Patch& patch) {
+  if (patch.at.empty()) return;
+  cut(patch.at.row0);
+  cut(patch.at.row1);
+  for (auto band = bands_.find(patch.at.row0); band != bands_.end() && band->first < patch.at.row1; ++band) {
+    overwrite(band->second.segments, {patch.at.col0, patch.at.col1, patch.content, patch.writer});
   }
 }
 

@@ -10,21 +10,21 @@
 
 namespace tilewire::checking {
 
-/// Nothing is written at first. The cost of a call is the number of bands and pieces that it meets;
+/// Nothing is written at first. The cost of a call is the number of bands and patches that it meets;
 /// bands are cut where a write begins or ends, so writes of one grid of tiles share them.
 class Bands {
  public:
   /// `shape` of the buffer.
   explicit Bands(Shape shape);
 
-  /// The pieces of `rect` in rows then columns, neighbours of equal content as one.
-  [[nodiscard]] std::vector<Piece> read(const Rect& rect) const;
+  /// The patches of `rect` in rows then columns, neighbours of equal content as one.
+  [[nodiscard]] std::vector<Patch> read(const Rect& rect) const;
   /// The first part of `rect` that nothing was written to.
   [[nodiscard]] std::optional<Rect> first_gap(const Rect& rect) const;
-  /// The first piece in `rect`.
-  [[nodiscard]] std::optional<Piece> first_piece(const Rect& rect) const;
-  /// Put a piece over whatever was there.
-  void write(const Piece& piece);
+  /// The first patch in `rect`.
+  [[nodiscard]] std::optional<Patch> first_patch(const Rect& rect) const;
+  /// Put a patch over whatever was there.
+  void write(const Patch& patch);
 
  private:
   struct Segment {

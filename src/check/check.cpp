@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 #include "core/text.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"

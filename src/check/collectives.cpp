@@ -2,7 +2,7 @@
 // Called by check.cpp.
 #include <algorithm>
 
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::checking {

@@ -61,11 +61,11 @@ int Values::sum(int x, int y) {
   return found->second;
 }
 
-std::string Values::describe(const Piece& piece) const {
+std::string Values::describe(const Patch& patch) const {
   static constexpr std::array kNames{"A", "B", "bias", "output", "indices", "a constant", "what was refused before"};
-  const Value& value = all_[piece.content.value];
-  const std::string where = extent_name("rows", piece.content.row, piece.at.row0, piece.at.row1) +
-                            extent_name("cols", piece.content.col, piece.at.col0, piece.at.col1);
+  const Value& value = all_[patch.content.value];
+  const std::string where = extent_name("rows", patch.content.row, patch.at.row0, patch.at.row1) +
+                            extent_name("cols", patch.content.col, patch.at.col0, patch.at.col1);
   const std::string name = kNames[static_cast<size_t>(value.what)];
   if (value.what != What::partial) return name + where;
   return fmt::format("the {}sum of contributions {} to{}", value.finished ? "finished " : "", terms_name(value.terms),

@@ -36,7 +36,7 @@ struct Content {
 };
 
 /// A rectangle of equal content in some frame. `writer` is a task, or -1 for what the caller wrote.
-struct Piece {
+struct Patch {
   Rect at{};
   Content content{};
   int writer = -1;
@@ -54,7 +54,7 @@ class Values {
   /// The sum of two values that are unfinished sums; -1 where a contribution is in both.
   [[nodiscard]] int sum(int x, int y);
   /// "A rows 0..128 cols 0..64", "the sum of contributions 0..64 to output rows ... ".
-  [[nodiscard]] std::string describe(const Piece& piece) const;
+  [[nodiscard]] std::string describe(const Patch& patch) const;
 
  private:
   struct Less {
@@ -75,11 +75,11 @@ class Values {
 [[nodiscard]] inline int64_t moved(int64_t offset, int64_t shift) {
   return offset == kAnywhere ? kAnywhere : offset - shift;
 }
-/// Move a piece by so many rows and columns of its frame.
-[[nodiscard]] inline Piece moved(const Piece& piece, int64_t rows, int64_t cols) {
-  return {shifted(piece.at, rows, cols),
-          {moved(piece.content.row, rows), moved(piece.content.col, cols), piece.content.value},
-          piece.writer};
+/// Move a patch by so many rows and columns of its frame.
+[[nodiscard]] inline Patch moved(const Patch& patch, int64_t rows, int64_t cols) {
+  return {shifted(patch.at, rows, cols),
+          {moved(patch.content.row, rows), moved(patch.content.col, cols), patch.content.value},
+          patch.writer};
 }
 /// Whether two offsets can be of one element.
 [[nodiscard]] inline bool agree(int64_t x, int64_t y) { return x == y || x == kAnywhere || y == kAnywhere; }

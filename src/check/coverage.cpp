@@ -2,7 +2,7 @@
 // other order gives the same. Called by check.cpp.
 #include "check/bands.hpp"
 #include "check/product.hpp"
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::checking {
@@ -17,7 +17,7 @@ class Execution {
     }
     for (const Meaning& meaning : meanings_) {
       if (plan_.buffers[meaning.buffer].scope == Scope::input)
-        memory(meaning.rank, meaning.buffer).write(piece_of(meaning));
+        memory(meaning.rank, meaning.buffer).write(patch_of(meaning));
     }
   }
 
@@ -25,7 +25,7 @@ class Execution {
     t_ = t;
     const Task& task = *tasks_.task[t];
     try {
-      const std::vector<Piece> result = result_of(task);
+      const std::vector<Patch> result = result_of(task);
       for (const Write& write : task.writes) store(write, result);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::refused_plan) throw;
@@ -49,7 +49,7 @@ class Execution {
   }
   [[nodiscard]] std::string writer_name(int writer) const { return writer < 0 ? "the caller" : tasks_.name(writer); }
 
-  Piece piece_of(const Meaning& meaning) {
+  Patch patch_of(const Meaning& meaning) {
     const Shape shape = shape_on(plan_.buffers[meaning.buffer], meaning.rank);
     Value value{what_of(meaning.role)};
     if (meaning.role == Role::partial) value.terms = terms_of(meaning.terms);
@@ -63,12 +63,12 @@ class Execution {
     if (const auto gap = from.first_gap(rect))
       fail(ErrorKind::refused_plan, "reads {}, which nothing has written", part_name(region, *gap));
     Operand operand{from.read(rect), {region.rows, region.cols}};
-    for (Piece& piece : operand.pieces) piece = moved(piece, -region.row, -region.col);
+    for (Patch& patch : operand.patches) patch = moved(patch, -region.row, -region.col);
     return operand;
   }
 
-  std::vector<Piece> result_of(const Task& task) {
-    std::vector<Piece> result;
+  std::vector<Patch> result_of(const Task& task) {
+    std::vector<Patch> result;
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call: {
@@ -79,11 +79,11 @@ class Execution {
         break;
       }
       case TaskKind::copy:
-        result = read(task.reads[0]).pieces;
+        result = read(task.reads[0]).patches;
         break;
       case TaskKind::reduce:
         result = {{{0, task.reads[0].rows, 0, task.reads[0].cols}, values_.zero()}};
-        for (const Region& region : task.reads) result = sum_of(values_, result, read(region).pieces);
+        for (const Region& region : task.reads) result = sum_of(values_, result, read(region).patches);
         break;
       case TaskKind::collective_call:
         return collected(task);
@@ -100,67 +100,67 @@ class Execution {
   }
 
   /// A rank's result of the collective whose parts are the tasks of one meeting.
-  std::vector<Piece> collected(const Task& task) {
+  std::vector<Patch> collected(const Task& task) {
     const Region& to = task.writes[0].to;
-    std::vector<Piece> result;
+    std::vector<Patch> result;
     if (task.collective != Collective::all_gather) result = {{{0, to.rows, 0, to.cols}, values_.zero()}};
     for (const int call : tasks_.meetings[tasks_.meeting[t_]]) {
       Region from = tasks_.task[call]->reads[0];
       if (task.collective == Collective::all_gather) {
-        for (const Piece& piece : read(from).pieces) result.push_back(moved(piece, tasks_.rank[call] * from.rows, 0));
+        for (const Patch& patch : read(from).patches) result.push_back(moved(patch, tasks_.rank[call] * from.rows, 0));
         continue;
       }
       if (task.collective == Collective::reduce_scatter) {
         from.row += tasks_.rank[t_] * to.rows;
         from.rows = to.rows;
       }
-      result = sum_of(values_, result, read(from).pieces);
+      result = sum_of(values_, result, read(from).patches);
     }
     return result;
   }
 
-  /// The pieces that a write puts into its destination, in the destination's frame.
-  std::vector<Piece> incoming(const Write& write, const std::vector<Piece>& result) {
+  /// The patches that a write puts into its destination, in the destination's frame.
+  std::vector<Patch> incoming(const Write& write, const std::vector<Patch>& result) {
     const Rect to = rect_of(write.to);
     if (tasks_.task[t_]->kind == TaskKind::fill) {
       const Content constant{kAnywhere, kAnywhere, values_.add({What::constant})};
       return {{to, tasks_.task[t_]->value == 0 ? values_.zero() : constant}};
     }
-    std::vector<Piece> pieces;
-    for (const Piece& piece : result) {
-      Piece here = moved(piece, write.to.row - write.first_row, write.to.col - write.first_col);
+    std::vector<Patch> patches;
+    for (const Patch& patch : result) {
+      Patch here = moved(patch, write.to.row - write.first_row, write.to.col - write.first_col);
       here.at = intersect(here.at, to);
-      if (!here.at.empty()) pieces.push_back(here);
+      if (!here.at.empty()) patches.push_back(here);
     }
-    return pieces;
+    return patches;
   }
 
-  void store(const Write& write, const std::vector<Piece>& result) {
+  void store(const Write& write, const std::vector<Patch>& result) {
     Bands& to = memory_of(write.to);
-    std::vector<Piece> pieces = incoming(write, result);
+    std::vector<Patch> patches = incoming(write, result);
     if (write.mode == WriteMode::store) {
-      if (const auto old = to.first_piece(rect_of(write.to)))
+      if (const auto old = to.first_patch(rect_of(write.to)))
         fail(ErrorKind::refused_plan, "stores {}, which {} has written already in this call",
              part_name(write.to, old->at), writer_name(old->writer));
     } else {
       if (const auto gap = to.first_gap(rect_of(write.to)))
         fail(ErrorKind::refused_plan, "accumulates into {}, which is neither filled nor written",
              part_name(write.to, *gap));
-      pieces = sum_of(values_, to.read(rect_of(write.to)), pieces);
+      patches = sum_of(values_, to.read(rect_of(write.to)), patches);
     }
-    for (Piece& piece : pieces) {
-      piece.writer = t_;
-      to.write(piece);
+    for (Patch& patch : patches) {
+      patch.writer = t_;
+      to.write(patch);
     }
   }
 
   void check_output(const Meaning& meaning) {
-    const Piece wanted = piece_of(meaning);
+    const Patch wanted = patch_of(meaning);
     const Region whole = region_of(meaning.rank, meaning.buffer, wanted.at);
     const Bands& memory = memory_of(whole);
     if (const auto gap = memory.first_gap(wanted.at))
       report_.add(Rule::coverage, "{} of an output is never written", part_name(whole, *gap));
-    for (const Piece& held : memory.read(wanted.at)) {
+    for (const Patch& held : memory.read(wanted.at)) {
       if (held.content == Values::unknown()) continue;
       const bool same_value = held.content.value == wanted.content.value;
       const bool same_place =

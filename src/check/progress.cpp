@@ -2,7 +2,7 @@
 // order of lanes does not matter, and more workers only help. Called by check.cpp.
 #include <deque>
 
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 
 namespace tilewire::checking {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "check/boxes.hpp"
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 
 namespace tilewire::checking {
 namespace {

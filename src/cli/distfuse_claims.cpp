@@ -89,7 +89,7 @@ std::vector<ClaimAssumption> assumptions() {
       {'S', "4 of the 8 devices of a100_nvlink8, 16 bit, K divided among them: the paper's setup is lost"},
       {'G', "speed of GEMMs: compute.efficiency, tile_ns; PyTorch's is the library's model"},
       {'L', "links.bandwidth_GBps, latency_ns, store_efficiency, meeting_efficiency"},
-      {'O', "overheads.launch_ns, signal_ns, library_ns: as on 4 x H200; copy.gate_ns = 0 (there 4500)"},
+      {'O', "overheads.launch_ns, signal_ns, library_ns: as on 4 x H200; copy.doorbell_ns = 0 (there 4500)"},
       {'C', "NCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
       {'K',
        "kernels are tilewire's: the fastest candidate of its schedule `fused`, of tiles, with the tiles and pairs that "

@@ -145,7 +145,7 @@ std::vector<ClaimAssumption> assumptions() {
       {'E',
        "copy.engines = 7, one for each peer; links.bandwidth_GBps, store_efficiency, unit_bandwidth_GBps and memory.* "
        "as "
-       "data sheets have them, or assumed; copy.gate_ns = 0"},
+       "data sheets have them, or assumed; copy.doorbell_ns = 0"},
       {'D', "overheads.launch_ns, signal_ns and copy.issue_ns of a copy, as on 4 x H200 or assumed"},
       {'U', "compute units that copy are taken from the tiles as tilewire does, not as RCCL's kernels do"},
   };

@@ -133,7 +133,8 @@ std::vector<ClaimAssumption> assumptions() {
       {'G', "speed of GEMMs: compute.efficiency, tile_ns; the fastest GEMM is the library's model"},
       {'L',
        "links.bandwidth_GBps, latency_ns, store_efficiency, meeting_efficiency; one PCIe fabric without two sockets"},
-      {'O', "overheads.launch_ns, signal_ns, library_ns, copy.issue_ns: as on 4 x H200; copy.gate_ns = 0 (there 4500)"},
+      {'O',
+       "overheads.launch_ns, signal_ns, library_ns, copy.issue_ns: as on 4 x H200; copy.doorbell_ns = 0 (there 4500)"},
       {'C', "NCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
       {'K',
        "kernels are tilewire's: the fastest candidate of its schedule `fused`, of tiles, with the tiles and pairs that "
@@ -153,8 +154,8 @@ std::vector<ClaimPoint> flux_points() {
     for (const int64_t m : {int64_t{64}, int64_t{512}, kLeastM, int64_t{2048}, int64_t{4096}, kMostM}) {
       ClaimPoint point{.machine = machine, .m = m, .ranks = kRanks, .entries = {kernel_entry()}};
       if (machine == kA100 && (m == kLeastM || m == kMostM)) {
-        point.entries.push_back(entry("shifted", "fused", {"order=rank_shifted"}));
-        point.entries.push_back(entry("naive", "fused", {"order=naive"}));
+        point.entries.push_back(entry("shifted", "fused", {"tile_order=rank_shifted"}));
+        point.entries.push_back(entry("naive", "fused", {"tile_order=naive"}));
       }
       for (const Layer& layer : kLayers) {
         point.op = layer.op;

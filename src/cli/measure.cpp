@@ -98,7 +98,7 @@ Config same_tiles(const Config& config) {
   Config same{.schedule = "sequential", .tile_m = config.tile_m, .tile_n = config.tile_n};
   same.cluster_m = config.cluster_m;
   same.cluster_n = config.cluster_n;
-  same.cluster_k = config.cluster_k;
+  same.cluster_split_k = config.cluster_split_k;
   same.group_m = config.group_m;
   same.compute = config.compute;
   return same;

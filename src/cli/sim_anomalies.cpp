@@ -37,7 +37,7 @@ const std::map<std::string, int> kBetter{
     {"controller.latency_ns", -1},
     {"copy.engines", 1},
     {"copy.issue_ns", -1},
-    {"copy.gate_ns", -1},
+    {"copy.doorbell_ns", -1},
     {"links.bandwidth_GBps", 1},
     {"links.latency_ns", -1},
     {"links.store_efficiency", 1},

@@ -59,7 +59,7 @@ TILEWIRE_NAMES(Transport, {store, "store"}, {bulk, "bulk"}, {tma, "tma"}, {copy_
 TILEWIRE_NAMES(Algorithm, {direct, "direct"}, {ring, "ring"}, {one_shot, "one_shot"}, {two_phase, "two_phase"})
 TILEWIRE_NAMES(ReduceMode, {staged, "staged"}, {pull, "pull"}, {accumulate, "accumulate"})
 TILEWIRE_NAMES(ReduceWhen, {beside, "beside"}, {after, "after"})
-TILEWIRE_NAMES(Order, {naive, "naive"}, {rank_shifted, "rank_shifted"}, {in_step, "in_step"})
+TILEWIRE_NAMES(TileOrder, {naive, "naive"}, {rank_shifted, "rank_shifted"}, {in_step, "in_step"})
 TILEWIRE_NAMES(Release, {tile, "tile"}, {all, "all"})
 TILEWIRE_NAMES(Pacing, {unpaced, "unpaced"}, {lockstep, "lockstep"})
 TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
@@ -90,9 +90,9 @@ TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
                 F(reduction), F(gathered_output), F(allow_tf32), F(arena))
-TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_k), F(group_m), F(split_k),
+TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
-                F(algorithm), F(reduction), F(reduce_when), F(wire), F(order), F(group_owners), F(rounds), F(release), F(copy_lanes),
+                F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
 TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(shapes))
@@ -119,7 +119,7 @@ TILEWIRE_FIELDS(MemoryController, F(channels), F(clock_GHz), F(request_bytes), F
                 F(column_clocks), F(update_clocks), F(queue), F(latency_ns), F(arbitration), F(thresholds),
                 F(starvation_clocks), F(near_memory), F(caches_outputs), F(step_k))
 TILEWIRE_FIELDS(Tracker, F(entries), F(ways), F(address_bits), F(counter_bits), F(workgroup_bits), F(wavefront_bits))
-TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns), F(gate_ns))
+TILEWIRE_FIELDS(CopyEngines, F(engines), F(issue_ns), F(doorbell_ns))
 TILEWIRE_FIELDS(Links, F(topology), F(dims), F(bandwidth_GBps), F(latency_ns), F(forwarding), F(store_efficiency),
                 F(unit_bandwidth_GBps), F(add_efficiency), F(meeting_efficiency), F(between_bandwidth_GBps), F(between_latency_ns))
 TILEWIRE_FIELDS(Overheads, F(launch_ns), F(signal_ns), F(library_ns), F(collective_ns), F(collective_efficiency),

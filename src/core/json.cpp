@@ -9,6 +9,7 @@
 
 #include "core/fields.hpp"
 #include "core/json_text.hpp"
+#include "core/renamed.hpp"
 #include "core/text.hpp"
 
 namespace tilewire {
@@ -133,6 +134,8 @@ void read_struct(const Json& json, T& value) {
   for (const auto& [key, item] : json.items()) {
     bool known = false;
     for_each_field<T>([&](const auto& f) { known = known || key == f.name; });
+    if (const auto now = renamed(Fields<T>::kType, key); now && !known)
+      fail(ErrorKind::invalid_input, "{}: the field '{}' is now called '{}'", type, key, *now);
     require(known, "{}: unknown field '{}'; known: {}", type, shown_name(key), known_fields<T>());
   }
 }
@@ -209,6 +212,8 @@ void set_knob(Config& config, const std::string& name, const std::string& value)
     const Json parsed = json_or_text(value);
     read_value(parsed.is_string() ? Json(value) : parsed, config.*f.member, "knob " + name);
   });
+  if (const auto now = renamed("Config", name); now && !known)
+    fail(ErrorKind::invalid_input, "the knob '{}' is now called '{}'", name, *now);
   require(known, "unknown knob '{}'; known: {}", shown_name(name), known_fields<Config>());
 }
 

@@ -14,7 +14,7 @@ namespace tilewire {
 /// nested deeper than 100 levels, or that has a key twice in one object.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& what);
 
-/// The value that a flag gives: JSON, or else the text itself, as in `order=naive`.
+/// The value that a flag gives: JSON, or else the text itself, as in `tile_order=naive`.
 [[nodiscard]] nlohmann::json json_or_text(const std::string& text);
 
 /// Write JSON, on one line or with this indent. Bytes that are not UTF-8, from file names and flags, become U+FFFD.

@@ -1,11 +1,11 @@
-// A plan under construction: the callers' buffers, workspace, signals, lanes, and the pieces that every
+// A plan under construction: the callers' buffers, workspace, signals, lanes, and the slices that every
 // schedule needs (ready handshake, GEMM tiles with split-K). Called by the planners beside it.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
@@ -31,7 +31,7 @@ class PlanBuilder {
   int add_signals(const std::string& name, int count);
   int add_lane(int rank, Engine engine, const std::string& name, int workers = 0);
   void add(int lane, Task task);
-  /// One post for each signal: a call of the library makes thousands of pieces.
+  /// One post for each signal: a call of the library makes thousands of slices.
   static void merge_posts(Task& task);
 
   /// A region of a buffer.

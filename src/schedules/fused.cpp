@@ -27,9 +27,9 @@ std::optional<std::string> refuses_transport(const Config& config, std::initiali
 }
 
 /// Flags that travel with the data: nobody can wait for anything else.
-std::optional<std::string> refuses_flags(const Config& config) {
+std::optional<std::string> refuses_ll(const Config& config) {
   if (config.transport != Transport::ll) return std::nullopt;
-  if (config.reduction == ReduceMode::staged && config.reduce_when == ReduceWhen::beside) return std::nullopt;
+  if (config.reduce_mode == ReduceMode::staged && config.reduce_when == ReduceWhen::beside) return std::nullopt;
   return "transport = ll: who sums looks at what was sent, so parts are staged, and no sum waits for all of them";
 }
 
@@ -41,9 +41,9 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
   if (config.compute == Provider::tiles) return std::nullopt;
   if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_k > 1;
+  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_split_k > 1;
   if (config.group_m > 1 || config.tile_workers > 0 || clusters)
-    return "group_m, tile_workers, cluster_m, cluster_n, cluster_k: calls of the library have no tiles";
+    return "group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: calls of the library have no tiles";
   if (gathers(problem)) {
     if (config.tile_m == Config{}.tile_m && config.tile_n == Config{}.tile_n) return std::nullopt;
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
@@ -52,11 +52,11 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
     if (config.transport == Transport::copy_engine) return std::nullopt;
     return "compute = library: its results are sent by copy engines";
   }
-  if (config.order != Order::rank_shifted || turns(config) || config.reduce_when == ReduceWhen::after)
+  if (config.tile_order != TileOrder::rank_shifted || turns(config) || config.reduce_when == ReduceWhen::after)
     return "order, group_owners, rounds, reduce_when: all sums follow one call of the library";
   const bool whole = config.algorithm == Algorithm::direct || config.algorithm == Algorithm::two_phase;
-  if (config.transport == Transport::store && config.reduction == ReduceMode::staged && whole) return std::nullopt;
-  return "compute = library: one call stores each owner's columns there, which needs transport = store, reduction = "
+  if (config.transport == Transport::store && config.reduce_mode == ReduceMode::staged && whole) return std::nullopt;
+  return "compute = library: one call stores each owner's columns there, which needs transport = store, reduce_mode = "
          "staged, and algorithm = direct or two_phase";
 }
 
@@ -68,19 +68,19 @@ std::optional<std::string> refuses_turns(const Config& config) {
 }
 
 std::optional<std::string> refuses_gather(const Problem& problem, const Config& config) {
-  if (auto knob =
-          ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "chunk_cols", "direction", "transport",
-                                "algorithm", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
+  if (auto knob = ignored_knob(
+          config, {"split_k", "copy_workers", "chunk_rows", "chunk_cols", "direction", "transport", "algorithm",
+                   "tile_order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
-  if (turns(config) && (config.order == Order::naive || config.compute == Provider::library))
-    return "group_owners, rounds: only tiles that are not in order = naive turn from owner to owner";
-  if (config.rounds > 1 && config.order == Order::in_step) return "rounds: tiles in step have no rounds";
+  if (turns(config) && (config.tile_order == TileOrder::naive || config.compute == Provider::library))
+    return "group_owners, rounds: only tiles that are not in tile_order = naive turn from owner to owner";
+  if (config.rounds > 1 && config.tile_order == TileOrder::in_step) return "rounds: tiles in step have no rounds";
   if (auto knob = refuses_turns(config)) return knob;
-  if (config.order == Order::in_step && config.compute == Provider::library)
-    return "order = in_step: calls of the library have no tiles";
-  if (config.order == Order::in_step && config.group_m == 1 && problem.m > config.tile_m)
-    return "order = in_step: needs group_m > 1, which has row tiles walked together";
+  if (config.tile_order == TileOrder::in_step && config.compute == Provider::library)
+    return "tile_order = in_step: calls of the library have no tiles";
+  if (config.tile_order == TileOrder::in_step && config.group_m == 1 && problem.m > config.tile_m)
+    return "tile_order = in_step: needs group_m > 1, which has row tiles walked together";
   if (config.chunk_cols > 0 && config.split_k > 1) return "chunk_cols: with split_k each part waits for all columns";
   if (config.chunk_cols > 0 && (config.compute == Provider::library || config.algorithm == Algorithm::ring ||
                                 config.pacing == Pacing::lockstep)) {
@@ -98,13 +98,13 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   const bool ring = config.algorithm == Algorithm::ring;
   const bool sends = config.transport == Transport::copy_engine && !ring;
   if (auto knob = ignored_knob(
-          config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduction", "reduce_when",
-                   "wire", "order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
+          config, {"split_k", "reduce_workers", "chunk_rows", "transport", "algorithm", "reduce_mode", "reduce_when",
+                   "wire", "tile_order", "group_owners", "rounds", "copy_lanes", "pacing", "compute"})) {
     return knob;
   }
   if (auto order = refuses_in_step(config)) return order;
-  if (turns(config) && (config.order == Order::naive || config.algorithm == Algorithm::one_shot))
-    return "group_owners, rounds: only order = rank_shifted of reductions with owners turns from owner to owner";
+  if (turns(config) && (config.tile_order == TileOrder::naive || config.algorithm == Algorithm::one_shot))
+    return "group_owners, rounds: only tile_order = rank_shifted of reductions with owners turns from owner to owner";
   if (ring && config.group_owners > 1) return "group_owners: a ring has one owner's tiles after the other's";
   if (auto knob = refuses_turns(config)) return knob;
   if (config.chunk_rows > 0 && (!sends || !scatters))
@@ -117,26 +117,26 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
   if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase)) {
     return "one_shot and two_phase are algorithms of an all-reduce";
   }
-  if (ring && (config.reduction != ReduceMode::staged || config.reduce_when != ReduceWhen::beside ||
+  if (ring && (config.reduce_mode != ReduceMode::staged || config.reduce_when != ReduceWhen::beside ||
                config.transport == Transport::ll || config.compute == Provider::library)) {
     return "a ring has its own way to send and sum: no reduction, reduce_when, transport = ll or compute = library";
   }
   if (ring && config.transport == Transport::copy_engine && sums_in_place(problem, config, team.num_ranks))
     return "transport = copy_engine: x is summed where it is, no part is made first";
-  if (sends && config.reduction != ReduceMode::staged) return "a copy lane sends to staged slots only";
-  if (config.algorithm == Algorithm::one_shot && config.order == Order::naive) {
+  if (sends && config.reduce_mode != ReduceMode::staged) return "a copy lane sends to staged slots only";
+  if (config.algorithm == Algorithm::one_shot && config.tile_order == TileOrder::naive) {
     return "order: with one_shot every tile goes to every rank";
   }
   if (auto knob = refuses_tile_knobs(problem, team, config)) return knob;
-  const bool accumulates = config.reduction == ReduceMode::accumulate;
+  const bool accumulates = config.reduce_mode == ReduceMode::accumulate;
   if (accumulates && config.algorithm == Algorithm::one_shot) return "one_shot does not accumulate";
   if ((ring || accumulates) && problem.reduction == Reduction::repeatable) {
     return fmt::format("{} sums in an order that is not the ranks': needs reduction = any",
                        ring ? "a ring" : "accumulate");
   }
-  if (auto flags = refuses_flags(config)) return flags;
+  if (auto flags = refuses_ll(config)) return flags;
   if (problem.op == "all_reduce") return refuses_transport(config, {Transport::ll});
-  if (config.reduction == ReduceMode::pull) return refuses_transport(config, {});
+  if (config.reduce_mode == ReduceMode::pull) return refuses_transport(config, {});
   return refuses_transport(config, {Transport::bulk, Transport::tma, Transport::ll});
 }
 
@@ -153,8 +153,8 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (gathers(problem)) return make_gather_plan(problem, team, config);
   const bool by_library = config.compute == Provider::library;
-  const Share of_all = by_library ? Share::columns : Share::tiles;
-  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Share::rows : of_all);
+  const Ownership of_all = by_library ? Ownership::columns : Ownership::tiles;
+  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Ownership::rows : of_all);
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {
@@ -172,7 +172,7 @@ std::vector<Config> candidates(const Problem& problem, const Team& team) {
   }
   with([](Config&) {});
   with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing; });
-  with([](Config& c) { c.reduction = ReduceMode::pull; });
+  with([](Config& c) { c.reduce_mode = ReduceMode::pull; });
   if (problem.op != "gemm_reduce_scatter") with([](Config& c) { c.algorithm = Algorithm::one_shot; });
   return list;
 }

@@ -65,33 +65,33 @@ class GatherPlanner {
     if (waits.empty() || waits.back() != wait) waits.push_back(wait);
   }
 
-  /// My own rows that others' tiles share, number `piece`.
-  [[nodiscard]] Signal own(int rank, int piece, int part) const { return {rank, own_ + part * kMostPieces + piece}; }
-  void add_own(std::vector<Wait>& waits, int rank, int piece) const {
+  /// My own rows that others' tiles share, number `slice`.
+  [[nodiscard]] Signal own(int rank, int slice, int part) const { return {rank, own_ + part * kMostPieces + slice}; }
+  void add_own(std::vector<Wait>& waits, int rank, int slice) const {
     for (int part = 0; part < num_parts(); ++part)
-      waits.push_back({own(rank, piece, part), own_posts(rank, pieces_[piece], part)});
+      waits.push_back({own(rank, slice, part), own_posts(rank, slices_[slice], part)});
   }
 
-  [[nodiscard]] int64_t own_posts(int rank, Range piece, int part) const {
-    if (!own_along(rank)) return std::ssize(own_cuts(piece));
+  [[nodiscard]] int64_t own_posts(int rank, Range slice, int part) const {
+    if (!own_along(rank)) return std::ssize(own_cuts(slice));
     const Range mine = cut_.chunks_of(rank, part);
     return std::count_if(cut_.chunks.begin() + mine.begin, cut_.chunks.begin() + mine.end,
-                         [&](const RowChunk& chunk) { return meet(chunk.rows, piece); });
+                         [&](const RowChunk& chunk) { return meet(chunk.rows, slice); });
   }
 
   /// Where every tile has rows of all ranks, all wait for them and for what peers push: side by side.
-  [[nodiscard]] bool own_apart() const { return !pieces_.empty() && one_row_of_tiles(); }
+  [[nodiscard]] bool own_apart() const { return !slices_.empty() && one_row_of_tiles(); }
   [[nodiscard]] bool goes_to_group_at_once(int rank) const {
     return n_ > 1 && few_push_to_groups(config(), cut_.chunks_of(rank, 0).size());
   }
   /// Where a chunk goes to several peers in one task, it goes there, too.
   [[nodiscard]] bool own_along(int rank) const { return goes_to_group_at_once(rank) && !one_row_of_tiles(); }
-  /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one piece together.
+  /// By a pool of workers each takes a chunk; beside tiles that need the SMs, a few take one slice together.
   [[nodiscard]] bool own_by_pool() const {
     return config().transport != Transport::copy_engine && (!own_apart() || one_call());
   }
-  [[nodiscard]] std::vector<Range> own_cuts(Range piece) const {
-    return cuts(piece, own_by_pool() ? config().chunk_rows : 0);
+  [[nodiscard]] std::vector<Range> own_cuts(Range slice) const {
+    return cuts(slice, own_by_pool() ? config().chunk_rows : 0);
   }
 
   [[nodiscard]] int num_parts() const { return static_cast<int>(std::ssize(cut_.columns)); }
@@ -136,7 +136,7 @@ class GatherPlanner {
   void add_rank(int rank) {
     build_.say_ready(rank, tile_lanes_[rank]);
     // These tiles read `gather`, not `a`.
-    pieces_ = by_library() && !one_call() ? std::vector<Range>{} : shared_rows(problem().m, n_, rank, tile_rows());
+    slices_ = by_library() && !one_call() ? std::vector<Range>{} : shared_rows(problem().m, n_, rank, tile_rows());
     const int own_lane = lane_of_own(rank);
     if (stages_) stage_shard(rank);
     if (config().algorithm == Algorithm::ring) {
@@ -185,8 +185,8 @@ class GatherPlanner {
   }
 
   void add_own_copies(int rank, int lane, int part) {
-    for (int i = 0; i < std::ssize(pieces_); ++i) {
-      for (const Range rows : own_cuts(pieces_[i])) {
+    for (int i = 0; i < std::ssize(slices_); ++i) {
+      for (const Range rows : own_cuts(slices_[i])) {
         build_.add(lane, {.kind = TaskKind::copy,
                           .reads = {shard_region(rank, a_, rows, cut_.columns[part])},
                           .writes = {{PlanBuilder::region(rank, gathered_, rows, cut_.columns[part])}},
@@ -218,18 +218,18 @@ class GatherPlanner {
         task.posts.push_back({arrived(peer, chunk)});
       }
       const bool along = own_along(rank) && phases.begin == 1;
-      for (int i = 0; along && i < std::ssize(pieces_); ++i) add_own_rows(task, rank, i, cut_.chunks[chunk]);
+      for (int i = 0; along && i < std::ssize(slices_); ++i) add_local_rows(task, rank, i, cut_.chunks[chunk]);
       build_.add(comm_lanes_[rank][0], std::move(task));
     }
   }
 
-  /// Those rows of a chunk that others' tiles share, in piece number `piece`.
-  void add_own_rows(Task& task, int rank, int piece, const RowChunk& chunk) {
-    const Range rows = common(chunk.rows, pieces_[piece]);
+  /// Those rows of a chunk that others' tiles share, in slice number `slice`.
+  void add_local_rows(Task& task, int rank, int slice, const RowChunk& chunk) {
+    const Range rows = common(chunk.rows, slices_[slice]);
     if (rows.size() <= 0) return;
     const Region to = PlanBuilder::region(rank, gathered_, rows, chunk.cols);
     task.writes.push_back({.to = to, .first_row = rows.begin - chunk.rows.begin});
-    task.posts.push_back({own(rank, piece, chunk.part)});
+    task.posts.push_back({own(rank, slice, chunk.part)});
   }
 
   /// Phase k of `rank`: push some columns of my shard to rank + k, or pull them from rank + k.
@@ -313,9 +313,9 @@ class GatherPlanner {
     };
     Range rest = shard(rank);
     if (gathered_ == output) {
-      for (const Range piece : pieces_) {
-        if (piece.begin == rest.begin) rest.begin = piece.end;
-        if (piece.end == rest.end) rest.end = piece.begin;
+      for (const Range slice : slices_) {
+        if (slice.begin == rest.begin) rest.begin = slice.end;
+        if (slice.end == rest.end) rest.end = slice.begin;
       }
     }
     add_copy(shard_region(rank, a_, rest, depth()), rest, depth(), {});
@@ -333,7 +333,7 @@ class GatherPlanner {
     for (int chunk = 0; chunk < std::ssize(cut_.chunks); ++chunk) {
       if (cut_.chunks[chunk].owner != rank) add_arrival(gate.waits, rank, chunk);
     }
-    for (int i = 0; i < std::ssize(pieces_); ++i) add_own(gate.waits, rank, i);
+    for (int i = 0; i < std::ssize(slices_); ++i) add_own(gate.waits, rank, i);
     if (config().release == Release::all) gate.posts.push_back({{rank, gate_}});
     if (!gate.waits.empty() || !gate.posts.empty()) build_.add(comm_lanes_[rank][0], std::move(gate));
   }
@@ -341,10 +341,10 @@ class GatherPlanner {
   void add_tiles(int rank) {
     const std::vector<Tile> tiles = tiles_of(rank);
     const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
-    const bool turns = config().order == Order::rank_shifted || config().group_owners > 1;
+    const bool turns = config().tile_order == TileOrder::rank_shifted || config().group_owners > 1;
     const auto stages = turns ? stages_behind(tiles, peers, problem().m, n_) : std::vector<int>(tiles.size());
     const int c = build_.buffer("c");
-    for (const int index : walk_tiles(tiles, stages, config(), Mine::first)) {
+    for (const int index : order_tiles(tiles, stages, config(), LocalTiles::first)) {
       const Tile& tile = tiles[index];
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
@@ -361,15 +361,17 @@ class GatherPlanner {
     std::vector<Wait> waits;
     const bool own = is_mine(rank, rows);
     // My own rows need nobody's, but in step with tiles that do they begin with these owners' first columns.
-    const int64_t chunks = !own ? std::ssize(cut_.chunks) : config().order == Order::in_step ? cut_.first[n_] : 0;
+    const int64_t chunks = !own                                        ? std::ssize(cut_.chunks)
+                           : config().tile_order == TileOrder::in_step ? cut_.first[n_]
+                                                                       : 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int owner = cut_.chunks[chunk].owner;
       const int behind = (pulls() ? owner - rank + n_ : rank - owner + n_) % n_;
       if (owner != rank && (own ? behind < together() : meet(cut_.chunks[chunk].rows, rows)))
         add_arrival(waits, rank, chunk);
     }
-    for (int i = 0; i < std::ssize(pieces_); ++i) {
-      if (meet(pieces_[i], rows)) add_own(waits, rank, i);
+    for (int i = 0; i < std::ssize(slices_); ++i) {
+      if (meet(slices_[i], rows)) add_own(waits, rank, i);
     }
     return waits;
   }
@@ -378,7 +380,7 @@ class GatherPlanner {
   int n_;
   CutShards cut_;
   ChunkGroups groups_;         // by what they count in when they arrive
-  std::vector<Range> pieces_;  // of the rank that is being added
+  std::vector<Range> slices_;  // of the rank that is being added
   bool stages_ = false;
   int a_ = 0, gathered_ = 0, source_ = 0;
   int arrived_ = 0, own_ = 0, staged_ = 0, taken_ = 0, gate_ = 0, pace_ = 0;

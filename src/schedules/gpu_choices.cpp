@@ -13,7 +13,7 @@
 #include "schedules/gpu_gather_choices.hpp"
 #include "schedules/gpu_tiles.hpp"
 #include "schedules/knobs.hpp"
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 
 namespace tilewire {
 namespace {
@@ -33,12 +33,12 @@ Config with_summers(Config config, const Problem& problem, const Team& team) {
 bool sums_soon(const Problem& problem, const Team& team) {
   const Config config =
       with_tile({.schedule = "fused", .transport = Transport::tma}, problem, tiles_for(problem, team).front());
-  return mine_of_reduction(problem, team.num_ranks, config) == Mine::last_of_round;
+  return local_tiles_of_reduction(problem, team.num_ranks, config) == LocalTiles::last_of_round;
 }
 
 /// Two rounds; or, where parts are summed soon, whole turns.
 int some_rounds(const Problem& problem, const Team& team) {
-  const int64_t turns = turns_of(problem, team, tiles_for(problem, team).front());
+  const int64_t turns = waves_of(problem, team, tiles_for(problem, team).front());
   return sums_soon(problem, team) && turns % 2 != 0 && turns % 3 == 0 ? 3 : 2;
 }
 
@@ -46,16 +46,16 @@ int some_rounds(const Problem& problem, const Team& team) {
 /// several peers, where parts are summed soon.
 std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;
-  constexpr int kMostTurns = 8;
+  constexpr int kMostWaves = 8;
   if (problem.m >= kLeast) return {4, 32};
-  if (problem.m < kMany) return {};
+  if (problem.m < kM1024) return {};
   if (problem.op == "gemm_reduce_scatter")
     return team.num_ranks > 2 && sums_soon(problem, team) ? std::vector{8} : std::vector<int>{};
-  const auto turns = static_cast<int>(turns_of(problem, team, tiles_for(problem, team).front()));
-  return turns > 3 && turns <= kMostTurns ? std::vector{turns} : std::vector<int>{};
+  const auto turns = static_cast<int>(waves_of(problem, team, tiles_for(problem, team).front()));
+  return turns > 3 && turns <= kMostWaves ? std::vector{turns} : std::vector<int>{};
 }
 
-/// `config` in so many rounds. Many of a reduce-scatter over several peers walk fewer rows together: a turn of tiles
+/// `config` in so many rounds. Many of a reduce-scatter over several peers walk fewer rows together: a wave of tiles
 /// then reads fewer rows of A, for a few more columns of B.
 Config with_rounds(Config config, const Problem& problem, const Team& team, int rounds) {
   constexpr int kManyRounds = 16;
@@ -71,7 +71,7 @@ std::optional<TileChoice> pair_of_owner(const Problem& problem, const Team& team
   constexpr int64_t kMost = 4096;
   const TileChoice wide{.m = 128, .n = 192, .cluster_m = 2};
   if (shard_of(problem.m, team.num_ranks, 0).size() <= wide.m) return std::nullopt;
-  if (problem.m < kMany) return wide;
+  if (problem.m < kM1024) return wide;
   TileChoice middle = middle_tile(problem, team);
   middle.cluster_m = wide.cluster_m;
   return middle.n < wide.n && problem.m <= kMost ? std::optional(middle) : std::nullopt;
@@ -80,25 +80,25 @@ std::optional<TileChoice> pair_of_owner(const Problem& problem, const Team& team
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
 /// all-reduce of few rows in one shot; of a row of tiles in one round.
 std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
-  if (problem.m > kMiddle || problem.op == "all_reduce") return {};
+  if (problem.m > kM512 || problem.op == "all_reduce") return {};
   const bool scatters = problem.op == "gemm_reduce_scatter";
   const TileChoice tile = row_of_tiles(problem, team);
   Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
-  if (!scatters && problem.m <= kFew) flags.algorithm = Algorithm::one_shot;
+  if (!scatters && problem.m <= kM64) flags.algorithm = Algorithm::one_shot;
   flags = with_summers(flags, problem, team);
   Config stores{.schedule = "fused", .transport = Transport::tma};
   if (team.num_ranks > 1 && (scatters || problem.m > tile.m)) stores.rounds = 2;
   std::vector<Config> list;
-  if (problem.m > kFew && problem.m <= kSome) list.push_back(flags);
+  if (problem.m > kM64 && problem.m <= kM128) list.push_back(flags);
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
-    if (problem.m > kFew || !scatters) list.push_back(with_tile(stores, problem, each));
-    flags.cluster_k = each.cluster_k;
-    if (problem.m <= (scatters ? kSome : kFew)) list.push_back(flags);
+    if (problem.m > kM64 || !scatters) list.push_back(with_tile(stores, problem, each));
+    flags.cluster_split_k = each.cluster_split_k;
+    if (problem.m <= (scatters ? kM128 : kM64)) list.push_back(flags);
   }
   return list;
 }
 
-/// Tiles whose rows are free, in one turn and in two.
+/// Tiles whose rows are a runtime number, in one turn and in two.
 std::vector<Config> reduce_free_choices(const Config& stores, const Problem& problem, const Team& team) {
   std::vector<Config> list;
   for (const TileChoice& tile : free_tiles(problem, team)) {
@@ -112,7 +112,7 @@ std::vector<Config> reduce_free_choices(const Config& stores, const Problem& pro
 
 /// Some rows: tiles of all owners together, so that B is read once, of large B too.
 std::vector<Config> reduce_together_choices(const Config& stores, const Problem& problem, const Team& team) {
-  if (team.num_ranks == 1 || problem.m <= kSome || problem.m >= kMany) return {};
+  if (team.num_ranks == 1 || problem.m <= kM128 || problem.m >= kM1024) return {};
   const TileChoice large{.m = 256, .n = 192};
   std::vector<TileChoice> tiles{{.m = 128, .n = 128}, {.m = 128, .n = 256}};
   if (shard_of(problem.m, team.num_ranks, 0).size() >= large.m) tiles.push_back(large);
@@ -146,7 +146,7 @@ std::vector<Config> sent_choices(const Problem& problem, const Team& team) {
 
 /// Many rows, in any order of summing: each tile adds its part to what the rank before has sent.
 std::vector<Config> ring_choices(const Config& first, const Problem& problem, const Team& team) {
-  constexpr int64_t kLeast = 8192;  // rows: a stage takes several turns of tiles, so that parts are here in time
+  constexpr int64_t kLeast = 8192;  // rows: a stage takes several waves of tiles, so that parts are here in time
   if (problem.op != "gemm_reduce_scatter" || problem.reduction != Reduction::any) return {};
   if (team.num_ranks < 3 || problem.m < kLeast) return {};
   Config ring = first;
@@ -164,7 +164,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list = with_tiles(stores, problem, team, 1);
   // NOTE: early: it is mostly the fastest where it is a choice, and the tuner has only so much time.
   append(list, columns_at_owners(problem, team));
-  if (problem.op != "all_reduce" && problem.m <= kFew) {
+  if (problem.op != "all_reduce" && problem.m <= kM64) {
     // What comes after the last tiles is done at once, as soon as it is there.
     list.push_back(with_summers(list.front(), problem, team));
     list.back().transport = at_once;
@@ -174,15 +174,15 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
     for (const int rounds : many_rounds(problem, team)) {
       list.push_back(with_rounds(list.front(), problem, team, rounds));
     }
-    if (problem.m > 2 * kFew && problem.m <= kMost && team.num_ranks > 2) {
+    if (problem.m > 2 * kM64 && problem.m <= kMost && team.num_ranks > 2) {
       list.push_back(list.front());
       list.back().group_owners = team.num_ranks - 1;
-      if (problem.m < kMany) {
+      if (problem.m < kM1024) {
         list.push_back(with_tile(list.back(), problem, {.m = 128, .n = 192, .cluster_n = 2}));
       }
     }
   }
-  if (problem.op == "gemm_all_reduce" && problem.m > kFew && team.num_ranks > 1) {
+  if (problem.op == "gemm_all_reduce" && problem.m > kM64 && team.num_ranks > 1) {
     // Small tiles, whose sums are on their way while others are made.
     list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
     list.back().rounds = 2;
@@ -192,11 +192,11 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   append(list, reduce_free_choices(stores, problem, team));
   if (problem.op != "all_reduce") append(list, reduce_together_choices(stores, problem, team));
   if (scatters) append(list, sent_choices(problem, team));
-  append(list, with_tiles({.schedule = "fused", .reduction = ReduceMode::pull}, problem, team, 1));
+  append(list, with_tiles({.schedule = "fused", .reduce_mode = ReduceMode::pull}, problem, team, 1));
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;
   if (!scatters) append(list, with_tiles(one_shot, problem, team, 1));
-  if (!scatters && problem.m <= kFew) {
+  if (!scatters && problem.m <= kM64) {
     if (problem.op == "gemm_all_reduce") list.back() = with_summers(list.back(), problem, team);
     list.back().transport = at_once;
   }
@@ -218,7 +218,7 @@ std::vector<Config> sequential_choices(const Problem& problem, const Team& team)
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   config.compute = problem.op == "all_reduce" ? Provider::tiles : Provider::library;
   if (config.compute == Provider::library) list.push_back(config);
-  append(list, calls_in_line(problem, team));
+  append(list, stream_ordered_gemm(problem, team));
   config.collective = Provider::library;
   config.pacing = Pacing::unpaced;
   if (!refuses_collective(problem, team, config)) list.push_back(config);

@@ -28,16 +28,16 @@ constexpr int64_t kFewOfShard = 256;
 /// Other tiles and other turns for a gather by engines. Few rows a rank: own tiles that keep all SMs busy until the
 /// first shard is here, then a few columns of every peer, so that B is read less often; with fewer rows still, two
 /// owners together. Many rows: the tile that moves the fewest bytes.
-std::vector<Config> turn_choices(const Problem& problem, const Team& team) {
+std::vector<Config> wave_choices(const Problem& problem, const Team& team) {
   constexpr int64_t kSomeOfShard = 512;
   const TileChoice pair{.m = 128, .n = 192, .cluster_m = 2};
   const TileChoice large{.m = 256, .n = 192, .cluster_n = 2};
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   if (team.num_ranks == 1 || problem.m <= pair.m) return {};
-  if (problem.m < kMany && team.num_ranks == 2) return {};  // two owners are all
-  const TileChoice& tile = problem.m < kMany || shard <= kFewOfShard ? pair : large;
+  if (problem.m < kM1024 && team.num_ranks == 2) return {};  // two owners are all
+  const TileChoice& tile = problem.m < kM1024 || shard <= kFewOfShard ? pair : large;
   Config config = with_tile(paced("fused", team), problem, tile);
-  if (problem.m < kMany) {
+  if (problem.m < kM1024) {
     config.group_owners = 2;
   } else if (shard <= kSomeOfShard) {
     config.rounds = shard <= kFewOfShard ? 3 : 4;
@@ -52,13 +52,13 @@ constexpr int kPieces = 16;
 /// Copies by workers. Few rows: for all peers together, half of the columns first.
 std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  const bool few = problem.m <= kFew;
+  const bool few = problem.m <= kM64;
   const int64_t rows = few ? shard * (team.num_ranks - 1) : shard;
   Config config{.schedule = "fused"};
   config.chunk_rows = part_of(rows, kPieces);
   std::vector<Config> list = with_tiles(config, problem, team, 1);
   // Smaller tiles end sooner behind the last rows.
-  if (team.num_ranks > 2 && problem.m >= kMany && problem.m <= kMostGathered)
+  if (team.num_ranks > 2 && problem.m >= kM1024 && problem.m <= kMostGathered)
     list.push_back(with_tile(config, problem, middle_tile(problem, team)));
   if (!few || team.num_ranks == 1) return list;
   config.copy_workers = kPieces;
@@ -71,10 +71,10 @@ std::vector<Config> worker_choices(const Problem& problem, const Team& team) {
 Config in_pieces(const Problem& problem, const Team& team) {
   const int64_t rows = shard_of(problem.m, team.num_ranks, 0).size() * std::max(1, team.num_ranks - 1);
   const bool twice = rows > 2 * kPieces && rows <= 4 * kPieces;
-  const int pieces = twice ? 2 * kPieces : kPieces;
+  const int slices = twice ? 2 * kPieces : kPieces;
   Config config{.schedule = "fused"};
-  config.chunk_rows = part_of(rows, pieces);
-  if (twice) config.copy_workers = pieces;
+  config.chunk_rows = part_of(rows, slices);
+  if (twice) config.copy_workers = slices;
   return config;
 }
 
@@ -84,7 +84,7 @@ std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
   constexpr int64_t kCopies = 8;
   const TileChoice pair{.m = 128, .n = 256, .cluster_m = 2};
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  if (team.num_ranks == 1 || problem.m <= kSome || shard > pair.m) return {};
+  if (team.num_ranks == 1 || problem.m <= kM128 || shard > pair.m) return {};
   Config config = with_tile({.schedule = "fused"}, problem, pair);
   config.group_owners = team.num_ranks;
   config.chunk_rows = part_of(shard * (team.num_ranks - 1), kCopies);
@@ -93,7 +93,7 @@ std::vector<Config> owners_at_once(const Problem& problem, const Team& team) {
 
 /// Few or some rows: tiles whose K several CTAs share, behind copies by workers and by engines.
 std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
-  if (problem.m > kMiddle) return {};
+  if (problem.m > kM512) return {};
   const Config workers = in_pieces(problem, team);
   const TileChoice tile = row_of_tiles(problem, team);
   std::vector<Config> list;
@@ -104,7 +104,7 @@ std::vector<Config> parts_choices(const Problem& problem, const Team& team) {
   return list;
 }
 
-/// Tiles of a gather whose rows are free.
+/// Tiles of a gather whose rows are a runtime number.
 std::vector<TileChoice> free_tiles_of_gather(const Problem& problem, const Team& team) {
   std::vector<TileChoice> tiles = free_tiles(problem, team);
   const auto owners = tile_of_owner(problem, team);
@@ -117,7 +117,7 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
   std::vector<Config> list;
   for (const TileChoice& tile : free_tiles_of_gather(problem, team)) {
     list.push_back(with_tile(paced("fused", team), problem, tile));
-    if (problem.m < kMany) list.push_back(with_tile(in_pieces(problem, team), problem, tile));
+    if (problem.m < kM1024) list.push_back(with_tile(in_pieces(problem, team), problem, tile));
   }
   return list;
 }
@@ -127,9 +127,9 @@ std::vector<Config> free_choices(const Problem& problem, const Team& team) {
 constexpr int kFewWorkers = kOtherSms - 1;
 constexpr int64_t kMostSent = 512;
 
-/// Tiles in step, behind cuts of so many columns; each of so many workers copies a piece of a cut.
+/// Tiles in step, behind cuts of so many columns; each of so many workers copies a slice of a cut.
 Config in_step_by(int workers, int64_t cols, const Problem& problem, const Team& team, const TileChoice& tile) {
-  Config config = with_tile({.schedule = "fused", .order = Order::in_step}, problem, tile);
+  Config config = with_tile({.schedule = "fused", .tile_order = TileOrder::in_step}, problem, tile);
   config.copy_workers = workers;
   config.chunk_rows = part_of(shard_of(problem.m, team.num_ranks, 0).size(), workers);
   config.chunk_cols = cols;
@@ -138,7 +138,7 @@ Config in_step_by(int workers, int64_t cols, const Problem& problem, const Team&
 
 /// The largest tiles in step, where these keep all SMs busy: they begin with a small cut of the columns, and the few
 /// SMs that are left bring one after the other to all peers, faster than tiles use them; or, where that is more than
-/// they send in time, to one peer first, whose rows and one's own are a turn of tiles, then to two.
+/// they send in time, to one peer first, whose rows and one's own are a wave of tiles, then to two.
 std::vector<Config> few_workers_choices(const Problem& problem, const Team& team) {
   const TileChoice large{.m = 256, .n = 192};
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
@@ -147,7 +147,7 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   if (!all) together.m = 2 * shard;
   // Shards have tiles of their own, or all are together.
   const bool apart = team.num_ranks * ceil_div(shard, large.m) <= ceil_div(problem.m, large.m);
-  if ((!all && !apart) || together.m <= large.m || !fills_turns(together, team, large)) return {};
+  if ((!all && !apart) || together.m <= large.m || !fills_waves(together, team, large)) return {};
   std::vector<Config> list;
   for (const int64_t cuts : {8, 12}) {
     Config config = in_step_by(kFewWorkers, columns_of_cut(problem, cuts), problem, team, large);
@@ -157,15 +157,15 @@ std::vector<Config> few_workers_choices(const Problem& problem, const Team& team
   return list;
 }
 
-/// One turn of tiles on most SMs, in step behind quarters of the columns, and workers on kPieces of the others.
-std::vector<Config> workers_beside_a_turn(const Problem& problem, const Team& team) {
+/// One wave of tiles on most SMs, in step behind quarters of the columns, and workers on kPieces of the others.
+std::vector<Config> workers_beside_a_wave(const Problem& problem, const Team& team) {
   const int64_t quarter = columns_of_cut(problem, 4);
-  if (team.num_ranks == 1 || problem.m <= kSome || quarter >= problem.k) return {};
+  if (team.num_ranks == 1 || problem.m <= kM128 || quarter >= problem.k) return {};
   for (const int64_t cols : {256, 192, 160, 128}) {
     const TileChoice tile{.m = 128, .n = cols};
     if (!leaves_sms(problem, team, tile, kPieces)) continue;
     const Config config = in_step_by(kPieces, quarter, problem, team, tile);
-    // All row tiles are walked together.
+    // All row tiles are grouped.
     return problem.m <= config.group_m * config.tile_m ? std::vector{config} : std::vector<Config>{};
   }
   return {};
@@ -176,9 +176,9 @@ std::vector<Config> workers_beside_a_turn(const Problem& problem, const Team& te
 std::vector<Config> in_step_choices(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   const int64_t quarter = columns_of_cut(problem, 4);
-  if (team.num_ranks == 1 || problem.m <= kSome || shard > kFewOfShard || quarter >= problem.k) return {};
+  if (team.num_ranks == 1 || problem.m <= kM128 || shard > kFewOfShard || quarter >= problem.k) return {};
   const auto in_step = [&](Config config, const TileChoice& tile) {
-    config.order = Order::in_step;
+    config.tile_order = TileOrder::in_step;
     config.chunk_cols = quarter;
     config = with_tile(config, problem, tile);
     // All row tiles together: those left over would walk all of B once more.
@@ -200,7 +200,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   Config library = engines;
   library.compute = Provider::library;
   std::vector<Config> list = with_tiles(engines, problem, team, 1);
-  append(list, turn_choices(problem, team));
+  append(list, wave_choices(problem, team));
   if (has_quarters(problem, team)) {
     const TileChoice first = tiles_for(problem, team).front();
     list.push_back(in_groups_of_shard(problem, team, first, 4));
@@ -211,7 +211,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
     columns.group_m = std::max<int64_t>(1, columns.group_m / 2);
     columns.chunk_cols = columns_of_cut(problem, 2);
     if (columns.chunk_cols < problem.k) list.push_back(columns);
-  } else if (team.num_ranks > 1 && problem.m >= kMany) {
+  } else if (team.num_ranks > 1 && problem.m >= kM1024) {
     Config rounds = list.front();
     rounds.rounds = 4;
     walk_shards(rounds, shard);
@@ -223,7 +223,7 @@ std::vector<Config> gather_choices(const Problem& problem, const Team& team) {
   append(list, owners_at_once(problem, team));
   append(list, free_choices(problem, team));
   append(list, in_step_choices(problem, team));
-  append(list, workers_beside_a_turn(problem, team));
+  append(list, workers_beside_a_wave(problem, team));
   const std::vector<Config> others = with_tiles(engines, problem, team, 3);
   list.insert(list.end(), others.begin() + 1, others.end());
   return list;

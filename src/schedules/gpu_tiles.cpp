@@ -11,10 +11,10 @@
 namespace tilewire {
 namespace {
 
-/// Fewest and most rows of tiles whose rows are free.
+/// Fewest and most rows of tiles whose rows are a runtime number.
 constexpr int64_t kFewestRows = 72;
 constexpr int64_t kMostRows = 248;
-/// Most rows of tiles whose K several CTAs may share. They have a stage more than others with free rows, too.
+/// Most rows of tiles whose K several CTAs may share. They have a stage more than others with runtime rows, too.
 constexpr int64_t kCutRows = 176;
 
 /// Columns of the result that a rank makes.
@@ -55,7 +55,7 @@ TileChoice middle_tile(const Problem& problem, const Team& team) {
 }
 
 std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
-  if (!has_fast_tiles(problem) || problem.m <= kFew) return {};
+  if (!has_fast_tiles(problem) || problem.m <= kM64) return {};
   const int64_t sms = sms_with_tiles(team);
   std::vector<TileChoice> list;
   for (const int owners : {team.num_ranks, 1}) {
@@ -64,8 +64,8 @@ std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
     int64_t best = INT64_MAX;
     for (const int64_t cols : {128, 160, 192, 256}) best = std::min(best, time({128, cols}));
     std::optional<TileChoice> found;
-    for (int64_t pieces = ceil_div(rows, kMostRows); rows > pieces * (kFewestRows - 8); ++pieces) {
-      const TileChoice tile{.m = size_of_each(rows, pieces), .n = 128};
+    for (int64_t slices = ceil_div(rows, kMostRows); rows > slices * (kFewestRows - 8); ++slices) {
+      const TileChoice tile{.m = size_of_each(rows, slices), .n = 128};
       if (tile.m == 128 || time(tile) >= best) continue;
       best = time(tile);
       found = tile;
@@ -77,23 +77,23 @@ std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team) {
 
 TileChoice row_of_tiles(const Problem& problem, const Team& team) {
   const int64_t shard = gathers(problem) ? shard_of(problem.m, team.num_ranks, 0).size() : 0;
-  if (problem.m <= kFew) return {64, 128};
-  if (!has_fast_tiles(problem)) return {kSome, 128};
+  if (problem.m <= kM64) return {64, 128};
+  if (!has_fast_tiles(problem)) return {kM128, 128};
   if (problem.m <= kCutRows) return {std::max(kFewestRows, size_of_each(problem.m, 1)), 128};
-  return {shard > kSome && shard <= kCutRows ? size_of_each(shard, 1) : kSome, 128};
+  return {shard > kM128 && shard <= kCutRows ? size_of_each(shard, 1) : kM128, 128};
 }
 
 std::optional<TileChoice> tile_of_owner(const Problem& problem, const Team& team) {
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
-  if (!has_fast_tiles(problem) || shard <= kSome || problem.m >= kMany) return std::nullopt;
+  if (!has_fast_tiles(problem) || shard <= kM128 || problem.m >= kM1024) return std::nullopt;
   const TileChoice tile{.m = size_of_each(shard, ceil_div(shard, kCutRows)), .n = 128};
   return tile.m == 128 ? std::nullopt : std::optional(tile);
 }
 
 std::vector<TileChoice> tiles_for(const Problem& problem, const Team& team) {
-  if (problem.m <= kFew) return {{64, 128}};
+  if (problem.m <= kM64) return {{64, 128}};
   const TileChoice middle = middle_tile(problem, team);
-  if (problem.m < kMany) return {middle, {128, 128}, {128, 256, 2}};
+  if (problem.m < kM1024) return {middle, {128, 128}, {128, 256, 2}};
   return {{128, 256, 2}, middle, {128, 256}};
 }
 
@@ -109,20 +109,20 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   for (const int64_t each : {parts, parts + 1}) {
     const int64_t most = std::min({each, kMost, depth / kLeast});
     // Of more than 128 rows only 2, 3 or 6 CTAs take turns in adding what all have.
-    tile.cluster_k = static_cast<int>(tile.m <= kSome || most < 4 ? most : most / 3 * 3);
-    const bool known = !list.empty() && list.back().cluster_k == tile.cluster_k;
-    if (tile.cluster_k > 1 && !known) list.push_back(tile);
+    tile.cluster_split_k = static_cast<int>(tile.m <= kM128 || most < 4 ? most : most / 3 * 3);
+    const bool known = !list.empty() && list.back().cluster_split_k == tile.cluster_split_k;
+    if (tile.cluster_split_k > 1 && !known) list.push_back(tile);
   }
   return list;
 }
 
-int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile) {
+int64_t waves_of(const Problem& problem, const Team& team, const TileChoice& tile) {
   return ceil_div(tiles_of(problem, team, tile), sms_with_tiles(team));
 }
 
-bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile) {
+bool fills_waves(const Problem& problem, const Team& team, const TileChoice& tile) {
   if (team.devices[0].sms <= kOtherSms || !has_fast_tiles(problem)) return false;
-  const int64_t room = turns_of(problem, team, tile) * sms_with_tiles(team) * tile.m * tile.n;
+  const int64_t room = waves_of(problem, team, tile) * sms_with_tiles(team) * tile.m * tile.n;
   return 8 * problem.m * own_cols(problem, team) >= 7 * room;
 }
 
@@ -139,7 +139,7 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
   if (problem.op == "all_reduce") return config;
   config.cluster_m = tile.cluster_m;
   config.cluster_n = tile.cluster_n;
-  config.cluster_k = tile.cluster_k;
+  config.cluster_split_k = tile.cluster_split_k;
   if (problem.m > tile.m) config.group_m = std::max<int64_t>(1, kGroupRows / tile.m);
   return config;
 }

@@ -15,15 +15,15 @@ struct TileChoice {
   int64_t n = 256;
   int cluster_m = 1;
   int cluster_n = 1;
-  int cluster_k = 1;
+  int cluster_split_k = 1;
 };
 
 /// Rows of all ranks up to which there are few, some, ...
-inline constexpr int64_t kFew = 64;
-inline constexpr int64_t kSome = 128;
-inline constexpr int64_t kMiddle = 512;
-inline constexpr int64_t kMany = 1024;
-/// And up to which SMs may copy faster than engines in a gather of more than two ranks, whose pieces for each are
+inline constexpr int64_t kM64 = 64;
+inline constexpr int64_t kM128 = 128;
+inline constexpr int64_t kM512 = 512;
+inline constexpr int64_t kM1024 = 1024;
+/// And up to which SMs may copy faster than engines in a gather of more than two ranks, whose slices for each are
 /// short.
 inline constexpr int64_t kMostGathered = 4096;
 
@@ -40,9 +40,9 @@ inline constexpr int64_t kMostGathered = 4096;
 /// tensor cores take them.
 [[nodiscard]] TileChoice middle_tile(const Problem& problem, const Team& team);
 
-/// Tiles of 128 columns whose rows are free: as many as cut the rows of each owner, or all rows, without a rest, where
-/// all SMs then end earlier than with tiles of 128 rows that are cut likewise. (A grid of 128 rows may have fewer
-/// tiles, some of which straddle owners; that costs more than this counts.)
+/// Tiles of 128 columns whose rows are a runtime number: as many as cut the rows of each owner, or all rows, without a
+/// rest, where all SMs then end earlier than with tiles of 128 rows that are cut likewise. (A grid of 128 rows may have
+/// fewer tiles, some of which straddle owners; that costs more than this counts.)
 [[nodiscard]] std::vector<TileChoice> free_tiles(const Problem& problem, const Team& team);
 
 /// A tile for all rows where they are few, or that has each owner's rows of a gather; else one of 128 rows. Several
@@ -62,10 +62,10 @@ inline constexpr int64_t kMostGathered = 4096;
 inline constexpr int64_t kOtherSms = 4;
 
 /// Turns in which the other SMs take the tiles of a rank.
-[[nodiscard]] int64_t turns_of(const Problem& problem, const Team& team, const TileChoice& tile);
+[[nodiscard]] int64_t waves_of(const Problem& problem, const Team& team, const TileChoice& tile);
 
 /// Whether these SMs nearly all have a tile of tensor cores in each turn, and nearly all of it is needed.
-[[nodiscard]] bool fills_turns(const Problem& problem, const Team& team, const TileChoice& tile);
+[[nodiscard]] bool fills_waves(const Problem& problem, const Team& team, const TileChoice& tile);
 
 /// Whether one turn of such tiles of tensor cores takes most SMs, and leaves kOtherSms and `some`.
 [[nodiscard]] bool leaves_sms(const Problem& problem, const Team& team, const TileChoice& tile, int64_t some);

@@ -12,8 +12,8 @@
 namespace tilewire {
 
 std::optional<std::string> ignored_knob(const Config& config, std::initializer_list<const char*> honoured) {
-  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",    "tile_n",  "cluster_m",
-                                          "cluster_n", "cluster_k", "group_m", "tile_workers"};
+  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",          "tile_n",  "cluster_m",
+                                          "cluster_n", "cluster_split_k", "group_m", "tile_workers"};
   const auto knows = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
@@ -41,8 +41,8 @@ std::optional<std::string> refuses_gather_algorithm(const Config& config) {
 }
 
 std::optional<std::string> refuses_in_step(const Config& config) {
-  if (config.order != Order::in_step) return std::nullopt;
-  return "order = in_step: only tiles of a gather wait for columns of A";
+  if (config.tile_order != TileOrder::in_step) return std::nullopt;
+  return "tile_order = in_step: only tiles of a gather wait for columns of A";
 }
 
 std::optional<std::string> unreachable_peer(const Team& team) {
@@ -80,7 +80,7 @@ void validate(const Config& config) {
   at_least("group_owners", config.group_owners, 1);
   within("cluster_m", config.cluster_m, 1, 16);
   within("cluster_n", config.cluster_n, 1, 16);
-  within("cluster_k", config.cluster_k, 1, 8);
+  within("cluster_split_k", config.cluster_split_k, 1, 8);
   within("split_k", config.split_k, 1, 64);
   within("tile_workers", config.tile_workers, 0, kMostWorkers);
   within("reduce_workers", config.reduce_workers, 0, kMostWorkers);
@@ -88,9 +88,9 @@ void validate(const Config& config) {
   within("copy_lanes", config.copy_lanes, 1, 64);
   within("launches", config.launches, 1, 2);
   within("rounds", config.rounds, 1, 4096);
-  require(config.cluster_k == 1 || config.cluster_m * config.cluster_n == 1,
-          "knob cluster_k = {} with cluster_m = {}, cluster_n = {}: blocks that share K share no operand",
-          config.cluster_k, config.cluster_m, config.cluster_n);
+  require(config.cluster_split_k == 1 || config.cluster_m * config.cluster_n == 1,
+          "knob cluster_split_k = {} with cluster_m = {}, cluster_n = {}: blocks that share K share no operand",
+          config.cluster_split_k, config.cluster_m, config.cluster_n);
   require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
 }
 

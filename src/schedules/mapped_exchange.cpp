@@ -116,7 +116,7 @@ class ExchangePlanner {
       }
     }
     const int64_t first = shard_of(problem().m, n_, rank).begin;
-    for (const int index : walk_tiles(tiles, stages, config(), Mine::last)) {
+    for (const int index : order_tiles(tiles, stages, config(), LocalTiles::last)) {
       const Tile& tile = tiles[index];
       const Range rows{tile.rows.begin - first, tile.rows.end - first};
       build_.add_part(lane, PlanBuilder::region(rank, build_.buffer("a"), rows, {0, problem().k}), tile.cols,

@@ -6,7 +6,7 @@
 
 #include "core/text.hpp"
 #include "schedules/builder.hpp"
-#include "schedules/pieces.hpp"
+#include "schedules/partition.hpp"
 
 namespace tilewire {
 namespace {
@@ -20,16 +20,16 @@ class MappedPlanner {
         wire_(config.wire.value_or(out_dtype_of(problem))),
         whole_(problem.op == "gemm_all_reduce"),
         gathers_(map.any_stores()),
-        cut_(cut_output(problem, config, n_, Share::rows)) {
-    for (Piece& piece : cut_.pieces) {
-      // NOTE: without chunk_rows a block is a tile; cut_output would make it a whole shard.
-      if (config.chunk_rows == 0) piece.chunk = static_cast<int>(&piece - cut_.pieces.data());
+        cut_(partition_output(problem, config, n_, Ownership::rows)) {
+    for (Slice& slice : cut_.slices) {
+      // NOTE: without chunk_rows a block is a tile; partition_output would make it a whole shard.
+      if (config.chunk_rows == 0) slice.chunk = static_cast<int>(&slice - cut_.slices.data());
     }
     if (config.chunk_rows > 0) return;
     cut_.chunks.clear();
-    for (int i = 0; i < std::ssize(cut_.pieces); ++i) {
-      const Piece& piece = cut_.pieces[i];
-      cut_.chunks.push_back({piece.owner, piece.rows, piece.cols, i});
+    for (int i = 0; i < std::ssize(cut_.slices); ++i) {
+      const Slice& slice = cut_.slices[i];
+      cut_.chunks.push_back({slice.owner, slice.rows, slice.cols, i});
     }
   }
 
@@ -94,8 +94,8 @@ class MappedPlanner {
     add_tiles(rank, tiles);
     add_copies(rank, engines);
     if (!in_output_) {
-      for (const Piece& piece : cut_.pieces) {
-        if (piece.owner == rank) build_.add(sums, result_task(piece));
+      for (const Slice& slice : cut_.slices) {
+        if (slice.owner == rank) build_.add(sums, result_task(slice));
       }
     }
     if (gathers_ && !reaches_output_) add_landings(rank, build_.add_lane(rank, Engine::reduce, "land"));
@@ -124,18 +124,18 @@ class MappedPlanner {
   }
 
   void add_tiles(int rank, int lane) {
-    std::vector<std::vector<const Piece*>> pieces_of(cut_.tiles.size());
-    for (const Piece& piece : cut_.pieces) pieces_of[piece.tile].push_back(&piece);
+    std::vector<std::vector<const Slice*>> slices_of(cut_.tiles.size());
+    for (const Slice& slice : cut_.slices) slices_of[slice.tile].push_back(&slice);
     std::vector<int> stages(cut_.tiles.size(), n_);
-    for (const Piece& piece : cut_.pieces) {
-      const bool naive = config().order == Order::naive;
-      stages[piece.tile] = std::min(stages[piece.tile], naive ? 0 : map_.at(rank, piece.owner).stage);
+    for (const Slice& slice : cut_.slices) {
+      const bool naive = config().tile_order == TileOrder::naive;
+      stages[slice.tile] = std::min(stages[slice.tile], naive ? 0 : map_.at(rank, slice.owner).stage);
     }
     const int a = build_.buffer("a");
     const int64_t depth = shape_on(build_.plan().buffers[a], rank).cols;
-    for (const int index : walk_tiles(cut_.tiles, stages, config(), Mine::last)) {
+    for (const int index : order_tiles(cut_.tiles, stages, config(), LocalTiles::last)) {
       const Tile& tile = cut_.tiles[index];
-      const Task task = tile_task(rank, tile, pieces_of[index]);
+      const Task task = tile_task(rank, tile, slices_of[index]);
       for (int part = 0; part < config().split_k; ++part) {
         build_.add_part(lane, PlanBuilder::region(rank, a, tile.rows, shard_of(depth, config().split_k, part)),
                         tile.cols, task);
@@ -143,14 +143,14 @@ class MappedPlanner {
     }
   }
 
-  [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Piece*>& pieces) {
+  [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Slice*>& slices) {
     Task task{.kind = TaskKind::compute};
-    for (const Piece* piece : pieces) {
-      const int to = map_.at(rank, piece->owner).kept ? rank : map_.sum_of(rank, piece->owner)->to;
-      task.writes.push_back({.to = place(to, piece->owner, piece->rows, piece->cols),
-                             .first_row = piece->rows.begin - tile.rows.begin,
+    for (const Slice* slice : slices) {
+      const int to = map_.at(rank, slice->owner).kept ? rank : map_.sum_of(rank, slice->owner)->to;
+      task.writes.push_back({.to = place(to, slice->owner, slice->rows, slice->cols),
+                             .first_row = slice->rows.begin - tile.rows.begin,
                              .mode = WriteMode::accumulate});
-      task.posts.push_back({{to, updated_ + piece->chunk}});
+      task.posts.push_back({{to, updated_ + slice->chunk}});
       const Wait ready = cleared(rank, to);
       if (std::ranges::find(task.waits, ready) == task.waits.end()) task.waits.push_back(ready);
     }
@@ -183,7 +183,7 @@ class MappedPlanner {
     const std::vector<Sending> all = sendings(rank);
     for (size_t i = 0; i < all.size(); ++i) {
       const auto& [mapping, block] = all[i];
-      const auto& [owner, rows, cols, first_piece] = cut_.chunks[block];
+      const auto& [owner, rows, cols, first_slice] = cut_.chunks[block];
       const int to = mapping->to;
       Task task{.kind = TaskKind::copy, .waits = {cleared(rank, to)}};
       if (mapping->mode == WriteMode::store) {
@@ -209,7 +209,7 @@ class MappedPlanner {
     }
     std::ranges::stable_sort(blocks, {}, [&](int block) { return (rank - cut_.chunks[block].owner + n_) % n_; });
     for (const int block : blocks) {
-      const auto& [owner, rows, cols, first_piece] = cut_.chunks[block];
+      const auto& [owner, rows, cols, first_slice] = cut_.chunks[block];
       build_.add(lane, {.kind = TaskKind::copy,
                         .reads = {complete(rank, owner, rows, cols)},
                         .writes = {{in_output(rank, rows, cols)}},
@@ -229,14 +229,14 @@ class MappedPlanner {
     if (in_output_ || !task.waits.empty()) build_.add(lane, std::move(task));
   }
 
-  [[nodiscard]] Task result_task(const Piece& piece) {
-    const int rank = piece.owner;
+  [[nodiscard]] Task result_task(const Slice& slice) {
+    const int rank = slice.owner;
     Task task{.kind = TaskKind::reduce,
-              .reads = {place(rank, rank, piece.rows, piece.cols)},
-              .writes = {{in_output(rank, piece.rows, piece.cols)}},
-              .waits = {{{rank, updated_ + piece.chunk}, kAllPosts}},
-              .epilogue = build_.epilogue(rank, piece.cols)};
-    if (gathers_) task.posts = {{{rank, stored_ + piece.chunk}}};
+              .reads = {place(rank, rank, slice.rows, slice.cols)},
+              .writes = {{in_output(rank, slice.rows, slice.cols)}},
+              .waits = {{{rank, updated_ + slice.chunk}, kAllPosts}},
+              .epilogue = build_.epilogue(rank, slice.cols)};
+    if (gathers_) task.posts = {{{rank, stored_ + slice.chunk}}};
     return task;
   }
 
@@ -249,7 +249,7 @@ class MappedPlanner {
   bool sums_pass_ = false;  ///< parts of sums are passed on by ranks that do not own them
   bool reaches_output_ = false;
   bool in_output_ = false;  ///< sums are completed there
-  OutputCut cut_;
+  Partition cut_;
   int output_ = 0, sum_ = 0, result_ = 0, updated_ = 0, stored_ = 0;
 };
 

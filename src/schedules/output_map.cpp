@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/text.hpp"
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 
 namespace tilewire {
 

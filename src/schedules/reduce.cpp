@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "schedules/builder.hpp"
-#include "schedules/pieces.hpp"
+#include "schedules/partition.hpp"
 #include "schedules/route.hpp"
 
 namespace tilewire {
@@ -13,18 +13,18 @@ namespace {
 
 class ReducePlanner {
  public:
-  ReducePlanner(const Problem& problem, const Team& team, const Config& config, Share share)
+  ReducePlanner(const Problem& problem, const Team& team, const Config& config, Ownership share)
       : build_(problem, team, config),
         n_(team.num_ranks),
         route_(route_of(config)),
-        share_(share),
+        ownership_(share),
         one_shot_(config.algorithm == Algorithm::one_shot),
         has_gemm_(problem.op != "all_reduce"),
         wire_(config.wire.value_or(out_dtype_of(problem))),
-        cut_(cut_output(problem, config, n_, share)),
-        pieces_(cut_.pieces),
+        cut_(partition_output(problem, config, n_, share)),
+        slices_(cut_.slices),
         tiles_(cut_.tiles),
-        slots_(slots_of(problem, config, n_, share, cut_)) {}
+        staging_(staging_of(problem, config, n_, share, cut_)) {}
 
   Plan make() {
     add_buffers();
@@ -38,17 +38,17 @@ class ReducePlanner {
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
   [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
-  [[nodiscard]] bool scatters() const { return share_ == Share::rows; }
+  [[nodiscard]] bool scatters() const { return ownership_ == Ownership::rows; }
   /// One call of the library stores each owner's columns there.
   [[nodiscard]] bool call_stages() const { return by_library() && route_ == Route::stage; }
   /// Every owner's result goes to every rank.
   [[nodiscard]] bool broadcasts() const { return !scatters() && !one_shot_ && n_ > 1; }
-  /// Owners wait for everything, not for their piece.
+  /// Owners wait for everything, not for their slice.
   [[nodiscard]] bool waits_for_all() const {
     return config().reduce_when == ReduceWhen::after || config().release == Release::all || call_stages();
   }
   /// Readers look at the data, and clear it behind them: whoever writes there must know that they have.
-  [[nodiscard]] bool flags_travel() const { return config().transport == Transport::ll; }
+  [[nodiscard]] bool uses_ll() const { return config().transport == Transport::ll; }
   [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
 
   void add_buffers() {
@@ -57,8 +57,8 @@ class ReducePlanner {
       return build_.add_buffer(name, dtype, rows, cols, Scope::symmetric);
     };
     if (route_ == Route::stage || route_ == Route::send)
-      staged_ = symmetric("staged", wire_, n_ * slots_.rows, slots_.cols);
-    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * slots_.rows, slots_.cols);
+      staged_ = symmetric("staged", wire_, n_ * staging_.rows, staging_.cols);
+    if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * staging_.rows, staging_.cols);
     if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
     if (keeps_partial(route_)) {
       const bool peers_read = route_ == Route::pull && n_ > 1;
@@ -67,22 +67,22 @@ class ReducePlanner {
                                    : build_.add_buffer("partial", wire_, problem().m, problem().n,
                                                        peers_read ? Scope::symmetric : Scope::local);
     }
-    lands_in_output_ = !flags_travel() && in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
+    lands_in_output_ = !uses_ll() && in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
     if (broadcasts())
       landing_ = lands_in_output_ ? output_ : symmetric("result", out_dtype_of(problem()), problem().m, problem().n);
     if (has_gemm_) build_.expect_products(std::ssize(tiles_));
   }
 
   void add_signals() {
-    const int pieces = static_cast<int>(pieces_.size());
+    const int slices = static_cast<int>(slices_.size());
     const int chunks = static_cast<int>(cut_.chunks.size());
-    arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : cut_.most_pieces);
+    arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : cut_.most_slices);
     if (keeps_partial(route_) && route_ != Route::pull && !input_is_partial_)
-      made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(pieces, chunks));
-    if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", pieces);
-    if (route_ == Route::accumulate && n_ > 2) turn_ = build_.add_signals("turn", pieces);
+      made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(slices, chunks));
+    if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", slices);
+    if (route_ == Route::accumulate && n_ > 2) turn_ = build_.add_signals("turn", slices);
     if (needs_taken()) taken_ = build_.add_signals("taken", 1);
-    if (broadcasts()) landed_ = build_.add_signals("landed", lands_in_output_ && route_ != Route::ring ? 1 : pieces);
+    if (broadcasts()) landed_ = build_.add_signals("landed", lands_in_output_ && route_ != Route::ring ? 1 : slices);
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
   }
 
@@ -91,7 +91,7 @@ class ReducePlanner {
   /// flags travel: what is looked at orders nothing that came before it.
   [[nodiscard]] bool shakes_hands() const {
     const bool sends = route_ == Route::stage || route_ == Route::send || route_ == Route::accumulate;
-    if (sends) return n_ > 1 && (!broadcasts() || flags_travel());
+    if (sends) return n_ > 1 && (!broadcasts() || uses_ll());
     return n_ > 1 && (route_ == Route::ring || input_is_partial_);
   }
   /// Peers read my partials, and nothing else tells me that they have.
@@ -111,16 +111,16 @@ class ReducePlanner {
   }
 
   void add_rank(int rank) {
-    const Mine mine = mine_of_reduction(problem(), n_, config());
-    walk_ = walk_tiles(tiles_, stages_of(cut_, config(), n_, rank, share_), config(), mine);
+    const LocalTiles mine = local_tiles_of_reduction(problem(), n_, config());
+    tile_order_ = order_tiles(tiles_, stages_of(cut_, config(), n_, rank, ownership_), config(), mine);
     if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
-    for (const Piece* piece : pieces_by_turn(rank)) {
+    for (const Slice* slice : slices_of_rank(rank)) {
       if (route_ == Route::ring) {
-        if (!opens(rank, *piece)) build_.add(reduce_lanes_[rank], ring_task(rank, *piece));
-      } else if (piece->owner == rank) {
-        build_.add(reduce_lanes_[rank], sum_task(*piece));
+        if (!opens(rank, *slice)) build_.add(reduce_lanes_[rank], ring_task(rank, *slice));
+      } else if (slice->owner == rank) {
+        build_.add(reduce_lanes_[rank], sum_task(*slice));
       }
     }
     if (broadcasts()) add_landings(rank);
@@ -128,11 +128,11 @@ class ReducePlanner {
   }
 
   void add_tiles(int rank) {
-    std::vector<std::vector<const Piece*>> pieces_of(tiles_.size());
-    for (const Piece& piece : pieces_) pieces_of[piece.tile].push_back(&piece);
-    for (const int index : walk_) {
+    std::vector<std::vector<const Slice*>> slices_of(tiles_.size());
+    for (const Slice& slice : slices_) slices_of[slice.tile].push_back(&slice);
+    for (const int index : tile_order_) {
       const Tile& tile = tiles_[index];
-      Task task = tile_task(rank, tile, pieces_of[index]);
+      Task task = tile_task(rank, tile, slices_of[index]);
       if (has_gemm_) {
         const int a = build_.buffer("a");
         const int64_t depth = shape_on(build_.plan().buffers[a], rank).cols;
@@ -149,31 +149,31 @@ class ReducePlanner {
   }
 
   /// Where a tile goes, what it waits for and what it tells, whoever computes it.
-  [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Piece*>& pieces) {
+  [[nodiscard]] Task tile_task(int rank, const Tile& tile, const std::vector<const Slice*>& slices) {
     Task task;
-    const auto opened = [&](const Piece* piece) { return opens(rank, *piece); };
-    if (keeps_partial(route_) && !std::ranges::all_of(pieces, opened))
+    const auto opened = [&](const Slice* slice) { return opens(rank, *slice); };
+    if (keeps_partial(route_) && !std::ranges::all_of(slices, opened))
       task.writes = {{PlanBuilder::region(rank, partial_, tile.rows, tile.cols)}};
-    for (const Piece* piece : pieces) {
-      const int owner = piece->owner;
-      if (opens(rank, *piece)) {
-        hand_on(task, rank, *piece);
-        task.writes.back().first_row = piece->rows.begin - tile.rows.begin;
+    for (const Slice* slice : slices) {
+      const int owner = slice->owner;
+      if (opens(rank, *slice)) {
+        hand_on(task, rank, *slice);
+        task.writes.back().first_row = slice->rows.begin - tile.rows.begin;
         continue;
       }
       if (route_ == Route::send || route_ == Route::ring) {
-        task.posts.push_back({{rank, made_ + made_index(*piece)}});
+        task.posts.push_back({{rank, made_ + made_index(*slice)}});
         continue;
       }
       if (route_ == Route::accumulate && owner != rank) {
-        add_in_turn(task, rank, tile, *piece, pieces.back()->owner);
+        add_in_turn(task, rank, tile, *slice, slices.back()->owner);
         continue;
       }
-      task.posts.push_back({{owner, arrived_ + group_of(*piece)}});
+      task.posts.push_back({{owner, arrived_ + group_of(*slice)}});
       if (route_ == Route::pull || call_stages()) continue;
       const Region to =
-          route_ == Route::accumulate ? place(rank, sum_, 0, *piece) : place(owner, staged_, rank, *piece);
-      task.writes.push_back({.to = to, .first_row = piece->rows.begin - tile.rows.begin});
+          route_ == Route::accumulate ? place(rank, sum_, 0, *slice) : place(owner, staged_, rank, *slice);
+      task.writes.push_back({.to = to, .first_row = slice->rows.begin - tile.rows.begin});
       if (owner != rank && shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     }
     if (call_stages()) add_columns(task, rank);
@@ -183,47 +183,47 @@ class ReducePlanner {
 
   void add_columns(Task& task, int rank) const {
     for (int owner = 0; owner < n_; ++owner) {
-      const Piece all{.owner = owner, .rows = {0, problem().m}, .cols = shard_of(problem().n, n_, owner)};
+      const Slice all{.owner = owner, .rows = {0, problem().m}, .cols = shard_of(problem().n, n_, owner)};
       if (all.cols.size() == 0) continue;
       task.writes.push_back({.to = place(owner, staged_, rank, all), .first_col = all.cols.begin});
     }
   }
 
-  /// Peers add up a piece in its owner's second slot one after another: the first stores, and the owner hears of the
+  /// Peers add up a slice in its owner's second slot one after another: the first stores, and the owner hears of the
   /// last.
-  void add_in_turn(Task& task, int rank, const Tile& tile, const Piece& piece, int last_owner) {
-    const std::vector<int> order = adders_of(n_, last_owner, piece.owner);
+  void add_in_turn(Task& task, int rank, const Tile& tile, const Slice& slice, int last_owner) {
+    const std::vector<int> order = adders_of(n_, last_owner, slice.owner);
     const auto me = std::ranges::find(order, rank) - order.begin();
-    task.writes.push_back({.to = place(piece.owner, sum_, 1, piece),
-                           .first_row = piece.rows.begin - tile.rows.begin,
+    task.writes.push_back({.to = place(slice.owner, sum_, 1, slice),
+                           .first_row = slice.rows.begin - tile.rows.begin,
                            .mode = me > 0 ? WriteMode::accumulate : WriteMode::store});
-    const int turn = turn_ + piece_id(piece);
+    const int turn = turn_ + slice_id(slice);
     if (me > 0) task.waits.push_back({{rank, turn}, 1, Purpose::ready});
-    if (me == 0 && shakes_hands()) task.waits.push_back(build_.ready(rank, piece.owner));
+    if (me == 0 && shakes_hands()) task.waits.push_back(build_.ready(rank, slice.owner));
     const bool last = me + 1 == std::ssize(order);
-    task.posts.push_back(last ? Post{{piece.owner, arrived_ + group_of(piece)}} : Post{{order[me + 1], turn}});
+    task.posts.push_back(last ? Post{{slice.owner, arrived_ + group_of(slice)}} : Post{{order[me + 1], turn}});
   }
 
-  [[nodiscard]] std::vector<const Piece*> pieces_by_turn(int rank) const {
-    return pieces_in_turn(cut_, walk_, config(), n_, rank);
+  [[nodiscard]] std::vector<const Slice*> slices_of_rank(int rank) const {
+    return slices_in_order(cut_, tile_order_, config(), n_, rank);
   }
 
-  [[nodiscard]] int made_index(const Piece& piece) const {
+  [[nodiscard]] int made_index(const Slice& slice) const {
     if (config().release == Release::all) return 0;
-    return route_ == Route::send ? piece.chunk : piece_id(piece);
+    return route_ == Route::send ? slice.chunk : slice_id(slice);
   }
 
-  [[nodiscard]] int piece_id(const Piece& piece) const { return static_cast<int>(&piece - pieces_.data()); }
+  [[nodiscard]] int slice_id(const Slice& slice) const { return static_cast<int>(&slice - slices_.data()); }
 
-  /// Which `arrived` signal of its owner a piece counts in.
-  [[nodiscard]] int group_of(const Piece& piece) const {
+  /// Which `arrived` signal of its owner a slice counts in.
+  [[nodiscard]] int group_of(const Slice& slice) const {
     if (waits_for_all()) return 0;
-    return route_ == Route::send ? piece.chunk : piece.index;
+    return route_ == Route::send ? slice.chunk : slice.index;
   }
 
-  /// A piece in `buffer` at its owner, which has a slot for each maker.
-  [[nodiscard]] Region place(int rank, int buffer, int slot, const Piece& piece) const {
-    const Tile at = slots_.place(slot, piece);
+  /// A slice in `buffer` at its owner, which has a slot for each maker.
+  [[nodiscard]] Region place(int rank, int buffer, int slot, const Slice& slice) const {
+    const Tile at = staging_.place(slot, slice);
     return PlanBuilder::region(rank, buffer, at.rows, at.cols);
   }
 
@@ -240,8 +240,8 @@ class ReducePlanner {
   }
 
   [[nodiscard]] Task send_task(int rank, int phase, int chunk) {
-    const auto& [owner, rows, cols, first_piece] = cut_.chunks[chunk];
-    const Piece& first = pieces_[first_piece];
+    const auto& [owner, rows, cols, first_slice] = cut_.chunks[chunk];
+    const Slice& first = slices_[first_slice];
     Region to = place(owner, staged_, rank, first);
     to.rows = rows.size();
     to.cols = cols.size();
@@ -258,81 +258,81 @@ class ReducePlanner {
     return task;
   }
 
-  /// The owner sums the pieces of all makers in rank order, or its own and what its peers have added up.
-  [[nodiscard]] Task sum_task(const Piece& piece) {
-    const int rank = piece.owner;
+  /// The owner sums the slices of all makers in rank order, or its own and what its peers have added up.
+  [[nodiscard]] Task sum_task(const Slice& slice) {
+    const int rank = slice.owner;
     Task task{.kind = TaskKind::reduce};
     for (int maker = 0; maker < n_; ++maker) {
       if (route_ == Route::accumulate) {
-        if (maker < 2) task.reads.push_back(place(rank, sum_, maker, piece));
+        if (maker < 2) task.reads.push_back(place(rank, sum_, maker, slice));
       } else if (route_ == Route::pull || (route_ == Route::send && maker == rank)) {
-        task.reads.push_back(PlanBuilder::region(maker, partial_, piece.rows, piece.cols));
+        task.reads.push_back(PlanBuilder::region(maker, partial_, slice.rows, slice.cols));
       } else {
-        task.reads.push_back(place(rank, staged_, maker, piece));
+        task.reads.push_back(place(rank, staged_, maker, slice));
       }
       if (input_is_partial_ && route_ == Route::pull && maker != rank)
         task.waits.push_back(build_.ready(rank, maker, Purpose::data));
       if (needs_taken() && maker != rank) task.posts.push_back({{maker, taken_}});
     }
-    task.waits.push_back({{rank, arrived_ + group_of(piece)}, kAllPosts});
+    task.waits.push_back({{rank, arrived_ + group_of(slice)}, kAllPosts});
     if (route_ == Route::send && !input_is_partial_)
-      task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
-    finish(task, piece);
+      task.waits.push_back({{rank, made_ + made_index(slice)}, kAllPosts});
+    finish(task, slice);
     return task;
   }
 
-  /// Whether `rank` is the first on a piece's way around the ring, and its tile leaves as it is made.
-  [[nodiscard]] bool opens(int rank, const Piece& piece) const {
+  /// Whether `rank` is the first on a slice's way around the ring, and its tile leaves as it is made.
+  [[nodiscard]] bool opens(int rank, const Slice& slice) const {
     const bool leaves = config().transport != Transport::copy_engine && !input_is_partial_ && n_ > 1;
-    return route_ == Route::ring && leaves && rank == (piece.owner + 1) % n_;
+    return route_ == Route::ring && leaves && rank == (slice.owner + 1) % n_;
   }
 
-  /// What has been added up of a piece goes to the next rank of the ring.
-  void hand_on(Task& task, int rank, const Piece& piece) {
+  /// What has been added up of a slice goes to the next rank of the ring.
+  void hand_on(Task& task, int rank, const Slice& slice) {
     const int next = (rank + 1) % n_;
-    task.writes.push_back({PlanBuilder::region(next, hop_, piece.rows, piece.cols)});
+    task.writes.push_back({PlanBuilder::region(next, hop_, slice.rows, slice.cols)});
     task.waits.push_back(build_.ready(rank, next));
-    task.posts.push_back({{next, hopped_ + piece_id(piece)}});
+    task.posts.push_back({{next, hopped_ + slice_id(slice)}});
   }
 
   /// One hop: what came from rank - 1 plus my own, to rank + 1; at the owner, the result.
-  [[nodiscard]] Task ring_task(int rank, const Piece& piece) {
+  [[nodiscard]] Task ring_task(int rank, const Slice& slice) {
     Task task{.kind = TaskKind::reduce};
-    if (rank != (piece.owner + 1) % n_) {
-      task.reads.push_back(PlanBuilder::region(rank, hop_, piece.rows, piece.cols));
-      task.waits.push_back({{rank, hopped_ + piece_id(piece)}});
+    if (rank != (slice.owner + 1) % n_) {
+      task.reads.push_back(PlanBuilder::region(rank, hop_, slice.rows, slice.cols));
+      task.waits.push_back({{rank, hopped_ + slice_id(slice)}});
     }
-    task.reads.push_back(PlanBuilder::region(rank, partial_, piece.rows, piece.cols));
-    if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(piece)}, kAllPosts});
-    rank == piece.owner ? finish(task, piece) : hand_on(task, rank, piece);
+    task.reads.push_back(PlanBuilder::region(rank, partial_, slice.rows, slice.cols));
+    if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(slice)}, kAllPosts});
+    rank == slice.owner ? finish(task, slice) : hand_on(task, rank, slice);
     return task;
   }
 
-  [[nodiscard]] Region in_output(int rank, const Piece& piece) const {
-    Range rows = piece.rows;
+  [[nodiscard]] Region in_output(int rank, const Slice& slice) const {
+    Range rows = slice.rows;
     if (scatters()) rows = {rows.begin - shard(rank).begin, rows.end - shard(rank).begin};
-    return PlanBuilder::region(rank, output_, rows, piece.cols);
+    return PlanBuilder::region(rank, output_, rows, slice.cols);
   }
 
-  [[nodiscard]] Region in_landing(int rank, const Piece& piece) const {
-    return PlanBuilder::region(rank, landing_, piece.rows, piece.cols);
+  [[nodiscard]] Region in_landing(int rank, const Slice& slice) const {
+    return PlanBuilder::region(rank, landing_, slice.rows, slice.cols);
   }
 
-  [[nodiscard]] Signal landed(int rank, const Piece& piece) const {
+  [[nodiscard]] Signal landed(int rank, const Slice& slice) const {
     const bool counts = lands_in_output_ && route_ != Route::ring;
-    return {rank, landed_ + (counts ? 0 : piece_id(piece))};
+    return {rank, landed_ + (counts ? 0 : slice_id(slice))};
   }
 
-  /// Epilogue and destinations of the task that completes a piece at its owner.
-  void finish(Task& task, const Piece& piece) {
-    const int rank = piece.owner;
-    task.epilogue = build_.epilogue(rank, piece.cols);
-    task.writes = {{in_output(rank, piece)}};
+  /// Epilogue and destinations of the task that completes a slice at its owner.
+  void finish(Task& task, const Slice& slice) {
+    const int rank = slice.owner;
+    task.epilogue = build_.epilogue(rank, slice.cols);
+    task.writes = {{in_output(rank, slice)}};
     if (!broadcasts()) return;
     for (const int peer : peers_after(n_, rank)) {
-      task.writes.push_back({in_landing(peer, piece)});
-      task.posts.push_back({landed(peer, piece)});
-      if (route_ == Route::ring || flags_travel()) task.waits.push_back(build_.ready(rank, peer));
+      task.writes.push_back({in_landing(peer, slice)});
+      task.posts.push_back({landed(peer, slice)});
+      if (route_ == Route::ring || uses_ll()) task.waits.push_back(build_.ready(rank, peer));
       if (route_ == Route::ring) break;
     }
   }
@@ -345,18 +345,18 @@ class ReducePlanner {
     }
     const int next = (rank + 1) % n_;
     Task gate{.kind = TaskKind::sync};
-    for (const Piece* each : pieces_by_turn(rank)) {
-      const Piece& piece = *each;
-      if (piece.owner == rank) continue;
-      Task task{.kind = TaskKind::copy, .reads = {in_landing(rank, piece)}, .waits = {{landed(rank, piece)}}};
-      if (!lands_in_output_) task.writes.push_back({in_output(rank, piece)});
-      if (route_ == Route::ring && piece.owner != next) {
-        task.writes.push_back({in_landing(next, piece)});
+    for (const Slice* each : slices_of_rank(rank)) {
+      const Slice& slice = *each;
+      if (slice.owner == rank) continue;
+      Task task{.kind = TaskKind::copy, .reads = {in_landing(rank, slice)}, .waits = {{landed(rank, slice)}}};
+      if (!lands_in_output_) task.writes.push_back({in_output(rank, slice)});
+      if (route_ == Route::ring && slice.owner != next) {
+        task.writes.push_back({in_landing(next, slice)});
         task.waits.push_back(build_.ready(rank, next));
-        task.posts.push_back({landed(next, piece)});
+        task.posts.push_back({landed(next, slice)});
       }
       if (task.writes.empty()) {
-        gate.waits.push_back({landed(rank, piece)});
+        gate.waits.push_back({landed(rank, slice)});
       } else {
         build_.add(landing_lanes_[rank], std::move(task));
       }
@@ -367,17 +367,17 @@ class ReducePlanner {
   PlanBuilder build_;
   int n_;
   Route route_;
-  Share share_;
+  Ownership ownership_;
   bool one_shot_;
   bool has_gemm_;
   DType wire_;
   bool input_is_partial_ = false;
   bool lands_in_output_ = false;
-  OutputCut cut_;
-  const std::vector<Piece>& pieces_;
+  Partition cut_;
+  const std::vector<Slice>& slices_;
   const std::vector<Tile>& tiles_;
-  Slots slots_;
-  std::vector<int> walk_;  ///< of the tiles, by the rank whose turn it is
+  Staging staging_;
+  std::vector<int> tile_order_;  ///< of the tiles, by the rank whose turn it is
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
   int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
@@ -386,7 +386,7 @@ class ReducePlanner {
 
 }  // namespace
 
-Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Share share) {
+Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Ownership share) {
   return ReducePlanner(problem, team, config, share).make();
 }
 

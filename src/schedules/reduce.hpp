@@ -2,13 +2,13 @@
 // Called by fused.cpp, two_stream.cpp and sequential.cpp, which differ in the config alone.
 #pragma once
 
-#include "schedules/pieces.hpp"
+#include "schedules/partition.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
 
 /// `config` decides: transport, reduction, algorithm, reduce_when, release, chunk_rows, wire, pacing,
 /// order, split_k, compute.
-[[nodiscard]] Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Share share);
+[[nodiscard]] Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Ownership share);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// How a piece of a sum comes from its makers to its owner, by the config's knobs.
+// How a slice of a sum comes from its makers to its owner, by the config's knobs.
 // Called by reduce.cpp and by the schedules' `refuses`.
 #include "schedules/route.hpp"
 
@@ -8,8 +8,8 @@ namespace tilewire {
 
 Route route_of(const Config& config) {
   if (config.algorithm == Algorithm::ring) return Route::ring;
-  if (config.reduction == ReduceMode::accumulate) return Route::accumulate;
-  if (config.reduction == ReduceMode::pull) return Route::pull;
+  if (config.reduce_mode == ReduceMode::accumulate) return Route::accumulate;
+  if (config.reduce_mode == ReduceMode::pull) return Route::pull;
   return config.transport == Transport::copy_engine ? Route::send : Route::stage;
 }
 
@@ -27,7 +27,7 @@ std::optional<std::string> refuses_tile_knobs(const Problem& problem, const Team
   if (config.split_k > 1 || config.group_m > 1 || config.group_owners > 1 || config.rounds > 1)
     return "split_k, group_m, group_owners, rounds: there is no GEMM";
   if (!sums_in_place(problem, config, team.num_ranks)) return std::nullopt;
-  const bool says = config.order == Order::naive || config.tile_workers > 0;
+  const bool says = config.tile_order == TileOrder::naive || config.tile_workers > 0;
   if (says) return "order, tile_workers: x is summed where it is, no tile is made first";
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// How a piece of a sum comes from its makers to its owner, by the config's knobs.
+// How a slice of a sum comes from its makers to its owner, by the config's knobs.
 // Called by reduce.cpp and by the schedules' `refuses`.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tilewire {
 
-/// Each rank makes tiles of its partial result; the output is cut into pieces with one owner each, who sums them.
+/// Each rank makes tiles of its partial result; the output is cut into slices with one owner each, who sums them.
 enum class Route {
   stage,       ///< the tile is stored into the maker's slot at the owner
   send,        ///< the tile is stored locally, a copy lane sends finished chunks to the slots

@@ -42,21 +42,21 @@ ChunkGroups group_chunks(const std::vector<RowChunk>& chunks, const std::vector<
 
 std::vector<Range> shared_rows(int64_t rows, int num_ranks, int rank, int64_t tile_m) {
   const Range mine = shard_of(rows, num_ranks, rank);
-  std::vector<Range> pieces;
+  std::vector<Range> slices;
   for (const Tile& tile : tile_grid(rows, 1, tile_m, 1, num_ranks)) {
     if (num_ranks == 1 || within(tile.rows, mine) || !meet(tile.rows, mine)) continue;
-    pieces.push_back(common(tile.rows, mine));
+    slices.push_back(common(tile.rows, mine));
   }
-  return pieces;
+  return slices;
 }
 
 int owners_together(const Config& config, int num_ranks) {
-  const bool all = config.order == Order::in_step && config.group_owners == 1;
+  const bool all = config.tile_order == TileOrder::in_step && config.group_owners == 1;
   return all ? num_ranks : config.group_owners;
 }
 
 bool few_push_to_groups(const Config& config, int64_t chunks) {
-  if (config.order != Order::in_step || config.algorithm == Algorithm::ring) return false;
+  if (config.tile_order != TileOrder::in_step || config.algorithm == Algorithm::ring) return false;
   if (config.pacing == Pacing::lockstep || config.copy_lanes > 1) return false;
   const bool pushed_by_workers = config.direction == Direction::push && config.transport != Transport::copy_engine;
   return pushed_by_workers && config.copy_workers > 0 && chunks >= config.copy_workers;

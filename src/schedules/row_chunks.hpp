@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 
 namespace tilewire {
 

@@ -16,7 +16,7 @@ namespace {
 Config apart(const Problem& problem, Config config) {
   config.transport = config.copy_workers > 0 ? Transport::store : Transport::copy_engine;
   config.release = Release::all;
-  config.order = Order::naive;
+  config.tile_order = TileOrder::naive;
   if (!gathers(problem)) config.reduce_when = ReduceWhen::after;
   return config;
 }
@@ -25,16 +25,17 @@ std::optional<std::string> refuses_sums(const Problem& problem, const Team& team
   Config planned = config;
   planned.transport = Transport::copy_engine;
   if (auto knob = refuses_tile_knobs(problem, team, planned)) return knob;
-  if (config.reduction == ReduceMode::accumulate) return "reduction = accumulate: tiles add, and here they are stored";
+  if (config.reduce_mode == ReduceMode::accumulate)
+    return "reduce_mode = accumulate: tiles add, and here they are stored";
   if (config.algorithm == Algorithm::ring) return "algorithm = ring: it sums on its way, and here owners do at the end";
   if (config.algorithm != Algorithm::direct && problem.op == "gemm_reduce_scatter")
     return "one_shot and two_phase are algorithms of an all-reduce";
   if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
     return "chunk_rows: only a reduce-scatter sends chunks";
   const bool sends = config.chunk_rows > 0 || config.copy_lanes > 1 || config.pacing == Pacing::lockstep;
-  if (config.reduction == ReduceMode::pull && sends)
-    return "chunk_rows, copy_lanes, pacing: with reduction = pull owners read, and nothing is sent";
-  return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "algorithm", "reduction", "wire",
+  if (config.reduce_mode == ReduceMode::pull && sends)
+    return "chunk_rows, copy_lanes, pacing: with reduce_mode = pull owners read, and nothing is sent";
+  return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "algorithm", "reduce_mode", "wire",
                                "copy_lanes", "pacing", "compute"});
 }
 
@@ -47,9 +48,9 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (config.collective == Provider::library) return refuses_collective(problem, team, config);
   const bool library = config.compute == Provider::library;
   if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_k > 1;
+  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_split_k > 1;
   if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
-    return "group_m, tile_workers, cluster_m, cluster_n, cluster_k: one call of the library has no tiles";
+    return "group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: one call of the library has no tiles";
   if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
   if (!gathers(problem)) return refuses_sums(problem, team, config);
   if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
@@ -62,7 +63,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
-  const Share share = problem.op == "gemm_reduce_scatter" ? Share::rows : Share::tiles;
+  const Ownership share = problem.op == "gemm_reduce_scatter" ? Ownership::rows : Ownership::tiles;
   Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
                                : make_reduce_plan(problem, team, apart(problem, config), share);
   plan.config = config;

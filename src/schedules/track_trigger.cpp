@@ -22,7 +22,8 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return "copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on";
   if (problem.reduction == Reduction::repeatable) return "memory sums in the order of arrival: needs reduction = any";
   if (auto order = refuses_in_step(config)) return order;
-  return ignored_knob(config, {"algorithm", "split_k", "reduce_workers", "chunk_rows", "wire", "order", "copy_lanes"});
+  return ignored_knob(config,
+                      {"algorithm", "split_k", "reduce_workers", "chunk_rows", "wire", "tile_order", "copy_lanes"});
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {

@@ -13,7 +13,7 @@ namespace {
 
 /// What the planner is told: partials stay where they are.
 Config pulled(Config config) {
-  config.reduction = ReduceMode::pull;
+  config.reduce_mode = ReduceMode::pull;
   return config;
 }
 
@@ -28,7 +28,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
-  Plan plan = make_reduce_plan(problem, team, pulled(config), Share::slices);
+  Plan plan = make_reduce_plan(problem, team, pulled(config), Ownership::slices);
   plan.config = config;
   return plan;
 }

@@ -27,6 +27,12 @@ void untile(Config& config) {
   config.group_m = defaults.group_m;
 }
 
+/// Tiles of all owners column by column.
+void put_in_step(Config& config) {
+  config.tile_order = TileOrder::in_step;
+  config.group_m = std::max<int64_t>(2, config.group_m);
+}
+
 /// Keep what the schedule accepts, so that the product stays small.
 void prune(std::vector<Config>& configs, const Schedule& schedule, const Problem& problem, const Team& team) {
   std::erase_if(configs, [&](const Config& config) { return schedule.refuses(problem, team, config).has_value(); });
@@ -44,11 +50,11 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
       vary(configs, knob, values);
       prune(configs, schedule, problem, team);
     };
-    by(&Config::reduction, std::initializer_list{ReduceMode::staged, ReduceMode::pull, ReduceMode::accumulate});
+    by(&Config::reduce_mode, std::initializer_list{ReduceMode::staged, ReduceMode::pull, ReduceMode::accumulate});
     by(&Config::algorithm, std::initializer_list{Algorithm::direct, Algorithm::ring, Algorithm::one_shot});
     by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine, Transport::ll});
     by(&Config::direction, std::initializer_list{Direction::push, Direction::pull});
-    by(&Config::order, std::initializer_list{Order::rank_shifted, Order::naive});
+    by(&Config::tile_order, std::initializer_list{TileOrder::rank_shifted, TileOrder::naive});
     by(&Config::release, std::initializer_list{Release::tile, Release::all});
     by(&Config::reduce_when, std::initializer_list{ReduceWhen::beside, ReduceWhen::after});
     by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});
@@ -75,7 +81,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     if (schedule.name != std::string("sequential")) workers.clear();  // only there more than a number changes
     prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
-    for (Config& config : in_step) config.order = Order::in_step, config.group_m = std::max<int64_t>(2, config.group_m);
+    for (Config& config : in_step) put_in_step(config);
     vary(in_step, &Config::copy_workers, {0, 1});  // what few workers push goes to all peers at once
     vary(in_step, &Config::group_owners, {1, 2});
     prune(in_step, schedule, problem, team);

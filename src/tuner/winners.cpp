@@ -16,6 +16,7 @@
 #include "core/json_text.hpp"
 #include "core/machine.hpp"
 #include "core/output_file.hpp"
+#include "core/renamed.hpp"
 #include "core/text.hpp"
 #include "core/text_file.hpp"
 #include "schedules/gpu_tiles.hpp"
@@ -96,8 +97,8 @@ class FileLock {
 json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem,
             bool on_gpus) {
   Problem bucket = problem;
-  if (on_gpus && problem.m < kMany) {
-    bucket.m = std::min((problem.m + 7) / 8 * 8, kMany - 1);  // kMany rows have other candidates
+  if (on_gpus && problem.m < kM1024) {
+    bucket.m = std::min((problem.m + 7) / 8 * 8, kM1024 - 1);  // kM1024 rows have other candidates
   } else if (problem.m > 0) {
     bucket.m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(problem.m)));
   }
@@ -122,10 +123,13 @@ json to_json(const Winner& winner) {
   return {{"key", winner.key}, {"config", winner.config}, {"timings", timings}};
 }
 
+/// NOTE: files that older versions wrote are read, too.
+Config config_from_json(const json& from) { return with_new_names(from.at("config"), "Config").get<Config>(); }
+
 Winner winner_from_json(const json& from) {
-  Winner winner{.key = from.at("key"), .config = from.at("config").get<Config>()};
+  Winner winner{.key = from.at("key"), .config = config_from_json(from)};
   for (const json& timing : from.at("timings")) {
-    winner.timings.push_back({timing.at("config").get<Config>(), timing.at("us"), timing.at("samples")});
+    winner.timings.push_back({config_from_json(timing), timing.at("us"), timing.at("samples")});
   }
   return winner;
 }

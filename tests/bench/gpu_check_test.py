@@ -14,7 +14,7 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "gpu_check.sh"
 BUILD = None  # with the real test programs, which know their tests' names
-PROGRAMS = ["calls", "failures", "gemm_cut_k", "gemm_places", "gemm_tiles", "group", "host_side", "operators", "traces"]
+PROGRAMS = ["calls", "failures", "gemm_cluster_split_k", "gemm_places", "gemm_tiles", "group", "host_side", "operators", "traces"]
 STAND_IN = """#!/usr/bin/env bash
 [[ $* == *gtest_list_tests* ]] && exec {real} "$@"
 echo "{name} on $CUDA_VISIBLE_DEVICES: ${{GTEST_SHARD_INDEX:+part $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS }}$*" >>{log}
@@ -68,7 +68,7 @@ class GpuCheck(unittest.TestCase):
             run = Run(gpus, flags=["--quick"])
             self.assertEqual(run.code, 0, run.out)
             self.assertEqual({call.split()[0] for call in run.calls},
-                             {"calls", "gemm_cut_k", "gemm_places", "gemm_tiles", "operators"})
+                             {"calls", "gemm_cluster_split_k", "gemm_places", "gemm_tiles", "operators"})
             used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
             self.assertEqual(used, {str(number) for number in range(gpus)})
 

@@ -113,24 +113,24 @@ TEST(Bench, ReferenceKeepsTheSettingsThatItTakes) {
   const std::string path = fresh_folder() + "/r.json";
   const Outcome outcome = run_tilewire(
       "bench gemm_reduce_scatter -m 64 -n 64 -k 64 --ranks 2 --iters 1 --schedule fused --set tile_m=32 "
-      "--set order=naive --set split_k=2 --set wire=fp32 --json " +
+      "--set tile_order=naive --set split_k=2 --set wire=fp32 --json " +
       path);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json row = json::parse(read_text(path))["rows"][0];
-  EXPECT_EQ(row["config"]["order"], "naive");
+  EXPECT_EQ(row["config"]["tile_order"], "naive");
   EXPECT_EQ(row["sequential_config"]["schedule"], "sequential");
   EXPECT_EQ(row["sequential_config"]["tile_m"], 32);
   EXPECT_EQ(row["sequential_config"]["split_k"], 2);
   EXPECT_EQ(row["sequential_config"]["wire"], "fp32");
-  EXPECT_FALSE(row["sequential_config"].contains("order"));
-  EXPECT_NE(outcome.out.find("gemm us, comm us and seq us are without --set order=naive (knob order = naive"),
+  EXPECT_FALSE(row["sequential_config"].contains("tile_order"));
+  EXPECT_NE(outcome.out.find("gemm us, comm us and seq us are without --set tile_order=naive (knob tile_order = naive"),
             std::string::npos)
       << outcome.out;
 }
 
 constexpr const char* kConfigs = R"([
   {"name": "plain", "schedule": "sequential"},
-  {"name": "naive order", "set": {"order": "naive"}},
+  {"name": "naive order", "set": {"tile_order": "naive"}},
   {"name": "pull", "schedule": "fused", "set": {"direction": "pull", "chunk_rows": 8, "tile_m": 16}},
   {"name": "a ring that pulls", "set": {"direction": "pull", "algorithm": "ring"}},
   {"name": "two streams", "schedule": "two_stream"}])";
@@ -154,7 +154,7 @@ TEST(Bench, ConfigsAreRowsByNameAndRefusalsAreNamed) {
   EXPECT_EQ(rows, (std::vector<std::string>{"all_gather_gemm plain", "all_gather_gemm naive order",
                                             "all_gather_gemm pull", "gemm_all_reduce plain",
                                             "gemm_all_reduce naive order", "gemm_all_reduce two streams"}));
-  EXPECT_EQ(result["rows"][1]["config"]["order"], "naive");
+  EXPECT_EQ(result["rows"][1]["config"]["tile_order"], "naive");
   EXPECT_EQ(result["rows"][2]["config"]["chunk_rows"], 8);
   EXPECT_EQ(result["rows"][2]["config"]["tile_m"], 16);
   ASSERT_EQ(result["refused"].size(), 4U);
@@ -186,7 +186,7 @@ TEST(Bench, WrongConfigsAreRefusedBeforeAnythingIsMeasured) {
   }
   write_text(path, R"([{"name": "a"}])");
   EXPECT_EQ(run_tilewire(args + " --schedule fused").code, 2);
-  write_text(path, R"([{"name": "a ring", "set": {"algorithm": "ring", "reduction": "pull"}}])");
+  write_text(path, R"([{"name": "a ring", "set": {"algorithm": "ring", "reduce_mode": "pull"}}])");
   const Outcome outcome = run_tilewire(args);
   EXPECT_NE(outcome.code, 0);
   EXPECT_NE(outcome.err.find("every config was refused"), std::string::npos) << outcome.err;

@@ -44,7 +44,7 @@ TEST(Check, SetHoldsInEveryCombination) {
   }
   EXPECT_GT(plans, 20);
   EXPECT_EQ(line, std::to_string(plans) + " plans checked, 0 refused");
-  for (const char* knob : {"\"wire\":\"fp32\"", "\"order\":\"naive\"", "\"reduction\":\"pull\""}) {
+  for (const char* knob : {"\"wire\":\"fp32\"", "\"tile_order\":\"naive\"", "\"reduce_mode\":\"pull\""}) {
     EXPECT_NE(outcome.out.find(knob), std::string::npos) << knob;
   }
 }

@@ -74,7 +74,7 @@ TEST(ForeignNames, FilesOfAnyBytesMayBeRead) {
 }
 
 TEST(ForeignNames, FlagsOfAnyBytesEndInASentence) {
-  for (const char* flags : {"--set order='\xfc'", "--schedule '\xfc'", "--dtype '\xfc'", "--arena '\xfc'",
+  for (const char* flags : {"--set tile_order='\xfc'", "--schedule '\xfc'", "--dtype '\xfc'", "--arena '\xfc'",
                             "--b-layout '\xfc'", "--set tile_m=$(printf '[%.0s' $(seq 20000))"}) {
     const Outcome outcome = run_tilewire(std::string("bench all_reduce -m 8 -n 8 --ranks 2 ") + flags);
     EXPECT_EQ(outcome.code, 2) << flags << outcome.err;

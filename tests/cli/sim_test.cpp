@@ -145,7 +145,7 @@ TEST(SimVerb, KnobsThatAreNotSetGoWithThoseThatAre) {
   EXPECT_FALSE(engines["config"].contains("chunk_rows")) << "which is for copies by workers: " << engines["config"];
   EXPECT_EQ(engines["config"]["chunk_cols"], 3072);
   const std::string sum = "gemm_all_reduce -m 300 -n 8192 -k 28672 --machine h200x4 --schedule ";
-  const json pulled = rows_of(sum + "sequential --set compute=library --set reduction=pull").at(0);
+  const json pulled = rows_of(sum + "sequential --set compute=library --set reduce_mode=pull").at(0);
   EXPECT_EQ(pulled["config"]["tile_m"], 5) << "a piece for each CTA: " << pulled["config"];
 }
 

@@ -60,7 +60,7 @@ std::vector<Sample> samples() {
   two_stream.schedule = "two_stream";
   Config in_turn = tiles;
   in_turn.transport = Transport::tma;
-  in_turn.reduction = ReduceMode::accumulate;
+  in_turn.reduce_mode = ReduceMode::accumulate;
   Config many = engines;  // with tellers, of two lanes
   many.chunk_rows = 256;
   many.copy_lanes = 2;
@@ -90,7 +90,7 @@ std::vector<Sample> library_samples() {
   workers.copy_workers = 16;
   workers.chunk_rows = 64;
   Config pulls = one_call;
-  pulls.reduction = ReduceMode::pull;
+  pulls.reduce_mode = ReduceMode::pull;
   pulls.tile_m = 16;
   pulls.tile_n = 256;
   const Config at_owners{.tile_m = 16, .tile_n = 256, .compute = Provider::library};

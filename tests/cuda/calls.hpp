@@ -46,7 +46,7 @@ struct Sample {
   Problem problem;
   Config config;
 };
-/// Every operator, and every kind of lane: tiles, sums, copies by walkers and by copy engines.
+/// Every operator, and every kind of lane: tiles, sums, copies by worker CTAs and by copy engines.
 [[nodiscard]] std::vector<Sample> samples();
 /// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
 [[nodiscard]] std::vector<Sample> library_samples();

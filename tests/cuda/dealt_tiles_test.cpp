@@ -51,7 +51,7 @@ void add_tiles(std::vector<Worker>& workers, const RankTables& tables, const std
     for (size_t first = cta; first < gemm.tiles.size(); first += tables.gemm_ctas) {
       Turn& turn = worker.turns.emplace_back();
       for (const TileRecord& tile : std::span(gemm.tiles).subspan(first, cluster))
-        add_to(turn, tile, size_t{tile.num_waits} + tile.num_part_waits, gemm.waits, gemm.posts);
+        add_to(turn, tile, size_t{tile.num_waits} + tile.num_partial_waits, gemm.waits, gemm.posts);
     }
   }
 }
@@ -63,10 +63,10 @@ std::vector<Worker> workers_of(const Plan& plan, bool reversed) {
     if (reversed) std::ranges::reverse(tables.gemm.tiles);
     const std::string name = "rank " + std::to_string(rank) + ", ";
     add_tiles(workers, tables, name);
-    for (const LaneRecord& lane : tables.walk.lanes) {
+    for (const LaneRecord& lane : tables.workers.lanes) {
       Worker& worker = workers.emplace_back(Worker{name + "a lane of steps"});
-      for (const StepRecord& step : std::span(tables.walk.steps).subspan(lane.first_step, lane.num_steps))
-        add_to(worker.turns.emplace_back(), step, step.num_waits, tables.walk.waits, tables.walk.posts);
+      for (const OpRecord& step : std::span(tables.workers.ops).subspan(lane.first_op, lane.num_ops))
+        add_to(worker.turns.emplace_back(), step, step.num_waits, tables.workers.waits, tables.workers.posts);
     }
   }
   return workers;

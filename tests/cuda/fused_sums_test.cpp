@@ -57,7 +57,7 @@ TEST(FusedSums, CompleteAllReduceRoundsAndCopyLanes) {
 TEST(FusedSums, LeaveWhatWaitsForLaterTilesOrIsReadByOthers) {
   const auto none = [](const Plan& plan) { return fused_sums(plan, 0).empty(); };
   EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.reduce_when = ReduceWhen::after})));
-  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.reduction = ReduceMode::pull})));
+  EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.reduce_mode = ReduceMode::pull})));
   EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.split_k = 2})));
   EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.wire = DType::fp32})));
   EXPECT_TRUE(none(plan_of("gemm_reduce_scatter", 1024, {.tile_m = 256, .tile_n = 192})));
@@ -67,7 +67,7 @@ TEST(FusedSums, LeaveWhatWaitsForLaterTilesOrIsReadByOthers) {
 
 TEST(FusedSums, OfNaiveOrderWaitForEarlierTilesOnly) {
   // Row by row, each rank makes a piece at the same position: no tile may wait for one that is not before it.
-  EXPECT_TRUE(fused_sums(plan_of("gemm_reduce_scatter", 1024, {.order = Order::naive}), 0).empty());
+  EXPECT_TRUE(fused_sums(plan_of("gemm_reduce_scatter", 1024, {.tile_order = TileOrder::naive}), 0).empty());
 }
 
 TEST(FusedSums, OfPairsWaitForWholePairsBefore) {
@@ -97,7 +97,7 @@ TEST(FusedSums, AreAllInTilesWhereShardsHaveTilesOfTheirOwn) {
 TEST(FusedSums, CompleteWhatPeersHaveAdded) {
   for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce"}) {
     Problem problem{.op = op, .m = 2048, .n = 1024, .k = 512, .dtype = DType::bf16, .reduction = Reduction::any};
-    const Config config{.cluster_m = 2, .group_m = 4, .reduction = ReduceMode::accumulate};
+    const Config config{.cluster_m = 2, .group_m = 4, .reduce_mode = ReduceMode::accumulate};
     const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
     const auto sums = fused_sums(plan, 2);
     EXPECT_EQ(std::ssize(sums), num_sums(plan, 2));
@@ -108,7 +108,7 @@ TEST(FusedSums, CompleteWhatPeersHaveAdded) {
     EXPECT_TRUE(may_end_in_pairs(plan, 2)) << op;
     // Tile by tile, every rank is at the same place: a pair could hold up what it waits for.
     Config naive = config;
-    naive.order = Order::naive;
+    naive.tile_order = TileOrder::naive;
     EXPECT_FALSE(may_end_in_pairs(make_plan(problem, {.num_ranks = 4}, naive), 2)) << op;
   }
 }

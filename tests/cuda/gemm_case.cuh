@@ -1,5 +1,5 @@
 // One product of the GEMM kernel's test: random inputs, poisoned output, reference in double, error.
-// Included by gemm_tiles_test.cu, gemm_cut_k_test.cu and gemm_places_test.cu.
+// Included by gemm_tiles_test.cu, gemm_cluster_split_k_test.cu and gemm_places_test.cu.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -92,7 +92,7 @@ constexpr ClusterShape kAlone{};
 constexpr ClusterShape kPairsM{.m = 2};  // CTAs that share columns of B
 constexpr ClusterShape kPairsN{.n = 2};  // and rows of A
 
-/// Some of the shapes whose rows are free, after all others.
+/// Some of the shapes whose rows are a runtime number, after all others.
 inline std::vector<TileShape> all_shapes() {
   std::vector<TileShape> shapes{{72, 128},  {104, 128}, {120, 128}, {136, 128},
                                 {152, 128}, {176, 128}, {192, 128}, {248, 128}};
@@ -254,13 +254,13 @@ struct Signals {
 };
 
 /// Other parts of a product: matrices like C.
-struct OtherParts {
+struct OtherPartials {
   const Setup& s;
   int count;
   size_t bytes = 2ul * s.c.m * s.c.n;
   Memory memory{bytes * count};
 
-  OtherParts(const Setup& setup, int how_many) : s(setup), count(how_many) {
+  OtherPartials(const Setup& setup, int how_many) : s(setup), count(how_many) {
     const size_t elements = static_cast<size_t>(s.c.m) * s.c.n;
     for (int i = 0; i < count; ++i) {
       if (s.c.dtype == DType::bf16) {
@@ -287,11 +287,11 @@ struct OtherParts {
     table.waits.push_back({signals.at(0), 1, 0});
     table.posts.push_back({signals.at(1), 1, true});
     for (TileRecord& tile : table.tiles) {
-      tile.first_part = static_cast<uint32_t>(table.parts.size());
+      tile.first_partial = static_cast<uint32_t>(table.parts.size());
       for (int i = 0; i < count; ++i) table.parts.push_back({tile.a_row, tile.b_col, first_map + i, 0});
-      tile.num_parts = static_cast<uint8_t>(count);
-      tile.own_part = static_cast<uint8_t>(own);
-      tile.num_part_waits = tile.num_posts = 1;
+      tile.num_partials = static_cast<uint8_t>(count);
+      tile.own_partial = static_cast<uint8_t>(own);
+      tile.num_partial_waits = tile.num_posts = 1;
     }
   }
 };

@@ -38,14 +38,14 @@ __global__ void create_policies(uint64_t* policies) {
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policies[2]));
 }
 
-/// CachePolicy has the values that the hardware's own instruction gives.
+/// CacheHint has the values that the hardware's own instruction gives.
 void policies_are_the_hardwares() {
-  const Memory memory(3 * sizeof(CachePolicy));
-  CachePolicy made[3];
+  const Memory memory(3 * sizeof(CacheHint));
+  CacheHint made[3];
   create_policies<<<1, 1>>>(static_cast<uint64_t*>(memory.data));
   CHECK(cudaMemcpy(made, memory.data, sizeof(made), cudaMemcpyDeviceToHost));
   report("cache policies",
-         made[0] == CachePolicy::unchanged && made[1] == CachePolicy::first && made[2] == CachePolicy::normal, 0);
+         made[0] == CacheHint::unchanged && made[1] == CacheHint::first && made[2] == CacheHint::normal, 0);
 }
 
 void run_case(const Case& c) {
@@ -71,8 +71,8 @@ void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {
   if (few) std::ranges::for_each(host.tiles, [](TileRecord& tile) { tile.flags |= kBStands; });
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.walk.counters = reinterpret_cast<CallCounters*>(signals.at(2));  // the kernel counts its calls
-  launch.walk.watch = signals.watch(5'000'000'000ull);
+  launch.workers.counters = reinterpret_cast<CallCounters*>(signals.at(2));  // the kernel counts its calls
+  launch.workers.watch = signals.watch(5'000'000'000ull);
   if (few) launch.depth = 5;
   const Memory good(2ul * c.m * c.k);
   CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
@@ -113,7 +113,7 @@ void waits_come_by_columns(ClusterShape cluster) {
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.ctas = std::max(2U, cluster_ctas(cluster));
-  launch.walk.watch = signals.watch(5'000'000'000ull);
+  launch.workers.watch = signals.watch(5'000'000'000ull);
   const size_t bytes = 2ul * c.m * c.k;
   const Memory good(bytes);
   CHECK(cudaMemcpy(good.data, s.a.data, bytes, cudaMemcpyDeviceToDevice));
@@ -151,7 +151,7 @@ void tiles_in_a_chain(ClusterShape cluster) {
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.ctas = cluster_ctas(cluster);
-  launch.walk.watch = signals.watch(2'000'000'000ull);
+  launch.workers.watch = signals.watch(2'000'000'000ull);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
   const double error = s.error(s.out.data);
@@ -168,7 +168,7 @@ void waits_time_out(ClusterShape cluster) {
   signals.attach(host, 7, 9);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.walk.watch = signals.watch(50'000'000);
+  launch.workers.watch = signals.watch(50'000'000);
   add_to<<<1, 1>>>(signals.at(0), 3);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
@@ -185,13 +185,13 @@ void waits_time_out(ClusterShape cluster) {
 /// has all: the same bits. The other parts come when the kernel runs already.
 void sums(const Case& c, int parts, int own) {
   const Setup s(c);
-  const OtherParts others(s, parts);
+  const OtherPartials others(s, parts);
   const Signals signals;
   HostTable host = plain_table(s.product());
   others.attach(host, own, signals);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
-  launch.walk.watch = signals.watch(5'000'000'000ull);
+  launch.workers.watch = signals.watch(5'000'000'000ull);
   const Streams streams;
   add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
   std::vector<std::vector<uint8_t>> results;
@@ -224,7 +224,7 @@ void all_sums(bool small) {
     c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last step brings the last chunk
     for (const int parts : {1, 2, 3}) sums(c, parts, 1);
     c.via = StoreVia::bulk, sums(c, 2, 2);
-    for (const int parts : {1, 2, std::min(7, most_parts(shape) - 1), most_parts(shape)}) {
+    for (const int parts : {1, 2, std::min(7, most_partials(shape) - 1), most_partials(shape)}) {
       for (const int own : {0, parts}) sums(other, parts, own);
     }
     sums(other, 0, 0);  // the same body, for tiles that are no sums
@@ -238,11 +238,11 @@ void all_sums(bool small) {
 }
 
 /// Every number of rows, of which each has a piece of code; tiles that end inside of boxes of 64 rows, and of 8.
-std::vector<Case> cases_of_free_rows() {
+std::vector<Case> cases_of_runtime_rows() {
   std::vector<Case> cases;
   for (int rows = kFewestRows; rows <= 248; rows += 8) {
     const TileShape shape{rows, 128};
-    if (!has_free_rows(shape)) continue;
+    if (!has_runtime_rows(shape)) continue;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       cases.push_back({.m = 3 * rows - 3, .n = 1024, .k = 640, .dtype = dtype, .shape = shape});
       cases.push_back({.m = 2 * rows, .n = 1024, .k = 640, .dtype = dtype, .b_is_kn = true, .shape = shape});
@@ -265,7 +265,7 @@ std::vector<Case> all_cases(bool small) {
     const ClusterShape cluster = shape.m > shape.n ? kPairsN : kPairsM;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       if (small && (dtype == DType::fp16 || shape.n == 192)) continue;
-      if (dtype == DType::fp16 && has_free_rows(shape) && shape.m % 16 == 0) continue;
+      if (dtype == DType::fp16 && has_runtime_rows(shape) && shape.m % 16 == 0) continue;
       for (const bool kn : {false, true}) {
         cases.push_back({.m = 300, .n = 456, .k = 328, .dtype = dtype, .b_is_kn = kn, .shape = shape});
         if (small) continue;
@@ -302,7 +302,7 @@ std::vector<Case> all_cases(bool small) {
   }
   if (small) return cases;
   cases.push_back({.m = 4096, .n = 4096, .k = 2048, .shape = {128, 256}, .cluster = kPairsM});
-  const std::vector<Case> free = cases_of_free_rows();
+  const std::vector<Case> free = cases_of_runtime_rows();
   cases.insert(cases.end(), free.begin(), free.end());
   return cases;
 }

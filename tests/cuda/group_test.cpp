@@ -260,7 +260,7 @@ void want_as_before(int64_t before, int64_t after, const std::string& when) {
 void use_memory(CudaGroup& group) { exchange_words(group, group.allocate(DType::fp32, 300 * kMiB / 4096, 1024), 0); }
 
 TEST_P(CudaGroups, DeviceMemoryComesBack) {
-  if (!mode_.threads) GTEST_SKIP() << "a process that looks at its GPU cannot fork; the next test does this";
+  if (!mode_.threads) GTEST_SKIP() << "a process that polls at its GPU cannot fork; the next test does this";
   in_child([&] {
     prepare();
     // What CUDA itself takes, it takes the first time.

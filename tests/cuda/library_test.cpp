@@ -115,22 +115,22 @@ int count_of(const RankTables& tables) {
       std::ranges::count_if(tables.works, [](const StreamWork& work) { return std::holds_alternative<T>(work.what); }));
 }
 
-void expect_own_gates(const RankTables& tables) {
-  std::set<const Gate*> gates;
+void expect_own_doorbells(const RankTables& tables) {
+  std::set<const Doorbell*> doorbells;
   int gated = 0;
   for (const StreamWork& work : tables.works) {
-    gated += work.gate != nullptr && !std::holds_alternative<WalkEnd>(work.what);
-    gates.insert(work.gate);
+    gated += work.doorbell != nullptr && !std::holds_alternative<StreamWorkersEnd>(work.what);
+    doorbells.insert(work.doorbell);
     EXPECT_LT(work.stream, std::ssize(tables.streams));
   }
-  gates.erase(nullptr);
-  EXPECT_EQ(std::ssize(gates), gated);
-  std::set<const Gate*> passed;
-  for (const StepRecord& step : tables.walk.steps) {
-    EXPECT_EQ(step.act == Act::gate, step.gate != nullptr);
-    if (step.gate != nullptr) passed.insert(step.gate);
+  doorbells.erase(nullptr);
+  EXPECT_EQ(std::ssize(doorbells), gated);
+  std::set<const Doorbell*> passed;
+  for (const OpRecord& step : tables.workers.ops) {
+    EXPECT_EQ(step.code == OpCode::doorbell, step.doorbell != nullptr);
+    if (step.doorbell != nullptr) passed.insert(step.doorbell);
   }
-  EXPECT_EQ(passed, gates);
+  EXPECT_EQ(passed, doorbells);
 }
 
 TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
@@ -139,8 +139,8 @@ TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
   EXPECT_TRUE(tables.lanes_apart);
   EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
   EXPECT_EQ(count_of<StreamCopy>(tables), 4) << "one of them for my own rows";
-  EXPECT_EQ(count_of<StreamWalk>(tables), 0);
-  expect_own_gates(tables);
+  EXPECT_EQ(count_of<StreamWorkers>(tables), 0);
+  expect_own_doorbells(tables);
   for (const StreamWork& work : tables.works) {
     const auto* gemm = std::get_if<LibraryGemm>(&work.what);
     EXPECT_EQ(tables.streams[work.stream].urgent, gemm == nullptr);
@@ -151,7 +151,7 @@ TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
     EXPECT_EQ(gemm->ldc, 2048);
     EXPECT_EQ(gemm->sms, 131);
   }
-  for (const LaneRecord& lane : tables.walk.lanes) EXPECT_TRUE(lane.light);
+  for (const LaneRecord& lane : tables.workers.lanes) EXPECT_TRUE(lane.sync_only);
 }
 
 TEST(LibraryLanes, SumsAfterTheCallAreAKernelThatStartsLate) {
@@ -159,11 +159,11 @@ TEST(LibraryLanes, SumsAfterTheCallAreAKernelThatStartsLate) {
   const RankTables tables = tables_of(plan_of(problem, 4, {.schedule = "sequential", .pacing = Pacing::lockstep}));
   EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
   EXPECT_EQ(count_of<StreamCopy>(tables), 3);
-  EXPECT_EQ(count_of<StreamWalk>(tables), 1);
-  expect_own_gates(tables);
-  EXPECT_EQ(count_of<WalkEnd>(tables), 1);
-  EXPECT_FALSE(tables.walk.lanes[0].light);
-  EXPECT_EQ(tables.walk.lanes[0].ctas, 100);
+  EXPECT_EQ(count_of<StreamWorkers>(tables), 1);
+  expect_own_doorbells(tables);
+  EXPECT_EQ(count_of<StreamWorkersEnd>(tables), 1);
+  EXPECT_FALSE(tables.workers.lanes[0].sync_only);
+  EXPECT_EQ(tables.workers.lanes[0].ctas, 100);
   for (const StreamWork& work : tables.works) {
     const auto* gemm = std::get_if<LibraryGemm>(&work.what);
     EXPECT_EQ(gemm == nullptr ? 131 : gemm->sms, 131);
@@ -178,7 +178,7 @@ Plan collective_plan(const char* op, bool bias = false) {
   return make_plan(problem, {.num_ranks = 4}, config);
 }
 
-TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
+TEST(LibraryLanes, ACollectiveHasADoorbellAndWhatFollowsItHasNone) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     SCOPED_TRACE(op);
     const Plan plan = collective_plan(op);
@@ -189,12 +189,12 @@ TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
     EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
     EXPECT_EQ(count_of<LibraryGemm>(tables), op == std::string("all_reduce") ? 0 : 1);
     EXPECT_EQ(std::ssize(tables.streams), 1) << "one stream, in which one comes after the other";
-    ASSERT_EQ(std::ssize(tables.walk.lanes), 1);
-    EXPECT_TRUE(tables.walk.lanes[0].light);
-    expect_own_gates(tables);
+    ASSERT_EQ(std::ssize(tables.workers.lanes), 1);
+    EXPECT_TRUE(tables.workers.lanes[0].sync_only);
+    expect_own_doorbells(tables);
     for (const StreamWork& work : tables.works) {
       const auto* call = std::get_if<LibraryCollective>(&work.what);
-      EXPECT_EQ(work.gate != nullptr, call != nullptr);
+      EXPECT_EQ(work.doorbell != nullptr, call != nullptr);
       if (call == nullptr || op != std::string("all_gather_gemm")) continue;
       EXPECT_EQ(call->kind, Collective::all_gather);
       EXPECT_EQ(call->from_elements, 1024 * 4096);
@@ -206,9 +206,9 @@ TEST(LibraryLanes, ACollectiveHasAGateAndWhatFollowsItHasNone) {
 TEST(LibraryLanes, TheFinishOfASumIsAKernelThatStartsLate) {
   const RankTables tables = tables_of(collective_plan("gemm_reduce_scatter", true));
   EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
-  EXPECT_EQ(count_of<StreamWalk>(tables), 1);
-  EXPECT_EQ(count_of<WalkEnd>(tables), 1);
-  expect_own_gates(tables);
+  EXPECT_EQ(count_of<StreamWorkers>(tables), 1);
+  EXPECT_EQ(count_of<StreamWorkersEnd>(tables), 1);
+  expect_own_doorbells(tables);
 }
 
 TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
@@ -225,7 +225,7 @@ TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
 }
 
 /// Plays a call on devices with one queue each: what is at its head holds up the rest until it has ended, but for the
-/// begin of a walk. Lanes that have no work in it run by themselves.
+/// begin of a execute. Lanes that have no work in it run by themselves.
 class OneQueue {
  public:
   explicit OneQueue(const Plan& plan) : plan_(plan), next_(plan.lanes.size()), begun_(plan.lanes.size(), true) {
@@ -262,9 +262,9 @@ class OneQueue {
     put_in_order(queue, mine);
     for (StreamWork& work : queue) {
       work.lane = lanes[work.lane];
-      const bool walks = std::holds_alternative<StreamWalk>(work.what);
+      const bool walks = std::holds_alternative<StreamWorkers>(work.what);
       if (walks) begun_[work.lane] = false;
-      if (!walks && !std::holds_alternative<WalkEnd>(work.what)) queued_[work.lane][work.task] = true;
+      if (!walks && !std::holds_alternative<StreamWorkersEnd>(work.what)) queued_[work.lane][work.task] = true;
     }
   }
 
@@ -287,8 +287,8 @@ class OneQueue {
     return true;
   }
   bool pass(const StreamWork& work) {
-    if (std::holds_alternative<WalkEnd>(work.what)) return ended(work.lane);
-    if (std::holds_alternative<StreamWalk>(work.what)) return begun_[work.lane] = can_run(work.lane);
+    if (std::holds_alternative<StreamWorkersEnd>(work.what)) return ended(work.lane);
+    if (std::holds_alternative<StreamWorkers>(work.what)) return begun_[work.lane] = can_run(work.lane);
     return next_[work.lane] == work.task && run(work.lane);
   }
 
@@ -312,7 +312,7 @@ TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
       const Plan plan = make_plan(problem, team, config);
       if (!calls_library(plan)) continue;
       EXPECT_TRUE(OneQueue(plan).play());
-      walks += count_of<StreamWalk>(tables_of(plan));
+      walks += count_of<StreamWorkers>(tables_of(plan));
       collectives += calls_collective(plan);
     }
     EXPECT_TRUE(OneQueue(collective_plan(op, true)).play());
@@ -321,7 +321,7 @@ TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
   EXPECT_EQ(collectives, 3);
 }
 
-/// Every task has one record that takes its times, and whatever streams do has a gate.
+/// Every task has one record that takes its times, and whatever streams do has a doorbell.
 void expect_traced(const Plan& plan, int rank) {
   const RankTables tables = tables_of(plan, true, rank, true);
   std::set<std::pair<int, int64_t>> named;
@@ -332,14 +332,14 @@ void expect_traced(const Plan& plan, int rank) {
   int64_t tasks = 0;
   for (const Lane& lane : plan.lanes) tasks += lane.rank == rank ? std::ssize(lane.tasks) : 0;
   EXPECT_EQ(std::ssize(named), tasks);
-  // A call in line has its own test (calls_in_line_test.cpp).
-  for (const StreamWork& work : tables.works) EXPECT_EQ(work.gate == nullptr, tables.in_line);
-  if (!tables.in_line) expect_own_gates(tables);
+  // A stream-ordered call has its own test (stream_ordered_gemm_test.cpp).
+  for (const StreamWork& work : tables.works) EXPECT_EQ(work.doorbell == nullptr, tables.stream_ordered);
+  if (!tables.stream_ordered) expect_own_doorbells(tables);
   std::set<uint32_t> numbers;
-  for (const StepRecord& step : tables.walk.steps) EXPECT_TRUE(numbers.insert(step.task).second) << "two write one";
+  for (const OpRecord& step : tables.workers.ops) EXPECT_TRUE(numbers.insert(step.task).second) << "two write one";
 }
 
-TEST(TracedTables, EveryTaskHasOneRecordAndEveryCopyAGate) {
+TEST(TracedTables, EveryTaskHasOneRecordAndEveryCopyADoorbell) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     const Problem problem{.op = op, .m = 4096, .n = 2048, .k = 4096, .dtype = DType::fp32, .reduction = Reduction::any};
     for (const int ranks : {1, 4}) {
@@ -352,7 +352,7 @@ TEST(TracedTables, EveryTaskHasOneRecordAndEveryCopyAGate) {
   }
 }
 
-TEST(LibraryLanes, WithoutStreamsOrDepthWalkersDoIt) {
+TEST(LibraryLanes, WithoutStreamsOrDepthWorkersDoIt) {
   Problem problem{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
   EXPECT_TRUE(tables_of(plan_of(problem, 2, {.schedule = "sequential"}), false).works.empty());
   EXPECT_EQ(tables_of(plan_of(problem, 2, {.schedule = "sequential"})).works.size(), 1U);

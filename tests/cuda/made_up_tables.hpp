@@ -1,5 +1,5 @@
 // The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
-// Used by library_test.cpp, stream_lanes_test.cpp, calls_in_line_test.cpp, dealt_tiles_test.cpp and
+// Used by library_test.cpp, stream_lanes_test.cpp, stream_ordered_gemm_test.cpp, dealt_tiles_test.cpp and
 // tile_tables_test.cpp.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 /// `unaligned`: a buffer that begins two bytes further on.
 inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false,
                             const std::string& unaligned = {}, int sms = 132) {
-  static std::array<Gate, 1024> gates;
+  static std::array<Doorbell, 1024> doorbells;
   static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;
   for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
@@ -32,10 +32,10 @@ inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0,
   EXPECT_LT(num_signals(plan) * plan.team.num_ranks, std::ssize(words) / 2);
   addresses.signal = [&](const Signal& signal) { return words.data() + signal_id(plan, signal); };
   addresses.progress = words.data() + words.size() / 2;
-  addresses.gates = gates.data();
+  addresses.doorbells = doorbells.data();
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
-  EXPECT_LE(most_stream_work(plan), std::ssize(gates));
+  EXPECT_LE(most_stream_work(plan), std::ssize(doorbells));
   return make_tables(mine, rank, addresses, facts_of(plan, rank), {sms, streams, traced});
 }
 

@@ -18,14 +18,14 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
       std::vector<Config> configs;
       for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
         for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
-          Config config{.tile_m = 64, .tile_n = 128, .transport = transport, .reduction = reduction};
+          Config config{.tile_m = 64, .tile_n = 128, .transport = transport, .reduce_mode = reduction};
           if (m == 300 || m == 130) config.tile_m = m == 300 ? 152 : 72;
           if (m == 512) config.tile_m = 128, config.tile_n = 256, config.cluster_m = 2;
           configs.push_back(config);
           if (m != 512) continue;
           config.tile_workers = 2;
           configs.push_back(config);
-          config.order = Order::naive;
+          config.tile_order = TileOrder::naive;
           if (reduction == ReduceMode::accumulate) configs.push_back(config);
         }
         if (op() == std::string("gemm_reduce_scatter")) continue;
@@ -97,7 +97,7 @@ TEST_P(OnGpus, RowsOfTilesAreFree) {
       configs.push_back(config);
       if ((rows != 104 && rows != 152) || m != 101) continue;
       config.cluster_n = 1;
-      config.cluster_k = 2;
+      config.cluster_split_k = 2;
       configs.push_back(config);
       config.transport = Transport::ll;
       if (!gathers) configs.push_back(config);
@@ -120,7 +120,7 @@ TEST_P(OnGpus, PartsOfKInClusters) {
     if (m == 130) problem.dtype = DType::fp16, problem.epilogue = {{EpilogueKind::bias}};
     std::vector<Config> configs;
     for (const auto& [rows, cols] : {std::pair<int, int>{128, 128}, {128, 64}, {64, 128}}) {
-      configs.push_back({.tile_m = rows, .tile_n = cols, .cluster_k = 2, .transport = Transport::tma});
+      configs.push_back({.tile_m = rows, .tile_n = cols, .cluster_split_k = 2, .transport = Transport::tma});
       if (gathers) configs.back().transport = Transport::store, configs.back().chunk_rows = 20;
       if (gathers && m == 130) configs.back().chunk_cols = 400;
       configs.push_back(configs.back());
@@ -131,8 +131,8 @@ TEST_P(OnGpus, PartsOfKInClusters) {
   }
 }
 
-/// More sums, and more landings, than walkers: with a GPU for each rank, CTAs that begin late take some.
-TEST_P(OnGpus, LateWalkersHelp) {
+/// More sums, and more landings, than worker CTAs: with a GPU for each rank, CTAs that begin late take some.
+TEST_P(OnGpus, HelperCtasHelp) {
   if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "nothing to help";
   uint64_t seed = 1100;
   for (const int64_t m : {128, 520}) {
@@ -141,7 +141,7 @@ TEST_P(OnGpus, LateWalkersHelp) {
     for (const int workers : {0, 1, 3}) {
       configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::tma});
       configs.push_back(configs.back());
-      configs.back().reduction = ReduceMode::pull, configs.back().transport = Transport::store;
+      configs.back().reduce_mode = ReduceMode::pull, configs.back().transport = Transport::store;
       configs.push_back({.tile_m = 64, .tile_n = 128, .reduce_workers = workers, .transport = Transport::ll});
       configs.push_back({.tile_m = 128, .cluster_m = 2, .tile_workers = 2, .reduce_workers = workers});
       if (op() == std::string("gemm_all_reduce"))
@@ -173,9 +173,9 @@ TEST_P(OnGpus, TilesOf160Columns) {
         with([&](Config& c) { c.transport = way; });
       }
       for (const Transport way : {Transport::store, Transport::tma, Transport::bulk}) {
-        with([&](Config& c) { c.transport = way, c.reduction = ReduceMode::accumulate; });
+        with([&](Config& c) { c.transport = way, c.reduce_mode = ReduceMode::accumulate; });
       }
-      with([](Config& c) { c.reduction = ReduceMode::pull; });
+      with([](Config& c) { c.reduce_mode = ReduceMode::pull; });
     }
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }

@@ -16,7 +16,7 @@
 namespace tilewire::testing {
 namespace {
 
-TEST_P(OnGpus, KnobsOnWalkers) {
+TEST_P(OnGpus, KnobsOnWorkers) {
   const Problem problem{.op = op(), .m = 37, .n = 29, .k = 23, .dtype = DType::fp32, .reduction = Reduction::any};
   expect(problem, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5}, 100, 11);
 }
@@ -44,7 +44,7 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
         Config{.cluster_m = 2, .group_m = 4, .tile_workers = 1}}) {
     expect(problem, base, 2, 41, 1);
   }
-  // Columns of A that come one after another, and owners whose tiles are walked together.
+  // Columns of A that come one after another, and owners whose tiles are grouped.
   if (op() == std::string("all_reduce")) return;
   std::vector<Config> configs;
   for (const int owners : {1, 2}) {
@@ -59,7 +59,7 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
                          .tile_workers = 4,
                          .chunk_cols = 136,
                          .transport = transport,
-                         .order = Order::in_step});
+                         .tile_order = TileOrder::in_step});
       configs.push_back(configs.back());
       configs.back().group_owners = 2;
       configs.push_back({.tile_workers = 4, .chunk_cols = 136, .transport = transport});
@@ -69,7 +69,7 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
       Config few{.tile_m = tile_m, .tile_n = 192, .group_m = 8, .tile_workers = 4, .chunk_rows = 24};
       few.chunk_cols = 136;
       few.copy_workers = 2;
-      few.order = Order::in_step;
+      few.tile_order = TileOrder::in_step;
       configs.push_back(few);
       few.group_owners = 2;
       configs.push_back(few);
@@ -195,16 +195,16 @@ TEST_P(OnGpus, LongRows) {
     Config config{.tile_m = 64, .tile_n = 128, .copy_workers = 1, .chunk_rows = 9, .chunk_cols = chunk_cols};
     std::vector<Config> configs{config, config};
     configs[1].group_m = 8;
-    configs[1].order = Order::in_step;
+    configs[1].tile_order = TileOrder::in_step;
     config.direction = Direction::pull;
     if (chunk_cols == 0) configs.push_back(config);
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 700});
   }
   Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .copy_workers = 1, .chunk_rows = 90, .chunk_cols = 1032};
-  config.order = Order::in_step;
+  config.tile_order = TileOrder::in_step;
   Config alone = config;  // own rows by copies of their own
   alone.copy_workers = 4;
-  alone.order = Order::rank_shifted;
+  alone.tile_order = TileOrder::rank_shifted;
   // Own rows where tiles cannot take them, as the first or the last ones of a tile, and at both ends of a shard.
   for (const int64_t m : {330, 128 * ranks(), 328 * ranks()}) {
     const Problem shared{.op = op(), .m = m, .n = 40, .k = 4128, .dtype = DType::bf16};
@@ -212,7 +212,7 @@ TEST_P(OnGpus, LongRows) {
   }
 }
 
-/// Who sums looks at the data itself: on tensor cores and walkers, in 16 and 32 bits, whole and ragged.
+/// Who sums looks at the data itself: on tensor cores and worker CTAs, in 16 and 32 bits, whole and ragged.
 TEST_P(OnGpus, FlagsTravelWithTheData) {
   if (op() == std::string("all_gather_gemm")) GTEST_SKIP() << "tiles cannot look at what they load";
   const bool scatters = op() == std::string("gemm_reduce_scatter");
@@ -250,12 +250,12 @@ TEST_P(OnGpus, ForSanitizers) {
     const bool products = op() != std::string("all_reduce");
     with([](Config&) {});
     with([](Config& c) { c.transport = Transport::ll; });
-    with([](Config& c) { c.reduction = ReduceMode::accumulate; });
+    with([](Config& c) { c.reduce_mode = ReduceMode::accumulate; });
     with([](Config& c) { c.algorithm = Algorithm::ring; });
     if (products) with([](Config& c) { c.transport = Transport::bulk; });
     if (products) with([](Config& c) { c.transport = Transport::tma, c.tile_m = 72; });
     if (products) with([](Config& c) { c.transport = Transport::tma, c.tile_m = 128, c.cluster_m = 2; });
-    if (products) with([](Config& c) { c.transport = Transport::tma, c.reduction = ReduceMode::accumulate; });
+    if (products) with([](Config& c) { c.transport = Transport::tma, c.reduce_mode = ReduceMode::accumulate; });
   }
   for (Config& config : configs) {
     if (op() == std::string("all_reduce")) config.tile_workers = 0;

@@ -10,7 +10,6 @@
 
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/remarks.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
@@ -73,14 +72,14 @@ void print(Text& text, const HostTable& t) {
   for (const TileRecord& x : t.tiles) {
     text.line("tile", x.a_row, x.b_col, x.k_begin, x.k_steps, x.a_map, x.b_map, x.rows, x.cols, x.first_wait,
               x.first_post, x.first_write, x.num_waits, x.num_posts, x.num_writes, x.split, x.flags, x.task, x.bias,
-              x.first_part, x.num_parts, x.own_part, x.num_part_waits);
+              x.first_partial, x.num_partials, x.own_partial, x.num_partial_waits);
   }
   for (const WaitRecord& x : t.waits) text.line("wait", x.signal, x.at_least, x.total, x.index, x.step);
   for (const PostRecord& x : t.posts) text.line("post", x.signal, x.add, x.remote);
   for (const WriteRecord& x : t.writes) {
     text.line("write", x.to, x.ld, x.row, x.col, x.map, x.first_row, x.rows, x.cols, x.mode, x.via, x.rest_map);
   }
-  for (const PartRecord& x : t.parts) text.line("part", x.row, x.col, x.map, x.task);
+  for (const PartialRecord& x : t.parts) text.line("part", x.row, x.col, x.map, x.task);
   for (const CUtensorMap& map : t.maps) {
     Asked x{};
     std::memcpy(&x, &map, sizeof x);
@@ -88,34 +87,35 @@ void print(Text& text, const HostTable& t) {
               x.promotion);
   }
   for (const RowSplit& x : t.splits) text.line("split", x.row, x.map, x.first);
-  text.line("cache", t.told.a, t.told.b);
+  text.line("cache", t.cache_hints.a, t.cache_hints.b);
 }
 
-void print(Text& text, const HostWalk& w) {
+void print(Text& text, const HostWorkerTable& w) {
   for (const LaneRecord& x : w.lanes) {
-    text.line("lane", x.first_step, x.num_steps, x.ctas, x.serial, x.light, x.sized, x.late, x.squads, x.after,
+    text.line("lane", x.first_op, x.num_ops, x.ctas, x.serial, x.sync_only, x.sized, x.helped, x.warpgroups, x.after,
               x.progress);
   }
-  for (const StepRecord& x : w.steps) {
-    text.line("step", x.act, false, x.b_is_kn, x.num_sources, x.num_targets, x.num_epilogue, x.looks,
-              x.num_waits, x.num_posts, x.rows, x.cols, x.depth, x.task, x.value, x.gate, x.first_source,
-              x.first_target, x.first_epilogue, x.first_wait, x.first_post);
+  for (const OpRecord& x : w.ops) {
+    text.line("step", x.code, false, x.b_is_kn, x.num_sources, x.num_targets, x.num_epilogue, x.polls, x.num_waits,
+              x.num_posts, x.rows, x.cols, x.depth, x.task, x.value, x.doorbell, x.first_source, x.first_target,
+              x.first_epilogue, x.first_wait, x.first_post);
   }
   for (const SourceRecord& x : w.sources) text.line("source", x.data, x.ld, x.dtype, 1.0F);
   for (const TargetRecord& x : w.targets) text.line("target", x.data, x.ld, x.first_row, x.rows, x.dtype, x.mode);
   for (const EpilogueRecord& x : w.epilogue) text.line("epilogue", x.kind, x.dtype, x.value, x.operand, x.ld);
   for (const WaitRecord& x : w.waits) text.line("wait", x.signal, x.at_least, x.total, x.index, x.step);
   for (const PostRecord& x : w.posts) text.line("post", x.signal, x.add, x.remote);
-  text.line("late", w.late_ctas);
+  text.line("late", w.helper_ctas);
 }
 
-void print(Text& text, const Opening& o) {
+void print(Text& text, const Preamble& o) {
   text.line("opening", o.num_posts, o.task, o.has_task, o.notes_begin, o.waited);
   for (uint32_t i = 0; i < o.num_posts; ++i) text.line("post", o.posts[i].signal, o.posts[i].add, o.posts[i].remote);
 }
 
 void print(Text& text, const StreamWork& work) {
-  text.line("work", work.stream, work.lane, work.task, work.gate, work.what.index(), work.follows, work.told_by_teller);
+  text.line("work", work.stream, work.lane, work.task, work.doorbell, work.what.index(), work.follows,
+            work.notified_aside);
   if (const auto* x = std::get_if<StreamCopy>(&work.what))
     text.line("copy", x->to, x->from, x->to_pitch, x->from_pitch, x->width, x->rows);
   if (const auto* x = std::get_if<LibraryGemm>(&work.what)) {
@@ -124,7 +124,7 @@ void print(Text& text, const StreamWork& work) {
   }
   if (const auto* x = std::get_if<LibraryCollective>(&work.what))
     text.line("collective", x->kind, x->from, x->to, x->from_elements, x->to_elements, x->dtype);
-  if (const auto* x = std::get_if<StreamWalk>(&work.what)) text.line("walk", x->lane);
+  if (const auto* x = std::get_if<StreamWorkers>(&work.what)) text.line("walk", x->lane);
 }
 
 template <class T>
@@ -143,21 +143,21 @@ std::string tables_text(const Plan& plan, int rank, bool streams, bool traced) {
   }
   addresses.signal = [&](const Signal& signal) { return made_up<uint64_t>(0x1000 + 32 * signal_id(plan, signal)); };
   addresses.progress = made_up<uint64_t>(uintptr_t{1} << 32);
-  addresses.gates = made_up<Gate>(uintptr_t{1} << 33);
+  addresses.doorbells = made_up<Doorbell>(uintptr_t{1} << 33);
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
-  const Room room{132, streams, traced, streams ? plan.config.cluster_k : 1};
+  const Room room{132, streams, traced, streams ? plan.config.cluster_split_k : 1};
   const RankTables tables = make_tables(mine, rank, addresses, facts_of(plan, rank), room);
   Text text;
   print(text, tables.gemm);
   text.line("kind", tables.kind.dtype, tables.kind.b_is_kn, tables.kind.shape.m, tables.kind.shape.n, tables.kind.sums);
   text.line("ctas", tables.gemm_ctas, tables.cluster.m, tables.cluster.n, tables.cluster.k);
-  print(text, tables.walk);
+  print(text, tables.workers);
   for (const StreamWork& work : tables.works) print(text, work);
-  for (const StreamUse& use : tables.streams) text.line("stream", use.urgent, use.has_teller);
-  text.line("apart", tables.lanes_apart, tables.in_line);
+  for (const StreamUse& use : tables.streams) text.line("stream", use.urgent, use.has_notifier);
+  text.line("apart", tables.lanes_apart, tables.stream_ordered);
   print(text, tables.first);
-  print(text, tables.opening);
+  print(text, tables.preamble);
   for (const TaskName& name : tables.names) text.line("name", name.lane, name.task, name.again);
   return text.take();
 }
@@ -246,11 +246,12 @@ int main_of(int argc, char** argv) {
         text += tables_text(plan, rank, true, false);
         if (i % 4 == 0) text += tables_text(plan, rank, i % 8 == 0, i % 16 == 0);
       }
-      for (const std::string& remark : remarks_on(plan)) text += remark + "\n";
     } catch (const std::exception& error) {
-      text = error.what();
+      text = fmt::format("no tables: {}\n", error.what());
     }
-    fmt::print("{} {:016x} {}\n", i, hash_text(text), one.name);
+    const bool none = text.starts_with("no tables");
+    fmt::print("{} {:016x} {}{}\n", i, none ? 0 : hash_text(text), none ? text.substr(0, text.size() - 1) + " " : "",
+               one.name);
     if (wanted >= 0) fmt::print("{}", text);
   }
   return 0;

@@ -16,7 +16,7 @@ RankTables tables_of(const std::vector<int>& signals, const std::vector<uint64_t
   for (size_t i = 0; i < signals.size(); ++i) {
     TileRecord tile;
     tile.first_wait = static_cast<uint32_t>(tables.gemm.waits.size());
-    tile.num_waits = tile.num_part_waits = 1;
+    tile.num_waits = tile.num_partial_waits = 1;
     tables.gemm.waits.push_back({&words[signals[i]], least[i], 9});
     tables.gemm.waits.push_back({&words[3], i, 9});
     tables.gemm.tiles.push_back(tile);
@@ -51,19 +51,19 @@ TEST(RepeatedWaits, ForMoreAreKept) {
 /// Waits that steps of one lane keep, each for the same signal.
 std::vector<int> kept_by_steps(size_t count, const LaneRecord& lane) {
   RankTables tables;
-  tables.walk.steps.resize(1);  // of no lane
+  tables.workers.ops.resize(1);  // of no lane
   for (size_t i = 0; i < count; ++i) {
-    StepRecord& step = tables.walk.steps.emplace_back();
+    OpRecord& step = tables.workers.ops.emplace_back();
     step.first_wait = static_cast<uint32_t>(i);
     step.num_waits = 1;
-    tables.walk.waits.push_back({&words[0], 1, 1});
+    tables.workers.waits.push_back({&words[0], 1, 1});
   }
-  tables.walk.lanes.push_back(lane);
-  tables.walk.lanes[0].first_step = 1;
-  tables.walk.lanes[0].num_steps = static_cast<uint32_t>(count);
+  tables.workers.lanes.push_back(lane);
+  tables.workers.lanes[0].first_op = 1;
+  tables.workers.lanes[0].num_ops = static_cast<uint32_t>(count);
   drop_repeated_waits(tables);
   std::vector<int> waits;
-  for (size_t i = 1; i <= count; ++i) waits.push_back(static_cast<int>(tables.walk.steps[i].num_waits));
+  for (size_t i = 1; i <= count; ++i) waits.push_back(static_cast<int>(tables.workers.ops[i].num_waits));
   return waits;
 }
 
@@ -72,12 +72,13 @@ TEST(RepeatedWaits, AreLeftOutOfSteps) {
   EXPECT_EQ(kept_by_steps(5, {.ctas = 3}), (std::vector{1, 1, 1, 0, 0}));
   // All CTAs take all steps.
   EXPECT_EQ(kept_by_steps(3, {.ctas = 3, .serial = true}), (std::vector{1, 0, 0}));
-  EXPECT_EQ(kept_by_steps(3, {.light = true}), (std::vector{1, 0, 0}));
-  // One, two or three squads of a CTA.
-  EXPECT_EQ(kept_by_steps(8, {.squads = true}), (std::vector{1, 1, 1, 1, 1, 1, 0, 0}));
-  EXPECT_EQ(kept_by_steps(14, {.ctas = 2, .squads = true}), (std::vector{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(kept_by_steps(3, {.sync_only = true}), (std::vector{1, 0, 0}));
+  // One, two or three warpgroups of a CTA.
+  EXPECT_EQ(kept_by_steps(8, {.warpgroups = true}), (std::vector{1, 1, 1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(kept_by_steps(14, {.ctas = 2, .warpgroups = true}),
+            (std::vector{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
   // Nobody knows who takes which.
-  EXPECT_EQ(kept_by_steps(3, {.late = true}), (std::vector{1, 1, 1}));
+  EXPECT_EQ(kept_by_steps(3, {.helped = true}), (std::vector{1, 1, 1}));
 }
 
 TEST(RepeatedWaits, NoneWithoutTiles) { EXPECT_TRUE(kept(RankTables{}).empty()); }

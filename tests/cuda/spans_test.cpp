@@ -35,7 +35,7 @@ TEST(CudaSpans, AreEventsOfTheWholePlanOnTheHostsClock) {
   EXPECT_EQ(got, expected) << "what is noted as taken counts for tasks with waits only";
 }
 
-TEST(CudaSpans, OfTasksThatDidNotRunAndOfGatesAreLeftOut) {
+TEST(CudaSpans, OfTasksThatDidNotRunAndOfDoorbellsAreLeftOut) {
   const auto got = events({{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 0, true}},
                           {{}, {60, 70, 65, 0}, {80, 90, 0, 0}, {0, 10, 20, 0}, {0, 5, 25, 0}});
   ASSERT_EQ(got.size(), 1U);

@@ -20,7 +20,7 @@ RankTables tables_of(const std::vector<int>& parts, uint32_t ctas, ClusterShape 
     for (uint32_t k = 0; k < cluster_ctas(cluster); ++k) {
       TileRecord tile;
       tile.task = static_cast<uint32_t>(i);
-      tile.num_parts = static_cast<uint8_t>(parts[i]);
+      tile.num_partials = static_cast<uint8_t>(parts[i]);
       tables.gemm.tiles.push_back(tile);
     }
   }
@@ -71,7 +71,7 @@ TEST(SpreadSums, KeepClustersTogether) {
   EXPECT_EQ(spread(tables_of({0, 1, 0, 1}, 4, {.k = 2})), (std::vector<uint32_t>{0, 0, 1, 1, 3, 3, 2, 2}));
 }
 
-TEST(SpreadSums, LeaveEachTurnItsTiles) {
+TEST(SpreadSums, LeaveEachWaveItsTiles) {
   constexpr uint32_t kCtas = 12;
   std::vector<int> parts;
   for (int i = 0; i < 100; ++i) parts.push_back(i % 12 > 8 ? 3 : i % 7 == 0 ? 1 : 0);

@@ -1,4 +1,5 @@
-// How the copies of a lane go through their stream, without a GPU: which look at no gate, which another stream tells.
+// How the copies of a lane go through their stream, without a GPU: which look at no doorbell, which another stream
+// tells.
 #include "backends/cuda/stream_lanes.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Which of the rank's copies look at no gate, one after another.
+/// Which of the rank's copies look at no doorbell, one after another.
 std::vector<bool> followers(const Plan& plan, int rank) {
   std::vector<bool> all;
   for (const StreamWork& work : tables_of(plan, true, rank).works) {
@@ -49,20 +50,20 @@ TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
   EXPECT_EQ(followers(between, 0), (std::vector{false, false, true, true, true, true}));
 }
 
-/// Which of the rank's copies a teller tells, one after another; and that streams have tellers where there are any.
+/// Which of the rank's copies a notifier tells, one after another; and that streams have tellers where there are any.
 std::vector<bool> told(const Plan& plan, int rank, bool traced = false) {
   const RankTables tables = tables_of(plan, true, rank, traced);
   std::vector<bool> all;
-  std::vector<bool> has_teller(tables.streams.size(), false);
+  std::vector<bool> has_notifier(tables.streams.size(), false);
   for (const StreamWork& work : tables.works) {
-    has_teller[work.stream] = has_teller[work.stream] || work.told_by_teller;
-    if (std::holds_alternative<StreamCopy>(work.what)) all.push_back(work.told_by_teller);
+    has_notifier[work.stream] = has_notifier[work.stream] || work.notified_aside;
+    if (std::holds_alternative<StreamCopy>(work.what)) all.push_back(work.notified_aside);
   }
-  for (size_t i = 0; i < has_teller.size(); ++i) EXPECT_EQ(tables.streams[i].has_teller, has_teller[i]);
+  for (size_t i = 0; i < has_notifier.size(); ++i) EXPECT_EQ(tables.streams[i].has_notifier, has_notifier[i]);
   return all;
 }
 
-TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
+TEST(StreamLanes, WhereManyCopiesFollowANotifierSaysWhatIsDone) {
   const Problem gather{.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 4096};
   Config config{.chunk_rows = 2048, .transport = Transport::copy_engine, .compute = Provider::library};
   const auto plan = [&](int ranks) { return make_plan(gather, {.num_ranks = ranks}, config); };
@@ -72,7 +73,7 @@ TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
   all_but_last.back() = false;
   EXPECT_EQ(told(plan(4), 0), all_but_last);
   EXPECT_EQ(told(plan(4), 0, true), all_but_last) << "also where times are taken";
-  // What waits for a peer's word looks at a gate: the word had better be quick.
+  // What waits for a peer's word looks at a doorbell: the word had better be quick.
   config.pacing = Pacing::lockstep;
   EXPECT_EQ(told(plan(8), 1), std::vector(7, false));
   config.chunk_rows = 256;
@@ -85,12 +86,12 @@ TEST(StreamLanes, WhereManyCopiesFollowATellerSaysWhatIsDone) {
   config.chunk_rows = 256;
   config.copy_lanes = 2;
   const RankTables lanes = tables_of(plan(4), true, 1);
-  EXPECT_EQ(std::ranges::count(lanes.streams, true, &StreamUse::has_teller), 2) << "one for each lane";
+  EXPECT_EQ(std::ranges::count(lanes.streams, true, &StreamUse::has_notifier), 2) << "one for each lane";
   const Problem scatter{.op = "gemm_reduce_scatter", .m = 8192, .n = 2048, .k = 2048};
   EXPECT_EQ(told(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(3 * 8, false)) << "yet to be made";
 }
 
-TEST(StreamLanes, CopiesWithoutSignalsHaveNoTeller) {
+TEST(StreamLanes, CopiesWithoutSignalsHaveNoNotifier) {
   Plan plan = make_plan({.op = "all_gather_gemm", .m = 8192, .n = 2048, .k = 4096}, {.num_ranks = 4},
                         {.chunk_rows = 256, .transport = Transport::copy_engine, .compute = Provider::library});
   for (Lane& lane : plan.lanes) {

@@ -12,9 +12,9 @@ TEST(TileShapes, AnyMultipleOf8RowsOf128Columns) {
     const TileShape shape{rows, 128};
     const bool fixed = rows == 64 || rows == 128 || rows == 256;
     const bool free = rows >= 72 && rows <= 248 && rows % 8 == 0 && !fixed;
-    EXPECT_EQ(has_free_rows(shape), free) << rows;
+    EXPECT_EQ(has_runtime_rows(shape), free) << rows;
     EXPECT_EQ(is_compiled(shape), free || fixed) << rows;
-    EXPECT_FALSE(has_free_rows({rows, 256}));
+    EXPECT_FALSE(has_runtime_rows({rows, 256}));
   }
   for (const TileShape& shape : kTileShapes) {
     EXPECT_TRUE(is_compiled(shape));
@@ -25,7 +25,7 @@ TEST(TileShapes, AnyMultipleOf8RowsOf128Columns) {
 TEST(TileShapes, ABodyHasRoomForItsTiles) {
   for (int rows = kFewestRows; rows <= 248; rows += 8) {
     const TileShape shape{rows, 128};
-    if (!has_free_rows(shape)) continue;
+    if (!has_runtime_rows(shape)) continue;
     const TileShape body = body_shape(shape);
     EXPECT_LE(shape.m, body.m);
     EXPECT_GE(shape.m, least_rows(body));
@@ -36,36 +36,36 @@ TEST(TileShapes, ABodyHasRoomForItsTiles) {
       EXPECT_GE(num_stages(shape, kn), 4);
     }
     EXPECT_TRUE(holds_results(shape));
-    EXPECT_EQ(may_cut_k(shape), may_cut_k(body));
-    EXPECT_GE(most_parts(shape), 3);
+    EXPECT_EQ(may_split_k_in_cluster(shape), may_split_k_in_cluster(body));
+    EXPECT_GE(most_partials(shape), 3);
     EXPECT_FALSE(chunks_overlap(shape));
   }
 }
 
-constexpr CachePolicies kNothing{};
-constexpr CachePolicies kBFirst{.b = CachePolicy::first};
-constexpr CachePolicies kBothFirst{.a = CachePolicy::first, .b = CachePolicy::first};
-constexpr CachePolicies kBNormal{.b = CachePolicy::normal};
+constexpr CacheHints kNothing{};
+constexpr CacheHints kBFirst{.b = CacheHint::first};
+constexpr CacheHints kBothFirst{.a = CacheHint::first, .b = CacheHint::first};
+constexpr CacheHints kBNormal{.b = CacheHint::normal};
 
-TEST(TileShapes, WhatTheCacheIsToldFollowsFromRowsAndWeights) {
+TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
   constexpr int64_t kSmall = 64 << 20;
   constexpr int64_t kLarge = 256 << 20;
   for (const bool near : {false, true}) {
-    EXPECT_EQ(cache_policies(64, kSmall, {64, 128}, near), kBFirst);
-    EXPECT_EQ(cache_policies(100, kSmall, {104, 128}, near), kBFirst);
-    EXPECT_EQ(cache_policies(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
-    EXPECT_EQ(cache_policies(1025, kSmall, {128, 256}, near), kNothing);
+    EXPECT_EQ(cache_hints_for(64, kSmall, {64, 128}, near), kBFirst);
+    EXPECT_EQ(cache_hints_for(100, kSmall, {104, 128}, near), kBFirst);
+    EXPECT_EQ(cache_hints_for(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(cache_hints_for(1025, kSmall, {128, 256}, near), kNothing);
   }
-  EXPECT_EQ(cache_policies(64, kLarge - 1, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_policies(128, kLarge - 1, {128, 128}, true), kNothing);
-  EXPECT_EQ(cache_policies(128, kSmall, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_policies(200, kSmall, {104, 128}, true), kBothFirst);
-  EXPECT_EQ(cache_policies(1023, kLarge, {128, 256}, true), kBothFirst);
-  EXPECT_EQ(cache_policies(1024, kLarge, {128, 256}, true), kBFirst);
+  EXPECT_EQ(cache_hints_for(64, kLarge - 1, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_hints_for(128, kLarge - 1, {128, 128}, true), kNothing);
+  EXPECT_EQ(cache_hints_for(128, kSmall, {64, 128}, true), kBFirst);
+  EXPECT_EQ(cache_hints_for(200, kSmall, {104, 128}, true), kBothFirst);
+  EXPECT_EQ(cache_hints_for(1023, kLarge, {128, 256}, true), kBothFirst);
+  EXPECT_EQ(cache_hints_for(1024, kLarge, {128, 256}, true), kBFirst);
   // Who shares columns comes later than a cache would keep them; of little B it does.
-  EXPECT_EQ(cache_policies(200, kSmall, {104, 128}, false), kNothing);
-  EXPECT_EQ(cache_policies(512, kLarge, {128, 256}, false), kNothing);
-  EXPECT_EQ(cache_policies(450, kSmall, {120, 128}, false), kBothFirst);
+  EXPECT_EQ(cache_hints_for(200, kSmall, {104, 128}, false), kNothing);
+  EXPECT_EQ(cache_hints_for(512, kLarge, {128, 256}, false), kNothing);
+  EXPECT_EQ(cache_hints_for(450, kSmall, {120, 128}, false), kBothFirst);
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
@@ -74,8 +74,8 @@ TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
     HostTable table;
     for (const int32_t col : columns)
       table.tiles.push_back({.b_col = col, .k_steps = k_steps, .rows = 100, .cols = 128});
-    tell_cache(table, {104, 128}, reach);
-    return table.told;
+    set_cache_hints(table, {104, 128}, reach);
+    return table.cache_hints;
   };
   EXPECT_EQ(told({0, 0, 128, 128}, kNear), kBothFirst);
   EXPECT_EQ(told({0, 0, 128, 128}, 2), kBothFirst);
@@ -103,7 +103,8 @@ TEST(TileShapes, WhatIsMeasuredIsCompiled) {
           if (config.compute == Provider::library) continue;  // its tiles are the pieces of sums
           const TileShape shape{static_cast<int>(config.tile_m), static_cast<int>(config.tile_n)};
           EXPECT_TRUE(is_compiled(shape)) << op << " " << m << ": " << shape.m << " x " << shape.n;
-          EXPECT_TRUE(config.cluster_k == 1 || may_cut_k(shape)) << op << " " << m << ": " << shape.m;
+          EXPECT_TRUE(config.cluster_split_k == 1 || may_split_k_in_cluster(shape))
+              << op << " " << m << ": " << shape.m;
         }
       }
     }

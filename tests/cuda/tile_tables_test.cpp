@@ -13,10 +13,10 @@ namespace tilewire::cuda {
 namespace {
 
 /// Two shards of 128 rows to a tile of 256, on four ranks.
-Plan gather(Order order) {
+Plan gather(TileOrder order) {
   Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 64, .chunk_cols = 256};
-  config.order = order;
-  config.copy_workers = order == Order::in_step ? 2 : 0;
+  config.tile_order = order;
+  config.copy_workers = order == TileOrder::in_step ? 2 : 0;
   return make_plan({.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::bf16}, {.num_ranks = 4},
                    config);
 }
@@ -24,14 +24,14 @@ Plan gather(Order order) {
 /// Of each step that copies.
 std::vector<int> targets_of(const RankTables& tables) {
   std::vector<int> targets;
-  for (const StepRecord& step : tables.walk.steps) {
-    if (step.act == Act::copy) targets.push_back(step.num_targets);
+  for (const OpRecord& step : tables.workers.ops) {
+    if (step.code == OpCode::copy) targets.push_back(step.num_targets);
   }
   return targets;
 }
 
-TEST(TileTables, TilesTakeOwnRowsWhereTheyAre) {
-  const Plan plan = gather(Order::in_step);
+TEST(TileTables, TilesTakeLocalRowsWhereTheyAre) {
+  const Plan plan = gather(TileOrder::in_step);
   const RankTables tables = tables_of(plan, true, 3);
   ASSERT_EQ(tables.gemm.splits.size(), 1u);
   const RowSplit& split = tables.gemm.splits[0];
@@ -52,13 +52,13 @@ TEST(TileTables, TilesTakeOwnRowsWhereTheyAre) {
 }
 
 TEST(TileTables, CopiesWithoutTargetsStillPost) {
-  const Plan plan = gather(Order::rank_shifted);
+  const Plan plan = gather(TileOrder::rank_shifted);
   const RankTables tables = tables_of(plan, true, 3);
   int posts = 0;
   int copies = 0;
-  for (const StepRecord& step : tables.walk.steps) {
-    copies += step.act == Act::copy ? 1 : 0;
-    if (step.act != Act::sync || step.num_sources == 0) continue;
+  for (const OpRecord& step : tables.workers.ops) {
+    copies += step.code == OpCode::copy ? 1 : 0;
+    if (step.code != OpCode::sync || step.num_sources == 0) continue;
     posts += step.num_posts;
     EXPECT_EQ(step.num_targets, 0);
   }
@@ -67,7 +67,7 @@ TEST(TileTables, CopiesWithoutTargetsStillPost) {
 }
 
 TEST(TileTables, UnalignedRowsAreCopied) {
-  const Plan plan = gather(Order::in_step);
+  const Plan plan = gather(TileOrder::in_step);
   const RankTables tables = tables_of(plan, true, 3, false, "a");
   EXPECT_TRUE(tables.gemm.splits.empty());
   EXPECT_FALSE(tables.gemm.tiles.empty()) << "no tile reads the input itself";
@@ -89,7 +89,7 @@ TEST(TileTables, EveryCtaHasAsManySumsWhereOwnTilesAreAmongOthers) {
   std::vector<int> sums(tables.gemm_ctas, 0);
   std::vector<int> of_turn(tables.gemm.tiles.size() / sums.size(), 0);
   for (size_t i = 0; i < tables.gemm.tiles.size(); ++i) {
-    const int count = tables.gemm.tiles[i].num_parts > 0 ? 1 : 0;
+    const int count = tables.gemm.tiles[i].num_partials > 0 ? 1 : 0;
     sums[i % sums.size()] += count;
     of_turn[i / sums.size()] += count;
   }
@@ -105,7 +105,7 @@ TEST(TileTables, TilesStayWhereSumsWouldHaveToComeEarlier) {
   for (size_t i = 0; i < tables.gemm.tiles.size(); i += 2)
     tasks.push_back(tables.names[tables.gemm.tiles[i].task].task);
   EXPECT_TRUE(std::ranges::is_sorted(tasks));
-  EXPECT_EQ(std::ranges::count_if(tables.gemm.tiles, [](const TileRecord& tile) { return tile.num_parts > 0; }), 96);
+  EXPECT_EQ(std::ranges::count_if(tables.gemm.tiles, [](const TileRecord& tile) { return tile.num_partials > 0; }), 96);
 }
 
 }  // namespace

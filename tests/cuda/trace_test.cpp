@@ -58,7 +58,7 @@ void want_every_task_once(const Plan& plan, const Trace& trace) {
   want(std::ssize(tasks) == num_tasks(plan), "{} of {} tasks", tasks.size(), num_tasks(plan));
 }
 
-/// Serial lanes are walked in list order, and so are the tiles of each worker. No worker does two things at once.
+/// Serial lanes are executed in list order, and so are the tiles of each worker. No worker does two things at once.
 void want_list_order(const Plan& plan, Trace trace) {
   std::ranges::sort(trace.events, {}, [](const TraceEvent& event) {
     return std::tuple(event.lane, event.worker, event.taken_ns, event.start_ns, event.task);

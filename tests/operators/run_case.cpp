@@ -56,7 +56,7 @@ size_t num_inputs(const Problem& problem, int num_ranks) {
 
 /// Whether what is written is added to what is there, in an order that chance decides.
 bool adds_in_place(const Config& config) {
-  return config.reduction == ReduceMode::accumulate || config.schedule == "track_trigger";
+  return config.reduce_mode == ReduceMode::accumulate || config.schedule == "track_trigger";
 }
 
 /// Sums in place, on rings and of libraries are rounded once for each rank (and, where each part of K is added by
@@ -74,7 +74,7 @@ std::string bits_key(const Problem& problem, const Config& config, size_t call) 
       problem.reduction == Reduction::repeatable || (!adds_in_place(config) && config.algorithm != Algorithm::ring);
   if (!fixed || config.compute == Provider::library || config.collective == Provider::library) return {};
   return fmt::format("{} x {} / {} x {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
-                     config.cluster_k, to_string(config.wire.value_or(out_dtype_of(problem))), call);
+                     config.cluster_split_k, to_string(config.wire.value_or(out_dtype_of(problem))), call);
 }
 
 /// The bytes of all outputs of all ranks.

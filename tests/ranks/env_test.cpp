@@ -65,7 +65,7 @@ std::string place_in(const std::string& variables) {
     const JoinOptions options = join_options_from_env();
     return fmt::format("{} of {}, {}", options.rank, options.num_ranks, options.local_rank);
   } catch (const Error& error) {
-    return testing::in_line(error);
+    return testing::stream_ordered(error);
   }
 }
 

@@ -109,7 +109,7 @@ TEST_F(Helpers, OneThatExitsRunsNoDestructorOfTheRank) {
         lasting_group()->barrier();
         return "good";
       } catch (const Error& error) {
-        return testing::in_line(error);
+        return testing::stream_ordered(error);
       }
     });
   }

@@ -16,7 +16,7 @@ using testing::small_launch;
 TEST(OpTensors, AnOutputSharesMemoryWithNoOtherTensor) {
   launch(2, small_launch(true), [](Group& group) {
     const Problem problem{.op = "all_reduce", .m = 8, .n = 6, .dtype = DType::fp32};
-    const Config in_place{.algorithm = Algorithm::one_shot, .reduction = ReduceMode::pull};
+    const Config in_place{.algorithm = Algorithm::one_shot, .reduce_mode = ReduceMode::pull};
     Op op = make_op(group, problem, in_place);
     std::vector<float> memory(200, 1);
     const auto at = [&](int64_t first, int64_t row_stride) {

@@ -35,7 +35,7 @@ Lane& add_lane(Plan& plan, int rank, Engine engine, const std::string& name, int
 
 Region whole(const Plan& plan, int rank, int buffer) {
   const Shape shape = shape_on(plan.buffers[buffer], rank);
-  return {rank, buffer, 0, shape.rows, 0, shape.cols, std::nullopt};
+  return {rank, buffer, 0, shape.rows, 0, shape.cols};
 }
 
 Task copy_task(const Region& from, const Region& to) {
@@ -81,15 +81,14 @@ Plan all_gather_plan(int num_ranks, int64_t cols) {
     send.tasks.push_back(begin);
     for (int step = 0; step < num_ranks; ++step) {
       const int peer = (rank + step) % num_ranks;
-      Task task = copy_task(whole(plan, rank, input), {peer, stage, rank, 1, 0, cols, std::nullopt});
+      Task task = copy_task(whole(plan, rank, input), {peer, stage, rank, 1, 0, cols});
       task.waits = {{{rank, ready + peer}, 1, Purpose::ready}};
       task.posts = {{{peer, arrived + rank}, 1}};
       send.tasks.push_back(task);
     }
     Lane& receive = add_lane(plan, rank, Engine::tiles, "receive", 2);
     for (int peer = 0; peer < num_ranks; ++peer) {
-      Task task =
-          copy_task({rank, stage, peer, 1, 0, cols, std::nullopt}, {rank, output, peer, 1, 0, cols, std::nullopt});
+      Task task = copy_task({rank, stage, peer, 1, 0, cols}, {rank, output, peer, 1, 0, cols});
       task.waits = {{{rank, arrived + peer}, 1, Purpose::data}};
       receive.tasks.push_back(task);
     }

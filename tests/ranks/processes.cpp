@@ -57,11 +57,13 @@ std::string try_to_join(const JoinOptions& options) {
     group->barrier();
     return "good";
   } catch (const Error& error) {
-    return in_line(error);
+    return stream_ordered(error);
   }
 }
 
-std::string in_line(const Error& error) { return fmt::format("{}: {}", static_cast<int>(error.kind()), error.what()); }
+std::string stream_ordered(const Error& error) {
+  return fmt::format("{}: {}", static_cast<int>(error.kind()), error.what());
+}
 
 void expect_all(const std::vector<std::string>& lines, size_t count, const std::string& part) {
   EXPECT_EQ(lines.size(), count);

@@ -36,7 +36,7 @@ class Processes {
 /// Join and meet once: "good", or "1: " (the kind's number) and the Error's text.
 [[nodiscard]] std::string try_to_join(const JoinOptions& options);
 /// What try_to_join says for an Error.
-[[nodiscard]] std::string in_line(const Error& error);
+[[nodiscard]] std::string stream_ordered(const Error& error);
 void expect_all(const std::vector<std::string>& lines, size_t count, const std::string& part);
 
 }  // namespace tilewire::testing

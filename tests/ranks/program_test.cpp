@@ -140,8 +140,8 @@ TEST(Tasks, CopyTakesStridesAndParts) {
   Plan plan = new_plan("copy", 1);
   const int in = add_buffer(plan, "in", DType::bf16, {4, 6}, Scope::input);
   const int out = add_buffer(plan, "out", DType::bf16, {5, 6}, Scope::output);
-  Task task = testing::copy_task({0, in, 1, 3, 2, 3, {}}, {0, out, 0, 2, 1, 3, {}});
-  task.writes.push_back({{0, out, 4, 1, 0, 3, {}}, 2, WriteMode::store});
+  Task task = testing::copy_task({0, in, 1, 3, 2, 3}, {0, out, 0, 2, 1, 3});
+  task.writes.push_back({{0, out, 4, 1, 0, 3}, 2, WriteMode::store});
   add_lane(plan, 0, Engine::copy, "copy").tasks = {task};
   std::vector<uint16_t> from(4 * 9);
   std::iota(from.begin(), from.end(), uint16_t{0});

@@ -46,7 +46,7 @@ constexpr bool kSanitizer = true;
 constexpr bool kSanitizer = false;
 #endif
 
-std::string kind_in_line(ErrorKind kind) { return fmt::format("{}: ", static_cast<int>(kind)); }
+std::string stream_ordered_kind(ErrorKind kind) { return fmt::format("{}: ", static_cast<int>(kind)); }
 
 void set_limit(decltype(RLIMIT_NOFILE) resource, rlim_t most) {
   rlimit limit{};
@@ -85,7 +85,7 @@ class StartUp : public ::testing::Test {
         try {
           prepare(rank);
         } catch (const Error& error) {
-          return testing::in_line(error);
+          return testing::stream_ordered(error);
         }
         return try_to_join(options);
       });
@@ -107,7 +107,7 @@ TEST_F(StartUp, ARankAtItsLimitOfDescriptorsIsNamedByAll) {
       const auto lines = join_all(kRanks, [&](int rank) {
         if (rank == culprit) set_limit(RLIMIT_NOFILE, most);
       });
-      expect_all(lines, kRanks, kind_in_line(ErrorKind::unsupported));
+      expect_all(lines, kRanks, stream_ordered_kind(ErrorKind::unsupported));
       expect_all(lines, kRanks, fmt::format("rank {} ", culprit));
       expect_all(lines, kRanks, fmt::format("(the limit is {}: ulimit -n)", most));
     }
@@ -147,7 +147,7 @@ TEST_F(StartUp, MemoryThatOneRankCannotMapIsNamedWithTheArenaByAll) {
     expect_all(lines, 2, "mapping 32 GiB for 2 ranks with arenas of 16 GiB");
     expect_all(lines, 2, "(the limit is 20 GiB: ulimit -v)");
     expect_all(lines, 2, "--arena-gib");
-    expect_all(lines, 2, kind_in_line(ErrorKind::unsupported));
+    expect_all(lines, 2, stream_ordered_kind(ErrorKind::unsupported));
   }
 }
 
@@ -155,7 +155,7 @@ TEST_F(StartUp, TheLimitOfFilesIsNamedWithTheArena) {
   const auto lines = join_all(
       2, [](int) { set_limit(RLIMIT_FSIZE, 1 << 20); }, 100 << 20);
   expect_all(lines, 2, "2 ranks with arenas of 100 MiB: File too large (the limit is 1 MiB: ulimit -f)");
-  expect_all(lines, 2, kind_in_line(ErrorKind::unsupported));
+  expect_all(lines, 2, stream_ordered_kind(ErrorKind::unsupported));
 }
 
 /// From now on the system refuses this call to this process.
@@ -189,7 +189,7 @@ TEST_F(StartUp, WhatTheSystemRefusesToOneRankAllCallUnsupported) {
       if (rank == one.culprit) refuse_call(one.number);
     });
     if (is_refused(lines)) GTEST_SKIP() << lines[0];
-    expect_all(lines, 3, kind_in_line(ErrorKind::unsupported));
+    expect_all(lines, 3, stream_ordered_kind(ErrorKind::unsupported));
     expect_all(lines, 3, one.name);
     expect_all(lines, 3, fmt::format("rank {} ", one.culprit));
   }
@@ -208,11 +208,11 @@ TEST_F(StartUp, WhatTheSystemRefusesToAllIsUnsupported) {
         refuse_call(refused);
         static_cast<void>(join("host", options_of(job, 0, 1, 5)));
       });
-      return testing::in_line(error);
+      return testing::stream_ordered(error);
     });
     const auto lines = processes.lines();
     if (is_refused(lines)) GTEST_SKIP() << lines[0];
-    expect_all(lines, 1, kind_in_line(ErrorKind::unsupported));
+    expect_all(lines, 1, stream_ordered_kind(ErrorKind::unsupported));
     expect_all(lines, 1, name);
   }
   for (const auto& [number, name] : {std::pair{SYS_getrandom, "getrandom"}, {SYS_pipe2, "pipe2"}}) {
@@ -222,11 +222,11 @@ TEST_F(StartUp, WhatTheSystemRefusesToAllIsUnsupported) {
         refuse_call(refused);
         launch(2, testing::small_launch(false), [](Group&) {});
       });
-      return testing::in_line(error);
+      return testing::stream_ordered(error);
     });
     const auto lines = processes.lines();
     if (is_refused(lines)) GTEST_SKIP() << lines[0];
-    expect_all(lines, 1, kind_in_line(ErrorKind::unsupported));
+    expect_all(lines, 1, stream_ordered_kind(ErrorKind::unsupported));
     expect_all(lines, 1, name);
   }
 }
@@ -268,7 +268,7 @@ TEST_F(StartUp, RanksInDifferentPidNamespacesAreToldByAllInAnyOrder) {
       GTEST_SKIP() << "no new pid namespace";
     }
     expect_all(lines, 3, "another pid namespace than rank 0");
-    expect_all(lines, 3, kind_in_line(ErrorKind::unsupported));
+    expect_all(lines, 3, stream_ordered_kind(ErrorKind::unsupported));
   }
 }
 

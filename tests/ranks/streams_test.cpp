@@ -65,7 +65,7 @@ TEST_P(ClosedStreams, RanksThatJoinAreUndisturbed) {
         group->barrier();
         return "good";
       } catch (const Error& error) {
-        return testing::in_line(error);
+        return testing::stream_ordered(error);
       }
     });
   }

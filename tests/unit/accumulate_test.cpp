@@ -1,11 +1,11 @@
-// reduction = accumulate: who adds when, and that nobody waits in a circle, whatever the cut.
+// reduce_mode = accumulate: who adds when, and that nobody waits in a circle, whatever the cut.
 // NOTE: sums themselves are compared with the reference in tests/operators.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/tilewire.hpp"
 
@@ -29,7 +29,7 @@ TEST(Accumulate, TheFirstStoresTheOthersAddAndTheOwnerHearsOfTheLast) {
   constexpr int kRanks = 4;
   for (const char* op : kOperators) {
     const Plan plan =
-        plan_of(op, 128, kRanks, {.tile_m = 32, .tile_n = 64, .reduction = ReduceMode::accumulate});  // a tile each
+        plan_of(op, 128, kRanks, {.tile_m = 32, .tile_n = 64, .reduce_mode = ReduceMode::accumulate});  // a tile each
     const auto sum = std::ranges::find(plan.buffers, std::string("sum"), &Buffer::name) - plan.buffers.begin();
     EXPECT_EQ(shape_on(plan.buffers[sum], 0).rows, 2 * 32) << "the owner's part and that of all others";
     for (const Lane& lane : plan.lanes) {
@@ -50,12 +50,12 @@ TEST(Accumulate, TheFirstStoresTheOthersAddAndTheOwnerHearsOfTheLast) {
 TEST(Accumulate, NobodyWaitsInACircle) {
   for (const char* op : kOperators) {
     for (const auto& [m, tile_m, ranks] : {std::tuple{1000, 8, 4}, {100, 8, 4}, {256, 32, 3}, {5, 8, 4}, {37, 32, 7}}) {
-      Config config{.tile_m = tile_m, .tile_n = 32, .reduction = ReduceMode::accumulate};
+      Config config{.tile_m = tile_m, .tile_n = 32, .reduce_mode = ReduceMode::accumulate};
       std::vector<Config> configs{config, config, config, config, config};
       configs[1].rounds = 2;
       configs[2].rounds = 3, configs[2].group_m = 3;
       configs[3].group_owners = 2, configs[3].group_m = 2;
-      configs[4].order = Order::naive;
+      configs[4].tile_order = TileOrder::naive;
       for (const Config& each : configs) {
         const CheckResult result = check(plan_of(op, m, ranks, each));
         EXPECT_TRUE(result.ok()) << op << ", " << m << " rows, " << ranks << " ranks, " << to_string(each) << ": "

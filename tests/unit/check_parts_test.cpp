@@ -60,17 +60,17 @@ TEST(Bands, HoldWhatPlainLoopsHold) {
     std::vector<int> elements(kRows * kCols, -1);  // value held, -1 = none
     const auto at = [&](int64_t row, int64_t col) -> int& { return elements[row * kCols + col]; };
     for (int step = 0; step < 20; ++step) {
-      const Piece piece{random_rect(random, kRows, kCols), {0, 0, static_cast<int>(random() % 3)}, step};
-      bands.write(piece);
-      for (int64_t row = piece.at.row0; row < piece.at.row1; ++row) {
-        for (int64_t col = piece.at.col0; col < piece.at.col1; ++col) at(row, col) = piece.content.value;
+      const Patch patch{random_rect(random, kRows, kCols), {0, 0, static_cast<int>(random() % 3)}, step};
+      bands.write(patch);
+      for (int64_t row = patch.at.row0; row < patch.at.row1; ++row) {
+        for (int64_t col = patch.at.col0; col < patch.at.col1; ++col) at(row, col) = patch.content.value;
       }
       const Rect rect = random_rect(random, kRows, kCols);
       std::map<std::pair<int64_t, int64_t>, int> held;
-      for (const Piece& part : bands.read(rect)) {
+      for (const Patch& part : bands.read(rect)) {
         for (int64_t row = part.at.row0; row < part.at.row1; ++row) {
           for (int64_t col = part.at.col0; col < part.at.col1; ++col)
-            ASSERT_TRUE(held.emplace(std::pair(row, col), part.content.value).second) << "pieces overlap";
+            ASSERT_TRUE(held.emplace(std::pair(row, col), part.content.value).second) << "patches overlap";
         }
       }
       bool gap = false;
@@ -86,7 +86,7 @@ TEST(Bands, HoldWhatPlainLoopsHold) {
       if (reported) {
         ASSERT_EQ(at(reported->row0, reported->col0), -1);
       }
-      ASSERT_EQ(bands.first_piece(rect).has_value(), !held.empty());
+      ASSERT_EQ(bands.first_patch(rect).has_value(), !held.empty());
     }
   }
 }

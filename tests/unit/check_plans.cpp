@@ -2,6 +2,8 @@
 // Called by check_*_test.cpp.
 #include "check_plans.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tilewire/operator.hpp"
@@ -158,7 +160,7 @@ Plan barrier_plan(int num_ranks) {
 std::string words(const CheckResult& result) {
   std::string text;
   for (const Violation& violation : result.violations)
-    text += "[" + to_string(violation.rule) + "] " + violation.text + "\n";
+    text += fmt::format("[{}] {}\n", to_string(violation.rule), violation.text);
   return text;
 }
 

@@ -63,7 +63,7 @@ TEST(ColumnWaits, OfTilesOfTwoOwnersAndOddCuts) {
 TEST(ColumnWaits, OfTilesInStepBehindFewWorkers) {
   // Each tile has two owners' rows, in eight cuts of columns that go to all peers at once; own ones with them.
   Config config{
-      .tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 43, .chunk_cols = 64, .order = Order::in_step};
+      .tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 43, .chunk_cols = 64, .tile_order = TileOrder::in_step};
   config.copy_workers = 3;
   const Plan plan = gather(512, config);
   const auto waits = column_waits(plan, 3);

@@ -79,9 +79,12 @@ TEST(Knobs, AreSetByName) {
   EXPECT_EQ(config.schedule, "two_stream");
   EXPECT_NE(message_of([&] { set_knob(config, "tile", "1"); }).find("unknown knob 'tile'; known: schedule, tile_m"),
             std::string::npos);
+  EXPECT_EQ(message_of([&] { set_knob(config, "order", "naive"); }), "the knob 'order' is now called 'tile_order'");
+  EXPECT_EQ(message_of([&] { static_cast<void>(from_json_text<Config>(R"({"reduction": "pull"})")); }),
+            "Config: the field 'reduction' is now called 'reduce_mode'");
   EXPECT_EQ(message_of([&] { set_knob(config, "tile_m", "big"); }), "knob tile_m: want an integer, got \"big\"");
-  EXPECT_EQ(message_of([&] { set_knob(config, "order", "odd"); }),
-            "knob order: unknown 'odd'; known: naive, rank_shifted, in_step");
+  EXPECT_EQ(message_of([&] { set_knob(config, "tile_order", "odd"); }),
+            "knob tile_order: unknown 'odd'; known: naive, rank_shifted, in_step");
 }
 
 TEST(Print, WritesOneLine) {

@@ -33,8 +33,12 @@ std::vector<int64_t> rows_in_step(const Plan& plan, int rank, size_t cuts) {
 
 TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
   for (const Direction direction : {Direction::push, Direction::pull}) {
-    const Config config{
-        .tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction, .order = Order::in_step};
+    const Config config{.tile_m = 64,
+                        .tile_n = 128,
+                        .group_m = 8,
+                        .chunk_cols = 16,
+                        .direction = direction,
+                        .tile_order = TileOrder::in_step};
     const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
     for (int rank = 0; rank < kGatherRanks; ++rank) {
@@ -44,7 +48,7 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
     }
   }
   // All columns at once: all wait for all.
-  const Plan whole = gather_plan(256, {.tile_m = 64, .group_m = 8, .order = Order::in_step});
+  const Plan whole = gather_plan(256, {.tile_m = 64, .group_m = 8, .tile_order = TileOrder::in_step});
   EXPECT_TRUE(check(whole).ok());
   EXPECT_EQ(rows_in_step(whole, 2, 1), (std::vector<int64_t>{0, 64, 128, 192}));
 }
@@ -52,7 +56,7 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
 TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
   // Shards of 64 rows in chunks of 16: four a cut of columns.
   Config config{
-      .tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .chunk_cols = 16, .order = Order::in_step};
+      .tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .chunk_cols = 16, .tile_order = TileOrder::in_step};
   const auto pushes = [&](int workers) {
     config.copy_workers = workers;
     const Plan plan = gather_plan(256, config);
@@ -85,7 +89,7 @@ TEST(InStep, OnlyRowsThatOthersTilesShareStayHereToo) {
                       .copy_workers = 2,
                       .chunk_rows = 43,
                       .chunk_cols = 16,
-                      .order = Order::in_step};
+                      .tile_order = TileOrder::in_step};
   const Plan plan = gather_plan(1200, config);
   EXPECT_TRUE(check(plan).ok());
   std::vector<std::pair<int64_t, int64_t>> kept;  // of each chunk: first row, rows
@@ -141,7 +145,7 @@ TEST(Columns, ComeToOwnersWhoseTilesAreMadeTogetherBeforeTheNextOnes) {
   const Pushes two{{{2}, 0}, {{2}, 32}, {{3}, 0}, {{0}, 0}, {{3}, 32}, {{0}, 32}};
   config.group_owners = 2;
   EXPECT_EQ(pushes(), two);
-  config.order = Order::in_step;
+  config.tile_order = TileOrder::in_step;
   EXPECT_EQ(pushes(), two);
   config.copy_workers = 1;
   EXPECT_EQ(pushes(), (Pushes{{{2}, 0}, {{2}, 32}, {{3, 0}, 0}, {{3, 0}, 32}})) << "once for all that need it then";
@@ -151,14 +155,14 @@ TEST(Columns, ComeToOwnersWhoseTilesAreMadeTogetherBeforeTheNextOnes) {
   EXPECT_EQ(pushes(), all);
   config.group_owners = 4;
   EXPECT_EQ(pushes(), all);
-  config.order = Order::rank_shifted;
+  config.tile_order = TileOrder::rank_shifted;
   EXPECT_EQ(pushes(), all);
 }
 
 TEST(InStep, OfTwoOwnersAtATime) {
   for (const Direction direction : {Direction::push, Direction::pull}) {
     Config config{.tile_m = 64, .tile_n = 128, .group_m = 8, .chunk_cols = 16, .direction = direction};
-    config.order = Order::in_step;
+    config.tile_order = TileOrder::in_step;
     config.group_owners = 2;
     const Plan plan = gather_plan(256, config);
     EXPECT_TRUE(check(plan).ok());
@@ -177,7 +181,7 @@ TEST(InStep, OfTwoOwnersAtATime) {
 }
 
 TEST(InStep, LockstepIsKept) {
-  Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .order = Order::in_step};
+  Config config{.tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .tile_order = TileOrder::in_step};
   config.copy_workers = 2;
   config.pacing = Pacing::lockstep;
   const Plan plan = gather_plan(256, config);
@@ -191,11 +195,11 @@ TEST(InStep, LockstepIsKept) {
 
 TEST(InStep, IsOfTilesOfAGather) {
   Problem problem{.op = "all_gather_gemm", .m = 256, .n = 256, .k = 64};
-  Config config{.schedule = "fused", .order = Order::in_step};
+  Config config{.schedule = "fused", .tile_order = TileOrder::in_step};
   const auto why = [&] {
     return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
   };
-  EXPECT_EQ(why(), "order = in_step: needs group_m > 1, which has row tiles walked together");
+  EXPECT_EQ(why(), "tile_order = in_step: needs group_m > 1, which has row tiles walked together");
   config.group_m = 2;
   EXPECT_EQ(why(), "");
   config.rounds = 2;
@@ -203,22 +207,22 @@ TEST(InStep, IsOfTilesOfAGather) {
   config.rounds = 1;
   config.group_owners = 2;
   EXPECT_EQ(why(), "");
-  config.order = Order::naive;
-  EXPECT_EQ(why(), "group_owners, rounds: only tiles that are not in order = naive turn from owner to owner");
+  config.tile_order = TileOrder::naive;
+  EXPECT_EQ(why(), "group_owners, rounds: only tiles that are not in tile_order = naive turn from owner to owner");
   config.group_owners = 1;
-  config.order = Order::in_step;
+  config.tile_order = TileOrder::in_step;
   config.group_m = 1;
   config.compute = Provider::library;
-  EXPECT_EQ(why(), "order = in_step: calls of the library have no tiles");
+  EXPECT_EQ(why(), "tile_order = in_step: calls of the library have no tiles");
   config.compute = Provider::tiles;
   problem.op = "gemm_reduce_scatter";
-  EXPECT_EQ(why(), "order = in_step: only tiles of a gather wait for columns of A");
+  EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
   config.schedule = "track_trigger";
   problem.reduction = Reduction::any;
-  EXPECT_EQ(why(), "order = in_step: only tiles of a gather wait for columns of A");
+  EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
   config.schedule = "two_stream";
   problem.op = "gemm_all_reduce";
-  EXPECT_EQ(why(), "knob order = in_step has no meaning here");
+  EXPECT_EQ(why(), "knob tile_order = in_step has no meaning here");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 #include "tilewire/check.hpp"
 #include "unit/gather_plans.hpp"
 
@@ -135,7 +135,7 @@ int64_t own_copies(const Plan& plan, int rank) {
   return copies;
 }
 
-TEST(OwnRows, AreCopiedOnlyWhereATileHasOthersToo) {
+TEST(LocalRows, AreCopiedOnlyWhereATileHasOthersToo) {
   // Shards of 30 rows have tiles of their own.
   EXPECT_EQ(own_copies(gather_plan(120, {.tile_m = 32}), 1), 0);
   // In tiles of 16 they would take 8 instead of 5: rank 1 has 12 rows in a tile of rank 0's, and 8 in one of rank 2's.

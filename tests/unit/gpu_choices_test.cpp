@@ -54,7 +54,7 @@ TEST(Gpus, ChoicesOfWideAndLongProductsAreProven) {
   };
   const auto few = [](int owners) {
     return [=](const Config& config) {
-      return config.order == Order::in_step && config.tile_m == 256 && config.group_owners == owners;
+      return config.tile_order == TileOrder::in_step && config.tile_m == 256 && config.group_owners == owners;
     };
   };
   Problem gather{.op = "all_gather_gemm", .m = 1024, .n = 49152, .k = 2048};
@@ -88,8 +88,8 @@ TEST(Gpus, RingsOfManyRowsAreProven) {
   }
 }
 
-TEST(Gpus, ManyRoundsOfAReduceScatterWalkFewRows) {
-  using Rounds = std::vector<std::pair<int, int64_t>>;  // and row tiles that are walked together
+TEST(Gpus, ManyRoundsOfAReduceScatterGroupFewRows) {
+  using Rounds = std::vector<std::pair<int, int64_t>>;  // and row tiles that are grouped
   const auto rounds_of = [](const char* op, int ranks) {
     const Problem problem{.op = op, .m = 8192, .n = 8192, .k = 8192, .reduction = Reduction::any};
     Rounds found;

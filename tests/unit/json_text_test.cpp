@@ -88,11 +88,11 @@ TEST(ForeignJson, ValuesThatWereNotReadByUsEndInASentenceToo) {
 
 TEST(ForeignJson, KnobsAndNamesOfAnyBytes) {
   Config config;
-  expect_in("knob order", refusal_of([&] { set_knob(config, "order", "\xfc"); }));
-  expect_in("knob order", refusal_of([&] { set_knob(config, "order", repeated("[", 100'000)); }));
+  expect_in("knob tile_order", refusal_of([&] { set_knob(config, "tile_order", "\xfc"); }));
+  expect_in("knob tile_order", refusal_of([&] { set_knob(config, "tile_order", repeated("[", 100'000)); }));
   expect_in("knob tile_m", refusal_of([&] { set_knob(config, "tile_m", "{\"a\": 1, \"a\": 2}"); }));
-  set_knob(config, "order", "naive");
-  EXPECT_EQ(config.order, Order::naive);
+  set_knob(config, "tile_order", "naive");
+  EXPECT_EQ(config.tile_order, TileOrder::naive);
   set_knob(config, "tile_m", "64");
   EXPECT_EQ(config.tile_m, 64);
   // Printing never throws.

@@ -56,7 +56,7 @@ TEST(Known, EachUnknownPartIsNamed) {
   expect("collective = library", [](Plan& plan, Task&) { plan.config.collective = Provider::library; });
   expect("b_layout = kn", [](Plan& plan, Task&) { plan.problem.b_layout = BLayout::kn; });
   expect("clusters of 2 x 1", [](Plan& plan, Task&) { plan.config.cluster_m = 2; });
-  expect("cluster_k = 2", [](Plan& plan, Task&) { plan.config.cluster_k = 2; });
+  expect("cluster_split_k = 2", [](Plan& plan, Task&) { plan.config.cluster_split_k = 2; });
   expect("launches = 2", [](Plan& plan, Task&) { plan.config.launches = 2; });
   expect("a team of several nodes", [](Plan& plan, Task&) { plan.team.devices = {{.node = 0}, {.node = 1}}; });
 }

@@ -112,8 +112,8 @@ TEST(Library, RefusesWhatItCannotHonourByName) {
   EXPECT_NE(reason("gemm_all_reduce", "tile_m", "128").find("needs transport = store"), std::string::npos);
   EXPECT_EQ(reason("gemm_all_reduce", "transport", "store"), "");
   EXPECT_NE(reason("gemm_all_reduce", "algorithm", "one_shot").find("direct or two_phase"), std::string::npos);
-  EXPECT_NE(reason("gemm_all_reduce", "reduction", "pull").find("reduction = staged"), std::string::npos);
-  EXPECT_NE(reason("gemm_all_reduce", "order", "naive").find("one call of the library"), std::string::npos);
+  EXPECT_NE(reason("gemm_all_reduce", "reduce_mode", "pull").find("reduce_mode = staged"), std::string::npos);
+  EXPECT_NE(reason("gemm_all_reduce", "tile_order", "naive").find("one call of the library"), std::string::npos);
   EXPECT_NE(reason("gemm_all_reduce", "rounds", "2").find("one call of the library"), std::string::npos);
   EXPECT_NE(reason("all_reduce", "tile_m", "128").find("no GEMM"), std::string::npos);
 }

@@ -304,8 +304,8 @@ std::vector<Damage> damages() {
   const Config staged = with([](Config&) {});
   const Config gather = with([](Config& c) { c.transport = Transport::copy_engine; });
   const Config ring = with([](Config& c) { c.transport = Transport::copy_engine, c.algorithm = Algorithm::ring; });
-  const Config pull = with([](Config& c) { c.reduction = ReduceMode::pull; });
-  const Config add = with([](Config& c) { c.reduction = ReduceMode::accumulate; });
+  const Config pull = with([](Config& c) { c.reduce_mode = ReduceMode::pull; });
+  const Config add = with([](Config& c) { c.reduce_mode = ReduceMode::accumulate; });
   const Config fills = with([](Config& c) { c.schedule = "track_trigger"; });
   const Config split = with([](Config& c) { c.split_k = 2; });
   const Config streams = with([](Config& c) { c.schedule = "two_stream"; });

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/tilewire.hpp"
@@ -46,14 +46,14 @@ std::vector<int> owners_in_order(const Plan& plan, int rank) {
   return distinct(owners);
 }
 
-TEST(Order, FluxCommunicationOrder) {
+TEST(TileOrder, FluxCommunicationOrder) {
   // Flux 4.3: rank 5 of 8 turns to 6, 7, 0, 1, 2, 3, 4.
   EXPECT_EQ(peers_after(8, 5), (std::vector{6, 7, 0, 1, 2, 3, 4}));
   EXPECT_EQ(peers_before(8, 5), (std::vector{4, 3, 2, 1, 0, 7, 6}));
   EXPECT_TRUE(peers_after(1, 0).empty());
 }
 
-TEST(Order, FluxPullPlanFollowsIt) {
+TEST(TileOrder, FluxPullPlanFollowsIt) {
   const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
   const Config config{.direction = Direction::pull, .transport = Transport::copy_engine};
   const Plan plan = make_plan(problem, {.num_ranks = 8}, config);
@@ -65,16 +65,16 @@ TEST(Order, FluxPullPlanFollowsIt) {
   EXPECT_EQ(owners_in_order(plan, 5), (std::vector{5, 6, 7, 0, 1, 2, 3, 4}));
 }
 
-TEST(Order, PushedTilesFollowArrival) {
+TEST(TileOrder, PushedTilesFollowArrival) {
   const Problem problem{.op = "all_gather_gemm", .m = 1024, .n = 256, .k = 64};
   const Plan plan = make_plan(problem, {.num_ranks = 8}, {});
   EXPECT_EQ(owners_in_order(plan, 5), (std::vector{5, 4, 3, 2, 1, 0, 7, 6}));
   Config naive;
-  naive.order = Order::naive;
+  naive.tile_order = TileOrder::naive;
   EXPECT_EQ(owners_in_order(make_plan(problem, {.num_ranks = 8}, naive), 5), (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST(Order, ReduceScatterEndsAtHome) {
+TEST(TileOrder, ReduceScatterEndsAtHome) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 1024, .n = 256, .k = 64};
   for (int rank = 0; rank < 8; ++rank) {
     std::vector<int> want = peers_after(8, rank);
@@ -83,7 +83,7 @@ TEST(Order, ReduceScatterEndsAtHome) {
   }
 }
 
-TEST(Order, NoTwoRanksWriteToOneDestinationAtOnce) {
+TEST(TileOrder, NoTwoRanksWriteToOneDestinationAtOnce) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 4096, .n = 1024, .k = 64};
   const Plan plan = make_plan(problem, {.num_ranks = 4}, {});
   const size_t tasks = lane_named(plan, 0, "tiles").tasks.size();
@@ -95,7 +95,7 @@ TEST(Order, NoTwoRanksWriteToOneDestinationAtOnce) {
   }
 }
 
-TEST(Order, FusedOperatorPaperFigure7) {
+TEST(TileOrder, FusedOperatorPaperFigure7) {
   // Two GPUs, k = 4 tiles: GPU 0 computes and sends 2, 3 first, then makes 0, 1, which it reduces.
   const Problem problem{.op = "gemm_all_reduce", .m = 512, .n = 256, .k = 64};
   const Plan plan = make_plan(problem, {.num_ranks = 2}, {});
@@ -115,89 +115,90 @@ TEST(Order, FusedOperatorPaperFigure7) {
   }
 }
 
-TEST(Order, GroupsOfRowTilesWalkByColumn) {
+TEST(TileOrder, GroupsOfRowTilesGoByColumn) {
   const std::vector<Tile> tiles = tile_grid(4, 3, 1, 1);
   const std::vector<int> one_stage(tiles.size(), 0);
-  const auto walk = [&](const Config& config) { return walk_tiles(tiles, one_stage, config, Mine::last); };
-  EXPECT_EQ(walk({.tile_n = 1, .group_m = 2}), (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
-  EXPECT_EQ(walk({.tile_n = 1}), (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  const auto tile_order = [&](const Config& config) { return order_tiles(tiles, one_stage, config, LocalTiles::last); };
+  EXPECT_EQ(tile_order({.tile_n = 1, .group_m = 2}), (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  EXPECT_EQ(tile_order({.tile_n = 1}), (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   // CTAs that share A take neighbours of a row.
-  EXPECT_EQ(walk({.tile_n = 1, .cluster_n = 2, .group_m = 2}), (std::vector{0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11}));
+  EXPECT_EQ(tile_order({.tile_n = 1, .cluster_n = 2, .group_m = 2}),
+            (std::vector{0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11}));
 }
 
-TEST(Order, OwnersTogetherWalkByColumnAndMineLate) {
+TEST(TileOrder, OwnersTogetherGoByColumnAndLocalTilesLate) {
   const std::vector<Tile> tiles = tile_grid(4, 3, 1, 1);
   const std::vector<int> stage = {3, 3, 3, 0, 0, 0, 1, 1, 1, 2, 2, 2};
   const Config pairs{.tile_n = 1, .group_m = 4, .group_owners = 2};
-  EXPECT_EQ(walk_tiles(tiles, stage, pairs, Mine::last), (std::vector{3, 6, 4, 7, 5, 8, 9, 10, 0, 11, 1, 2}));
-  EXPECT_EQ(walk_tiles(tiles, stage, pairs, Mine::first), (std::vector{3, 6, 4, 7, 5, 8, 9, 0, 10, 1, 11, 2}));
+  EXPECT_EQ(order_tiles(tiles, stage, pairs, LocalTiles::last), (std::vector{3, 6, 4, 7, 5, 8, 9, 10, 0, 11, 1, 2}));
+  EXPECT_EQ(order_tiles(tiles, stage, pairs, LocalTiles::first), (std::vector{3, 6, 4, 7, 5, 8, 9, 0, 10, 1, 11, 2}));
   // Own rows that are a stage of their own are not late.
-  EXPECT_EQ(walk_tiles(tiles, stage, {.tile_n = 1, .group_m = 4, .group_owners = 3}, Mine::last),
+  EXPECT_EQ(order_tiles(tiles, stage, {.tile_n = 1, .group_m = 4, .group_owners = 3}, LocalTiles::last),
             (std::vector{3, 6, 9, 4, 7, 10, 5, 8, 11, 0, 1, 2}));
 }
 
-TEST(Order, MineAreNotLateWhereTilesAreLong) {
+TEST(TileOrder, LocalTilesAreNotLateWhereTilesAreLong) {
   Problem problem{.op = "gemm_reduce_scatter", .m = 64, .n = 64, .dtype = DType::bf16};
   Config config{.transport = Transport::tma};
   int ranks = 4;
   const auto mine_of = [&](int64_t k, int64_t tile_n) {
     problem.k = k;
     config.tile_n = tile_n;
-    return mine_of_reduction(problem, ranks, config);
+    return local_tiles_of_reduction(problem, ranks, config);
   };
-  EXPECT_EQ(mine_of(4 * 88 * 64, 256), Mine::last_of_round);
-  EXPECT_EQ(mine_of(4 * 87 * 64, 256), Mine::last);
-  EXPECT_EQ(mine_of(4 * 48 * 64, 128), Mine::last_of_round);
-  EXPECT_EQ(mine_of(0, 128), Mine::last);
+  EXPECT_EQ(mine_of(4 * 88 * 64, 256), LocalTiles::last_of_round);
+  EXPECT_EQ(mine_of(4 * 87 * 64, 256), LocalTiles::last);
+  EXPECT_EQ(mine_of(4 * 48 * 64, 128), LocalTiles::last_of_round);
+  EXPECT_EQ(mine_of(0, 128), LocalTiles::last);
   config.tile_m = 256;
-  EXPECT_EQ(mine_of(4 * 88 * 64, 128), Mine::last_of_round);
-  EXPECT_EQ(mine_of(4 * 87 * 64, 128), Mine::last);
+  EXPECT_EQ(mine_of(4 * 88 * 64, 128), LocalTiles::last_of_round);
+  EXPECT_EQ(mine_of(4 * 87 * 64, 128), LocalTiles::last);
   // Sums that are made at the end of their own tile, or not by tiles.
   constexpr int64_t kLong = 4 * 200 * 64;
-  EXPECT_EQ(mine_of(kLong, 256), Mine::last_of_round);
+  EXPECT_EQ(mine_of(kLong, 256), LocalTiles::last_of_round);
   problem.out_dtype = DType::fp32;
-  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
+  EXPECT_EQ(mine_of(kLong, 256), LocalTiles::last);
   problem.out_dtype.reset();
   problem.epilogue = {{EpilogueKind::bias}};
-  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
+  EXPECT_EQ(mine_of(kLong, 256), LocalTiles::last);
   problem.epilogue.clear();
-  config.reduction = ReduceMode::pull;
-  EXPECT_EQ(mine_of(kLong, 256), Mine::last);
-  config.reduction = ReduceMode::staged;
+  config.reduce_mode = ReduceMode::pull;
+  EXPECT_EQ(mine_of(kLong, 256), LocalTiles::last);
+  config.reduce_mode = ReduceMode::staged;
   ranks = 8;
-  EXPECT_EQ(mine_of(2 * kLong, 256), Mine::last);
+  EXPECT_EQ(mine_of(2 * kLong, 256), LocalTiles::last);
 }
 
-TEST(Order, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
+TEST(TileOrder, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   const std::vector<int> stage = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
   const std::vector<Tile> tiles = tile_grid(3, 4, 1, 1);
-  const auto in_rounds = [&](int rounds, Mine mine) {
-    return walk_tiles(tiles, stage, {.tile_n = 1, .rounds = rounds}, mine);
+  const auto in_rounds = [&](int rounds, LocalTiles mine) {
+    return order_tiles(tiles, stage, {.tile_n = 1, .rounds = rounds}, mine);
   };
-  const std::vector<int> walk = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  EXPECT_EQ(in_rounds(1, Mine::last), walk);
-  EXPECT_EQ(in_rounds(2, Mine::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(in_rounds(4, Mine::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
+  const std::vector<int> tile_order = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(in_rounds(1, LocalTiles::last), tile_order);
+  EXPECT_EQ(in_rounds(2, LocalTiles::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(in_rounds(4, LocalTiles::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
   // In eight rounds the last stage is two rounds late; on a ring the one between is, and the last one four.
   const std::vector<Tile> wide = tile_grid(3, 8, 1, 1);
   std::vector<int> stages(24);
   for (int i = 0; i < 24; ++i) stages[i] = i / 8;
   Config eight{.tile_n = 1, .rounds = 8};
-  EXPECT_EQ(walk_tiles(wide, stages, eight, Mine::last),
+  EXPECT_EQ(order_tiles(wide, stages, eight, LocalTiles::last),
             (std::vector{0, 8, 1, 9, 2, 10, 16, 3, 11, 17, 4, 12, 18, 5, 13, 19, 6, 14, 20, 7, 15, 21, 22, 23}));
   eight.algorithm = Algorithm::ring;
-  EXPECT_EQ(walk_tiles(wide, stages, eight, Mine::last),
+  EXPECT_EQ(order_tiles(wide, stages, eight, LocalTiles::last),
             (std::vector{0, 1, 2, 8, 3, 9, 4, 10, 16, 5, 11, 17, 6, 12, 18, 7, 13, 19, 14, 20, 15, 21, 22, 23}));
   // Or not late at all.
-  EXPECT_EQ(in_rounds(2, Mine::last_of_round), (std::vector{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
+  EXPECT_EQ(in_rounds(2, LocalTiles::last_of_round), (std::vector{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
   // A gather makes its own tiles first.
-  EXPECT_EQ(in_rounds(2, Mine::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
+  EXPECT_EQ(in_rounds(2, LocalTiles::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
   // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
-  EXPECT_EQ(walk_tiles(tile_grid(6, 2, 1, 1), stage, {.tile_n = 1, .group_m = 2, .rounds = 2}, Mine::last),
+  EXPECT_EQ(order_tiles(tile_grid(6, 2, 1, 1), stage, {.tile_n = 1, .group_m = 2, .rounds = 2}, LocalTiles::last),
             (std::vector{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 9, 11}));
-  std::vector<int> many = in_rounds(7, Mine::last);
+  std::vector<int> many = in_rounds(7, LocalTiles::last);
   std::ranges::sort(many);
-  EXPECT_EQ(many, walk);
+  EXPECT_EQ(many, tile_order);
 }
 
 TEST(Shards, CeilingRule) {
@@ -315,11 +316,10 @@ TEST(Rules, NoKnobIsIgnored) {
   EXPECT_TRUE(refused("release", "all"));
   EXPECT_TRUE(refused("pacing", "lockstep"));
   EXPECT_TRUE(refused("chunk_rows", "8"));
-  EXPECT_TRUE(refused("reduction", "accumulate"));
+  EXPECT_TRUE(refused("reduce_mode", "accumulate"));
   EXPECT_TRUE(refused("algorithm", "ring"));
-  EXPECT_FALSE(refused("reduction", "pull"));
+  EXPECT_FALSE(refused("reduce_mode", "pull"));
   EXPECT_FALSE(refused("tile_m", "64"));
-  EXPECT_FALSE(refused("stages", "4"));
   EXPECT_TRUE(refused("launches", "2"));
   EXPECT_FALSE(find_schedule("two_stream")
                    .refuses({.op = "gemm_all_reduce", .m = 64, .n = 64, .k = 64}, {.num_ranks = 2},
@@ -331,12 +331,12 @@ bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.bu
 
 TEST(Rules, EveryAcceptedKnobChangesThePlan) {
   const std::vector<std::pair<const char*, const char*>> changes{
-      {"tile_m", "16"},         {"tile_n", "16"},        {"group_m", "2"},          {"split_k", "2"},
-      {"tile_workers", "3"},    {"reduce_workers", "2"}, {"copy_workers", "2"},     {"chunk_rows", "7"},
-      {"direction", "pull"},    {"algorithm", "ring"},   {"algorithm", "one_shot"}, {"reduction", "pull"},
-      {"order", "naive"},       {"order", "in_step"},    {"release", "all"},        {"reduction", "accumulate"},
-      {"reduce_when", "after"}, {"copy_lanes", "2"},     {"wire", "fp32"},          {"transport", "copy_engine"},
-      {"pacing", "lockstep"},   {"compute", "library"},  {"collective", "library"}};
+      {"tile_m", "16"},         {"tile_n", "16"},          {"group_m", "2"},          {"split_k", "2"},
+      {"tile_workers", "3"},    {"reduce_workers", "2"},   {"copy_workers", "2"},     {"chunk_rows", "7"},
+      {"direction", "pull"},    {"algorithm", "ring"},     {"algorithm", "one_shot"}, {"reduce_mode", "pull"},
+      {"tile_order", "naive"},  {"tile_order", "in_step"}, {"release", "all"},        {"reduce_mode", "accumulate"},
+      {"reduce_when", "after"}, {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
+      {"pacing", "lockstep"},   {"compute", "library"},    {"collective", "library"}};
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};

@@ -17,13 +17,13 @@ TEST(Rules, SequentialSendsOrOwnersRead) {
     return find_schedule("sequential").refuses(problem, {.num_ranks = 2}, config).value_or("");
   };
   const auto pulls = [](Config config = {}) {
-    config.reduction = ReduceMode::pull;
+    config.reduce_mode = ReduceMode::pull;
     return config;
   };
   for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) EXPECT_EQ(reason(op, pulls()), "");
   EXPECT_NE(reason("gemm_all_reduce", pulls({.pacing = Pacing::lockstep})).find("pacing"), std::string::npos);
   EXPECT_NE(reason("gemm_reduce_scatter", pulls({.chunk_rows = 8})).find("chunk_rows"), std::string::npos);
-  EXPECT_NE(reason("gemm_all_reduce", {.reduction = ReduceMode::accumulate}).find("accumulate"), std::string::npos);
+  EXPECT_NE(reason("gemm_all_reduce", {.reduce_mode = ReduceMode::accumulate}).find("accumulate"), std::string::npos);
   EXPECT_NE(reason("gemm_all_reduce", {.copy_workers = 4}).find("copy_workers"), std::string::npos);
   const Problem gather{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
   for (const int workers : {0, 4}) {

@@ -39,7 +39,7 @@ double gather_rate(int ranks, int64_t mib, const Config& config) {
 /// GB/s of copies to one peer, one behind the other: without gates, and without what the first and the last cost.
 double copy_rate(int64_t mib) {
   Machine machine = load_machine("h200x4");
-  machine.copy.gate_ns = 0;
+  machine.copy.doorbell_ns = 0;
   const Config config{.chunk_rows = mib * kMiB / (2 * kCols)};
   const double ns = gather_ns(machine, 2, 16 * mib, config) - gather_ns(machine, 2, 8 * mib, config);
   return static_cast<double>(8 * mib * kMiB) / ns;

@@ -281,7 +281,7 @@ TEST(Requests, LanesOfTilesShareTheUnits) {
   machine.links.dims = {1};
   const Problem problem{.op = "gemm_reduce_scatter", .m = 2048, .n = 2048, .k = 1024, .dtype = DType::fp16};
   for (const auto& [workers, parts] : {std::pair(0, 1), {80, 1}, {0, 2}, {80, 2}, {80, 8}}) {
-    const Config config{.tile_m = 128, .tile_n = 128, .cluster_k = parts, .tile_workers = workers};
+    const Config config{.tile_m = 128, .tile_n = 128, .cluster_split_k = parts, .tile_workers = workers};
     Plan plan = gemm_only(make_plan(problem, {.num_ranks = 1}, config));
     ASSERT_EQ(plan.lanes.size(), 1);
     const Simulation one = simulate(plan, machine);

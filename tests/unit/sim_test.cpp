@@ -155,9 +155,9 @@ TEST(Sim, UnitsAreBusyForWhatTheyMultiply) {
 
 TEST(Sim, KnobsOfAPlanAreChecked) {
   Plan plan = two_tiles();
-  plan.config.cluster_k = 0;
+  plan.config.cluster_split_k = 0;
   EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error);
-  plan.config.cluster_k = 1;
+  plan.config.cluster_split_k = 1;
   plan.config.tile_m = plan.config.tile_n = int64_t{1} << 31;
   EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error) << "whole tiles take years";
 }
@@ -192,9 +192,9 @@ TEST(Sim, WhatLeavesADeviceIsWhatTheCheckerCounts) {
     machine.links.forwarding = Forwarding::cut_through;
     int64_t wanted = 0;
     for (const LinkTraffic& link : traffic_of(plan)) wanted += link.from == link.to ? 0 : link.bytes;
-    int64_t carried = 0;
-    for (const LinkLoad& link : simulate(plan, machine).links) carried += link.bytes;
-    EXPECT_EQ(carried, wanted) << op;
+    int64_t elided = 0;
+    for (const LinkLoad& link : simulate(plan, machine).links) elided += link.bytes;
+    EXPECT_EQ(elided, wanted) << op;
   }
 }
 
@@ -344,7 +344,7 @@ TEST(SimCollectives, ACopyCostsItsIssueAndAWaitItsGate) {
   const Plan plan = collective_plan(Collective::all_gather, CollectiveAlgorithm::ring, 100, machine);
   EXPECT_EQ(ns(plan, machine), 2 * 110);
   machine.copy.issue_ns = 7;
-  machine.copy.gate_ns = 1000;
+  machine.copy.doorbell_ns = 1000;
   EXPECT_EQ(ns(plan, machine), 2 * 117 + 1000) << "the first step waits for nothing";
 }
 

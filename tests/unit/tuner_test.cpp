@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -62,6 +63,22 @@ TEST_F(TunerFile, WhatWasRememberedIsFoundAgain) {
   EXPECT_EQ(recall(file_, winner_of(64, "").key).winner, winner_of(64, "fused"));
   EXPECT_EQ(recall(file_, winner_of(1024, "").key).winner, winner_of(1024, "two_stream"));
   EXPECT_FALSE(recall(file_, winner_of(2048, "").key).winner.has_value());
+}
+
+TEST_F(TunerFile, AFileWithOldNamesIsRead) {
+  Winner winner = winner_of(64, "fused");
+  winner.config.tile_order = TileOrder::in_step;
+  winner.config.reduce_mode = ReduceMode::pull;
+  winner.timings[0].config = winner.config;
+  ASSERT_EQ(remember(file_, winner), std::nullopt);
+  std::string text = read();
+  for (const auto& [now, before] : {std::pair{"tile_order", "order"}, std::pair{"reduce_mode", "reduction"}}) {
+    for (size_t at = text.find(now); at != std::string::npos; at = text.find(now))
+      text.replace(at, std::strlen(now), before);
+  }
+  ASSERT_NE(text.find("\"order\""), std::string::npos);
+  write(text);
+  EXPECT_EQ(recall(file_, winner.key).winner, winner);
 }
 
 TEST_F(TunerFile, ALaterWinnerReplacesTheFormer) {

@@ -1,5 +1,5 @@
 // Blocks of 8 x 8 elements, and words, between registers and shared memory: how the GEMM kernel's results move.
-// Used by gemm_cut_k.cuh and gemm_chunk.cuh.
+// Used by gemm_cluster_split_k.cuh and gemm_chunk.cuh.
 #pragma once
 
 #include <cstdint>

@@ -1,19 +1,20 @@
 // Copies by few threads of a CTA, through its shared memory: the copy engine of the SM brings pieces and sends them on,
-// many at a time, where loads and stores of threads would wait for each other. Used by copy_step.cuh.
+// many at a time, where loads and stores of threads would wait for each other. Used by copy_op.cuh.
 #pragma once
 
 #include "backends/cuda/signal_device.cuh"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 
 namespace tilewire::cuda {
 
 inline constexpr uint32_t kBulkPieces = 8;         // of a thread, in shared memory
 inline constexpr uint32_t kBulkAhead = 5;          // of these on their way here; the others leave
 inline constexpr uint32_t kBulkPieceBytes = 8192;  // at most
-inline constexpr uint32_t kBulkBytes = kMostSquads * kBulkPieces * kBulkPieceBytes;
+inline constexpr uint32_t kBulkBytes = kMostWarpgroups * kBulkPieces * kBulkPieceBytes;
 
-/// Where a thread's pieces lie, or nowhere: then all threads copy. The first thread of every kSquadThreads has some.
-/// NOTE: one thread alone takes 60 to 110 ns for each load or store that it begins, and does not keep the engine busy.
+/// Where a thread's pieces lie, or nowhere: then all threads copy. The first thread of every kWarpgroupThreads has
+/// some. NOTE: one thread alone takes 60 to 110 ns for each load or store that it begins, and does not keep the engine
+/// busy.
 struct BulkRoom {
   uint8_t* pieces = nullptr;
   uint64_t* here = nullptr;  ///< a barrier for each piece
@@ -21,11 +22,11 @@ struct BulkRoom {
 };
 
 /// Whether this thread has pieces where its CTA has.
-__device__ inline bool copies_in_bulk() { return threadIdx.x % kSquadThreads == 0; }
+__device__ inline bool copies_in_bulk() { return threadIdx.x % kWarpgroupThreads == 0; }
 
 /// This thread's part of a CTA's room of kBulkBytes, and of its barriers, which are made.
 __device__ inline BulkRoom make_bulk_room(uint8_t* pieces, uint64_t* here) {
-  const uint32_t index = threadIdx.x / kSquadThreads;
+  const uint32_t index = threadIdx.x / kWarpgroupThreads;
   if (pieces == nullptr) return {};
   here += index * kBulkPieces;
   if (copies_in_bulk()) {
@@ -87,7 +88,7 @@ struct AlikeTargets {
 };
 
 /// Bring a piece to `place`.
-__device__ inline void bring_piece(const BulkRows& rows, const BulkPiece& piece, const std::byte* from, uint8_t* place,
+__device__ inline void fetch_piece(const BulkRows& rows, const BulkPiece& piece, const std::byte* from, uint8_t* place,
                                    uint64_t* here) {
   const uint32_t width = rows.width(piece);
   const uint32_t count = rows.rows(piece);
@@ -128,7 +129,7 @@ __device__ inline void bulk_copy(BulkRoom& room, const BulkRows& rows, const std
     if (i < count) {
       const uint32_t number = room.brought + i;
       if (number >= kBulkPieces) ptx::bulk_wait_read<kBulkPieces - kBulkAhead - 1>();
-      bring_piece(rows, brings, from, room.pieces + number % kBulkPieces * kBulkPieceBytes,
+      fetch_piece(rows, brings, from, room.pieces + number % kBulkPieces * kBulkPieceBytes,
                   &room.here[number % kBulkPieces]);
       brings = rows.next(brings);
     }

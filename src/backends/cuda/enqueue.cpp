@@ -21,7 +21,7 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
   Sides& sides = **found;
   sides.capture = capture;
   // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
-  // tellers, as all that its streams do has gates.
+  // tellers, as all that its streams do has doorbells.
   for (size_t i = 0; i < uses.size(); ++i) {
     if (i == sides.all.size()) {
       Side& side = sides.all.emplace_back();
@@ -29,9 +29,9 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
       side.end = new_event();
     }
     Side& side = sides.all[i];
-    if (capture != 0 || !uses[i].has_teller || side.teller != nullptr) continue;
+    if (capture != 0 || !uses[i].has_notifier || side.notifier != nullptr) continue;
     side.copied = new_event();
-    side.teller = new_urgent_stream();
+    side.notifier = new_urgent_stream();
   }
   return sides;
 }
@@ -64,83 +64,85 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
 
 void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   const WaitWatch watch = group_.watch_of(bound.owner);
-  const WalkLaunch walk{bound.walk, workspace_.counters(), watch, reinterpret_cast<TaskSpan*>(bound.spans.get())};
-  if (bound.tables.in_line) return enqueue_in_line(bound, walk, stream);
+  const WorkerLaunch workers{bound.workers, workspace_.counters(), watch,
+                             reinterpret_cast<TaskSpan*>(bound.spans.get())};
+  if (bound.tables.stream_ordered) return enqueue_stream_ordered(bound, workers, stream);
   const std::vector<StreamUse>& uses = bound.tables.streams;
   const Sides& sides = sides_for(capture, uses);
   if (!uses.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
   for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.all[i].stream.get(), sides.fork);
   // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
   // may share one queue of the device.
-  enqueue_kernels(bound, walk, stream);
+  enqueue_kernels(bound, workers, stream);
   for (size_t i = 0; i < bound.tables.works.size(); ++i) {
-    enqueue_work(bound, i, walk, sides.all[bound.tables.works[i].stream], capture != 0);
+    enqueue_work(bound, i, workers, sides.all[bound.tables.works[i].stream], capture != 0);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
     const Side& side = sides.all[i];
     wait_for_end(side.end, side.stream, stream);
-    if (uses[i].has_teller && capture == 0) wait_for_end(side.copied, side.teller, stream);
+    if (uses[i].has_notifier && capture == 0) wait_for_end(side.copied, side.notifier, stream);
   }
 }
 
 namespace {
 
-void launch_part(const WalkLaunch& launch, const PlainWalk& plain, const Opening& opening, bool ends_call,
+void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamble& preamble, bool ends_call,
                  cudaStream_t stream) {
-  plain.kind == Plain::no ? launch_walk(launch, opening, ends_call, stream)
-                          : launch_plain_walk(launch, plain, opening, ends_call, stream);
+  plain.kind == Plain::no ? launch_workers(launch, preamble, ends_call, stream)
+                          : launch_plain_ops(launch, plain, preamble, ends_call, stream);
 }
 
 }  // namespace
 
 /// What comes before the call of the library, the call, what comes after it: each begins when the one before has ended.
-void CudaProgram::enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream) {
-  const Opening& opening = bound.tables.opening;
-  const bool more = bound.after.num_lanes > 0 || opening.num_posts > 0 || bound.traced;
+void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
+  const Preamble& preamble = bound.tables.preamble;
+  const bool more = bound.after.num_lanes > 0 || preamble.num_posts > 0 || bound.traced;
   if (before.table.num_lanes > 0 || bound.tables.first.has_task)
     launch_part(before, bound.plain, bound.tables.first, !more, stream);
   bound.calls[0]->enqueue(stream);
   if (!more) return;
-  WalkLaunch after = before;
+  WorkerLaunch after = before;
   after.table = bound.after;
-  launch_part(after, bound.plain_after, opening, true, stream);
+  launch_part(after, bound.plain_after, preamble, true, stream);
 }
 
 /// What waits and posts for the whole call.
-void CudaProgram::enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream) {
+void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream) {
   if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{
-        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .walk = walk, .table = bound.gemm.table};
-    if (bound.tables.lanes_apart) gemm.walk.table.ctas = 0;
+        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};
+    if (bound.tables.lanes_apart) gemm.workers.table.ctas = 0;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
   } else if (bound.tables.lanes_apart) {
-    launch_light_lanes(walk, stream);
+    launch_sync_lanes(workers, stream);
   } else {
-    launch_walk(walk, {}, true, stream);
+    launch_workers(workers, {}, true, stream);
   }
 }
 
 /// NOTE: in a graph whose copies have two followers each, the next one and a word by another stream, a copy begins some
 /// 20 us late (docs/cuda.md, Graphs); there a stream tells of its copies itself.
-void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side,
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side,
                                bool captured) {
   const StreamWork& work = bound.tables.works[index];
   cudaStream_t stream = side.stream.get();
-  const auto* walker = std::get_if<StreamWalk>(&work.what);
-  const bool ends_walk = std::holds_alternative<WalkEnd>(work.what);
-  if (work.gate != nullptr && !ends_walk && !work.follows) wait_for_gate(group_.driver(), work.gate, stream);
+  const auto* worker = std::get_if<StreamWorkers>(&work.what);
+  const bool ends_workers = std::holds_alternative<StreamWorkersEnd>(work.what);
+  if (work.doorbell != nullptr && !ends_workers && !work.follows)
+    wait_for_doorbell(group_.driver(), work.doorbell, stream);
   if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
     enqueue_copy(*copy, stream);
-  } else if (walker != nullptr) {
-    launch_heavy_lane(walk, walker->lane, bound.tables.walk.lanes[walker->lane].ctas, stream);
-  } else if (!ends_walk) {
+  } else if (worker != nullptr) {
+    launch_data_lane(workers, worker->lane, bound.tables.workers.lanes[worker->lane].ctas, stream);
+  } else if (!ends_workers) {
     bound.calls[index]->enqueue(stream);
   }
-  if (work.gate == nullptr || walker != nullptr) return;
-  const bool by_teller = work.told_by_teller && !captured;
-  cudaStream_t teller = by_teller ? side.teller.get() : stream;
-  if (by_teller) wait_for_end(side.copied, side.stream, teller);
-  tell_gate(group_.driver(), work.gate, teller);
+  if (work.doorbell == nullptr || worker != nullptr) return;
+  const bool by_notifier = work.notified_aside && !captured;
+  cudaStream_t notifier = by_notifier ? side.notifier.get() : stream;
+  if (by_notifier) wait_for_end(side.copied, side.stream, notifier);
+  ring_done(group_.driver(), work.doorbell, notifier);
 }
 
 }  // namespace tilewire::cuda

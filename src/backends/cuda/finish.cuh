@@ -1,15 +1,15 @@
 // The end of a step: epilogue, one rounding, stores to every destination.
-// Used by steps.cuh and multiply.cuh.
+// Used by ops.cuh and multiply.cuh.
 #pragma once
 
 #include <type_traits>
 
-#include "backends/cuda/flagged.cuh"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/ll_protocol.cuh"
+#include "backends/cuda/worker_table.hpp"
 
 namespace tilewire::cuda {
 
-__device__ __forceinline__ void apply_epilogue(const WalkTable& table, const StepRecord& step, int row, int col,
+__device__ __forceinline__ void apply_epilogue(const WorkerTable& table, const OpRecord& step, int row, int col,
                                                float& value) {
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_epilogue; ++i) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void apply_epilogue(const WalkTable& table, const Ste
 }
 
 /// Epilogue, one rounding, stores of one element of the result.
-__device__ inline void finish_element(const WalkTable& table, const StepRecord& step, int row, int col, float value) {
+__device__ inline void finish_element(const WorkerTable& table, const OpRecord& step, int row, int col, float value) {
   apply_epilogue(table, step, row, col, value);
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void store_others(std::byte* to, DType dtype, StoreMo
 /// The same for eight elements of a row; destinations are mostly of type T. NOTE: for the epilogue each comes to the
 /// front, so that there is one piece of code for all; eight would be most of what the kernels consist of.
 template <typename T>
-__device__ __forceinline__ void finish_eight(const WalkTable& table, const StepRecord& step, int row, int col,
+__device__ __forceinline__ void finish_eight(const WorkerTable& table, const OpRecord& step, int row, int col,
                                              float* values) {
   if (step.num_epilogue > 0) [[unlikely]] {
 #pragma unroll 1

@@ -113,7 +113,7 @@ class SumFinder {
       if (shape_on(buffer, rank_).cols * bytes_of(buffer.dtype) % 16 != 0) return false;
       if (&read != &mine && overlap(read, mine)) return false;
     }
-    return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_parts(kind_of(plan_).shape);
+    return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_partials(kind_of(plan_).shape);
   }
 
   /// What is left to wait for when `tile` is made, or nothing where that might be for ever.
@@ -175,7 +175,7 @@ class SumFinder {
 }  // namespace
 
 std::vector<FusedSum> fused_sums(const Plan& whole, int rank) {
-  if (slow_tiles(whole) || most_parts(kind_of(whole).shape) == 0) return {};
+  if (slow_tiles(whole) || most_partials(kind_of(whole).shape) == 0) return {};
   if (whole.config.transport == Transport::ll) return {};  // tensor loads cannot look whether data is there
   return SumFinder(whole, rank).find();
 }

@@ -23,9 +23,9 @@ GemmBodyEntry gemm_body() {
 template <typename In, bool kBIsKN, size_t kShape>
 void add_gemm_bodies(std::vector<GemmBodyEntry>& bodies) {
   constexpr TileShape kTile =
-      kShape < kTileShapes.size() ? kTileShapes[kShape] : kFreeShapes[kShape - kTileShapes.size()];
+      kShape < kTileShapes.size() ? kTileShapes[kShape] : kRuntimeRowShapes[kShape - kTileShapes.size()];
   bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, false>>());
-  if constexpr (most_parts(kTile) > 0) bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true>>());
+  if constexpr (most_partials(kTile) > 0) bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true>>());
 }
 
 template <typename In, bool kBIsKN, size_t... kShape>
@@ -37,7 +37,7 @@ std::vector<GemmBodyEntry> gemm_bodies(std::index_sequence<kShape...>) {
 
 template <typename In, bool kBIsKN>
 std::vector<GemmBodyEntry> gemm_bodies() {
-  return gemm_bodies<In, kBIsKN>(std::make_index_sequence<kTileShapes.size() + kFreeShapes.size()>{});
+  return gemm_bodies<In, kBIsKN>(std::make_index_sequence<kTileShapes.size() + kRuntimeRowShapes.size()>{});
 }
 
 }  // namespace tilewire::cuda

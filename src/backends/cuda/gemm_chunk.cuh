@@ -18,7 +18,7 @@ __device__ inline uint32_t unit_place(uint32_t swizzle, uint32_t unit) {
 }
 
 /// or 16 of its rows, where the body flips: the warps' 16 rows each are its columns (ptx::store_blocks_turned).
-__device__ inline uint32_t flipped_place(uint32_t swizzle, uint32_t unit) {
+__device__ inline uint32_t swapped_place(uint32_t swizzle, uint32_t unit) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
   const uint32_t row = unit * 16 + lane / 16 * 8 + lane % 8;
@@ -28,13 +28,13 @@ __device__ inline uint32_t flipped_place(uint32_t swizzle, uint32_t unit) {
 /// Where a lane's part of unit `unit` is, as the body has it.
 template <class Body>
 __device__ __forceinline__ uint32_t place_of(uint32_t swizzle, uint32_t unit) {
-  return Body::kFlips ? flipped_place(swizzle, unit) : unit_place(swizzle, unit);
+  return Body::kSwapAb ? swapped_place(swizzle, unit) : unit_place(swizzle, unit);
 }
 
 /// A unit from a chunk, in pairs of 16 bits; `from`: with its place.
 template <class Body>
 __device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
-  if constexpr (Body::kFlips) {
+  if constexpr (Body::kSwapAb) {
     ptx::load_blocks_turned(from, pairs);
   } else {
     ptx::load_blocks(from, pairs);
@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
 /// And to a chunk.
 template <class Body>
 __device__ __forceinline__ void keep_unit(uint32_t to, const uint32_t* v) {
-  if constexpr (Body::kFlips) {
+  if constexpr (Body::kSwapAb) {
     ptx::store_blocks_turned(to, v[0], v[1], v[2], v[3]);
   } else {
     ptx::store_blocks(to, v[0], v[1], v[2], v[3]);
@@ -68,7 +68,7 @@ __device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t uni
 
 /// The same of a body that flips: 16 columns of the matrix instruction are rows of the tile, from row 16 * `unit` of
 /// the chunk on, and the warps' 16 rows each are its columns. Of fp32, piece `piece` of two has those of two warps.
-__device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const float* v) {
+__device__ inline void write_swapped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const float* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
   const uint32_t warp = thread % 128 / 32;
@@ -84,15 +84,15 @@ __device__ inline void write_flipped(uint32_t chunk, uint32_t swizzle, uint32_t 
 inline constexpr int kUnitCols = 16;
 /// Units of a thread in a chunk.
 template <class Body, typename Out>
-inline constexpr int kUnits = Body::kFlips ? 4 : ChunkPlace<Body, Out>::kCols / kUnitCols;
+inline constexpr int kUnits = Body::kSwapAb ? 4 : ChunkPlace<Body, Out>::kCols / kUnitCols;
 
 /// A unit of a thread's values to a chunk: sums of fp32, or pairs of 16 bits.
 template <class Body, typename Value>
 __device__ inline void write_unit_of(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const Value* v) {
   if constexpr (std::is_same_v<Value, uint32_t>) {
     keep_unit<Body>(chunk + place_of<Body>(swizzle, unit), v);
-  } else if constexpr (Body::kFlips) {
-    write_flipped(chunk, swizzle, unit, piece, v);
+  } else if constexpr (Body::kSwapAb) {
+    write_swapped(chunk, swizzle, unit, piece, v);
   } else {
     write_unit(chunk, swizzle, unit, v);
   }

@@ -16,17 +16,17 @@ inline constexpr int kSlots = 3;          // records in shared memory
 inline constexpr uint32_t kSlotPosts = 4;
 
 /// A task in shared memory.
-struct Slot {
+struct TaskSlot {
   TileRecord tile;
   WriteRecord writes[kMaxWrites];
   PostRecord posts[kSlotPosts];
   uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
   uint32_t late;       // the other parts of its sum come during the next tile of the CTA
   // Of a traced call, low words of the device's time, when the loading warp:
-  uint32_t taken;        // took the task,
-  uint32_t start;        // had its signals,
-  uint32_t parts_taken;  // began to wait for the other parts of its sum,
-  uint32_t parts_start;  // had them
+  uint32_t taken;           // took the task,
+  uint32_t start;           // had its signals,
+  uint32_t partials_taken;  // began to wait for the other parts of its sum,
+  uint32_t parts_start;     // had them
 };
 
 /// Position in a ring of kDepth places, and the parity of the round.
@@ -53,12 +53,12 @@ struct GemmBody {
   static constexpr TileShape kShape{kTileM, kTileN};
   // Its operands have changed places, and launch.tile_rows says how many of kTileM rows a tile has: rows of the tile
   // are columns of the matrix instruction, and each consumer has 64 of its 128 columns.
-  static constexpr bool kFlips = has_free_rows(kShape);
-  static constexpr int kLeastM = kFlips ? least_rows(kShape) : kTileM;
+  static constexpr bool kSwapAb = has_runtime_rows(kShape);
+  static constexpr int kLeastM = kSwapAb ? least_rows(kShape) : kTileM;
   static constexpr bool kSplitN = kTileM == 64;  // the consumers share the instruction's columns, otherwise its rows
   // A consumer's part, as rows and columns of the matrix instruction.
-  static constexpr int kGroupM = kFlips ? kTileN / 2 : kSplitN ? kTileM : kTileM / 2;
-  static constexpr int kGroupN = kFlips ? chunks_across(kTileM) * 64 : kSplitN ? kTileN / 2 : kTileN;
+  static constexpr int kGroupM = kSwapAb ? kTileN / 2 : kSplitN ? kTileM : kTileM / 2;
+  static constexpr int kGroupN = kSwapAb ? chunks_across(kTileM) * 64 : kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = chunks_across(kGroupN);
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
@@ -69,7 +69,7 @@ struct GemmBody {
   static constexpr int kChunkWords = kChunkStep / 4;  // of a thread's rounded results, from chunk to chunk
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
-  static constexpr bool kCutsK = may_cut_k(kShape);
+  static constexpr bool kSplitsK = may_split_k_in_cluster(kShape);
   static constexpr bool kTakesSplits = takes_splits(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBoxesB = chunks_across(kTileN);  // of B stored [K,N], 64 columns each
@@ -77,7 +77,7 @@ struct GemmBody {
   static constexpr int kBytesB = kStageBytes - kBytesA;
   static constexpr int kStages = num_stages(kShape, kNMajor);
   static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
-  static constexpr int kPartsPerStage = parts_per_stage(kShape);
+  static constexpr int kPartialsPerStage = partials_per_stage(kShape);
   /// The chunks of a CTA's last tile have room of their own: stages, into which nothing is loaded any more. Where
   /// buffers are fewer, consumers then need not wait for them. Not where K is shared: parts come to stages, too.
   static constexpr bool kLastApart = kDefer && !kSums && kChunks > kBuffers;
@@ -97,9 +97,10 @@ struct ChunkPlace {
   int col;
 
   __device__ ChunkPlace(int group, int index)
-      : row(Body::kFlips ? index / kPieces * 64 : (Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
-        col(Body::kFlips ? group * Body::kGroupM + index % kPieces * kCols
-                         : (Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
+      : row(Body::kSwapAb ? index / kPieces * 64
+                          : (Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
+        col(Body::kSwapAb ? group * Body::kGroupM + index % kPieces * kCols
+                          : (Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
   /// In the consumer's part.
   __host__ __device__ static constexpr int col_of(int index) {
     return index % kPerBlock / kPieces * Body::kChunkStep + index % kPieces * kCols;
@@ -107,7 +108,7 @@ struct ChunkPlace {
   /// The first of a thread's sums, of those of a block, that the chunk has; where the body flips, both pieces' threads
   /// have theirs at the same place.
   __host__ __device__ static constexpr int value_of(int index) {
-    return Body::kFlips ? index / kPieces * 32 : col_of(index) / 2;
+    return Body::kSwapAb ? index / kPieces * 32 : col_of(index) / 2;
   }
   /// Whether the chunk holds real elements.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
@@ -124,7 +125,7 @@ __device__ inline uint32_t swizzle_of(const TileRecord& tile) { return (tile.fla
 /// Steps of K between the chunks of the tile before. What goes to other GPUs leaves evenly over the tile, as fast as
 /// links take it; so do sums, whose parts take the place of a step.
 template <class Body>
-__device__ inline int steps_per_chunk(const Slot& before, int steps) {
+__device__ inline int steps_per_chunk(const TaskSlot& before, int steps) {
   const bool evenly = before.late != 0 || (before.tile.flags & kLeavesFar) != 0;
   return evenly ? min(max(kStepsPerChunk, (steps - 1) / Body::kChunks), kMostPerChunk) : kStepsPerChunk;
 }
@@ -132,7 +133,7 @@ __device__ inline int steps_per_chunk(const Slot& before, int steps) {
 /// Steps of K before the first chunk of a sum whose parts come during this tile. Other CTAs may have made them in the
 /// same turn: they leave during those CTAs' next tiles, as this one's would, and have a way to go.
 template <class Body>
-__device__ inline int steps_before_sum(const Slot& before, int steps) {
+__device__ inline int steps_before_sum(const TaskSlot& before, int steps) {
   constexpr int kOnTheirWay = 8;
   const int interval = steps_per_chunk<Body>(before, steps);
   const int left = interval * Body::kChunks + kOnTheirWay;
@@ -161,7 +162,7 @@ struct Control {
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
   uint64_t last_full[2][Body::kLastApart ? Body::kChunks : 1];
-  Slot slots[kSlots];
+  TaskSlot slots[kSlots];
 };
 
 /// Where the next loads go. With few rows, a CTA loads `depth` steps ahead only: the next stage is filled when `room`,
@@ -247,7 +248,7 @@ __device__ inline void init_control(const Cta<Body>& cta) {
     ptx::barrier_init(&c.going[i], cta.size);
     ptx::barrier_init(&c.stored[i], 32);
   }
-  if (Body::kCutsK && cta.launch.cluster.k > 1) {
+  if (Body::kSplitsK && cta.launch.cluster.k > 1) {
     for (Rooms<Body>& rooms : c.rooms) {
       for (uint64_t& ready : rooms.ready) ptx::barrier_init(&ready, 1);
     }
@@ -264,20 +265,20 @@ __device__ inline void init_control(const Cta<Body>& cta) {
 /// where the body flips. No other consumer uses them, but where both share the instruction's columns.
 template <class Body>
 __device__ inline uint8_t* own_lines(const Cta<Body>& cta, int group, int stage) {
-  const int first = (Body::kFlips ? Body::kBytesA : 0) + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);
+  const int first = (Body::kSwapAb ? Body::kBytesA : 0) + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);
   return cta.stages + stage * Body::kStageBytes + first;
 }
 
 /// Bytes that a step of K brings to a stage.
 template <class Body>
 __device__ inline uint32_t step_bytes(const Cta<Body>& cta) {
-  return (Body::kFlips ? cta.launch.tile_rows * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
+  return (Body::kSwapAb ? cta.launch.tile_rows * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
 }
 
 /// Whether tiles have rows in a chunk of their consumers.
 template <class Body>
 __device__ inline bool has_chunk(const Cta<Body>& cta, int chunk) {
-  return !Body::kFlips || chunk * 64 < cta.launch.tile_rows;
+  return !Body::kSwapAb || chunk * 64 < cta.launch.tile_rows;
 }
 
 /// Tell the producers that fill a stage that this warp is done with it.

@@ -20,7 +20,7 @@ template <class Body, int kBlocks, int kValues>
 __device__ inline void add_bias(const TileRecord& tile, int group, int first, float (&sums)[kBlocks][kValues]) {
   using In = typename Body::In;
   if (tile.bias == nullptr) return;
-  if constexpr (Body::kFlips) {
+  if constexpr (Body::kSwapAb) {
     const int thread = static_cast<int>(ptx::thread_here());
     const int col = group * Body::kGroupM + thread % 128 / 32 * 16 + thread % 32 / 4;
     const float x = bias_of<In>(tile, col);
@@ -89,7 +89,7 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
   constexpr int kPieces = sizeof(Out) / sizeof(In);  // chunks of results in one of parts
   if (!has_chunk(cta, index)) return;
   const Ring<Body::kStages> first = stage;
-  await_parts(cta, tile, stage);
+  await_partials(cta, tile, stage);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const ChunkPlace<Body, Out> place(group, index * kPieces + piece);
@@ -97,7 +97,7 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
     const uint32_t to = take_buffer(cta, group, buffer);
 #pragma unroll
     for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
-      const int in_chunk = Body::kFlips ? unit : piece * kUnits<Body, Out> + unit;
+      const int in_chunk = Body::kSwapAb ? unit : piece * kUnits<Body, Out> + unit;
       float total[1][8];
       sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, total[0]);
       if constexpr (kBias) add_bias<Body>(tile, group, place.col + unit * kUnitCols, total);
@@ -111,7 +111,7 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
     }
     give_buffer(cta, group, buffer);
   }
-  release_parts(cta, first, stage);
+  release_partials(cta, first, stage);
 }
 
 /// The same where parts are few. `between`: what is done when half of the chunk is a sum.
@@ -123,23 +123,23 @@ __device__ __forceinline__ void send_short_sum(const Cta<Body>& cta, const TileR
   if (!has_chunk(cta, index)) return;
   const bool sent = ChunkPlace<Body, In>(group, index).in(tile);
   const Ring<Body::kStages> first = stage;
-  uint32_t parts[kFewParts + 1];
+  uint32_t parts[kFewPartials + 1];
   uint32_t to = 0;
   if (sent) {
     to = take_buffer(cta, group, buffer);
     write_chunk<Body, In>(to, swizzle_of(tile), index, own);
     find_parts(cta, tile, group, to, first, parts);
   }
-  await_parts(cta, tile, stage);
+  await_partials(cta, tile, stage);
   const Ring<Body::kStages> end = stage;
   __syncwarp();
-  if (sent) sum_few_parts<Body>(tile, 0, 2, to, parts);
+  if (sent) sum_few_partials<Body>(tile, 0, 2, to, parts);
   between();
   if (sent) {
-    sum_few_parts<Body>(tile, 2, 4, to, parts);
+    sum_few_partials<Body>(tile, 2, 4, to, parts);
     give_buffer(cta, group, buffer);
   }
-  release_parts(cta, first, end);
+  release_partials(cta, first, end);
 }
 
 /// Send all of a consumer's sums at once.
@@ -168,67 +168,67 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
 /// A consumer's results of the tile before, rounded and still in registers: they leave during the next tile, so that
 /// the matrix unit does not wait and writes do not come in one burst from all SMs.
 template <class Body>
-struct Pending {
-  int slot = -1;        // of the task; -1 = none
-  bool lingers = true;  // nothing holds up the next tile
+struct Deferred {
+  int slot = -1;            // of the task; -1 = none
+  bool is_deferred = true;  // nothing holds up the next tile
   uint32_t packed[Body::kBlocksM * Body::kGroupN / 4] = {};
 };
 
 /// All have left: the slot is given back.
 template <class Body>
-__device__ inline void end_pending(const Cta<Body>& cta, Pending<Body>& pending) {
-  ptx::barrier_arrive(&cta.control.record_empty[pending.slot]);
-  pending.slot = -1;
+__device__ inline void end_deferred(const Cta<Body>& cta, Deferred<Body>& deferred) {
+  ptx::barrier_arrive(&cta.control.record_empty[deferred.slot]);
+  deferred.slot = -1;
 }
 
 /// They leave at the end of the CTA.
 template <class Body>
-__device__ inline void send_last(const Cta<Body>& cta, Pending<Body>& pending, int group) {
+__device__ inline void send_last(const Cta<Body>& cta, Deferred<Body>& deferred, int group) {
   using In = typename Body::In;
-  const TileRecord& tile = cta.control.slots[pending.slot].tile;
+  const TileRecord& tile = cta.control.slots[deferred.slot].tile;
 #pragma unroll
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
     if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
     const uint32_t to = ptx::shared_address(own_lines(cta, group, chunk));
-    write_chunk<Body, In>(to, swizzle_of(tile), chunk, pending.packed + chunk * Body::kChunkWords);
+    write_chunk<Body, In>(to, swizzle_of(tile), chunk, deferred.packed + chunk * Body::kChunkWords);
     ptx::fence_async_shared();
     ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
   }
-  end_pending(cta, pending);
+  end_deferred(cta, deferred);
 }
 
 /// The next chunk comes to the registers of the one that has left, so that there is one piece of code for all of them:
 /// what is not in the instruction cache costs more than moves.
 template <class Body>
-__device__ __forceinline__ void next_chunk(Pending<Body>& pending) {
-  constexpr int kWords = sizeof(pending.packed) / sizeof(uint32_t);
+__device__ __forceinline__ void next_chunk(Deferred<Body>& deferred) {
+  constexpr int kWords = sizeof(deferred.packed) / sizeof(uint32_t);
 #pragma unroll
-  for (int i = Body::kChunkWords; i < kWords; ++i) pending.packed[i - Body::kChunkWords] = pending.packed[i];
+  for (int i = Body::kChunkWords; i < kWords; ++i) deferred.packed[i - Body::kChunkWords] = deferred.packed[i];
 }
 
 /// They leave now, as something holds up the next tile, or none comes (`last`).
 template <class Body>
-__device__ inline void flush_pending(const Cta<Body>& cta, Pending<Body>& pending, int group, bool last,
-                                     Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
+__device__ inline void flush_deferred(const Cta<Body>& cta, Deferred<Body>& deferred, int group, bool last,
+                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
   if constexpr (Body::kLastApart) {
-    if (last && cta.launch.cluster.k == 1) return send_last(cta, pending, group);
+    if (last && cta.launch.cluster.k == 1) return send_last(cta, deferred, group);
   }
-  const TileRecord& tile = cta.control.slots[pending.slot].tile;
+  const TileRecord& tile = cta.control.slots[deferred.slot].tile;
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
-    if (!Body::kSums || tile.num_parts == 0) {
-      send_chunk<Body, In>(cta, tile, group, chunk, pending.packed, buffer);
-    } else if (has_few_parts(tile)) {
-      send_short_sum(cta, tile, group, chunk, pending.packed, stage, buffer, [] {});
+    if (!Body::kSums || tile.num_partials == 0) {
+      send_chunk<Body, In>(cta, tile, group, chunk, deferred.packed, buffer);
+    } else if (has_few_partials(tile)) {
+      send_short_sum(cta, tile, group, chunk, deferred.packed, stage, buffer, [] {});
     } else if (tile.flags & kOutputFp32) {
-      send_sum<Body, float, true>(cta, tile, group, chunk, pending.packed, stage, buffer);
+      send_sum<Body, float, true>(cta, tile, group, chunk, deferred.packed, stage, buffer);
     } else {
-      send_sum<Body, In, true>(cta, tile, group, chunk, pending.packed, stage, buffer);
+      send_sum<Body, In, true>(cta, tile, group, chunk, deferred.packed, stage, buffer);
     }
-    next_chunk(pending);
+    next_chunk(deferred);
   }
-  end_pending(cta, pending);
+  end_deferred(cta, deferred);
 }
 
 }  // namespace tilewire::cuda

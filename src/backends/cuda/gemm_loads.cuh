@@ -49,7 +49,7 @@ template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
   const GemmLaunch& launch = cta.launch;
   const uint32_t to = ptx::shared_address(cta.stages);
-  const int rows = Body::kFlips ? launch.tile_rows : Body::kTileM;
+  const int rows = Body::kSwapAb ? launch.tile_rows : Body::kTileM;
   Operands from{
       operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
       operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
@@ -72,11 +72,11 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
 
 /// Load one box of an operand.
 __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine,
-                                CachePolicy told) {
+                                CacheHint cache_hints) {
   if (!from.shared) {
-    ptx::tensor_load(to, from.map, full, x, y, static_cast<uint64_t>(told));
+    ptx::tensor_load(to, from.map, full, x, y, static_cast<uint64_t>(cache_hints));
   } else if (mine) {
-    ptx::tensor_load_shared(to, from.map, full, x, y, static_cast<uint64_t>(told), from.ctas);
+    ptx::tensor_load_shared(to, from.map, full, x, y, static_cast<uint64_t>(cache_hints), from.ctas);
   }
 }
 
@@ -85,12 +85,12 @@ template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint64_t* full = &cta.control.full[stage];
   const int k = from.k + step * kTileK;
-  const CachePolicy told = cta.launch.table.told.a;
-  load_box(from.a, from.a.to + stage * Body::kStageBytes, full, k, from.a.line, from.a.mine != 0, told);
+  const CacheHint cache_hints = cta.launch.table.cache_hints.a;
+  load_box(from.a, from.a.to + stage * Body::kStageBytes, full, k, from.a.line, from.a.mine != 0, cache_hints);
   if constexpr (Body::kTakesSplits) {
     if (from.rest.map == nullptr) return;
     const uint32_t to = from.rest.to + stage * Body::kStageBytes;
-    ptx::tensor_load(to, from.rest.map, full, k, from.rest.line, static_cast<uint64_t>(told));
+    ptx::tensor_load(to, from.rest.map, full, k, from.rest.line, static_cast<uint64_t>(cache_hints));
   }
 }
 
@@ -100,14 +100,15 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
   uint64_t* full = &cta.control.full[stage];
   const uint32_t to = from.b.to + stage * Body::kStageBytes;
   const int k = from.k + step * kTileK;
-  const CachePolicy told = cta.launch.table.told.b;
+  const CacheHint cache_hints = cta.launch.table.cache_hints.b;
   if constexpr (Body::kNMajor) {
 #pragma unroll
     for (int i = 0; i < Body::kBoxesB; ++i) {
-      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0, told);
+      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0,
+               cache_hints);
     }
   } else {
-    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0, told);
+    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0, cache_hints);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <climits>
 
-#include "backends/cuda/gemm_cut_k.cuh"
+#include "backends/cuda/gemm_cluster_split_k.cuh"
 #include "backends/cuda/gemm_loads.cuh"
 #include "backends/cuda/gemm_sum.cuh"
 #include "backends/cuda/signal_device.cuh"
@@ -66,7 +66,7 @@ __device__ inline int pass_waits(const Cta<Body>& cta, const TileRecord& tile, i
   for (; waited < tile.num_waits; ++waited) {
     const int needed = static_cast<int>(waits[waited].step);
     if (needed > step) return needed;
-    abandoned = abandoned || !wait_signals(waits + waited, 1, epoch, cta.launch.walk.watch, tile.task);
+    abandoned = abandoned || !wait_signals(waits + waited, 1, epoch, cta.launch.workers.watch, tile.task);
   }
   return INT_MAX;
 }
@@ -85,25 +85,25 @@ struct LateSum {
 };
 
 /// Wait until the other parts of a tile's sum are there. `abandoned`: whether the team leaves.
-__device__ inline void wait_for_parts(const GemmLaunch& launch, Slot& task, bool there, uint64_t epoch,
+__device__ inline void wait_for_parts(const GemmLaunch& launch, TaskSlot& task, bool there, uint64_t epoch,
                                       bool& abandoned) {
   const TileRecord& tile = task.tile;
-  note_low(launch.walk, task.parts_taken);
+  note_low(launch.workers, task.partials_taken);
   if (!there && !abandoned) {
-    const uint32_t sum = launch.table.parts[tile.first_part].task;
-    abandoned = !wait_signals(part_waits(launch, tile), tile.num_part_waits, epoch, launch.walk.watch, sum);
+    const uint32_t sum = launch.table.parts[tile.first_partial].task;
+    abandoned = !wait_signals(part_waits(launch, tile), tile.num_partial_waits, epoch, launch.workers.watch, sum);
   }
-  note_low(launch.walk, task.parts_start);
+  note_low(launch.workers, task.parts_start);
   task.abandoned = abandoned ? 1 : 0;
 }
 
 /// Load the chunk of a sum whose turn it is among a tile's `steps`; after the last one, let the sum's record go.
 template <class Body>
-__device__ inline void load_late_parts(const Cta<Body>& cta, LateSum& sum, int steps, Fill<Body>& fill, uint64_t epoch,
-                                       bool& abandoned) {
-  Slot& task = cta.control.slots[sum.slot];
+__device__ inline void load_early_partials(const Cta<Body>& cta, LateSum& sum, int steps, Fill<Body>& fill,
+                                           uint64_t epoch, bool& abandoned) {
+  TaskSlot& task = cta.control.slots[sum.slot];
   if (sum.chunk == 0) wait_for_parts(cta.launch, task, sum.there, epoch, abandoned);
-  load_parts(cta, task.tile, sum.chunk, fill);
+  load_partials(cta, task.tile, sum.chunk, fill);
   sum.step = min(steps, sum.step + steps_per_chunk<Body>(task, steps));
   if (++sum.chunk < Body::kChunks) return;
   ptx::barrier_arrive(&cta.control.record_empty[sum.slot]);
@@ -146,8 +146,8 @@ struct Loading {
 /// Take the task in the slot, and wait for what its first steps need.
 template <class Body>
 __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
-  Slot& task = cta.control.slots[my.slot.index];
-  note_low(cta.launch.walk, task.taken);
+  TaskSlot& task = cta.control.slots[my.slot.index];
+  note_low(cta.launch.workers, task.taken);
   my.early = 0;
   my.wait_step = INT_MAX;
   my.waited = 0;
@@ -162,7 +162,7 @@ __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, L
 /// is looked at in the middle, when there is time. Returns whether the next task goes.
 template <class Body>
 __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
-  constexpr int kStepsPerLook = 8;
+  constexpr int kStepsPerPoll = 8;
   Control<Body>& control = cta.control;
   Ring<kSlots> next = my.slot;
   next.next();
@@ -170,27 +170,27 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   if (Body::kSums && sum.slot >= 0) {
     sum.step = min(tile.k_steps, steps_before_sum<Body>(control.slots[sum.slot], tile.k_steps));
   }
-  bool told = my.goes || my.wait_step == INT_MAX;
-  if (!my.goes && told) announce(cta, my.slot.index);
+  bool cache_hints = my.goes || my.wait_step == INT_MAX;
+  if (!my.goes && cache_hints) announce(cta, my.slot.index);
   bool next_goes = false;
 #pragma unroll 1
   for (int step = 0; step < tile.k_steps || (Body::kSums && sum.slot >= 0);) {
     if (step >= my.wait_step) [[unlikely]] {
       my.wait_step = pass_waits(cta, tile, step, my.epoch, my.waited, my.abandoned);
       control.slots[my.slot.index].abandoned = my.abandoned ? 1 : 0;
-      if (!told && my.wait_step == INT_MAX) announce(cta, my.slot.index);
-      told = told || my.wait_step == INT_MAX;
+      if (!cache_hints && my.wait_step == INT_MAX) announce(cta, my.slot.index);
+      cache_hints = cache_hints || my.wait_step == INT_MAX;
     }
-    const int look = min(tile.k_steps, step / kStepsPerLook * kStepsPerLook + kStepsPerLook);
+    const int look = min(tile.k_steps, step / kStepsPerPoll * kStepsPerPoll + kStepsPerPoll);
     load_steps(cta, tile, step, min(min(look, my.wait_step), Body::kSums && sum.slot >= 0 ? sum.step : look), my.early,
                my.fill);
     if (Body::kSums && sum.slot >= 0 && step == sum.step) [[unlikely]] {
-      load_late_parts(cta, sum, tile.k_steps, my.fill, my.epoch, my.abandoned);
+      load_early_partials(cta, sum, tile.k_steps, my.fill, my.epoch, my.abandoned);
     }
     if (step < look) continue;
     if (!next_goes) next_goes = can_go(cta, next, my.epoch);
-    if (Body::kSums && tile.num_parts > 0 && !my.parts) {
-      my.parts = signals_are_there(part_waits(cta.launch, tile), tile.num_part_waits, my.epoch);
+    if (Body::kSums && tile.num_partials > 0 && !my.parts) {
+      my.parts = signals_are_there(part_waits(cta.launch, tile), tile.num_partial_waits, my.epoch);
     }
   }
   return next_goes;
@@ -203,18 +203,18 @@ __device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
   const GemmLaunch& launch = cta.launch;
   Loading<Body> my{.fill = Fill<Body>(launch.depth)};
-  if (launch.walk.counters != nullptr) my.epoch = calls_before(launch.walk);
+  if (launch.workers.counters != nullptr) my.epoch = calls_before(launch.workers);
   for (;; ptx::barrier_wait(&control.record_full[my.slot.index], my.slot.phase)) {
-    Slot& task = control.slots[my.slot.index];
+    TaskSlot& task = control.slots[my.slot.index];
     const TileRecord& tile = task.tile;
     if (tile.k_steps == 0) break;
     take_tile(cta, tile, my);
-    note_low(launch.walk, task.start);
+    note_low(launch.workers, task.start);
     ptx::barrier_arrive(&control.to_store[my.slot.index]);
     my.parts = false;
     const bool next_goes = load_tile(cta, tile, my);
-    if (Body::kCutsK && launch.cluster.k > 1) offer_stages(cta, tile, my.fill);
-    const bool sums = Body::kSums && tile.num_parts > 0;
+    if (Body::kSplitsK && launch.cluster.k > 1) offer_stages(cta, tile, my.fill);
+    const bool sums = Body::kSums && tile.num_partials > 0;
     const bool late = sums && task.late != 0;
     if (sums && !late) wait_for_parts(launch, task, my.parts, my.epoch, my.abandoned);
     const int here = my.slot.index;
@@ -226,7 +226,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
       continue;
     }
 #pragma unroll 1
-    for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_parts(cta, tile, chunk, my.fill);
+    for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_partials(cta, tile, chunk, my.fill);
     ptx::barrier_arrive(&control.record_empty[here]);
   }
   // NOTE: a partner gives stages back here, too, so that this CTA must not end before it has.

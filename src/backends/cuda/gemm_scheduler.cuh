@@ -28,7 +28,7 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
 }
 
 /// Bring what a task writes and posts to its slot, by one warp.
-__device__ inline void fetch_writes(const GemmTable& table, Slot& task) {
+__device__ inline void fetch_writes(const GemmTable& table, TaskSlot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
   const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
@@ -41,7 +41,8 @@ __device__ inline void fetch_writes(const GemmTable& table, Slot& task) {
 
 /// Task `index` to its slot, by one warp; past the last one, a record without steps. Returns whether it is that.
 template <class Body>
-__device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, Slot& task, uint64_t* free, uint32_t phase) {
+__device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, TaskSlot& task, uint64_t* free,
+                                  uint32_t phase) {
   const GemmTable& table = cta.launch.table;
   const bool end = index >= table.num_tiles;
   const int lane = static_cast<int>(threadIdx.x % 32);

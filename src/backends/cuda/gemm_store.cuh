@@ -2,8 +2,8 @@
 // Used by gemm_tiles.cuh.
 #pragma once
 
-#include "backends/cuda/flagged.cuh"
-#include "backends/cuda/gemm_cut_k.cuh"
+#include "backends/cuda/gemm_cluster_split_k.cuh"
+#include "backends/cuda/ll_protocol.cuh"
 #include "backends/cuda/signal_device.cuh"
 #include "backends/cuda/spans.cuh"
 
@@ -109,7 +109,7 @@ __device__ inline void store_rest(const CUtensorMap* map, const uint8_t* chunk, 
 
 /// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
 template <class Body, typename Out>
-__device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const uint8_t* chunk, int row, int col,
+__device__ inline void store_chunk(const Cta<Body>& cta, const TaskSlot& task, const uint8_t* chunk, int row, int col,
                                    int again) {
 #pragma unroll 1
   for (int i = 0; i < task.tile.num_writes; ++i) {
@@ -120,7 +120,7 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
       store_by_pointer<Out>(chunk, swizzle_of(task.tile), write, row, col, again);
     } else if (write.via == StoreVia::bulk) {
       store_by_bulk<Out>(chunk, write, row, col, again);
-    } else if (Body::kFlips && write.rest_map != kNoMap && rest < 64) {
+    } else if (Body::kSwapAb && write.rest_map != kNoMap && rest < 64) {
       store_rest(map_of(cta.launch.table, write.rest_map), chunk, write, row, col, rest);
     } else if (threadIdx.x % 32 == 0) {
       store_box(map_of(cta.launch.table, write.map), chunk, write, row, col);
@@ -131,7 +131,7 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const Slot& task, const
 /// Send all chunks of one consumer's part, freeing each buffer when the next one is on its way. `last`: they have no
 /// buffers (send_last).
 template <class Body, typename Out>
-__device__ inline void store_part(const Cta<Body>& cta, const Slot& task, int group, bool last,
+__device__ inline void store_part(const Cta<Body>& cta, const TaskSlot& task, int group, bool last,
                                   Ring<Body::kBuffers>& buffer) {
   Control<Body>& control = cta.control;
   const uint8_t* chunks = cta.chunks + group * Body::kBuffers * kChunkBytes;
@@ -172,7 +172,7 @@ __device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
 /// Post for a tile when both parts are in memory, by the second storing warp. Where the team leaves, a partner in the
 /// cluster may have loaded too early, so that nothing is posted any more.
 template <class Body>
-__device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int group, const Ring<kSlots>& slot) {
+__device__ inline void post_tile(const Cta<Body>& cta, const TaskSlot& task, int group, const Ring<kSlots>& slot) {
   const TileRecord& tile = task.tile;
   if (tile.num_posts != 0) finish_tensor_stores();
   __syncwarp();  // with the release of the post, orders each lane's stores by pointer
@@ -183,18 +183,19 @@ __device__ inline void post_tile(const Cta<Body>& cta, const Slot& task, int gro
   ptx::barrier_wait(&cta.control.stored[slot.index], slot.phase);
   __syncwarp();
   if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
-  if (cta.launch.walk.watch.abort != nullptr && is_aborted(cta.launch.walk.watch)) return;
+  if (cta.launch.workers.watch.abort != nullptr && is_aborted(cta.launch.workers.watch)) return;
   post_signals(tile.num_posts <= kSlotPosts ? task.posts : cta.launch.table.posts + tile.first_post, tile.num_posts);
 }
 
 /// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.
 template <class Body>
-__device__ inline void note_tile(const Cta<Body>& cta, const Slot& task) {
+__device__ inline void note_tile(const Cta<Body>& cta, const TaskSlot& task) {
   const GemmLaunch& launch = cta.launch;
-  if (launch.walk.spans == nullptr || threadIdx.x % 32 != 0) return;
-  note_whole(launch.walk, task.tile.task, task.taken, task.start, cta.index);
-  if (!Body::kSums || task.tile.num_parts == 0) return;
-  note_whole(launch.walk, launch.table.parts[task.tile.first_part].task, task.parts_taken, task.parts_start, cta.index);
+  if (launch.workers.spans == nullptr || threadIdx.x % 32 != 0) return;
+  note_whole(launch.workers, task.tile.task, task.taken, task.start, cta.index);
+  if (!Body::kSums || task.tile.num_partials == 0) return;
+  note_whole(launch.workers, launch.table.parts[task.tile.first_partial].task, task.partials_taken, task.parts_start,
+             cta.index);
 }
 
 /// The storing warp of a consumer warpgroup.
@@ -206,7 +207,7 @@ __device__ void store_tiles(const Cta<Body>& cta, int group) {
   for (;;) {
     ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
     __syncwarp();
-    const Slot& task = control.slots[slot.index];
+    const TaskSlot& task = control.slots[slot.index];
     if (task.tile.k_steps == 0) break;
     ptx::barrier_wait(&control.to_store[slot.index], slot.phase);
     if (task.tile.flags & kOutputFp32) {

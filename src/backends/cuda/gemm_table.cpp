@@ -40,7 +40,7 @@ std::pair<int, int> hilbert_point(int side, int distance) {
 DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
-  out.table.told = table.told;
+  out.table.cache_hints = table.cache_hints;
   require(table.splits.size() <= kMostSplits, "{} splits of tiles' rows, at most {}", table.splits.size(), kMostSplits);
   std::ranges::copy(table.splits, out.table.splits);
   const bool at_hand = table.maps.size() <= kMapsAtHand;
@@ -60,21 +60,21 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   return out;
 }
 
-CachePolicies cache_policies(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
+CacheHints cache_hints_for(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
   constexpr int64_t kMiB = 1 << 20;
   const bool once = rows <= shape.m;
-  constexpr CachePolicies kNothing{};
-  if (once && b_bytes >= 256 * kMiB) return {.b = CachePolicy::normal};
+  constexpr CacheHints kNothing{};
+  if (once && b_bytes >= 256 * kMiB) return {.b = CacheHint::normal};
   if (rows > 1024) return kNothing;
   // Much B, few rows: lines that go first are gone before all have had them,
   if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return kNothing;
   // as they are where those who share them are far apart, but for little B and more rows.
   if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return kNothing;
   const bool a_too = rows > 128 && rows < 1024;
-  return {.a = a_too ? CachePolicy::first : CachePolicy::unchanged, .b = CachePolicy::first};
+  return {.a = a_too ? CacheHint::first : CacheHint::unchanged, .b = CacheHint::first};
 }
 
-void tell_cache(HostTable& table, TileShape shape, size_t reach) {
+void set_cache_hints(HostTable& table, TileShape shape, size_t reach) {
   struct Sharers {
     size_t first = 0;  // of the tiles that have the same columns of B and part of K
     int64_t rows = 0;
@@ -91,17 +91,17 @@ void tell_cache(HostTable& table, TileShape shape, size_t reach) {
     sharers.rows += tile.rows;
     rows = std::max(rows, sharers.rows);
   }
-  table.told = cache_policies(rows, b_bytes, shape, near);
+  table.cache_hints = cache_hints_for(rows, b_bytes, shape, near);
 }
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
   require(cluster_ctas(cluster) == 2 && cluster.k == 1, "clusters of {} x {} tiles in {} parts of K: want pairs",
           cluster.m, cluster.n, cluster.k);
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
-    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_parts != y.num_parts) return false;
+    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_partials != y.num_partials) return false;
     // Other parts of their sums must come at the same time (comes_late): hops of a ring have no bias, sums may.
     const auto wide = [](const TileRecord& tile) { return (tile.flags & kOutputFp32) != 0; };
-    if (x.num_parts > 0 && ((x.bias == nullptr) != (y.bias == nullptr) || wide(x) != wide(y))) return false;
+    if (x.num_partials > 0 && ((x.bias == nullptr) != (y.bias == nullptr) || wide(x) != wide(y))) return false;
     return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
   };
   std::vector<TileRecord> paired;
@@ -113,7 +113,7 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterSh
     }
     TileRecord empty = tiles[i];
     // NOTE: it loads its share of what the two have in common, which must have arrived.
-    empty.rows = empty.cols = empty.num_part_waits = empty.num_posts = empty.num_writes = 0;
+    empty.rows = empty.cols = empty.num_partial_waits = empty.num_posts = empty.num_writes = 0;
     paired.push_back(empty);
   }
   return paired;
@@ -126,7 +126,7 @@ void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_s
   const auto mine = waits.begin() + part.first_wait;
   const bool all_first = std::all_of(mine, mine + part.num_waits, [](const WaitRecord& w) { return w.step == 0; });
   if (all_first) return;
-  const std::vector<WaitRecord> before(mine, mine + part.num_waits + part.num_part_waits);
+  const std::vector<WaitRecord> before(mine, mine + part.num_waits + part.num_partial_waits);
   const auto end = static_cast<uint32_t>(first_step + part.k_steps);
   const uint16_t num_waits = part.num_waits;
   part.first_wait = static_cast<uint32_t>(waits.size());
@@ -142,7 +142,7 @@ void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_s
 
 }  // namespace
 
-void cut_k(HostTable& table, int parts) {
+void split_k_in_cluster(HostTable& table, int parts) {
   std::vector<TileRecord> cut;
   for (const TileRecord& tile : table.tiles) {
     require(tile.k_steps >= parts, "{} parts of {} steps of K: want at least a step each", parts, tile.k_steps);
@@ -152,9 +152,9 @@ void cut_k(HostTable& table, int parts) {
       part.k_begin += first_step * kTileK;
       part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
       // NOTE: adders_of has the same rule: what completes a sum or posts is sent on by the first CTA alone.
-      if (i > 0 && (tile.num_parts > 0 || tile.num_posts > 0)) {
-        part.num_parts = 0;
-        part.rows = part.cols = part.num_part_waits = part.num_posts = part.num_writes = 0;
+      if (i > 0 && (tile.num_partials > 0 || tile.num_posts > 0)) {
+        part.num_partials = 0;
+        part.rows = part.cols = part.num_partial_waits = part.num_posts = part.num_writes = 0;
       }
       wait_for_part(table.waits, part, first_step);
       cut.push_back(part);
@@ -218,11 +218,11 @@ HostTable plain_table(const PlainProduct& p) {
            .rows = tile.rows,
            .cols = tile.cols,
            .via = p.via,
-           .rest_map = has_free_rows(p.shape) ? uint16_t{3} : kNoMap});
+           .rest_map = has_runtime_rows(p.shape) ? uint16_t{3} : kNoMap});
       table.tiles.push_back(tile);
     }
   }
-  tell_cache(table, p.shape, kNear);
+  set_cache_hints(table, p.shape, kNear);
   return table;
 }
 

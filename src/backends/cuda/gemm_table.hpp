@@ -18,10 +18,10 @@ struct HostTable {
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
   std::vector<WriteRecord> writes{};
-  std::vector<PartRecord> parts{};
+  std::vector<PartialRecord> parts{};
   std::vector<CUtensorMap> maps{};
   std::vector<RowSplit> splits{};  ///< at most kMostSplits
-  CachePolicies told{};
+  CacheHints cache_hints{};
 };
 
 /// A table in device memory. Freed with its last copy.
@@ -35,23 +35,23 @@ struct DeviceTable {
 
 /// What the L2 cache is told, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told). B has so many bytes,
 /// and so many rows in all are multiplied by each of its columns. `near`: at about the same time.
-[[nodiscard]] CachePolicies cache_policies(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
+[[nodiscard]] CacheHints cache_hints_for(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
 
 /// Tiles of one GPU, so many positions apart in the order of tiles at most, load at about the same time.
 inline constexpr size_t kNear = 16;
 
-/// Tell the cache so, when tiles are in their order; before in_pairs and cut_k. `reach`: how far apart in it tiles of
-/// the same columns may be and still load them at about the same time.
-void tell_cache(HostTable& table, TileShape shape, size_t reach);
+/// Tell the cache so, when tiles are in their order; before in_pairs and split_k_in_cluster. `reach`: how far apart in
+/// it tiles of the same columns may be and still load them at about the same time.
+void set_cache_hints(HostTable& table, TileShape shape, size_t reach);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);
 
 /// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for ClusterShape::k.
 /// Each waits for what its part needs; the first alone posts and completes sums.
-void cut_k(HostTable& table, int parts);
+void split_k_in_cluster(HostTable& table, int parts);
 
-/// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are walked together,
+/// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are grouped,
 /// column by column; 0 = along a Hilbert curve.
 [[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);
 

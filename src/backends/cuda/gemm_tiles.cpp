@@ -131,7 +131,7 @@ uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
   for (const bool sums : {false, true}) {
-    if (sums && most_parts(kind.shape) == 0) continue;
+    if (sums && most_partials(kind.shape) == 0) continue;
     const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums});
     check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
           "cudaFuncSetAttribute");
@@ -141,12 +141,13 @@ void load_gemm_tiles(const GemmBodyKind& kind) {
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
   const ClusterShape& shape = launch.cluster;
   const uint32_t cluster = cluster_ctas(shape);
-  const bool cuts_k = shape.k != 1;
-  if (cluster == 0 || cluster > kMostCluster || (cuts_k && (shape.m * shape.n != 1 || !may_cut_k(kind.shape)))) {
+  const bool splits_k = shape.k != 1;
+  if (cluster == 0 || cluster > kMostCluster ||
+      (splits_k && (shape.m * shape.n != 1 || !may_split_k_in_cluster(kind.shape)))) {
     fail(ErrorKind::unsupported,
          "gemm_tiles: clusters of {} x {} tiles of {} x {} in {} parts of K: want at most {} CTAs; parts for 128 x 128 "
          "or less, or up to {} x 128, no shared operand",
-         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kMostCutRows);
+         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kMostClusterSplitRows);
   }
   const uint32_t tiles = launch.table.num_tiles;
   GemmLaunch full = launch;
@@ -163,12 +164,12 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   full.tile_rows = kind.shape.m;
   const GemmBodyEntry& body = find_body(kind);
-  const uint32_t walkers = walking_ctas(full.walk.table, kThreads);
-  const uint32_t begin = cluster > 1 ? full.ctas + walkers : std::max(full.ctas + walkers, num_sms());
+  const uint32_t workers = worker_ctas(full.workers.table, kThreads);
+  const uint32_t begin = cluster > 1 ? full.ctas + workers : std::max(full.ctas + workers, num_sms());
   full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);
-  full.walking = spread_of(walkers, std::max(begin, full.computing.all) - full.ctas, 0);
+  full.working = spread_of(workers, std::max(begin, full.computing.all) - full.ctas, 0);
   // NOTE: a grid is whole clusters; CTAs without a role end at once.
-  const uint32_t all = std::max(begin, full.computing.all) + full.walk.table.late_ctas;
+  const uint32_t all = std::max(begin, full.computing.all) + full.workers.table.helper_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
   // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
   if (cluster == 1) config.config.numAttrs = 0;

@@ -1,14 +1,14 @@
 // The persistent GEMM kernel: a scheduler warp, a loading warp, two consumer warpgroups and their two storing warps
-// walk a table of tiles. Instantiated by gemm_bodies.cuh.
+// execute a table of tiles. Instantiated by gemm_bodies.cuh.
 #pragma once
 
-#include "backends/cuda/gemm_cut_k.cuh"
+#include "backends/cuda/gemm_cluster_split_k.cuh"
 #include "backends/cuda/gemm_epilogue.cuh"
 #include "backends/cuda/gemm_producer.cuh"
 #include "backends/cuda/gemm_scheduler.cuh"
 #include "backends/cuda/gemm_store.cuh"
-#include "backends/cuda/walk.cuh"
 #include "backends/cuda/wgmma.cuh"
+#include "backends/cuda/workers.cuh"
 
 namespace tilewire::cuda {
 
@@ -18,8 +18,8 @@ template <class Body, int kCols>
 __device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
                                               bool add) {
   // Bytes for 16 elements of K.
-  constexpr int kAdvanceA = Body::kFlips && Body::kNMajor ? 16 * 128 : 32;
-  constexpr int kAdvanceB = !Body::kFlips && Body::kNMajor ? 16 * 128 : 32;
+  constexpr int kAdvanceA = Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
+  constexpr int kAdvanceB = !Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
   ptx::matrix_fence();
 #pragma unroll
   for (int k = 0; k < kTileK / 16; ++k) {
@@ -50,11 +50,11 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body
 
 /// One step of K for one consumer warpgroup; `a` and `b` describe its part of stage 0.
 template <class Body>
-__device__ __forceinline__ void multiply_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                              uint64_t a, uint64_t b, int stage, bool add) {
+__device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                            uint64_t a, uint64_t b, int stage, bool add) {
   a += stage * (Body::kStageBytes >> 4);
   b += stage * (Body::kStageBytes >> 4);
-  if constexpr (Body::kFlips) {
+  if constexpr (Body::kSwapAb) {
     multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, cta.launch.tile_rows);
   } else {
     multiply_cols<Body, Body::kGroupN>(sums, a, b, add);
@@ -64,10 +64,10 @@ __device__ __forceinline__ void multiply_step(const Cta<Body>& cta, float (&sums
 /// One step of K; the stage of the step before goes back when this one's work is on its way. With few rows, whose steps
 /// memory is late with, its own stage goes back as soon as it is used: the next step may be long in coming.
 template <class Body>
-__device__ __forceinline__ void take_step(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                          uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
+__device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                        uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
   ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
-  multiply_step(cta, sums, a, b, stage.index, step > 0);
+  multiply_op(cta, sums, a, b, stage.index, step > 0);
   if constexpr (Body::kSplitN) {
     ptx::matrix_wait<0>();
     release_stage(cta, stage.index);
@@ -84,52 +84,52 @@ __device__ __forceinline__ void take_step(const Cta<Body>& cta, float (&sums)[Bo
 /// The first steps of a tile, and between them the results of the tile before, which leave a chunk after every few
 /// steps. Returns how many steps were taken.
 template <class Body>
-__device__ __forceinline__ int take_steps(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                          uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
-                                          Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+__device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                        uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
+                                        Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
-  const Slot& before = cta.control.slots[pending.slot];
+  const TaskSlot& before = cta.control.slots[deferred.slot];
   const int interval = steps_per_chunk<Body>(before, steps);
   int step = 0;
 #pragma unroll
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
     const int end = min(steps, step + interval);
 #pragma unroll 1
-    for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
-    send_chunk<Body, In>(cta, before.tile, group, chunk, pending.packed + Body::kChunkWords * chunk, buffer);
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    send_chunk<Body, In>(cta, before.tile, group, chunk, deferred.packed + Body::kChunkWords * chunk, buffer);
   }
-  end_pending(cta, pending);
+  end_deferred(cta, deferred);
   return step;
 }
 
 /// The same where these are sums, whose other parts come now: half of a chunk before a step and half behind it, each
 /// about as long as the products of a step. NOTE: one piece of code for all chunks (next_chunk); and the producer loads
-/// parts before the same steps (load_late_parts).
+/// parts before the same steps (load_early_partials).
 template <class Body>
-__device__ __forceinline__ int take_steps_and_sum(const Cta<Body>& cta,
-                                                  float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a,
-                                                  uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
-                                                  Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+__device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                                uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                                int& previous, Deferred<Body>& deferred, int group,
+                                                Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
-  const Slot& before = cta.control.slots[pending.slot];
+  const TaskSlot& before = cta.control.slots[deferred.slot];
   const int interval = steps_per_chunk<Body>(before, steps);
   int step = 0;
   int end = min(steps, steps_before_sum<Body>(before, steps));
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
 #pragma unroll 1
-    for (; step < end; ++step) take_step(cta, sums, a, b, step, stage, previous);
-    if (has_few_parts(before.tile)) {
-      send_short_sum(cta, before.tile, group, chunk, pending.packed, stage, buffer, [&] {
-        if (step < steps) take_step(cta, sums, a, b, step++, stage, previous);
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    if (has_few_partials(before.tile)) {
+      send_short_sum(cta, before.tile, group, chunk, deferred.packed, stage, buffer, [&] {
+        if (step < steps) take_op(cta, sums, a, b, step++, stage, previous);
       });
     } else {
-      send_sum<Body, In, false>(cta, before.tile, group, chunk, pending.packed, stage, buffer);
+      send_sum<Body, In, false>(cta, before.tile, group, chunk, deferred.packed, stage, buffer);
     }
-    next_chunk(pending);
+    next_chunk(deferred);
     end = min(steps, end + interval);
   }
-  end_pending(cta, pending);
+  end_deferred(cta, deferred);
   return step;
 }
 
@@ -137,18 +137,18 @@ __device__ __forceinline__ int take_steps_and_sum(const Cta<Body>& cta,
 template <class Body>
 __device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                              uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
-                                             Pending<Body>& pending, int group, Ring<Body::kBuffers>& buffer) {
+                                             Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
   int previous = 0;
   int step = 0;
-  if (Body::kDefer && pending.slot >= 0) {
-    if (Body::kSums && cta.control.slots[pending.slot].tile.num_parts > 0) {
-      step = take_steps_and_sum(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
+  if (Body::kDefer && deferred.slot >= 0) {
+    if (Body::kSums && cta.control.slots[deferred.slot].tile.num_partials > 0) {
+      step = take_ops_and_sum(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
     } else {
-      step = take_steps(cta, sums, a, b, steps, stage, previous, pending, group, buffer);
+      step = take_ops(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
     }
   }
 #pragma unroll 1
-  for (; step < steps; ++step) take_step(cta, sums, a, b, step, stage, previous);
+  for (; step < steps; ++step) take_op(cta, sums, a, b, step, stage, previous);
   return previous;
 }
 
@@ -166,37 +166,37 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   Control<Body>& control = cta.control;
   const uint8_t* part_a = own_lines(cta, group, 0);
   const uint8_t* part_b =
-      cta.stages + (Body::kFlips ? 0 : Body::kBytesA) + (Body::kSplitN ? group * Body::kGroupN * 128 : 0);
+      cta.stages + (Body::kSwapAb ? 0 : Body::kBytesA) + (Body::kSplitN ? group * Body::kGroupN * 128 : 0);
   const uint64_t a = ptx::matrix_descriptor(part_a, 16);
-  const uint64_t b = ptx::matrix_descriptor(part_b, Body::kNMajor && !Body::kFlips ? kTileK * 128 : 16);
+  const uint64_t b = ptx::matrix_descriptor(part_b, Body::kNMajor && !Body::kSwapAb ? kTileK * 128 : 16);
   Ring<Body::kStages> stage;
   Ring<kSlots> slot;
   Ring<Body::kBuffers> buffer;
-  Pending<Body> pending;
+  Deferred<Body> deferred;
   [[maybe_unused]] uint32_t given = 0;
   ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
   for (;;) {
     const TileRecord& tile = control.slots[slot.index].tile;
     const bool end = tile.k_steps == 0;
     // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
-    if (Body::kDefer && pending.slot >= 0 && !pending.lingers) [[unlikely]] {
-      flush_pending(cta, pending, group, end, stage, buffer);
+    if (Body::kDefer && deferred.slot >= 0 && !deferred.is_deferred) [[unlikely]] {
+      flush_deferred(cta, deferred, group, end, stage, buffer);
     }
     if (end) break;
     float sums[Body::kBlocksM][Body::kGroupN / 2];
-    const int last = multiply_tile(cta, sums, a, b, tile.k_steps, stage, pending, group, buffer);
+    const int last = multiply_tile(cta, sums, a, b, tile.k_steps, stage, deferred, group, buffer);
     // Look ahead while the last products are made.
     Ring<kSlots> next = slot;
     next.next();
     ptx::barrier_wait(&control.record_full[next.index], next.phase);
-    const bool sum = Body::kSums && tile.num_parts > 0;
-    const bool may_linger = !sum && control.slots[next.index].tile.k_steps > 0;
-    bool lingers = may_linger && is_going(cta, next, group);
+    const bool sum = Body::kSums && tile.num_partials > 0;
+    const bool may_defer = !sum && control.slots[next.index].tile.k_steps > 0;
+    bool is_deferred = may_defer && is_going(cta, next, group);
     ptx::matrix_wait<0>();
 #pragma unroll
     for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
     if (!Body::kSplitN) release_stage(cta, last);
-    if constexpr (Body::kCutsK) {
+    if constexpr (Body::kSplitsK) {
       if (cta.launch.cluster.k > 1 && !join_parts(cta, tile, group, sums, given, stage)) {
         ptx::barrier_arrive(&control.record_empty[slot.index]);
         slot = next;
@@ -206,10 +206,10 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
     if (!sum) add_bias<Body>(tile, group, Body::kSplitN ? group * Body::kGroupN : 0, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
-      for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(pending.packed + m * Body::kGroupN / 4, sums[m]);
-      pending.slot = slot.index;
-      if (may_linger && !lingers) lingers = is_going(cta, next, group);
-      pending.lingers = lingers || control.slots[slot.index].late != 0;
+      for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);
+      deferred.slot = slot.index;
+      if (may_defer && !is_deferred) is_deferred = is_going(cta, next, group);
+      deferred.is_deferred = is_deferred || control.slots[slot.index].late != 0;
     } else {
       send_now(cta, tile, group, sums, buffer);
       ptx::barrier_arrive(&control.record_empty[slot.index]);
@@ -267,31 +267,31 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
   if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here
 }
 
-/// CTAs of one launch by role: those that compute and, among them, those that walk and those that only hold a place;
-/// then late ones, which walk when there is room.
+/// CTAs of one launch by role: those that compute and, among them, those that work and those that only hold a place;
+/// then helpers, which execute when there is room.
 template <class Body>
 __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t computing = spread_before(launch.computing, blockIdx.x);
   if (spread_before(launch.computing, blockIdx.x + 1) > computing) {
-    note_begun(launch.walk);
+    note_begun(launch.workers);
     compute_role<Body>(launch, computing, shared);
   } else {
-    const uint32_t walkers = walking_ctas(launch.walk.table, kThreads);
-    const uint32_t first_late = max(launch.computing.all, launch.ctas + walkers);
+    const uint32_t workers = worker_ctas(launch.workers.table, kThreads);
+    const uint32_t first_helper = max(launch.computing.all, launch.ctas + workers);
     const uint32_t other = blockIdx.x - computing;
-    uint32_t walker = spread_before(launch.walking, other);
-    const bool walks = spread_before(launch.walking, other + 1) > walker;
-    constexpr int kPieces = (sizeof(WalkShared) + 127) / 128 * 128;
-    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes && kThreads == kMostSquads * kSquadThreads);
-    auto& room = *reinterpret_cast<WalkShared*>(shared);
-    if (walks) note_begun(launch.walk);
-    if (blockIdx.x >= first_late) walker = walkers + blockIdx.x - first_late;
-    const bool helps = blockIdx.x >= first_late && walker < walkers + launch.walk.table.late_ctas;
-    if (walks || (helps && all_have_begun(launch.walk, launch.ctas + walkers)))
-      walk_roles<false>(launch.walk, walker, room, shared + kPieces);
+    uint32_t worker = spread_before(launch.working, other);
+    const bool walks = spread_before(launch.working, other + 1) > worker;
+    constexpr int kPieces = (sizeof(WorkerShared) + 127) / 128 * 128;
+    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes && kThreads == kMostWarpgroups * kWarpgroupThreads);
+    auto& room = *reinterpret_cast<WorkerShared*>(shared);
+    if (walks) note_begun(launch.workers);
+    if (blockIdx.x >= first_helper) worker = workers + blockIdx.x - first_helper;
+    const bool helps = blockIdx.x >= first_helper && worker < workers + launch.workers.table.helper_ctas;
+    if (walks || (helps && all_have_begun(launch.workers, launch.ctas + workers)))
+      run_worker_roles<false>(launch.workers, worker, room, shared + kPieces);
   }
-  leave_call(launch.walk);
+  leave_call(launch.workers);
 }
 
 }  // namespace tilewire::cuda

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "backends/cuda/tile_table.hpp"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 #include "tilewire/dtype.hpp"
 
 namespace tilewire::cuda {
@@ -28,25 +28,25 @@ inline constexpr std::array<TileShape, 8> kTileShapes{
 /// And bodies whose number of rows is told at the launch: any multiple of 8 from kFewestRows to these, so that rows are
 /// cut without a rest. Their operands have changed places: tile rows are columns of the matrix instruction. Fewer rows
 /// leave room for more stages.
-inline constexpr std::array<TileShape, 3> kFreeShapes{{{120, 128}, {176, 128}, {248, 128}}};
+inline constexpr std::array<TileShape, 3> kRuntimeRowShapes{{{120, 128}, {176, 128}, {248, 128}}};
 inline constexpr int kFewestRows = 72;
-[[nodiscard]] constexpr bool has_free_rows(TileShape shape) {
-  const bool rows = shape.m >= kFewestRows && shape.m <= kFreeShapes.back().m && shape.m % 8 == 0;
+[[nodiscard]] constexpr bool has_runtime_rows(TileShape shape) {
+  const bool rows = shape.m >= kFewestRows && shape.m <= kRuntimeRowShapes.back().m && shape.m % 8 == 0;
   return rows && shape.m != 128 && shape.n == 128;  // 128 x 128 has a body of its own
 }
-/// The shape that the body of such tiles is compiled for: `shape` itself, or one of kFreeShapes.
+/// The shape that the body of such tiles is compiled for: `shape` itself, or one of kRuntimeRowShapes.
 [[nodiscard]] constexpr TileShape body_shape(TileShape shape) {
-  if (!has_free_rows(shape)) return shape;
-  return *std::ranges::find_if(kFreeShapes, [shape](TileShape body) { return shape.m <= body.m; });
+  if (!has_runtime_rows(shape)) return shape;
+  return *std::ranges::find_if(kRuntimeRowShapes, [shape](TileShape body) { return shape.m <= body.m; });
 }
 /// Fewest rows that such a body takes.
 [[nodiscard]] constexpr int least_rows(TileShape body) {
   int rows = kFewestRows;
-  while (rows < body.m && (!has_free_rows({rows, 128}) || body_shape({rows, 128}) != body)) rows += 8;
+  while (rows < body.m && (!has_runtime_rows({rows, 128}) || body_shape({rows, 128}) != body)) rows += 8;
   return rows;
 }
 [[nodiscard]] constexpr bool is_compiled(TileShape shape) {
-  return has_free_rows(shape) || std::ranges::find(kTileShapes, shape) != kTileShapes.end();
+  return has_runtime_rows(shape) || std::ranges::find(kTileShapes, shape) != kTileShapes.end();
 }
 inline constexpr int kTileK = 64;
 inline constexpr int kThreads = 384;        ///< of a CTA
@@ -68,13 +68,15 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
   return std::min(8, (kStageRoom - 4 * kChunkBytes) / stage_bytes(shape, b_is_kn));
 }
 /// Other parts of a sum, a chunk for each of the two consumers, that one stage holds.
-[[nodiscard]] constexpr int parts_per_stage(TileShape shape) { return stage_bytes(shape, false) / (2 * kChunkBytes); }
+[[nodiscard]] constexpr int partials_per_stage(TileShape shape) {
+  return stage_bytes(shape, false) / (2 * kChunkBytes);
+}
 
 /// Whether registers hold a rounded tile beside the sums of the next one. Only then may a tile complete a sum.
 [[nodiscard]] constexpr bool holds_results(TileShape shape) { return shape.m * shape.n <= 128 * 256; }
 /// Most other parts of a sum that a tile completes: those of a chunk are in stages at once.
-[[nodiscard]] constexpr int most_parts(TileShape shape) {
-  return holds_results(shape) ? num_stages(shape, true) * parts_per_stage(shape) : 0;
+[[nodiscard]] constexpr int most_partials(TileShape shape) {
+  return holds_results(shape) ? num_stages(shape, true) * partials_per_stage(shape) : 0;
 }
 
 /// Whether the rows of A of such a tile may come from two places (RowSplit), where no operand is shared.
@@ -104,11 +106,11 @@ inline constexpr uint32_t kMostCluster = 8;
 [[nodiscard]] constexpr int cols_of_b_box(TileShape shape, ClusterShape cluster) {
   return lines_of_a_box(shape.n, cluster.m);
 }
-/// Most rows of tiles with free rows that may be made so.
-inline constexpr int kMostCutRows = kFreeShapes[1].m;
+/// Most rows of tiles with runtime rows that may be made so.
+inline constexpr int kMostClusterSplitRows = kRuntimeRowShapes[1].m;
 /// Whether tiles of this shape may: a consumer has three chunks of one at most, side by side.
-[[nodiscard]] constexpr bool may_cut_k(TileShape shape) {
-  return shape.m * shape.n <= 128 * 128 || (has_free_rows(shape) && shape.m <= kMostCutRows);
+[[nodiscard]] constexpr bool may_split_k_in_cluster(TileShape shape) {
+  return shape.m * shape.n <= 128 * 128 || (has_runtime_rows(shape) && shape.m <= kMostClusterSplitRows);
 }
 /// Fewest steps of each part of K: loads of a tile then never get ahead of the parts of the tile before.
 [[nodiscard]] constexpr int least_part_steps(TileShape shape) { return num_stages(shape, false); }
@@ -145,11 +147,11 @@ struct GemmTable {
   const WaitRecord* waits = nullptr;
   const PostRecord* posts = nullptr;
   const WriteRecord* writes = nullptr;
-  const PartRecord* parts = nullptr;
+  const PartialRecord* parts = nullptr;
   const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
-  CachePolicies told{};
+  CacheHints cache_hints{};
   RowSplit splits[kMostSplits]{};
   CUtensorMap at_hand[kMapsAtHand]{};
 };
@@ -163,19 +165,19 @@ struct GemmLaunch {
   /// Steps of K that a CTA loads ahead; 0 = balanced_depth, asked for at each launch. A body with sums takes all
   /// stages.
   uint32_t depth = 0;
-  /// With k > 1 (cut_k) the CTAs of a cluster take turns in adding what all have of a chunk, in their order, and
-  /// sending it on (the first one alone of tiles that complete a sum or post): for a shape that may_cut_k, and no
-  /// operand is shared.
+  /// With k > 1 (split_k_in_cluster) the CTAs of a cluster take turns in adding what all have of a chunk, in their
+  /// order, and sending it on (the first one alone of tiles that complete a sum or post): for a shape that
+  /// may_split_k_in_cluster, and no operand is shared.
   ClusterShape cluster{};
   int a_box = 0;  ///< rows_of_a_box and cols_of_b_box: filled in at the launch
   int b_box = 0;
   int tile_rows = 0;  ///< of GemmBodyKind::shape: filled in at the launch
-  /// Where compute CTAs are in the grid, in pairs, and CTAs that walk in what they leave: filled in at the launch. CTAs
+  /// Where compute CTAs are in the grid, in pairs, and CTAs that work in what they leave: filled in at the launch. CTAs
   /// of clusters, which the hardware spreads, come first.
   Spread computing{};
-  Spread walking{};
-  /// Lanes that other CTAs of the launch walk (none of their steps multiplies), and what tiles wait with, too.
-  WalkLaunch walk{};
+  Spread working{};
+  /// Lanes that other CTAs of the launch execute (none of their steps multiplies), and what tiles wait with, too.
+  WorkerLaunch workers{};
   GemmTable table{};  // NOTE: last, its maps too, so that the little that all CTAs begin with is side by side
 };
 
@@ -184,7 +186,7 @@ struct GemmBodyKind {
   DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
   bool b_is_kn = false;       ///< B is stored [K,N]; otherwise [N,K]
   TileShape shape{};
-  bool sums = false;  ///< tiles may complete sums; a body without is shorter, and faster for it. See most_parts
+  bool sums = false;  ///< tiles may complete sums; a body without is shorter, and faster for it. See most_partials
 
   bool operator==(const GemmBodyKind&) const = default;
 };

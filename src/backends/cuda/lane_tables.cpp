@@ -1,4 +1,4 @@
-// From a plan to the records that one rank's kernels walk: tiles for tensor cores, steps for everything else.
+// From a plan to the records that one rank's kernels execute: tiles for tensor cores, steps for everything else.
 // Called by cuda programs.
 #include "backends/cuda/lane_tables.hpp"
 
@@ -18,8 +18,8 @@ namespace tilewire::cuda {
 namespace {
 
 /// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
-constexpr int kMovers = 16;
-/// SMs that walkers leave to a GEMM of the library, which must get on while they wait for it.
+constexpr int kCopyCtas = 16;
+/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
 constexpr int kLeastForLibrary = 16;
 
 bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
@@ -34,8 +34,9 @@ class TableMaker {
     beside_library_ = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
                         return lane.rank == view_.rank && by_library(lane);
                       });
-    out_.in_line = beside_library_ && stands_in_line();
-    out_.lanes_apart = !out_.in_line && (beside_library_ || (room_.streams && fast && plan_.config.launches > 1));
+    out_.stream_ordered = beside_library_ && is_stream_ordered();
+    out_.lanes_apart =
+        !out_.stream_ordered && (beside_library_ || (room_.streams && fast && plan_.config.launches > 1));
     out_.kind = kind_of(plan_);
     for (const ColumnWaits& waits : view_.facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : view_.facts.sums) {
@@ -45,30 +46,30 @@ class TableMaker {
     }
     out_.kind.sums = !completes_.empty();
     if (fast) out_.cluster = cluster_of_tiles();
-    if (fast && tiles_.take_own_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
+    if (fast && tiles_.take_local_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && has_tiles(plan_.lanes[lane])) {
         add_tile_lane(lane);
-      } else if (out_.in_line) {
-        add_lane_in_line(lane);
+      } else if (out_.stream_ordered) {
+        add_stream_ordered_lane(lane);
       } else if (by_stream(plan_.lanes[lane])) {
         add_stream_lane(lane);
       } else {
-        add_walk_lane(lane, 0, std::ssize(plan_.lanes[lane].tasks));
+        add_worker_lane(lane, 0, std::ssize(plan_.lanes[lane].tasks));
       }
     }
     tiles_.finish();
-    if (out_.lanes_apart) start_walkers_late(out_, view_.addresses.gates);
-    std::ranges::stable_sort(out_.walk.lanes, {},
-                             [](const LaneRecord& lane) { return std::pair(lane.after, lane.light); });
-    // NOTE: where ranks share a device, late CTAs might take the room that another rank's kernel waits for.
-    const bool late_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
-    const bool beside = beside_library_ && !out_.in_line;
-    share_out_sms(out_, beside ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_, late_help);
-    for (LaneRecord& lane : out_.walk.lanes) lane.squads = lane.squads && lane.num_steps > lane.ctas;
-    if (late_help) find_late_lanes(out_);
-    if (beside) tell_library_its_sms(out_, plan_, room_.sms);
+    if (out_.lanes_apart) start_workers_late(out_, view_.addresses.doorbells);
+    std::ranges::stable_sort(out_.workers.lanes, {},
+                             [](const LaneRecord& lane) { return std::pair(lane.after, lane.sync_only); });
+    // NOTE: where ranks share a device, helper CTAs might take the room that another rank's kernel waits for.
+    const bool may_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
+    const bool beside = beside_library_ && !out_.stream_ordered;
+    share_out_sms(out_, beside ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_, may_help);
+    for (LaneRecord& lane : out_.workers.lanes) lane.warpgroups = lane.warpgroups && lane.num_ops > lane.ctas;
+    if (may_help) find_helped_lanes(out_);
+    if (beside) set_library_sms(out_, plan_, room_.sms);
     spread_sums(out_);
     drop_repeated_waits(out_);
     return std::move(out_);
@@ -77,7 +78,7 @@ class TableMaker {
  private:
   /// Pairs of neighbours that agree in an operand, where the config asks for them, or CTAs that share a tile's K.
   [[nodiscard]] ClusterShape cluster_of_tiles() const {
-    if (room_.cluster_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_k)};
+    if (room_.cluster_split_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_split_k)};
     const Config& config = plan_.config;
     if (!view_.facts.pairs || config.cluster_m * config.cluster_n != 2 || config.tile_m == 64) return {};
     int64_t tiles = 0;
@@ -90,19 +91,19 @@ class TableMaker {
       tiles += std::ranges::count_if(lane.tasks, is_tile);
       workers = workers_of(lane);
     }
-    // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that walks.
+    // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that executes.
     if (tiles < 2 || workers < 2 || room_.sms < lanes + 2) return {};
     return {.m = static_cast<uint32_t>(config.cluster_m), .n = static_cast<uint32_t>(config.cluster_n)};
   }
 
-  /// Handshakes before and after the tiles of a lane are the walker's: they move nothing.
+  /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
   void add_tile_lane(int index) {
     const Lane& lane = plan_.lanes[index];
     std::vector<int64_t> others;
     for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
       is_tile(lane.tasks[task]) ? tiles_.add(index, task) : others.push_back(task);
     }
-    if (!others.empty()) add_steps(index, others, 1, true);
+    if (!others.empty()) add_ops(index, others, 1, true);
     tile_workers_ = lane.workers > 0 ? lane.workers : plan_.config.tile_workers;
   }
 
@@ -121,80 +122,81 @@ class TableMaker {
   }
 
   /// Whether the rank's call of the GEMM is all that streams do, and can stand between two kernels in the caller's:
-  /// then no gate opens for it, and nothing that waits holds SMs beside it.
-  [[nodiscard]] bool stands_in_line() const {
+  /// then no doorbell opens for it, and nothing that waits holds SMs beside it.
+  [[nodiscard]] bool is_stream_ordered() const {
     if (view_.facts.before_call.empty()) return false;
     return std::ranges::all_of(plan_.lanes, [&](const Lane& lane) {
       if (lane.rank != view_.rank || !by_stream(lane)) return true;
       return by_library(lane) && std::ranges::all_of(lane.tasks, [](const Task& task) {
-               const bool calls = calls_library(task) && is_work(task) && std::ssize(task.posts) <= kMostOpening;
+               const bool calls = calls_library(task) && is_work(task) && std::ssize(task.posts) <= kMostPreamblePosts;
                return task.kind == TaskKind::sync || calls;
              });
     });
   }
 
   /// What comes before the call, by one kernel, and what comes after it, by another.
-  void add_lane_in_line(int index) {
+  void add_stream_ordered_lane(int index) {
     const int64_t before = view_.facts.before_call[index];
-    if (by_library(plan_.lanes[index])) return add_call_in_line(index, before);
-    add_walk_lane(index, 0, before);
-    const size_t first = out_.walk.lanes.size();
-    add_walk_lane(index, before, std::ssize(plan_.lanes[index].tasks));
-    if (out_.walk.lanes.size() > first) out_.walk.lanes.back().after = true;
+    if (by_library(plan_.lanes[index])) return add_stream_ordered_call(index, before);
+    add_worker_lane(index, 0, before);
+    const size_t first = out_.workers.lanes.size();
+    add_worker_lane(index, before, std::ssize(plan_.lanes[index].tasks));
+    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = true;
   }
 
   /// The call: the kernel before it waits for it, the one after it posts.
-  void add_call_in_line(int index, int64_t call) {
+  void add_stream_ordered_call(int index, int64_t call) {
     const Lane& lane = plan_.lanes[index];
     const Task& task = lane.tasks[call];
     out_.works.push_back({.lane = index, .task = call, .what = library_gemm(view_, task)});
     const bool waits = !task.waits.empty() || room_.traced;
-    const bool greets = call > 0 && lane.tasks[0].waits.empty() && std::ssize(lane.tasks[0].posts) <= kMostOpening;
-    if (greets) open_with(out_.first, lane.tasks[0], view_.name_task(index, 0));
+    const bool greets =
+        call > 0 && lane.tasks[0].waits.empty() && std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
+    if (greets) post_in_preamble(out_.first, lane.tasks[0], view_.name_task(index, 0));
     out_.first.notes_begin = true;
-    add_light_steps(index, greets, call + waits);
+    add_sync_ops(index, greets, call + waits);
     if (waits) {
-      out_.walk.steps.back().act = Act::sync;
-      out_.walk.steps.back().num_posts = 0;
+      out_.workers.ops.back().code = OpCode::sync;
+      out_.workers.ops.back().num_posts = 0;
     }
-    open_with(out_.opening, task, waits ? out_.walk.steps.back().task : 0);
-    add_light_steps(index, call + 1, std::ssize(lane.tasks));
-    if (call + 1 < std::ssize(lane.tasks)) out_.walk.lanes.back().after = true;
+    post_in_preamble(out_.preamble, task, waits ? out_.workers.ops.back().task : 0);
+    add_sync_ops(index, call + 1, std::ssize(lane.tasks));
+    if (call + 1 < std::ssize(lane.tasks)) out_.workers.lanes.back().after = true;
   }
 
   /// A kernel posts for the task, number `name`, as it begins.
-  void open_with(Opening& opening, const Task& task, uint32_t name) const {
+  void post_in_preamble(Preamble& preamble, const Task& task, uint32_t name) const {
     std::vector<PostRecord> posts;
     view_.add_posts(task, posts);
-    std::ranges::copy(posts, opening.posts);
-    opening.num_posts = static_cast<uint32_t>(posts.size());
-    opening.task = name;
-    opening.has_task = true;
-    opening.waited = !task.waits.empty();
+    std::ranges::copy(posts, preamble.posts);
+    preamble.num_posts = static_cast<uint32_t>(posts.size());
+    preamble.task = name;
+    preamble.has_task = true;
+    preamble.waited = !task.waits.empty();
   }
 
   /// Tasks [first, end) of a lane, none of which moves anything itself.
-  void add_light_steps(int index, int64_t first, int64_t end) {
+  void add_sync_ops(int index, int64_t first, int64_t end) {
     if (first == end) return;
     std::vector<int64_t> tasks(static_cast<size_t>(end - first));
     std::iota(tasks.begin(), tasks.end(), first);
-    add_steps(index, tasks, 1, true);
+    add_ops(index, tasks, 1, true);
   }
 
-  /// Which tasks of a lane the light lane lets go and waits for. All, where one waits or posts, or times are taken.
+  /// Which tasks of a lane the sync-only lane lets go and waits for. All, where one waits or posts, or times are taken.
   /// Beside a collective, whose end must have a deadline, those that follow other work and that nobody waits for need
-  /// no gate of their own.
-  [[nodiscard]] std::vector<bool> gates_of(const Lane& lane) const {
+  /// no doorbell of their own.
+  [[nodiscard]] std::vector<bool> doorbells_of(const Lane& lane) const {
     if (room_.traced) return std::vector<bool>(lane.tasks.size(), true);
     const auto meets = [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); };
     const bool collective = std::ranges::any_of(lane.tasks, [](const Task& task) { return calls_collective(task); });
     if (!collective) return std::vector<bool>(lane.tasks.size(), std::ranges::any_of(lane.tasks, meets));
-    std::vector<bool> gates;
+    std::vector<bool> doorbells;
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
       const bool follows = i == 0 || is_work(lane.tasks[i - 1]);
-      gates.push_back(calls_collective(lane.tasks[i]) || meets(lane.tasks[i]) || !follows);
+      doorbells.push_back(calls_collective(lane.tasks[i]) || meets(lane.tasks[i]) || !follows);
     }
-    return gates;
+    return doorbells;
   }
 
   /// Whether the tasks before one in its lane have waited for all that it waits for.
@@ -208,60 +210,60 @@ class TableMaker {
     });
   }
 
-  /// A light lane waits and posts, a stream of its own does the work: at once, where nobody waits.
+  /// A sync-only lane waits and posts, a stream of its own does the work: at once, where nobody waits.
   void add_stream_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    const std::vector<bool> gates = gates_of(lane);
-    const bool gated = std::ranges::count(gates, true) > 0;
-    const size_t first_step = out_.walk.steps.size();
-    if (gated) add_light_steps(index, 0, std::ssize(lane.tasks));
+    const std::vector<bool> doorbells = doorbells_of(lane);
+    const bool gated = std::ranges::count(doorbells, true) > 0;
+    const size_t first_op = out_.workers.ops.size();
+    if (gated) add_sync_ops(index, 0, std::ssize(lane.tasks));
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
       const Task& task = lane.tasks[i];
       const bool works = is_work(task);
-      if (gated) out_.walk.steps[first_step + i].act = works && gates[i] ? Act::gate : Act::sync;
+      if (gated) out_.workers.ops[first_op + i].code = works && doorbells[i] ? OpCode::doorbell : OpCode::sync;
       if (!works) continue;
       StreamWork& work = out_.works.emplace_back();
       work.stream = static_cast<int>(out_.streams.size());
       work.lane = index;
       work.task = static_cast<int64_t>(i);
       work.what = what_of(task);
-      if (!gates[i]) continue;
+      if (!doorbells[i]) continue;
       work.follows = i > 0 && is_work(lane.tasks[i - 1]) && waits_are_over(lane, i);
-      work.gate = view_.addresses.gates + out_.works.size() - 1;
-      out_.walk.steps[first_step + i].gate = work.gate;
+      work.doorbell = view_.addresses.doorbells + out_.works.size() - 1;
+      out_.workers.ops[first_op + i].doorbell = work.doorbell;
     }
     const auto first = out_.works.end() - std::ranges::count_if(lane.tasks, is_work);
     const bool copies = lane.engine == Engine::copy;
-    out_.streams.push_back({.urgent = copies, .has_teller = copies && give_teller({first, out_.works.end()})});
+    out_.streams.push_back({.urgent = copies, .has_notifier = copies && add_notifier({first, out_.works.end()})});
   }
 
   /// Tasks [first, end) of a lane.
-  void add_walk_lane(int index, int64_t first, int64_t end) {
+  void add_worker_lane(int index, int64_t first, int64_t end) {
     const Lane& lane = plan_.lanes[index];
     std::vector<int64_t> all;
     bool moves = false;
     for (int64_t task = first; task < end; ++task) {
       if (completed_.contains({index, task})) continue;
-      require(!calls_collective(lane.tasks[task]), "{}: no walker makes a collective call", plan_.problem.op);
+      require(!calls_collective(lane.tasks[task]), "{}: no worker makes a collective call", plan_.problem.op);
       all.push_back(task);
       moves = moves || lane.tasks[task].kind != TaskKind::sync;
     }
     if (all.empty()) return;
     const bool serial = is_serial(lane.engine);
-    if (!moves) return add_steps(index, all, 1, true);
+    if (!moves) return add_ops(index, all, 1, true);
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(all)));
     // NOTE: a serial lane's products are whole steps of one CTA.
-    if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_step(lane));
-    add_steps(index, all, ctas, false, serial);
+    if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_op(lane));
+    add_ops(index, all, ctas, false, serial);
     const bool by_knob = lane.engine == Engine::reduce && plan_.config.reduce_workers > 0;
-    out_.walk.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0 || by_knob;
-    out_.walk.lanes.back().squads =
+    out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0 || by_knob;
+    out_.workers.lanes.back().warpgroups =
         !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
   }
 
   /// CTAs of which each has a part of the largest step that is worth its while: SMs are dear beside few tiles.
-  [[nodiscard]] int ctas_for_step(const Lane& lane) const {
+  [[nodiscard]] int ctas_for_op(const Lane& lane) const {
     constexpr int64_t kLeastBytes = 32 << 10;
     int64_t most = 0;
     for (const Task& task : lane.tasks) {
@@ -269,7 +271,7 @@ class TableMaker {
       const Shape shape = result_shape(plan_, task);
       most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
     }
-    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kMovers));
+    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
   }
 
   /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
@@ -285,64 +287,65 @@ class TableMaker {
     if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
     // What begins when everything else has ended has the device to itself.
     const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
-    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kMovers, room_.sms - 2 * kMovers);
-    return kMovers;
+    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
+    return kCopyCtas;
   }
 
-  void add_steps(int lane, const std::vector<int64_t>& tasks, int ctas, bool light, bool serial = false) {
-    LaneRecord record{.first_step = static_cast<uint32_t>(out_.walk.steps.size()),
-                      .num_steps = static_cast<uint32_t>(tasks.size()),
+  void add_ops(int lane, const std::vector<int64_t>& tasks, int ctas, bool sync_only, bool serial = false) {
+    LaneRecord record{.first_op = static_cast<uint32_t>(out_.workers.ops.size()),
+                      .num_ops = static_cast<uint32_t>(tasks.size()),
                       .ctas = static_cast<uint32_t>(ctas),
                       .serial = serial,
-                      .light = light};
-    record.progress = view_.addresses.progress + 2 * out_.walk.lanes.size();
-    out_.walk.lanes.push_back(record);
-    for (const int64_t task : tasks) add_step(lane, task);
+                      .sync_only = sync_only};
+    record.progress = view_.addresses.progress + 2 * out_.workers.lanes.size();
+    out_.workers.lanes.push_back(record);
+    for (const int64_t task : tasks) add_op(lane, task);
   }
 
-  [[nodiscard]] static Act act_of(const Task& task) {
+  [[nodiscard]] static OpCode act_of(const Task& task) {
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call:
-        return Act::multiply;
+        return OpCode::multiply;
       case TaskKind::copy:
-        return Act::copy;
+        return OpCode::copy;
       case TaskKind::reduce:
-        return Act::reduce;
+        return OpCode::reduce;
       case TaskKind::fill:
-        return Act::fill;
+        return OpCode::fill;
       default:
-        return Act::sync;
+        return OpCode::sync;
     }
   }
 
-  void add_step(int lane, int64_t index) {
+  void add_op(int lane, int64_t index) {
     const Task& task = plan_.lanes[lane].tasks[index];
-    HostWalk& walk = out_.walk;
+    HostWorkerTable& workers = out_.workers;
     const Shape shape = result_shape(plan_, task);
-    StepRecord step{
-        .act = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
+    OpRecord step{
+        .code = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
     step.task = view_.name_task(lane, index);
-    step.looks = view_.looks_at_data(task);
+    step.polls = view_.polls_data(task);
     step.value = static_cast<float>(task.value);
-    step.first_source = static_cast<uint32_t>(walk.sources.size());
-    step.first_target = static_cast<uint32_t>(walk.targets.size());
-    step.first_epilogue = static_cast<uint32_t>(walk.epilogue.size());
-    step.first_wait = static_cast<uint32_t>(walk.waits.size());
-    step.first_post = static_cast<uint32_t>(walk.posts.size());
-    if (step.act == Act::multiply) {
+    step.first_source = static_cast<uint32_t>(workers.sources.size());
+    step.first_target = static_cast<uint32_t>(workers.targets.size());
+    step.first_epilogue = static_cast<uint32_t>(workers.epilogue.size());
+    step.first_wait = static_cast<uint32_t>(workers.waits.size());
+    step.first_post = static_cast<uint32_t>(workers.posts.size());
+    if (step.code == OpCode::multiply) {
       step.b_is_kn = plan_.problem.b_layout == BLayout::kn;
       step.depth = static_cast<int32_t>(depth_of(task));
     }
     for (size_t i = 0; i < task.reads.size(); ++i) {
       const Region& read = task.reads[i];
-      walk.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
+      workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
     }
     for (size_t i = 0; i < task.writes.size(); ++i) {
       const Write& write = task.writes[i];
       if (spare_.contains({lane, index, i})) continue;
-      walk.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld, static_cast<int32_t>(write.first_row),
-                              static_cast<int32_t>(write.to.rows), view_.dtype_of(write.to), view_.mode_of(write)});
+      workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,
+                                 static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
+                                 view_.dtype_of(write.to), view_.mode_of(write)});
     }
     for (const EpilogueStep& what : task.epilogue) {
       EpilogueRecord record{.kind = what.kind, .value = static_cast<float>(what.value)};
@@ -351,17 +354,17 @@ class TableMaker {
         record.ld = view_.base(*what.operand).ld;
         record.dtype = view_.dtype_of(*what.operand);
       }
-      walk.epilogue.push_back(record);
+      workers.epilogue.push_back(record);
     }
-    view_.add_waits(task.waits, walk.waits);
-    view_.add_posts(task, walk.posts);
+    view_.add_waits(task.waits, workers.waits);
+    view_.add_posts(task, workers.posts);
     step.num_sources = small_count("sources", task.reads.size());
-    step.num_targets = small_count("destinations", walk.targets.size() - step.first_target);
-    if (step.num_targets == 0) step.act = Act::sync;
+    step.num_targets = small_count("destinations", workers.targets.size() - step.first_target);
+    if (step.num_targets == 0) step.code = OpCode::sync;
     step.num_epilogue = small_count("steps of an epilogue", task.epilogue.size());
-    step.num_waits = count_in_record(walk.waits.size() - step.first_wait);
-    step.num_posts = count_in_record(walk.posts.size() - step.first_post);
-    walk.steps.push_back(step);
+    step.num_waits = count_in_record(workers.waits.size() - step.first_wait);
+    step.num_posts = count_in_record(workers.posts.size() - step.first_post);
+    workers.ops.push_back(step);
   }
 
   const Plan& plan_;
@@ -381,8 +384,8 @@ class TableMaker {
 
 PlanFacts facts_of(const Plan& whole, int rank) {
   const bool clusters = whole.config.cluster_m * whole.config.cluster_n > 1;
-  PlanFacts facts{signal_totals(whole),      carried_signals(whole), fused_sums(whole, rank),
-                  column_waits(whole, rank), own_rows(whole, rank),  clusters && may_end_in_pairs(whole, rank)};
+  PlanFacts facts{signal_totals(whole),      elided_signals(whole),   fused_sums(whole, rank),
+                  column_waits(whole, rank), local_rows(whole, rank), clusters && may_end_in_pairs(whole, rank)};
   const std::vector<int64_t> before = tasks_before_calls(whole);
   for (size_t lane = 0; lane < before.size(); ++lane) {
     if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);

@@ -1,4 +1,4 @@
-// From a plan to the records that one rank's kernels walk.
+// From a plan to the records that one rank's kernels execute.
 // Called by cuda programs for every new set of callers' tensors.
 #pragma once
 
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/calls_in_line.hpp"
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
-#include "backends/cuda/own_rows.hpp"
+#include "backends/cuda/local_rows.hpp"
+#include "backends/cuda/stream_ordered_gemm.hpp"
 #include "backends/cuda/stream_work.hpp"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 #include "core/column_waits.hpp"
 #include "tilewire/plan.hpp"
 
@@ -32,27 +32,27 @@ struct Addresses {
   std::vector<Base> bases{};  ///< [rank * number of buffers + buffer]
   /// The counter of a signal.
   std::function<uint64_t*(const Signal&)> signal{};
-  uint64_t* progress = nullptr;  ///< two zeroed counters for each of my lanes, twice
-  Gate* gates = nullptr;         ///< zeroed, most_stream_work of them
+  uint64_t* progress = nullptr;   ///< two zeroed counters for each of my lanes, twice
+  Doorbell* doorbells = nullptr;  ///< zeroed, most_stream_work of them
 };
 
-/// A WalkTable that is being made.
-struct HostWalk {
+/// A WorkerTable that is being made.
+struct HostWorkerTable {
   std::vector<LaneRecord> lanes{};
-  std::vector<StepRecord> steps{};
+  std::vector<OpRecord> ops{};
   std::vector<SourceRecord> sources{};
   std::vector<TargetRecord> targets{};
   std::vector<EpilogueRecord> epilogue{};
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
-  uint32_t late_ctas = 0;
+  uint32_t helper_ctas = 0;
 };
 
 /// A task by the number that the device's reports use.
 struct TaskName {
   int lane = 0;  ///< among the lanes that the tables were made of
   int64_t task = 0;
-  bool again = false;  ///< another record has the task's times: this one is for a gate of its lane's kernel, pads a
+  bool again = false;  ///< another record has the task's times: this one is for a doorbell of its lane's kernel, pads a
                        ///< pair, or is a later part of K
 };
 
@@ -62,14 +62,14 @@ struct RankTables {
   GemmBodyKind kind{};
   uint32_t gemm_ctas = 0;
   ClusterShape cluster{};  ///< of the CTAs that take the tiles
-  HostWalk walk{};
+  HostWorkerTable workers{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<StreamUse> streams{};
-  bool lanes_apart = false;       ///< heavy lanes are works: the kernel of the call has tiles and light lanes only
-  bool in_line = false;           ///< the one work, a GEMM, stands between two kernels (LaneRecord::after)
-  Opening first{};                ///< of the kernel before it: what the rank says as it begins
-  Opening opening{};              ///< of the kernel after it
-  std::vector<TaskName> names{};  ///< by TileRecord::task and StepRecord::task
+  bool lanes_apart = false;       ///< data lanes are works: the kernel of the call has tiles and sync-only lanes only
+  bool stream_ordered = false;    ///< the one work, a GEMM, stands between two kernels (LaneRecord::after)
+  Preamble first{};               ///< of the kernel before it: what the rank says as it begins
+  Preamble preamble{};            ///< of the kernel after it
+  std::vector<TaskName> names{};  ///< by TileRecord::task and OpRecord::task
 };
 
 /// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on
@@ -79,21 +79,21 @@ struct RankTables {
 /// The same for the way out of one task's result: its epilogue and destinations.
 [[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task);
 
-/// Why `cluster_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
-[[nodiscard]] std::optional<std::string> refuses_cut_k(const Plan& plan);
+/// Why `cluster_split_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
+[[nodiscard]] std::optional<std::string> refuses_cluster_split_k(const Plan& plan);
 
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
 /// What a rank may use of its device.
 struct Room {
-  int sms = 0;          ///< CTAs that may be resident at once
-  bool streams = true;  ///< streams may wait for gates; not where ranks share a device, and so its queues
-  bool traced = false;  ///< all that streams do has a gate, so that its times can be taken
-  int cluster_k = 1;    ///< CTAs that make a tile together; `sms` are in clusters of so many
+  int sms = 0;              ///< CTAs that may be resident at once
+  bool streams = true;      ///< streams may wait for doorbells; not where ranks share a device, and so its queues
+  bool traced = false;      ///< all that streams do has a doorbell, so that its times can be taken
+  int cluster_split_k = 1;  ///< CTAs that make a tile together; `sms` are in clusters of so many
 };
 
-/// Change places within each turn of tiles, so that every CTA (cluster) completes about as many sums as the others:
+/// Change places within each wave of tiles, so that every CTA (cluster) completes about as many sums as the others:
 /// where own tiles come with those of peers, the same CTAs would have one in every turn. Unless too many could no
 /// longer come during their CTA's next tile, as that one is its first for another peer and waits. NOTE: not from turn
 /// to turn, so that each CTA's tiles stay in the plan's order, as what may be waited for rests on that (TileNeeds).
@@ -107,10 +107,10 @@ void drop_repeated_waits(RankTables& tables);
 /// What the tables of one rank take from the whole plan.
 struct PlanFacts {
   std::vector<int64_t> totals{};  ///< signal_totals
-  std::vector<bool> carried{};    ///< carried_signals: neither waited for nor posted
+  std::vector<bool> elided{};     ///< elided_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
   std::vector<ColumnWaits> waits{};
-  OwnRowsOfTiles own{};
+  LocalRowsOfTiles own{};
   bool pairs = true;                   ///< may_end_in_pairs
   std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };

@@ -1,5 +1,5 @@
 // Products without tensor cores, for types and shapes that gemm_tiles does not take.
-// Used by steps.cuh.
+// Used by ops.cuh.
 #pragma once
 
 #include "backends/cuda/finish.cuh"
@@ -7,7 +7,7 @@
 namespace tilewire::cuda {
 
 /// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
-__device__ inline void multiply_step(const WalkTable& table, const StepRecord& step) {
+__device__ inline void multiply_op(const WorkerTable& table, const OpRecord& step) {
   constexpr int kSide = 64;
   constexpr int kDepth = 16;
   constexpr int kOwn = 4;
@@ -27,12 +27,12 @@ __device__ inline void multiply_step(const WalkTable& table, const StepRecord& s
       float sums[kOwn][kOwn] = {};
       for (int k0 = 0; k0 < step.depth; k0 += kDepth) {
         __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
+        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
           const int k = i % kDepth;
           const int line = i / kDepth;
           a_block[k][line] = load(a, false, row0 + line, step.rows, k0 + k);
         }
-        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kStepThreads) {
+        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
           const int k = step.b_is_kn ? i / kSide : i % kDepth;
           const int line = step.b_is_kn ? i % kSide : i / kDepth;
           b_block[k][line] = load(b, step.b_is_kn, col0 + line, step.cols, k0 + k);

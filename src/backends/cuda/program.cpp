@@ -1,4 +1,4 @@
-// Running a plan on a GPU: bind tensors, launch the walker and the GEMM kernel, report what a wait gave up on.
+// Running a plan on a GPU: bind tensors, launch the worker CTA and the GEMM kernel, report what a wait gave up on.
 // Called by users through Program.
 #include "backends/cuda/program.hpp"
 
@@ -29,37 +29,39 @@ int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buf
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
-/// The lanes of one kernel: those that come after a call of the library in line, or the others.
-WalkTable part_of(const HostWalk& host, const WalkTable& all, bool after) {
-  const WalkTable counts = counts_of(host, after);
-  WalkTable part = all;
+/// The lanes of one kernel: those that come after a stream-ordered call of the library, or the others.
+WorkerTable part_of(const HostWorkerTable& host, const WorkerTable& all, bool after) {
+  const WorkerTable counts = counts_of(host, after);
+  WorkerTable part = all;
   if (after) part.lanes += host.lanes.size() - counts.num_lanes;
   part.num_lanes = counts.num_lanes;
   part.ctas = counts.ctas;
-  part.light_lanes = counts.light_lanes;
+  part.sync_lanes = counts.sync_lanes;
   return part;
 }
 
-std::shared_ptr<std::byte> upload(const HostWalk& host, WalkTable& table, cudaStream_t stream) {
+std::shared_ptr<std::byte> upload(const HostWorkerTable& host, WorkerTable& table, cudaStream_t stream) {
   Upload all;
   all.add(host.lanes, &table.lanes);
-  all.add(host.steps, &table.steps);
+  all.add(host.ops, &table.ops);
   all.add(host.sources, &table.sources);
   all.add(host.targets, &table.targets);
   all.add(host.epilogue, &table.epilogue);
   all.add(host.waits, &table.waits);
   all.add(host.posts, &table.posts);
-  table.late_ctas = host.late_ctas;
+  table.helper_ctas = host.helper_ctas;
   return all.finish(stream);
 }
 
-/// The steps of a kernel beside a call of the library in line, where it is a plain walker. `memory` has them.
-PlainWalk plain_walk(const HostWalk& host, bool after, std::shared_ptr<std::byte>& memory, cudaStream_t stream) {
-  PlainWalk plain{plain_steps(host, after)};
+/// The steps of a kernel beside a stream-ordered call of the library, where it is a plain worker CTA. `memory` has
+/// them.
+PlainOps plain_ops_of(const HostWorkerTable& host, bool after, std::shared_ptr<std::byte>& memory,
+                      cudaStream_t stream) {
+  PlainOps plain{plain_ops(host, after)};
   if (plain.kind == Plain::no) return plain;
-  const std::vector<PlainStep> steps = lay_out_steps(host, after);
+  const std::vector<PlainOp> steps = lay_out_ops(host, after);
   Upload all;
-  all.add(steps, &plain.steps);
+  all.add(steps, &plain.ops);
   memory = all.finish(stream);
   return plain;
 }
@@ -121,9 +123,9 @@ void set_bytes(std::byte* memory, int64_t bytes, int value) {
 }  // namespace
 
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
-  gates_ = aligned(num_signals(plan) * kSignalBytes);
+  doorbells_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
-  symmetric_ = gates_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Gate)));
+  symmetric_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
   extent_ = group.carve(
       fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
       symmetric_ + symmetric_bytes(plan));
@@ -143,8 +145,8 @@ void Workspace::fill() {
   const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
   local_ = new_device_memory(local_bytes(plan_));
   counters_ = new_device_memory(counters);
-  load_walk_kernel();
-  if (calls_library(plan_)) load_plain_walk_kernels();
+  load_worker_kernel();
+  if (calls_library(plan_)) load_plain_ops_kernels();
   load_clock_kernel();
   if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
   set_bytes(counters_.get(), counters, 0);
@@ -179,7 +181,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
     return reinterpret_cast<uint64_t*>(group_.at(signal.rank, extent_.offset + signal.index * kSignalBytes));
   };
   all.progress = reinterpret_cast<uint64_t*>(counters() + 1);
-  all.gates = reinterpret_cast<Gate*>(group_.at(group_.rank(), extent_.offset + gates_));
+  all.doorbells = reinterpret_cast<Doorbell*>(group_.at(group_.rank(), extent_.offset + doorbells_));
   return all;
 }
 
@@ -223,10 +225,10 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
 Room CudaProgram::room_for(bool traced) const {
   Room room{group_.sm_count(), !group_.shares_device(), traced};
   const Config& config = plan_.config;
-  if (!room.streams && config.cluster_m * config.cluster_n * config.cluster_k > 1) room.sms = room.sms / 2 * 2;
-  if (config.cluster_k == 1 || slow_tiles(plan_) || room.sms < 2 * config.cluster_k) return room;
-  room.cluster_k = config.cluster_k;
-  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(config.cluster_k));
+  if (!room.streams && config.cluster_m * config.cluster_n * config.cluster_split_k > 1) room.sms = room.sms / 2 * 2;
+  if (config.cluster_split_k == 1 || slow_tiles(plan_) || room.sms < 2 * config.cluster_split_k) return room;
+  room.cluster_split_k = config.cluster_split_k;
+  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(config.cluster_split_k));
   if (room.streams) room.sms = std::min(room.sms, static_cast<int>(resident));
   return room;
 }
@@ -286,13 +288,13 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->traced = traced;
   bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
-  WalkTable all;
-  bound->memory = upload(bound->tables.walk, all, group_.stream());
-  bound->walk = part_of(bound->tables.walk, all, false);
-  bound->after = part_of(bound->tables.walk, all, true);
-  if (bound->tables.in_line) {
-    bound->plain = plain_walk(bound->tables.walk, false, bound->plain_memory, group_.stream());
-    bound->plain_after = plain_walk(bound->tables.walk, true, bound->plain_after_memory, group_.stream());
+  WorkerTable all;
+  bound->memory = upload(bound->tables.workers, all, group_.stream());
+  bound->workers = part_of(bound->tables.workers, all, false);
+  bound->after = part_of(bound->tables.workers, all, true);
+  if (bound->tables.stream_ordered) {
+    bound->plain = plain_ops_of(bound->tables.workers, false, bound->plain_memory, group_.stream());
+    bound->plain_after = plain_ops_of(bound->tables.workers, true, bound->plain_after_memory, group_.stream());
   }
   if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
   for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));

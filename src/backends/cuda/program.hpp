@@ -9,8 +9,8 @@
 #include "backends/cuda/device_clock.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/plain_walk.hpp"
-#include "backends/cuda/walk.hpp"
+#include "backends/cuda/plain_ops.hpp"
+#include "backends/cuda/workers.hpp"
 
 namespace tilewire::cuda {
 
@@ -33,11 +33,11 @@ class Workspace {
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
-  int64_t gates_ = 0;  ///< in the extent, after the signals
+  int64_t doorbells_ = 0;  ///< in the extent, after the signals
   int64_t symmetric_ = 0;
   std::shared_ptr<std::byte> local_;
   std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane, and for what is left of it
-                                         ///< after a call of the library in line
+                                         ///< after a stream-ordered call of the library
 };
 
 class CudaProgram final : public Program {
@@ -62,9 +62,9 @@ class CudaProgram final : public Program {
     bool kept = false;   ///< a graph may replay it: not to be replaced
     RankTables tables;
     DeviceTable gemm;
-    WalkTable walk;
-    WalkTable after;               ///< what a kernel walks after a call of the library in line
-    PlainWalk plain, plain_after;  ///< of `walk` before such a call, and of `after`
+    WorkerTable workers;
+    WorkerTable after;            ///< what a kernel executes after a stream-ordered call of the library
+    PlainOps plain, plain_after;  ///< of `execute` before such a call, and of `after`
     std::shared_ptr<std::byte> memory, plain_memory, plain_after_memory;
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     /// One for each of the tables' works; none where no library is called.
@@ -72,11 +72,11 @@ class CudaProgram final : public Program {
     Graph replay{};  ///< of a call, from the first burst of replays on
   };
 
-  /// A stream beside the caller's. `copied` comes after each piece of work that its teller tells.
+  /// A stream beside the caller's. `copied` comes after each piece of work that its notifier tells.
   struct Side {
     Stream stream;
     Event end;
-    Stream teller;
+    Stream notifier;
     Event copied;
   };
 
@@ -102,9 +102,9 @@ class CudaProgram final : public Program {
   Sides& sides_for(uint64_t capture, const std::vector<StreamUse>& uses);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
-  void enqueue_in_line(const Bound& bound, const WalkLaunch& before, cudaStream_t stream);
-  void enqueue_kernels(const Bound& bound, const WalkLaunch& walk, cudaStream_t stream);
-  void enqueue_work(const Bound& bound, size_t index, const WalkLaunch& walk, const Side& side, bool captured);
+  void enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream);
+  void enqueue_kernels(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream);
+  void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side, bool captured);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 

@@ -188,7 +188,7 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// As tensor_load, with a policy for the L2 cache (CachePolicy).
+/// As tensor_load, with a policy for the L2 cache (CacheHint).
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -245,10 +245,10 @@ __device__ inline void bulk_add(float* to, const void* from, uint32_t bytes) {
                : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until all but the newest kPending groups of this thread have read their shared memory.
-template <int kPending>
+/// Until all but the newest kDeferred groups of this thread have read their shared memory.
+template <int kDeferred>
 __device__ inline void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kDeferred) : "memory");
 }
 /// Until all groups of this thread are complete: their writes are visible to this thread.
 __device__ inline void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/cuda/flagged.hpp"
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/ll_protocol.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -45,13 +45,11 @@ struct RankView {
     return at.data + (region.row * at.ld + region.col) * bytes_of(dtype_of(region));
   }
 
-  /// Whoever reads flags looks at them, and reads nothing else (refuses_flags).
-  [[nodiscard]] bool looks_at_data(const Task& task) const {
-    return !task.reads.empty() && is_flagged(plan, task.reads[0]);
-  }
+  /// Whoever reads flags looks at them, and reads nothing else (refuses_ll).
+  [[nodiscard]] bool polls_data(const Task& task) const { return !task.reads.empty() && is_ll(plan, task.reads[0]); }
   [[nodiscard]] StoreMode mode_of(const Write& write) const {
     if (write.mode == WriteMode::accumulate) return StoreMode::accumulate;
-    return is_flagged(plan, write.to) ? StoreMode::publish : StoreMode::store;
+    return is_ll(plan, write.to) ? StoreMode::publish : StoreMode::store;
   }
 
   uint32_t name_task(int lane, int64_t task) {
@@ -63,7 +61,7 @@ struct RankView {
     for (size_t i = 0; i < from.size(); ++i) {
       const Wait& wait = from[i];
       const size_t id = signal_id(plan, wait.signal);
-      if (facts.carried[id]) continue;
+      if (facts.elided[id]) continue;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
                        static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i)});
     }
@@ -72,7 +70,7 @@ struct RankView {
   void add_posts(const Task& task, std::vector<PostRecord>& posts) const {
     const bool far = std::ranges::any_of(task.writes, [&](const Write& write) { return write.to.rank != rank; });
     for (const Post& post : task.posts) {
-      if (facts.carried[signal_id(plan, post.signal)]) continue;
+      if (facts.elided[signal_id(plan, post.signal)]) continue;
       posts.push_back(
           {addresses.signal(post.signal), static_cast<uint64_t>(post.add), far || post.signal.rank != rank});
     }

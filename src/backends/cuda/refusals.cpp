@@ -2,10 +2,10 @@
 // Called by users through Group::unsupported.
 #include <algorithm>
 
-#include "backends/cuda/flagged.hpp"
 #include "backends/cuda/gemm_tiles.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/ll_protocol.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/known.hpp"
 #include "core/text.hpp"
@@ -58,7 +58,7 @@ Known known_to_kernels() {
       .moved = floats,
       .added = floats,
       .cluster = 2,
-      .cluster_k = static_cast<int>(kMostCluster),
+      .cluster_split_k = static_cast<int>(kMostCluster),
       .launches = 2,
   };
 }
@@ -90,13 +90,13 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
-  if (const auto reason = refuses_flags(plan)) missing.push_back("transport = ll: " + *reason);
-  if (const auto reason = refuses_cut_k(plan))
-    missing.push_back(fmt::format("cluster_k = {}: {}", plan.config.cluster_k, *reason));
-  if (plan.config.cluster_k > 2 && shares_device_)
-    missing.push_back("cluster_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
-  if (plan.config.cluster_k > 2 && plan.config.launches > 1)
-    missing.push_back("cluster_k > 2: with launches = 2 such clusters may find no room beside what sums");
+  if (const auto reason = refuses_ll(plan)) missing.push_back("transport = ll: " + *reason);
+  if (const auto reason = refuses_cluster_split_k(plan))
+    missing.push_back(fmt::format("cluster_split_k = {}: {}", plan.config.cluster_split_k, *reason));
+  if (plan.config.cluster_split_k > 2 && shares_device_)
+    missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
+  if (plan.config.cluster_split_k > 2 && plan.config.launches > 1)
+    missing.push_back("cluster_split_k > 2: with launches = 2 such clusters may find no room beside what sums");
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (plan.config.launches > 1 && shares_device_)
     missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");

@@ -7,7 +7,7 @@
 #include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/own_rows.hpp"
+#include "backends/cuda/local_rows.hpp"
 #include "backends/cuda/stream_lanes.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "core/text.hpp"
@@ -72,7 +72,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
                     rank));
     break;
   }
-  if (const auto spare = own_rows(plan, 0).spare.size(); spare > 0)
+  if (const auto spare = local_rows(plan, 0).spare.size(); spare > 0)
     remarks.push_back(
         fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "
                     "if tensors are aligned to 16 bytes",

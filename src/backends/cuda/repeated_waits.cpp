@@ -32,15 +32,15 @@ void drop_repeated(std::span<Record> records, uint32_t first, uint32_t stride, c
 void drop_repeated_waits(RankTables& tables) {
   for (uint32_t cta = 0; cta < tables.gemm_ctas; ++cta)
     drop_repeated(std::span(tables.gemm.tiles), cta, tables.gemm_ctas, tables.gemm.waits);
-  HostWalk& walk = tables.walk;
-  for (const LaneRecord& lane : walk.lanes) {
-    if (lane.late) continue;  // steps are anybody's
-    // NOTE: of squads, a CTA has one, two or three, by kernel: whichever, steps so far apart are one squad's.
-    constexpr uint32_t kSquads = 6;
-    static_assert(kMostSquads <= 3);
-    const uint32_t workers = lane.serial ? 1 : lane.ctas * (lane.squads ? kSquads : 1);
-    const auto steps = std::span(walk.steps).subspan(lane.first_step, lane.num_steps);
-    for (uint32_t worker = 0; worker < workers; ++worker) drop_repeated(steps, worker, workers, walk.waits);
+  HostWorkerTable& workers = tables.workers;
+  for (const LaneRecord& lane : workers.lanes) {
+    if (lane.helped) continue;  // steps are anybody's
+    // NOTE: of warpgroups, a CTA has one, two or three, by kernel: whichever, steps so far apart are one warpgroup's.
+    constexpr uint32_t kWarpgroups = 6;
+    static_assert(kMostWarpgroups <= 3);
+    const uint32_t takers = lane.serial ? 1 : lane.ctas * (lane.warpgroups ? kWarpgroups : 1);
+    const auto steps = std::span(workers.ops).subspan(lane.first_op, lane.num_ops);
+    for (uint32_t taker = 0; taker < takers; ++taker) drop_repeated(steps, taker, takers, workers.waits);
   }
 }
 

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "backends/cuda/ptx.cuh"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 
 namespace tilewire::cuda {
 
 /// How many calls of the program came before: the same for all CTAs of a call, whoever has ended.
-__device__ inline uint64_t calls_before(const WalkLaunch& launch) {
+__device__ inline uint64_t calls_before(const WorkerLaunch& launch) {
   uint64_t calls;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(calls) : "l"(&launch.counters->calls) : "memory");
   return calls / kWholeCall;

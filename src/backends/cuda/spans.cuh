@@ -1,24 +1,24 @@
 // The device's notes of when a task was taken, started and ended: once each for a task, by one thread.
-// Used by walk.cuh and the GEMM kernel.
+// Used by execute.cuh and the GEMM kernel.
 #pragma once
 
 #include "backends/cuda/ptx.cuh"
 #include "backends/cuda/task_spans.hpp"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 
 namespace tilewire::cuda {
 
 /// Where the times of a task go; nowhere if nobody asked for a trace.
-__device__ inline TaskSpan* span_of(const WalkLaunch& launch, uint32_t task) {
+__device__ inline TaskSpan* span_of(const WorkerLaunch& launch, uint32_t task) {
   return launch.spans == nullptr ? nullptr : launch.spans + task;
 }
 
 /// The loading warp of a GEMM CTA notes in shared memory, which takes fewer registers.
-__device__ inline void note_low(const WalkLaunch& launch, uint32_t& time) {
+__device__ inline void note_low(const WorkerLaunch& launch, uint32_t& time) {
   if (launch.spans != nullptr) time = ptx::global_time_low();
 }
 /// A task ends less than 4 s after it was taken; what of it was noted by low words.
-__device__ inline void note_whole(const WalkLaunch& launch, uint32_t task, uint32_t taken, uint32_t start,
+__device__ inline void note_whole(const WorkerLaunch& launch, uint32_t task, uint32_t taken, uint32_t start,
                                   uint32_t worker) {
   TaskSpan& span = launch.spans[task];
   const uint64_t end = ptx::global_time_ns();

@@ -38,7 +38,7 @@ std::vector<TileRecord> spread(const RankTables& tables) {
   for (size_t first = 0; clusters > 0 && first * cluster < tiles.size(); first += clusters) {
     const size_t count = std::min(clusters, tiles.size() / cluster - first);
     std::vector<uint32_t> parts;
-    for (size_t i = 0; i < count; ++i) parts.push_back(tiles[(first + i) * cluster].num_parts);
+    for (size_t i = 0; i < count; ++i) parts.push_back(tiles[(first + i) * cluster].num_partials);
     const std::vector<size_t> places = places_of(parts, std::span(had).first(count));
     for (size_t i = 0; i < count; ++i) {
       had[places[i]] += parts[i];
@@ -62,7 +62,7 @@ int64_t most_parts_of_a_cta(const RankTables& whole, const std::vector<TileRecor
     const size_t next = std::min(i + tables.gemm_ctas, tiles.size());
     const bool waits = std::ranges::any_of(std::span(tiles).subspan(next, next < tiles.size() ? cluster : 0),
                                            [](const TileRecord& tile) { return tile.num_waits > 0; });
-    parts[i % tables.gemm_ctas] += tiles[i].num_parts * (waits ? kHeldUp : 1);
+    parts[i % tables.gemm_ctas] += tiles[i].num_partials * (waits ? kHeldUp : 1);
   }
   return std::ranges::max(parts);
 }

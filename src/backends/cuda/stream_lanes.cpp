@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kLeastEngineCopy = 512 << 10;
 constexpr int64_t kLeastLocalCopy = 4 << 20;
 
-/// Copies that follow the one before them in a lane without a teller. A word takes its stream 2.6 us, in which it
+/// Copies that follow the one before them in a lane without a notifier. A word takes its stream 2.6 us, in which it
 /// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
 /// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/cuda.md).
 constexpr ptrdiff_t kMostToldInPlace = 4;
-constexpr int64_t kLeastTold = 2 << 20;  // bytes, on average
+constexpr int64_t kLeastNotified = 2 << 20;  // bytes, on average
 
 /// Bytes from each destination to the next one.
 int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
@@ -64,7 +64,7 @@ bool by_library(const Lane& lane) {
   for (const Task& task : lane.tasks) {
     calls = calls || calls_collective(task) || calls_library(task);
     if (!calls_library(task)) continue;
-    // NOTE: a product of depth 0 is zeros, which the library does not write: a walker does.
+    // NOTE: a product of depth 0 is zeros, which the library does not write: a worker CTA does.
     if (task.reads[0].rows == 0 || task.reads[0].cols == 0 || task.writes[0].to.cols == 0) return false;
   }
   return calls;
@@ -134,47 +134,48 @@ LibraryCollective library_collective(const RankView& view, const Task& task) {
           .dtype = view.dtype_of(from)};
 }
 
-bool give_teller(std::span<StreamWork> copies) {
+bool add_notifier(std::span<StreamWork> copies) {
   if (std::ranges::count(copies, true, &StreamWork::follows) <= kMostToldInPlace) return false;
   int64_t bytes = 0;
   for (const StreamWork& work : copies) {
     const auto* copy = std::get_if<StreamCopy>(&work.what);
     bytes += copy == nullptr ? 0 : static_cast<int64_t>(copy->width * copy->rows);
   }
-  if (bytes < kLeastTold * std::ssize(copies)) return false;
-  for (size_t i = 1; i < copies.size(); ++i) copies[i - 1].told_by_teller = copies[i].follows;
+  if (bytes < kLeastNotified * std::ssize(copies)) return false;
+  for (size_t i = 1; i < copies.size(); ++i) copies[i - 1].notified_aside = copies[i].follows;
   return true;
 }
 
-void start_walkers_late(RankTables& tables, Gate* gates) {
-  const std::vector<LaneRecord> lanes = tables.walk.lanes;
-  uint32_t heavy = 0;
+void start_workers_late(RankTables& tables, Doorbell* doorbells) {
+  const std::vector<LaneRecord> lanes = tables.workers.lanes;
+  uint32_t data = 0;
   for (const LaneRecord& lane : lanes) {
-    if (lane.light) continue;
-    StepRecord guard = tables.walk.steps[lane.first_step];
+    if (lane.sync_only) continue;
+    OpRecord guard = tables.workers.ops[lane.first_op];
     const TaskName first = tables.names[guard.task];
-    const TaskName last = tables.names[tables.walk.steps[lane.first_step + lane.num_steps - 1].task];
+    const TaskName last = tables.names[tables.workers.ops[lane.first_op + lane.num_ops - 1].task];
     const auto stream = static_cast<int>(tables.streams.size());
-    // NOTE: where nobody waits there is a gate, too: the light kernel, which ends the call, must not end before.
-    guard.act = Act::gate;
-    guard.gate = gates + tables.works.size();
+    // NOTE: where nobody waits there is a doorbell, too: the sync-only kernel, which ends the call, must not end
+    // before.
+    guard.code = OpCode::doorbell;
+    guard.doorbell = doorbells + tables.works.size();
     guard.num_posts = 0;
     guard.task = static_cast<uint32_t>(tables.names.size());
     tables.names.push_back({first.lane, first.task, true});
-    tables.works.push_back({stream, first.lane, first.task, guard.gate, StreamWalk{heavy++}});
-    tables.works.push_back({stream, last.lane, last.task, guard.gate, WalkEnd{}});
+    tables.works.push_back({stream, first.lane, first.task, guard.doorbell, StreamWorkers{data++}});
+    tables.works.push_back({stream, last.lane, last.task, guard.doorbell, StreamWorkersEnd{}});
     tables.streams.push_back({.urgent = true});
-    tables.walk.lanes.push_back(
-        {.first_step = static_cast<uint32_t>(tables.walk.steps.size()), .num_steps = 1, .light = true});
-    tables.walk.steps.push_back(guard);
+    tables.workers.lanes.push_back(
+        {.first_op = static_cast<uint32_t>(tables.workers.ops.size()), .num_ops = 1, .sync_only = true});
+    tables.workers.ops.push_back(guard);
   }
 }
 
-void tell_library_its_sms(RankTables& tables, const Plan& plan, int sms) {
-  if (std::ranges::any_of(tables.walk.lanes, &LaneRecord::light)) --sms;
-  for (const LaneRecord& lane : tables.walk.lanes) {
-    const Lane& planned = plan.lanes[tables.names[tables.walk.steps[lane.first_step].task].lane];
-    if (!lane.light && !is_serial(planned.engine) && !is_late(planned)) sms -= static_cast<int>(lane.ctas);
+void set_library_sms(RankTables& tables, const Plan& plan, int sms) {
+  if (std::ranges::any_of(tables.workers.lanes, &LaneRecord::sync_only)) --sms;
+  for (const LaneRecord& lane : tables.workers.lanes) {
+    const Lane& planned = plan.lanes[tables.names[tables.workers.ops[lane.first_op].task].lane];
+    if (!lane.sync_only && !is_serial(planned.engine) && !is_late(planned)) sms -= static_cast<int>(lane.ctas);
   }
   for (StreamWork& work : tables.works) {
     if (auto* gemm = std::get_if<LibraryGemm>(&work.what)) gemm->sms = std::max(1, sms);

@@ -22,14 +22,15 @@ namespace tilewire::cuda {
 /// Throws Error(unsupported) where tensors are not dense.
 [[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
 
-/// Have a teller say which of a lane's copies are done, where many follow the one before them. Returns whether it does.
-[[nodiscard]] bool give_teller(std::span<StreamWork> copies);
+/// Have a notifier say which of a lane's copies are done, where many follow the one before them. Returns whether it
+/// does.
+[[nodiscard]] bool add_notifier(std::span<StreamWork> copies);
 
 /// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
-/// SMs are the library's. `gates`: those of the rank.
-void start_walkers_late(RankTables& tables, Gate* gates);
-/// How many of `sms` the library's calls can count on: not those of the light kernel, nor of lanes that are meant to
-/// run beside it.
-void tell_library_its_sms(RankTables& tables, const Plan& plan, int sms);
+/// SMs are the library's. `doorbells`: those of the rank.
+void start_workers_late(RankTables& tables, Doorbell* doorbells);
+/// How many of `sms` the library's calls can count on: not those of the sync-only kernel, nor of lanes that are meant
+/// to run beside it.
+void set_library_sms(RankTables& tables, const Plan& plan, int sms);
 
 }  // namespace tilewire::cuda

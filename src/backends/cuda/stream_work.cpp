@@ -37,7 +37,7 @@ std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   if (out != plan.problem.dtype && out != DType::fp32) return "output of " + to_string(out);
   const auto& steps = task.epilogue;
   if (task.writes.size() > 1 && !steps.empty()) return "an epilogue of a result with several destinations";
-  // NOTE: walkers make these.
+  // NOTE: worker CTAs make these.
   if (task.writes.size() > 1 && depth_of(task) == 0) return "several destinations of a product of depth 0";
   const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
   if (bias && dtype_of(*steps[0].operand) != out) {
@@ -81,7 +81,7 @@ int64_t most_stream_work(const Plan& plan) {
   std::vector<int64_t> works(plan.team.num_ranks, 0);
   for (const Lane& lane : plan.lanes) {
     const bool streams = lane.engine == Engine::copy || lane.engine == Engine::library;
-    // A lane that walks may be two: its begin and its end.
+    // A lane that executes may be two: its begin and its end.
     works[lane.rank] += 2 + (streams ? std::ssize(lane.tasks) : 0);
   }
   return *std::ranges::max_element(works);
@@ -97,13 +97,13 @@ void enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
         "cudaMemcpy2DAsync");
 }
 
-void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {
-  const auto open = reinterpret_cast<CUdeviceptr>(&gate->open);
+void wait_for_doorbell(const Driver& driver, Doorbell* doorbell, cudaStream_t stream) {
+  const auto open = reinterpret_cast<CUdeviceptr>(&doorbell->open);
   driver.check(driver.stream_wait_value_32(stream, open, 1, CU_STREAM_WAIT_VALUE_EQ), "cuStreamWaitValue32");
 }
 
-void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream) {
-  driver.check(driver.stream_write_value_32(stream, reinterpret_cast<CUdeviceptr>(&gate->done), 1, 0),
+void ring_done(const Driver& driver, Doorbell* doorbell, cudaStream_t stream) {
+  driver.check(driver.stream_write_value_32(stream, reinterpret_cast<CUdeviceptr>(&doorbell->done), 1, 0),
                "cuStreamWriteValue32");
 }
 

@@ -1,4 +1,4 @@
-// What streams do beside the kernels that wait and post: copies, calls of cuBLASLt and NCCL, and walkers that start
+// What streams do beside the kernels that wait and post: copies, calls of cuBLASLt and NCCL, and worker CTAs that start
 // late.
 // Made by lane_tables.cpp, enqueued by programs.
 #pragma once
@@ -12,7 +12,7 @@
 #include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/nccl.hpp"
-#include "backends/cuda/walk_table.hpp"
+#include "backends/cuda/worker_table.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
@@ -27,30 +27,30 @@ struct StreamCopy {
   size_t rows = 0;
 };
 
-/// The CTAs of one heavy lane, as a kernel of their own.
-struct StreamWalk {
-  uint32_t lane = 0;  ///< index in the WalkTable
+/// The CTAs of one data lane, as a kernel of their own.
+struct StreamWorkers {
+  uint32_t lane = 0;  ///< index in the WorkerTable
 };
 
-/// The end of the StreamWalk before it in its stream, which has the same gate. What waits for an end holds up all that
-/// shares a queue of the device with it, so it has a place in the order of its own.
-struct WalkEnd {};
+/// The end of the StreamWorkers before it in its stream, which has the same doorbell. What waits for an end holds up
+/// all that shares a queue of the device with it, so it has a place in the order of its own.
+struct StreamWorkersEnd {};
 
 /// One of the streams of a rank.
 struct StreamUse {
-  bool urgent = false;      ///< it comes before others
-  bool has_teller = false;  ///< another stream says that some of its work is done
+  bool urgent = false;        ///< it comes before others
+  bool has_notifier = false;  ///< another stream says that some of its work is done
 };
 
-/// Something that a stream does between two of its gate's words.
+/// Something that a stream does between two of its doorbell's words.
 struct StreamWork {
-  int stream = 0;        ///< which of the rank's streams
-  int lane = 0;          ///< in the plan
-  int64_t task = 0;      ///< that it does; of a walk the first, of its end the last: its place in the order is theirs
-  Gate* gate = nullptr;  ///< none: it begins with the call
-  std::variant<StreamCopy, LibraryGemm, LibraryCollective, StreamWalk, WalkEnd> what{};
-  bool follows = false;         ///< it begins when what is before it in its stream has ended, whatever the gate says
-  bool told_by_teller = false;  ///< its stream's teller says that it is done, and the stream goes on at once
+  int stream = 0;    ///< which of the rank's streams
+  int lane = 0;      ///< in the plan
+  int64_t task = 0;  ///< that it does; of a execute the first, of its end the last: its place in the order is theirs
+  Doorbell* doorbell = nullptr;  ///< none: it begins with the call
+  std::variant<StreamCopy, LibraryGemm, LibraryCollective, StreamWorkers, StreamWorkersEnd> what{};
+  bool follows = false;  ///< it begins when what is before it in its stream has ended, whatever the doorbell says
+  bool notified_aside = false;  ///< its stream's notifier says that it is done, and the stream goes on at once
 };
 
 /// Whether a task is one call of the vendor's GEMM.
@@ -70,8 +70,8 @@ void put_in_order(std::vector<StreamWork>& works, const std::vector<std::vector<
 
 /// Enqueue a copy.
 void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
-/// Before and after gated work: wait until the gate opens; say that it is done.
-void wait_for_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
-void tell_gate(const Driver& driver, Gate* gate, cudaStream_t stream);
+/// Before and after gated work: wait until the doorbell opens; say that it is done.
+void wait_for_doorbell(const Driver& driver, Doorbell* doorbell, cudaStream_t stream);
+void ring_done(const Driver& driver, Doorbell* doorbell, cudaStream_t stream);
 
 }  // namespace tilewire::cuda

@@ -43,8 +43,8 @@ bool loads_by_tensor_map(const RankView& view) {
 void TileRecords::finish() {
   // NOTE: where tiles wait for other ranks, those that share columns get out of step, unless they are a cluster.
   const bool waits = view_.plan.team.num_ranks > 1;
-  const bool drifts = view_.plan.config.order == Order::in_step;
-  if (!drifts) tell_cache(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
+  const bool drifts = view_.plan.config.tile_order == TileOrder::in_step;
+  if (!drifts) set_cache_hints(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
   form_clusters();
 }
 
@@ -54,7 +54,7 @@ void TileRecords::form_clusters() {
   const ClusterShape& cluster = view_.out.cluster;
   if (cluster_ctas(cluster) == 1 || view_.out.gemm.tiles.empty()) return;
   if (cluster.k > 1) {
-    cut_k(view_.out.gemm, static_cast<int>(cluster.k));
+    split_k_in_cluster(view_.out.gemm, static_cast<int>(cluster.k));
   } else {
     view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, cluster);
   }
@@ -73,24 +73,24 @@ void TileRecords::name_apart(TileRecord& tile) {
     return static_cast<uint32_t>(view_.out.names.size() - 1);
   };
   tile.task = again(tile.task);
-  if (tile.num_parts == 0) return;
+  if (tile.num_partials == 0) return;
   auto& parts = view_.out.gemm.parts;
-  const uint32_t sum = again(parts[tile.first_part].task);
+  const uint32_t sum = again(parts[tile.first_partial].task);
   const auto first = static_cast<uint32_t>(parts.size());
-  for (uint32_t i = 0; i < tile.num_parts; ++i) {
-    PartRecord part = parts[tile.first_part + i];
+  for (uint32_t i = 0; i < tile.num_partials; ++i) {
+    PartialRecord part = parts[tile.first_partial + i];
     part.task = sum;
     parts.push_back(part);
   }
-  tile.first_part = first;
+  tile.first_partial = first;
 }
 
-bool TileRecords::take_own_rows() {
-  const std::vector<OwnRows>& rows = view_.facts.own.rows;
-  const auto fits = [&](const OwnRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
-  takes_own_rows_ = !rows.empty() && std::ranges::all_of(rows, fits);
-  if (!takes_own_rows_) return false;
-  for (const OwnRows& own : rows) {
+bool TileRecords::take_local_rows() {
+  const std::vector<LocalRows>& rows = view_.facts.own.rows;
+  const auto fits = [&](const LocalRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
+  takes_local_rows_ = !rows.empty() && std::ranges::all_of(rows, fits);
+  if (!takes_local_rows_) return false;
+  for (const LocalRows& own : rows) {
     const int64_t first = own.first.rows;
     view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(own.rest.row),
                                      .map = a_map(own.rest, view_.out.kind.shape.m - first),
@@ -168,7 +168,7 @@ void TileRecords::add(int lane, int64_t index) {
 /// Where a tile's rows of A are.
 void TileRecords::add_rows(TileRecord& tile, const Region& a) {
   const auto& own = view_.facts.own.rows;
-  const auto found = takes_own_rows_ ? std::ranges::find(own, a, &OwnRows::a) : own.end();
+  const auto found = takes_local_rows_ ? std::ranges::find(own, a, &LocalRows::a) : own.end();
   const Region& first = found == own.end() ? a : found->first;
   const GemmBodyKind& kind = view_.out.kind;
   tile.a_row = static_cast<int32_t>(first.row);
@@ -196,9 +196,9 @@ void TileRecords::add_exit(TileRecord& tile, const Task& task) {
 void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
   const Task& sum = view_.plan.lanes[fused.sum_lane].tasks[fused.sum];
   const uint32_t task = view_.name_task(fused.sum_lane, fused.sum);
-  tile.first_part = static_cast<uint32_t>(view_.out.gemm.parts.size());
-  tile.num_parts = static_cast<uint8_t>(sum.reads.size() - 1);
-  tile.own_part = static_cast<uint8_t>(fused.own);
+  tile.first_partial = static_cast<uint32_t>(view_.out.gemm.parts.size());
+  tile.num_partials = static_cast<uint8_t>(sum.reads.size() - 1);
+  tile.own_partial = static_cast<uint8_t>(fused.own);
   for (int i = 0; i < std::ssize(sum.reads); ++i) {
     const Region& part = sum.reads[i];
     if (i == fused.own) continue;
@@ -206,7 +206,7 @@ void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
         {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), task});
   }
   view_.add_waits(fused.waits, view_.out.gemm.waits);
-  tile.num_part_waits = count_in_record(fused.waits.size());
+  tile.num_partial_waits = count_in_record(fused.waits.size());
   view_.add_posts(sum, view_.out.gemm.posts);
   add_exit(tile, sum);
 }
@@ -255,7 +255,7 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const Shape shape = shape_on(view_.plan.buffers[to.buffer], to.rank);
   const int64_t size = bytes_of(view_.dtype_of(to));
   const TileShape tile_shape = view_.out.kind.shape;
-  const bool whole_boxes = to.rows % (has_free_rows(tile_shape) ? kRestRows : kStoreRows) == 0;
+  const bool whole_boxes = to.rows % (has_runtime_rows(tile_shape) ? kRestRows : kStoreRows) == 0;
   const bool whole_rows =
       write.first_row == 0 && to.rows == tile.rows && (whole_boxes || to.row + to.rows == shape.rows);
   const bool overlap = chunks_overlap(tile_shape);
@@ -268,7 +268,7 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const Transport transport = view_.plan.config.transport;
   // And additions of one GPU meet those of others at the same scope.
   const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;
-  const bool by_threads = is_flagged(view_.plan, to) || (meets_others && transport != Transport::tma);
+  const bool by_threads = is_ll(view_.plan, to) || (meets_others && transport != Transport::tma);
   if (!whole_rows || !whole_cols || twice || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
   return whole_map(to);
 }

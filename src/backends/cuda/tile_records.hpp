@@ -21,7 +21,7 @@ class TileRecords {
       : view_(view), completes_(completes), columns_(columns) {}
 
   /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
-  bool take_own_rows();
+  bool take_local_rows();
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
   /// When all are there: say what the L2 cache is told, and form clusters.
@@ -52,7 +52,7 @@ class TileRecords {
   const ByTile<FusedSum>& completes_;
   const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
-  bool takes_own_rows_ = false;
+  bool takes_local_rows_ = false;
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.

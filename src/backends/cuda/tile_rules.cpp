@@ -39,13 +39,13 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   return std::nullopt;
 }
 
-std::optional<std::string> refuses_cut_k(const Plan& plan) {
-  const int parts = plan.config.cluster_k;
+std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
+  const int parts = plan.config.cluster_split_k;
   if (parts == 1 || slow_tiles(plan)) return std::nullopt;
   const TileShape shape = kind_of(plan).shape;
-  if (!may_cut_k(shape))
+  if (!may_split_k_in_cluster(shape))
     return fmt::format("tiles of {} x {} are too large, want at most 128 x 128, or up to {} x 128", shape.m, shape.n,
-                       kMostCutRows);
+                       kMostClusterSplitRows);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;

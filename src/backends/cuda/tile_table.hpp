@@ -1,4 +1,4 @@
-// The records that a persistent kernel walks: one per tile, with what it waits for, posts and writes.
+// The records that a persistent kernel executes: one per tile, with what it waits for, posts and writes.
 // Made on the host from a Plan, uploaded once; read on the device by gemm_tiles.cuh. Plain data on both sides.
 #pragma once
 
@@ -7,17 +7,17 @@
 namespace tilewire::cuda {
 
 /// What the L2 cache is told of lines that a load brings, as `createpolicy.fractional` encodes it for all of them.
-enum class CachePolicy : uint64_t {
+enum class CacheHint : uint64_t {
   unchanged = 0x10F0'0000'0000'0000,  ///< nothing
   first = 0x12F0'0000'0000'0000,      ///< they are the first to leave it,
   normal = 0x16F0'0000'0000'0000,     ///< or in their turn; what several CTAs load then comes later
 };
 
-/// Of the operands of all tiles of a launch (tell_cache).
-struct CachePolicies {
-  CachePolicy a = CachePolicy::unchanged;
-  CachePolicy b = CachePolicy::unchanged;
-  bool operator==(const CachePolicies&) const = default;
+/// Of the operands of all tiles of a launch (set_cache_hints).
+struct CacheHints {
+  CacheHint a = CacheHint::unchanged;
+  CacheHint b = CacheHint::unchanged;
+  bool operator==(const CacheHints&) const = default;
 };
 
 /// Bits of TileRecord::flags.
@@ -45,15 +45,15 @@ struct alignas(64) TileRecord {
   uint32_t first_write = 0;  ///< in GemmTable::writes
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
-  uint8_t num_writes = 0;       ///< at most kMaxWrites
-  uint8_t split = 0;            ///< some rows of A lie elsewhere: number of GemmTable::splits, from 1 on; 0 = none
-  uint16_t flags = 0;           ///< TileFlags
-  uint32_t task = 0;            ///< number of the task, for reports
-  const void* bias = nullptr;   ///< bias of the tile's first column, or none
-  uint32_t first_part = 0;      ///< in GemmTable::parts
-  uint8_t num_parts = 0;        ///< the tile is one part of a sum; so many others (at most most_parts) lie in memory
-  uint8_t own_part = 0;         ///< its place among all
-  uint16_t num_part_waits = 0;  ///< after the tile's own waits: until the other parts are there
+  uint8_t num_writes = 0;      ///< at most kMaxWrites
+  uint8_t split = 0;           ///< some rows of A lie elsewhere: number of GemmTable::splits, from 1 on; 0 = none
+  uint16_t flags = 0;          ///< TileFlags
+  uint32_t task = 0;           ///< number of the task, for reports
+  const void* bias = nullptr;  ///< bias of the tile's first column, or none
+  uint32_t first_partial = 0;  ///< in GemmTable::parts
+  uint8_t num_partials = 0;    ///< the tile is one part of a sum; so many others (at most most_partials) lie in memory
+  uint8_t own_partial = 0;     ///< its place among all
+  uint16_t num_partial_waits = 0;  ///< after the tile's own waits: until the other parts are there
 };
 static_assert(sizeof(TileRecord) == 64);
 
@@ -69,7 +69,7 @@ inline constexpr int kMostSplits = 2;
 
 /// Another part of the sum that a tile belongs to. All parts, the tile's own included, are of the inputs' dtype; they
 /// are added in fp32, in their order, before bias, rounding and stores.
-struct PartRecord {
+struct PartialRecord {
   int32_t row = 0;    ///< of the tile's element (0, 0) in the map
   int32_t col = 0;    ///< its column
   uint32_t map = 0;   ///< number of a tensor map, as for stores
@@ -125,7 +125,8 @@ struct alignas(16) WriteRecord {
   uint16_t cols = 0;
   StoreMode mode = StoreMode::store;
   StoreVia via = StoreVia::pointer;
-  uint16_t rest_map = kNoMap;  ///< `tensor_map`, of tiles whose rows are free: make_rest_map of the same matrix
+  uint16_t rest_map =
+      kNoMap;  ///< `tensor_map`, of tiles whose rows are a runtime number: make_rest_map of the same matrix
 };
 static_assert(sizeof(WriteRecord) == 32);
 

@@ -15,10 +15,10 @@ namespace tilewire::cuda::ptx {
 /// Before the first matrix instruction that uses registers or shared memory touched by this thread.
 __device__ inline void matrix_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void matrix_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Until all but the newest kPending groups are done with their registers and shared memory.
-template <int kPending>
+/// Until all but the newest kDeferred groups are done with their registers and shared memory.
+template <int kDeferred>
 __device__ inline void matrix_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kDeferred) : "memory");
 }
 /// Keeps the compiler from moving uses of the accumulators across a matrix_wait.
 template <int kCount>

@@ -40,8 +40,8 @@ void post(Slot& slot, uint64_t add, int most) {
 }
 
 bool reached_soon(const Slot& slot, uint64_t wanted) {
-  constexpr int kLooks = 100;
-  for (int look = 0; look < kLooks; ++look) {
+  constexpr int kPolls = 100;
+  for (int look = 0; look < kPolls; ++look) {
     if (reached(slot, wanted)) return true;
     pause();
   }

@@ -208,7 +208,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
     const double all_units_ns = (products_ns + machine_.compute.tile_ns) / machine_.compute.units;
     units_ns_[lane.rank] += all_units_ns;
-    loop.take_at_least(products_ns / std::min(plan_.config.cluster_k, machine_.compute.units) +
+    loop.take_at_least(products_ns / std::min(plan_.config.cluster_split_k, machine_.compute.units) +
                        machine_.compute.tile_ns);
     if (shares_units_) loop.use(lane.rank, all_units_ns);
     for (const Region& region : task.reads) {
@@ -252,7 +252,7 @@ void Costs::release_inputs(const Task& task, const Lane& lane) {
 }
 
 double Costs::issue_ns(const Task& task) const {
-  return machine_.copy.issue_ns + (task.waits.empty() ? 0 : machine_.copy.gate_ns);
+  return machine_.copy.issue_ns + (task.waits.empty() ? 0 : machine_.copy.doorbell_ns);
 }
 
 // A message to one peer, link after link, each of which serves those that wait for it one after the other.

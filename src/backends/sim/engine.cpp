@@ -12,7 +12,7 @@
 
 namespace tilewire::sim {
 
-Engine::Engine(const Plan& plan, const Machine& machine)
+EventEngine::EventEngine(const Plan& plan, const Machine& machine)
     : plan_(plan),
       tasks_(plan),
       costs_(plan, machine),
@@ -34,10 +34,10 @@ Engine::Engine(const Plan& plan, const Machine& machine)
 
 // A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
 // theirs; other pools that do not say run beside the tiles.
-void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
+void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
   // NOTE: with a memory controller nothing else keeps lanes from having more units than there are: those of tiles on
   // one rank have equal parts at most.
-  const int together = plan_.config.cluster_k;
+  const int together = plan_.config.cluster_split_k;
   std::vector<int> tile_lanes(plan_.team.num_ranks);
   for (const Lane& lane : plan_.lanes) tile_lanes[lane.rank] += lane.engine == tilewire::Engine::tiles ? 1 : 0;
   const auto most = [&](const Lane& lane) {
@@ -65,7 +65,7 @@ void Engine::set_workers(const ComputeUnits& compute, bool by_requests) {
   }
 }
 
-void Engine::set_memory(const Machine& machine) {
+void EventEngine::set_memory(const Machine& machine) {
   const int devices = num_devices(machine);
   if (machine.controller) {
     controllers_.assign(devices, ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
@@ -80,7 +80,7 @@ void Engine::set_memory(const Machine& machine) {
   totals_ = signal_totals(plan_);
 }
 
-bool Engine::run() {
+bool EventEngine::run() {
   std::vector<int> ended;
   for (int lane = 0; lane < std::ssize(lanes_); ++lane) to_take_.push_back(lane);
   while (true) {
@@ -107,7 +107,7 @@ bool Engine::run() {
 }
 
 // Requests are served in order of time until something else is to happen, be it that an access is complete.
-Time Engine::serve_memory(Time next) {
+Time EventEngine::serve_memory(Time next) {
   while (!controllers_.empty()) {
     const auto first = std::ranges::min_element(next_request_);
     if (*first >= next) break;
@@ -121,7 +121,7 @@ Time Engine::serve_memory(Time next) {
   return next;
 }
 
-void Engine::handle(const Event& event) {
+void EventEngine::handle(const Event& event) {
   switch (event.what) {
     case What::begin:
       begin_parts(event.index);
@@ -141,7 +141,7 @@ void Engine::handle(const Event& event) {
   }
 }
 
-int Engine::new_run() {
+int EventEngine::new_run() {
   if (free_runs_.empty()) {
     free_runs_.push_back(static_cast<int>(runs_.size()));
     runs_.emplace_back();
@@ -152,7 +152,7 @@ int Engine::new_run() {
   return index;
 }
 
-void Engine::take(int lane) {
+void EventEngine::take(int lane) {
   LaneState& state = lanes_[lane];
   while (!state.idle.empty() && state.next < tasks_.lane_begin[lane + 1]) {
     const int index = new_run();
@@ -169,15 +169,15 @@ void Engine::take(int lane) {
 
 // The lowest row of a lane's trace on which nothing is drawn now: a worker's result is still on its way when it has
 // taken its next task.
-int Engine::row_of(LaneState& lane) {
-  if (lane.free_rows.empty()) return lane.num_rows++;
-  const int row = lane.free_rows.top();
-  lane.free_rows.pop();
+int EventEngine::row_of(LaneState& lane) {
+  if (lane.runtime_rows.empty()) return lane.num_rows++;
+  const int row = lane.runtime_rows.top();
+  lane.runtime_rows.pop();
   return row;
 }
 
 // A run that sleeps within its tile goes on with the phase that it had come to.
-void Engine::wait_or_go_on(int index) {
+void EventEngine::wait_or_go_on(int index) {
   Run& run = runs_[index];
   if (!waits_are_over(index)) return;
   if (run.phase > 0) return start_phase(index);
@@ -191,7 +191,7 @@ void Engine::wait_or_go_on(int index) {
   for (const int each : meetings_[meeting]) begin(each);
 }
 
-void Engine::begin(int index) {
+void EventEngine::begin(int index) {
   Run& run = runs_[index];
   if (by_engine(run) && !engines_.enter(plan_lane(run).rank, index)) return;
   run.start = now_;
@@ -200,7 +200,7 @@ void Engine::begin(int index) {
   begin_phase(index);
 }
 
-void Engine::start_phase(int index) {
+void EventEngine::start_phase(int index) {
   Run& run = runs_[index];
   if (run.phase == std::ssize(run.cost.phases)) {
     finish(index);
@@ -211,7 +211,7 @@ void Engine::start_phase(int index) {
 }
 
 // NOTE: a flow that demands nothing needs no sharing.
-void Engine::begin_parts(int index) {
+void EventEngine::begin_parts(int index) {
   const Phase& phase = runs_[index].cost.phases[runs_[index].phase];
   if (phase.link >= 0) {
     ensure(phase.times == 1, "a message that has link {} alone comes {} times", phase.link, phase.times);
@@ -232,7 +232,7 @@ void Engine::begin_parts(int index) {
   }
 }
 
-void Engine::ask(int index, const Access& access) {
+void EventEngine::ask(int index, const Access& access) {
   if (access.bytes <= 0) return;
   ChannelController& controller = controllers_[access.device];
   runs_[index].open += controller.ask(access, index, now_) ? 1 : 0;
@@ -241,7 +241,7 @@ void Engine::ask(int index, const Access& access) {
 
 // A part will end at `time`. When the ends of all are known, the last one is an event: so a step of a GEMM whose inputs
 // come is one, not two.
-void Engine::part_ends(int index, Time time) {
+void EventEngine::part_ends(int index, Time time) {
   Run& run = runs_[index];
   const uint64_t order = order_++;
   if (time >= run.ready) {
@@ -252,7 +252,7 @@ void Engine::part_ends(int index, Time time) {
 }
 
 // A part has ended now.
-void Engine::part_ended(int index) {
+void EventEngine::part_ended(int index) {
   Run& run = runs_[index];
   if (--run.open > 0) return;
   if (run.ready > now_) {
@@ -262,7 +262,7 @@ void Engine::part_ended(int index) {
   }
 }
 
-void Engine::all_parts_ended(int index) {
+void EventEngine::all_parts_ended(int index) {
   Run& run = runs_[index];
   if (run.landing) {
     tell(index, 0);
@@ -273,7 +273,7 @@ void Engine::all_parts_ended(int index) {
   }
 }
 
-void Engine::phase_ended(int index) {
+void EventEngine::phase_ended(int index) {
   Run& run = runs_[index];
   if (const int link = run.cost.phases[run.phase].link; link >= 0) {
     if (const int next = links_.leave(link); next != Turns::kNobody) begin_parts(next);
@@ -296,7 +296,7 @@ void Engine::phase_ended(int index) {
 }
 
 // A worker has room for one result on its way: the next one waits for it.
-void Engine::leave_inner_loop(int index) {
+void EventEngine::leave_inner_loop(int index) {
   Run& run = runs_[index];
   costs_.release_inputs(task_of(run), plan_lane(run));
   LaneState& lane = lanes_[lane_of(run)];
@@ -307,7 +307,7 @@ void Engine::leave_inner_loop(int index) {
   }
 }
 
-void Engine::store(int index) {
+void EventEngine::store(int index) {
   const int lane = lane_of(runs_[index]);
   const int worker = runs_[index].worker;
   lanes_[lane].storing[worker] = 1;
@@ -316,7 +316,7 @@ void Engine::store(int index) {
 }
 
 // Everything is on its way.
-void Engine::finish(int index) {
+void EventEngine::finish(int index) {
   const Cost& cost = runs_[index].cost;
   if (cost.landing.empty()) {
     tell(index, cost.latency_ns);
@@ -326,7 +326,7 @@ void Engine::finish(int index) {
 }
 
 // It has come, and goes to memory.
-void Engine::land(int index) {
+void EventEngine::land(int index) {
   runs_[index].landing = true;
   runs_[index].open = 1;
   runs_[index].ready = 0;
@@ -335,7 +335,7 @@ void Engine::land(int index) {
 }
 
 // Posts follow what was written, and are seen when it is there, `latency_ns` from now.
-void Engine::tell(int index, double latency_ns) {
+void EventEngine::tell(int index, double latency_ns) {
   const Run& run = runs_[index];
   const int rank = plan_lane(run).rank;
   for (int i = tasks_.post_begin[run.task]; i < tasks_.post_begin[run.task + 1]; ++i) {
@@ -350,7 +350,7 @@ void Engine::tell(int index, double latency_ns) {
   after(latency_ns, What::ended, index);
 }
 
-void Engine::end(int index) {
+void EventEngine::end(int index) {
   const Run& run = runs_[index];
   const int lane = lane_of(run);
   const int rank = plan_lane(run).rank;
@@ -362,7 +362,7 @@ void Engine::end(int index) {
                     .end_ns = now_});
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
-  lanes_[lane].free_rows.push(run.row);
+  lanes_[lane].runtime_rows.push(run.row);
   if (!controllers_.empty() && is_gemm(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
   const int next = by_engine(run) ? engines_.leave(rank) : Turns::kNobody;
   if (next != Turns::kNobody) begin(next);
@@ -370,12 +370,12 @@ void Engine::end(int index) {
   free_runs_.push_back(index);
 }
 
-void Engine::release_worker(int lane, int worker) {
+void EventEngine::release_worker(int lane, int worker) {
   lanes_[lane].idle.push_back(worker);
   to_take_.push_back(lane);
 }
 
-void Engine::post(const checking::Use& post) {
+void EventEngine::post(const checking::Use& post) {
   values_[post.signal] += post.amount;
   const Signal signal = tasks_.signals[post.signal];
   const int block = signal.index - tracked_.first;

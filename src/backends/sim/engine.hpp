@@ -18,9 +18,9 @@
 
 namespace tilewire::sim {
 
-class Engine {
+class EventEngine {
  public:
-  Engine(const Plan& plan, const Machine& machine);
+  EventEngine(const Plan& plan, const Machine& machine);
 
   /// Run until nothing moves. Whether all tasks have ended.
   bool run();
@@ -54,7 +54,7 @@ class Engine {
     std::vector<int> idle;     ///< workers, the next one last
     std::vector<int> storing;  ///< by worker: whether a tile's result is on its way
     std::vector<int> held_up;  ///< by worker: the run whose results wait for that; -1 = none
-    std::priority_queue<int, std::vector<int>, std::greater<>> free_rows;
+    std::priority_queue<int, std::vector<int>, std::greater<>> runtime_rows;
     int num_rows = 0;
   };
   enum class What { begin, part, land, posted, ended };

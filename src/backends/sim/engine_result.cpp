@@ -7,7 +7,7 @@
 
 namespace tilewire::sim {
 
-Simulation Engine::result() && {
+Simulation EventEngine::result() && {
   const Time last = *std::ranges::max_element(rank_end_);
   Simulation result{.total_ns = static_cast<double>(last) / kPsPerNs, .events = num_stops_};
   for (const Time end : rank_end_) result.rank_ns.push_back(static_cast<double>(end) / kPsPerNs);

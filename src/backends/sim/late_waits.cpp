@@ -9,7 +9,7 @@
 namespace tilewire::sim {
 
 // NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so.
-void Engine::find_late_waits(bool by_columns) {
+void EventEngine::find_late_waits(bool by_columns) {
   // Nothing comes later to tiles whose A is all there when the call begins.
   const auto takes_arrivals = [&](const Task* task) {
     return task->kind == TaskKind::compute && plan_.buffers[task->reads[0].buffer].scope != Scope::input;
@@ -27,12 +27,12 @@ void Engine::find_late_waits(bool by_columns) {
   }
 }
 
-int64_t Engine::column_of(const Run& run, int wait) const {
+int64_t EventEngine::column_of(const Run& run, int wait) const {
   const auto late = late_waits_.find(run.task);
   return late == late_waits_.end() ? 0 : late->second[wait - tasks_.wait_begin[run.task]];
 }
 
-bool Engine::waits_are_over(int index) {
+bool EventEngine::waits_are_over(int index) {
   Run& run = runs_[index];
   const int64_t here = run.phase == 0 ? 0 : run.cuts[run.phase - 1];
   for (; run.next_wait < tasks_.wait_begin[run.task + 1]; ++run.next_wait) {
@@ -45,7 +45,7 @@ bool Engine::waits_are_over(int index) {
 }
 
 // The inner loop of a tile that waits by columns: a phase from each column on for which it may have to wait.
-void Engine::cut_loop(Run& run) const {
+void EventEngine::cut_loop(Run& run) const {
   const auto late = late_waits_.find(run.task);
   if (late == late_waits_.end()) return;
   run.cuts = late->second;
@@ -66,7 +66,7 @@ void Engine::cut_loop(Run& run) const {
   phases.insert(phases.erase(phases.begin()), parts.begin(), parts.end());
 }
 
-void Engine::begin_phase(int index) {
+void EventEngine::begin_phase(int index) {
   Run& run = runs_[index];
   if (run.phase > 0 && run.phase <= std::ssize(run.cuts)) {
     run.next_wait = tasks_.wait_begin[run.task];

@@ -174,7 +174,7 @@ void validate(const Machine& machine) {
   require(machine.copy.engines >= 1 && machine.copy.engines <= kMostCount,
           "machine {}: copy.engines = {}: want 1 to {}", machine.name, machine.copy.engines, kMostCount);
   want_time(machine, "copy.issue_ns", machine.copy.issue_ns);
-  want_time(machine, "copy.gate_ns", machine.copy.gate_ns);
+  want_time(machine, "copy.doorbell_ns", machine.copy.doorbell_ns);
   validate_links(machine);
   if (machine.controller) validate_controller(machine, *machine.controller);
   if (machine.tracker) validate_tracker(machine, *machine.tracker);

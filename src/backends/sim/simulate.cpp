@@ -4,7 +4,7 @@
 
 #include "backends/sim/engine.hpp"
 #include "backends/sim/slow_values.hpp"
-#include "check/stages.hpp"
+#include "check/proofs.hpp"
 #include "core/text.hpp"
 #include "schedules/knobs.hpp"
 #include "tilewire/sim.hpp"
@@ -24,7 +24,7 @@ void check(const TrafficRequest& traffic, const Machine& machine) {
 }
 
 // Whether the plan came to its end.
-bool ran(sim::Engine& engine, const Machine& machine) {
+bool ran(sim::EventEngine& engine, const Machine& machine) {
   try {
     return engine.run();
   } catch (const sim::TooLong&) {
@@ -43,7 +43,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
           machine.name, num_devices(machine), plan.team.num_ranks);
   const bool over_time = traffic.interval_ns != 0;
   if (over_time) check(traffic, machine);
-  sim::Engine engine(plan, machine);
+  sim::EventEngine engine(plan, machine);
   if (over_time) engine.controller(traffic.device).note_traffic(traffic.interval_ns);
   if (ran(engine, machine)) {
     std::vector<IntervalLoad> intervals;

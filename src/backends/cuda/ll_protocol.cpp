@@ -1,6 +1,6 @@
 // What `transport = ll` changes on GPUs: which regions are flagged, which signals nobody needs then, and what a plan
 // must keep to. Used where plans are refused, where workspace is made, and where a plan becomes records.
-#include "backends/cuda/flagged.hpp"
+#include "backends/cuda/ll_protocol.hpp"
 
 #include <algorithm>
 #include <map>
@@ -14,14 +14,14 @@ namespace tilewire::cuda {
 namespace {
 
 bool reads_flags(const Plan& plan, const Task& task) {
-  return std::ranges::any_of(task.reads, [&](const Region& read) { return is_flagged(plan, read); });
+  return std::ranges::any_of(task.reads, [&](const Region& read) { return is_ll(plan, read); });
 }
 
 /// Whether a task looks at all that it reads.
-bool looks(const Plan& plan, const Lane& lane, const Task& task) {
+bool polls(const Plan& plan, const Lane& lane, const Task& task) {
   return !is_serial(lane.engine) && (task.kind == TaskKind::copy || task.kind == TaskKind::reduce) &&
          !task.reads.empty() && std::ranges::all_of(task.reads, [&](const Region& read) {
-           return is_flagged(plan, read) && read.rank == lane.rank;
+           return is_ll(plan, read) && read.rank == lane.rank;
          });
 }
 
@@ -65,17 +65,17 @@ std::optional<std::string> read_twice(const Plan& plan, std::vector<const Region
 
 }  // namespace
 
-bool is_flagged(const Plan& plan, const Region& region) {
+bool is_ll(const Plan& plan, const Region& region) {
   return plan.config.transport == Transport::ll && plan.buffers[region.buffer].scope == Scope::symmetric;
 }
 
-std::vector<bool> carried_signals(const Plan& whole) {
+std::vector<bool> elided_signals(const Plan& whole) {
   std::vector<bool> looked_for(static_cast<size_t>(num_signals(whole)) * whole.team.num_ranks, false);
   if (whole.config.transport != Transport::ll) return looked_for;
   std::vector<bool> waited_for = looked_for;
   for (const Lane& lane : whole.lanes) {
     for (const Task& task : lane.tasks) {
-      const bool by_data = looks(whole, lane, task);
+      const bool by_data = polls(whole, lane, task);
       for (const Wait& wait : task.waits) {
         (by_data && wait.purpose == Purpose::data ? looked_for : waited_for)[signal_id(whole, wait.signal)] = true;
       }
@@ -85,24 +85,24 @@ std::vector<bool> carried_signals(const Plan& whole) {
   return looked_for;
 }
 
-std::optional<std::string> refuses_flags(const Plan& whole) {
+std::optional<std::string> refuses_ll(const Plan& whole) {
   if (whole.config.transport != Transport::ll) return std::nullopt;
   const Posters posters = posters_of(whole);
   std::map<std::pair<int, int>, std::vector<const Region*>> reads;
   std::map<std::pair<int, int>, int64_t> unread;  // elements written but not read
   for (const Lane& lane : whole.lanes) {
     for (const Task& task : lane.tasks) {
-      if (reads_flags(whole, task) && !looks(whole, lane, task)) {
+      if (reads_flags(whole, task) && !polls(whole, lane, task)) {
         return fmt::format("a {} of lane {} of rank {} cannot look at what it reads", to_string(task.kind), lane.name,
                            lane.rank);
       }
       for (const Region& read : task.reads) {
-        if (!is_flagged(whole, read)) continue;
+        if (!is_ll(whole, read)) continue;
         reads[{read.rank, read.buffer}].push_back(&read);
         unread[{read.rank, read.buffer}] -= read.rows * read.cols;
       }
       for (const Write& write : task.writes) {
-        if (!is_flagged(whole, write.to)) continue;
+        if (!is_ll(whole, write.to)) continue;
         const std::string& name = whole.buffers[write.to.buffer].name;
         if (write.mode != WriteMode::store) return fmt::format("{} is added to", name);
         if (write.to.rank != lane.rank && !awaits(whole, task, write.to.rank, posters)) {

@@ -1,13 +1,13 @@
 // Calls of the vendor's GEMM between two kernels of one stream: which tasks come before, which after, and that ranks
 // which do so come to an end; the tables of such a rank. Without a GPU.
-#include "backends/cuda/calls_in_line.hpp"
+#include "backends/cuda/stream_ordered_gemm.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/plain_walk.hpp"
+#include "backends/cuda/plain_ops.hpp"
 #include "core/text.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
@@ -25,7 +25,7 @@ const Config kWorkers{.schedule = "sequential", .copy_workers = 8, .chunk_rows =
 
 Config pulls() {
   Config config{.schedule = "sequential", .tile_m = 32, .tile_n = 128, .compute = Provider::library};
-  config.reduction = ReduceMode::pull;
+  config.reduce_mode = ReduceMode::pull;
   return config;
 }
 
@@ -71,9 +71,9 @@ bool ends_in_phases(const Plan& plan, const std::vector<int64_t>& before) {
   return true;
 }
 
-TEST(CallsInLine, EveryPlanWithOneCallEndsInPhases) {
-  int in_line = 0;
-  int not_in_line = 0;
+TEST(StreamOrderedGemm, EveryPlanWithOneCallEndsInPhases) {
+  int stream_ordered = 0;
+  int not_stream_ordered = 0;
   for (const Problem& problem : {kGather, kScatter, kSum}) {
     for (const int ranks : {1, 2, 3, 4}) {
       const Team team{.num_ranks = ranks};
@@ -85,17 +85,17 @@ TEST(CallsInLine, EveryPlanWithOneCallEndsInPhases) {
         const bool one_each =
             config.collective == Provider::tiles && (stores || config.schedule == std::string("sequential"));
         EXPECT_TRUE(!one_each || !before.empty()) << to_string(config) << " on " << ranks << " ranks";
-        ++(before.empty() ? not_in_line : in_line);
+        ++(before.empty() ? not_stream_ordered : stream_ordered);
         if (before.empty()) continue;
         EXPECT_TRUE(ends_in_phases(plan, before)) << problem.op << " " << to_string(config) << " on " << ranks;
       }
     }
   }
-  EXPECT_GT(in_line, 50);
-  EXPECT_GT(not_in_line, 20) << "collectives, and calls for each chunk";
+  EXPECT_GT(stream_ordered, 50);
+  EXPECT_GT(not_stream_ordered, 20) << "collectives, and calls for each chunk";
 }
 
-TEST(CallsInLine, ACallThatWaitsForAnotherStandsInNoLine) {
+TEST(StreamOrderedGemm, ACallThatWaitsForAnotherStandsInNoLine) {
   Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
   ASSERT_FALSE(tasks_before_calls(plan).empty());
   const auto call_of = [&](int rank) -> Task& {
@@ -112,7 +112,7 @@ TEST(CallsInLine, ACallThatWaitsForAnotherStandsInNoLine) {
   EXPECT_TRUE(tasks_before_calls(plan).empty());
 }
 
-TEST(CallsInLine, WhatNoCallWaitsForRunsBesideIt) {
+TEST(StreamOrderedGemm, WhatNoCallWaitsForRunsBesideIt) {
   Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
   ASSERT_FALSE(tasks_before_calls(plan).empty());
   // As the exchange beside which `tilewire bench` times a GEMM.
@@ -135,79 +135,79 @@ RankTables tables_of(const Problem& problem, const Config& config, bool traced =
   return cuda::tables_of(make_plan(problem, {.num_ranks = 4}, config), true, 0, traced);
 }
 
-/// CTAs of heavy lanes and numbers of light ones, before the call and after it.
+/// CTAs of data lanes and numbers of sync-only ones, before the call and after it.
 struct Shares {
-  uint32_t ctas_before = 0, light_before = 0, ctas_after = 0, light_after = 0;
+  uint32_t ctas_before = 0, sync_before = 0, ctas_after = 0, sync_after = 0;
   bool operator==(const Shares&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Shares& s) {
-  return out << fmt::format("{} {} {} {}", s.ctas_before, s.light_before, s.ctas_after, s.light_after);
+  return out << fmt::format("{} {} {} {}", s.ctas_before, s.sync_before, s.ctas_after, s.sync_after);
 }
 
 Shares shares_of(const RankTables& tables) {
   Shares shares;
   bool after = false;
-  for (const LaneRecord& lane : tables.walk.lanes) {
+  for (const LaneRecord& lane : tables.workers.lanes) {
     EXPECT_TRUE(lane.after || !after) << "lanes before the call come first";
     after = lane.after;
-    if (lane.light) ++(after ? shares.light_after : shares.light_before);
-    if (!lane.light) (after ? shares.ctas_after : shares.ctas_before) += lane.ctas;
+    if (lane.sync_only) ++(after ? shares.sync_after : shares.sync_before);
+    if (!lane.sync_only) (after ? shares.ctas_after : shares.ctas_before) += lane.ctas;
   }
   return shares;
 }
 
-void expect_in_line(const RankTables& tables) {
-  EXPECT_TRUE(tables.in_line);
+void expect_stream_ordered(const RankTables& tables) {
+  EXPECT_TRUE(tables.stream_ordered);
   EXPECT_FALSE(tables.lanes_apart);
   EXPECT_TRUE(tables.streams.empty()) << "no stream beside the caller's";
   ASSERT_EQ(std::ssize(tables.works), 1);
   const auto* gemm = std::get_if<LibraryGemm>(&tables.works[0].what);
   ASSERT_NE(gemm, nullptr);
   EXPECT_EQ(gemm->sms, 0) << "the call has all SMs";
-  EXPECT_EQ(tables.works[0].gate, nullptr);
-  for (const StepRecord& step : tables.walk.steps) EXPECT_NE(step.act, Act::gate);
+  EXPECT_EQ(tables.works[0].doorbell, nullptr);
+  for (const OpRecord& step : tables.workers.ops) EXPECT_NE(step.code, OpCode::doorbell);
 }
 
-TEST(CallsInLine, AGatherByWorkersIsAKernelAndACall) {
+TEST(StreamOrderedGemm, AGatherByWorkersIsAKernelAndACall) {
   const RankTables tables = tables_of(kGather, kWorkers);
-  expect_in_line(tables);
+  expect_stream_ordered(tables);
   // Pushes by eight workers, own rows by four; the handshake with the wait for everything.
   EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
-  EXPECT_EQ(tables.opening.num_posts, 0U);
-  EXPECT_TRUE(tables.opening.waited);
-  // That the rank has begun comes with the launch, not from its light lane.
+  EXPECT_EQ(tables.preamble.num_posts, 0U);
+  EXPECT_TRUE(tables.preamble.waited);
+  // That the rank has begun comes with the launch, not from its sync-only lane.
   EXPECT_TRUE(tables.first.has_task);
   EXPECT_FALSE(tables.first.waited);
   EXPECT_EQ(tables.first.num_posts, 3U);
-  const auto light = std::ranges::find(tables.walk.lanes, true, &LaneRecord::light);
-  ASSERT_EQ(light->num_steps, 1U) << "the wait for all that arrives";
-  EXPECT_EQ(tables.walk.steps[light->first_step].num_posts, 0);
-  EXPECT_NE(tables.walk.steps[light->first_step].task, tables.first.task);
+  const auto sync_only = std::ranges::find(tables.workers.lanes, true, &LaneRecord::sync_only);
+  ASSERT_EQ(sync_only->num_ops, 1U) << "the wait for all that arrives";
+  EXPECT_EQ(tables.workers.ops[sync_only->first_op].num_posts, 0);
+  EXPECT_NE(tables.workers.ops[sync_only->first_op].task, tables.first.task);
   EXPECT_EQ(tables.names[tables.first.task].task, 0);
 }
 
-TEST(CallsInLine, SumsThatPullAreACallAndAKernel) {
+TEST(StreamOrderedGemm, SumsThatPullAreACallAndAKernel) {
   for (const Problem& problem : {kScatter, kSum}) {
     const RankTables tables = tables_of(problem, pulls());
-    expect_in_line(tables);
+    expect_stream_ordered(tables);
     const Shares shares = shares_of(tables);
-    EXPECT_EQ(shares.ctas_before + shares.light_before, 0U) << "the call is the first thing";
+    EXPECT_EQ(shares.ctas_before + shares.sync_before, 0U) << "the call is the first thing";
     EXPECT_FALSE(tables.first.has_task);
     EXPECT_EQ(shares.ctas_after, 32U) << "pieces of 32 x 128";
-    EXPECT_GE(shares.light_after, 1U);
-    EXPECT_EQ(tables.opening.num_posts, 4U) << "every owner hears that its parts are made";
-    EXPECT_FALSE(tables.opening.waited);
+    EXPECT_GE(shares.sync_after, 1U);
+    EXPECT_EQ(tables.preamble.num_posts, 4U) << "every owner hears that its parts are made";
+    EXPECT_FALSE(tables.preamble.waited);
   }
 }
 
-TEST(CallsInLine, ACallStoresEachOwnersColumnsThere) {
+TEST(StreamOrderedGemm, ACallStoresEachOwnersColumnsThere) {
   const RankTables tables = tables_of(kSum, at_owners());
-  expect_in_line(tables);
+  expect_stream_ordered(tables);
   const Shares shares = shares_of(tables);
-  EXPECT_EQ(shares.ctas_before + shares.light_before, 0U) << "no handshake: the last call's results say enough";
+  EXPECT_EQ(shares.ctas_before + shares.sync_before, 0U) << "no handshake: the last call's results say enough";
   EXPECT_EQ(shares.ctas_after, 32U) << "16 x 2 pieces of 32 x 128 of 256 columns";
-  EXPECT_EQ(tables.opening.num_posts, 4U);
-  EXPECT_EQ(plain_steps(tables.walk, true), Plain::sums);
+  EXPECT_EQ(tables.preamble.num_posts, 4U);
+  EXPECT_EQ(plain_ops(tables.workers, true), Plain::sums);
   const auto& gemm = std::get<LibraryGemm>(tables.works[0].what);
   EXPECT_EQ(gemm.m, 512);
   EXPECT_EQ(gemm.n, 256);
@@ -222,36 +222,36 @@ TEST(CallsInLine, ACallStoresEachOwnersColumnsThere) {
   Config workers = at_owners();
   workers.reduce_workers = 128;
   const RankTables lands = tables_of(outside, workers);
-  expect_in_line(lands);
+  expect_stream_ordered(lands);
   EXPECT_EQ(shares_of(lands).ctas_after, 128U) << "32 sums, then 96 copies";
   EXPECT_EQ(shares_of(tables_of(outside, at_owners())).ctas_after, 100U) << "they begin when the call has ended";
-  EXPECT_EQ(plain_steps(lands.walk, true), Plain::sums);
+  EXPECT_EQ(plain_ops(lands.workers, true), Plain::sums);
   Problem other = kSum;
   other.b_layout = BLayout::kn;
   const RankTables of_other = tables_of(other, at_owners());
   EXPECT_EQ(std::get<LibraryGemm>(of_other.works[0].what).next_b(), 256);
 }
 
-TEST(CallsInLine, ATraceKnowsWhenTheCallBeganAndEnded) {
+TEST(StreamOrderedGemm, ATraceKnowsWhenTheCallBeganAndEnded) {
   for (const auto& [problem, config] :
        {std::pair(kGather, kWorkers), std::pair(kScatter, pulls()), std::pair(kSum, at_owners())}) {
     const RankTables tables = tables_of(problem, config, true);
-    expect_in_line(tables);
-    const auto begins = std::ranges::find(tables.walk.steps, tables.opening.task, &StepRecord::task);
-    ASSERT_NE(begins, tables.walk.steps.end());
+    expect_stream_ordered(tables);
+    const auto begins = std::ranges::find(tables.workers.ops, tables.preamble.task, &OpRecord::task);
+    ASSERT_NE(begins, tables.workers.ops.end());
     EXPECT_EQ(begins->num_posts, 0) << "the kernel after the call posts";
-    EXPECT_EQ(tables.names[tables.opening.task].task, tables.works[0].task);
+    EXPECT_EQ(tables.names[tables.preamble.task].task, tables.works[0].task);
   }
 }
 
-TEST(CallsInLine, ShortKernelsTakePlainStepsOnly) {
-  EXPECT_EQ(plain_steps(tables_of(kGather, kWorkers).walk, false), Plain::copies);
-  EXPECT_EQ(plain_steps(tables_of(kGather, kWorkers).walk, true), Plain::no) << "there is nothing to do";
+TEST(StreamOrderedGemm, ShortKernelsTakePlainOpsOnly) {
+  EXPECT_EQ(plain_ops(tables_of(kGather, kWorkers).workers, false), Plain::copies);
+  EXPECT_EQ(plain_ops(tables_of(kGather, kWorkers).workers, true), Plain::no) << "there is nothing to do";
   const auto sums = [](auto change) {
     Problem problem = kScatter;
     Config config = pulls();
     change(problem, config);
-    return plain_steps(tables_of(problem, config).walk, true);
+    return plain_ops(tables_of(problem, config).workers, true);
   };
   EXPECT_EQ(sums([](auto&, auto&) {}), Plain::sums);
   EXPECT_EQ(sums([](auto& p, auto&) { p.dtype = DType::fp16; }), Plain::sums);
@@ -260,11 +260,11 @@ TEST(CallsInLine, ShortKernelsTakePlainStepsOnly) {
   EXPECT_EQ(sums([](auto& p, auto&) { p.out_dtype = DType::fp32; }), Plain::no);
   EXPECT_EQ(sums([](auto&, auto& c) { c.wire = DType::fp32; }), Plain::no) << "what is read is not what is stored";
   EXPECT_EQ(sums([](auto& p, auto&) { p.n = 1020; }), Plain::no) << "rows that are no units of 16 bytes";
-  EXPECT_EQ(sums([](auto&, auto& c) { c.reduction = ReduceMode::staged; }), Plain::no) << "a lane of copies in turn";
+  EXPECT_EQ(sums([](auto&, auto& c) { c.reduce_mode = ReduceMode::staged; }), Plain::no) << "a lane of copies in turn";
   const Team many{.num_ranks = static_cast<int>(kPlainRecords) + 1};
   const RankTables wide = cuda::tables_of(make_plan(kScatter, many, pulls()));
-  EXPECT_TRUE(wide.in_line);
-  EXPECT_EQ(plain_steps(wide.walk, true), Plain::no) << "more sources than there is room for";
+  EXPECT_TRUE(wide.stream_ordered);
+  EXPECT_EQ(plain_ops(wide.workers, true), Plain::no) << "more sources than there is room for";
 }
 
 /// The records of a step, wherever they lie.
@@ -274,13 +274,13 @@ struct Content {
   std::vector<TargetRecord> targets{};
   std::vector<PostRecord> posts{};
   uint32_t task = 0;
-  Act act = Act::sync;
+  OpCode code = OpCode::sync;
   int32_t rows = 0, cols = 0;
   bool operator==(const Content&) const = default;
 };
 
 template <class Records>
-Content content_of(const Records& from, const StepRecord& step) {
+Content content_of(const Records& from, const OpRecord& step) {
   const auto part = [](const auto& records, uint32_t first, uint32_t count) {
     return std::vector(std::begin(records) + first, std::begin(records) + first + count);
   };
@@ -289,57 +289,57 @@ Content content_of(const Records& from, const StepRecord& step) {
           part(from.targets, step.first_target, step.num_targets),
           part(from.posts, step.first_post, step.num_posts),
           step.task,
-          step.act,
+          step.code,
           step.rows,
           step.cols};
 }
 
-/// Every CTA of every heavy lane has its steps, in their order, and nobody has others.
-void expect_laid_out(const HostWalk& walk, bool after) {
-  const std::vector<PlainStep> steps = lay_out_steps(walk, after);
+/// Every CTA of every data lane has its steps, in their order, and nobody has others.
+void expect_laid_out(const HostWorkerTable& workers, bool after) {
+  const std::vector<PlainOp> steps = lay_out_ops(workers, after);
   uint32_t cta = 0;
   size_t seen = 0;
-  for (const LaneRecord& lane : walk.lanes) {
-    if (lane.light || lane.after != after) continue;
+  for (const LaneRecord& lane : workers.lanes) {
+    if (lane.sync_only || lane.after != after) continue;
     for (uint32_t first = 0; first < lane.ctas; ++first, ++cta) {
       uint32_t at = cta;
-      for (uint32_t i = first; i < lane.num_steps; i += lane.ctas, ++seen) {
+      for (uint32_t i = first; i < lane.num_ops; i += lane.ctas, ++seen) {
         ASSERT_LT(at, steps.size());
-        EXPECT_EQ(content_of(steps[at], steps[at].step), content_of(walk, walk.steps[lane.first_step + i]));
+        EXPECT_EQ(content_of(steps[at], steps[at].step), content_of(workers, workers.ops[lane.first_op + i]));
         at = steps[at].next;
       }
-      EXPECT_EQ(at, PlainStep::kNone);
+      EXPECT_EQ(at, PlainOp::kNone);
     }
   }
   EXPECT_EQ(seen, steps.size());
 }
 
-TEST(CallsInLine, PlainStepsHaveAllTheirRecordsInOnePlace) {
+TEST(StreamOrderedGemm, PlainOpsHaveAllTheirRecordsInOnePlace) {
   Problem outside = kSum;
   outside.arena.clear();
-  for (const int workers : {1, 5, 31, 32}) {
+  for (const int ctas : {1, 5, 31, 32}) {
     Config config = at_owners();
-    config.reduce_workers = workers;
-    const HostWalk walk = tables_of(kSum, config).walk;
-    EXPECT_EQ(lay_out_steps(walk, true).size(), 32U);
-    expect_laid_out(walk, true);
-    EXPECT_TRUE(lay_out_steps(walk, false).empty());
-    expect_laid_out(tables_of(outside, config).walk, true);
+    config.reduce_workers = ctas;
+    const HostWorkerTable workers = tables_of(kSum, config).workers;
+    EXPECT_EQ(lay_out_ops(workers, true).size(), 32U);
+    expect_laid_out(workers, true);
+    EXPECT_TRUE(lay_out_ops(workers, false).empty());
+    expect_laid_out(tables_of(outside, config).workers, true);
   }
-  const HostWalk gather = tables_of(kGather, kWorkers).walk;
-  EXPECT_EQ(std::ranges::count(gather.lanes, false, &LaneRecord::light), 2) << "pushes, and own rows";
-  EXPECT_GT(lay_out_steps(gather, false).size(), 12U) << "more steps than CTAs";
+  const HostWorkerTable gather = tables_of(kGather, kWorkers).workers;
+  EXPECT_EQ(std::ranges::count(gather.lanes, false, &LaneRecord::sync_only), 2) << "pushes, and own rows";
+  EXPECT_GT(lay_out_ops(gather, false).size(), 12U) << "more steps than CTAs";
   expect_laid_out(gather, false);
 }
 
-TEST(CallsInLine, CopiesByEnginesHaveGates) {
+TEST(StreamOrderedGemm, CopiesByEnginesHaveDoorbells) {
   Config engines = kWorkers;
   engines.copy_workers = 0;
   engines.chunk_rows = 0;
   Problem large = kGather;
   large.m = 4096;
-  EXPECT_FALSE(tables_of(large, engines).in_line);
-  EXPECT_TRUE(tables_of(kGather, engines).in_line) << "copies that are too small for engines";
+  EXPECT_FALSE(tables_of(large, engines).stream_ordered);
+  EXPECT_TRUE(tables_of(kGather, engines).stream_ordered) << "copies that are too small for engines";
 }
 
 }  // namespace

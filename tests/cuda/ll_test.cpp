@@ -1,12 +1,11 @@
 // What flags in the data leave of signals, and which plans cannot have them.
 // Needs no GPU.
-#include "backends/cuda/flagged.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "backends/cuda/ll_protocol.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
@@ -21,13 +20,13 @@ Plan flagged(const char* op, Config config = {}) {
 
 /// Waits of all tasks whose signals are posted, by whether flags stand for them.
 std::pair<int64_t, int64_t> waits_of(const Plan& plan, Purpose purpose) {
-  const std::vector<bool> carried = carried_signals(plan);
+  const std::vector<bool> elided = elided_signals(plan);
   std::pair<int64_t, int64_t> counts;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       for (const Wait& wait : task.waits) {
         if (wait.purpose != purpose) continue;
-        const bool stands = carried[signal_id(plan, wait.signal)];
+        const bool stands = elided[signal_id(plan, wait.signal)];
         ++(stands ? counts.first : counts.second);
       }
     }
@@ -44,7 +43,7 @@ TEST(Flagged, DataStandsForEverySignalButReadiness) {
       EXPECT_GT(by_data, 0) << op;
       EXPECT_EQ(by_signal, 0) << op;
       EXPECT_EQ(waits_of(plan, Purpose::ready).first, 0) << op;
-      EXPECT_EQ(refuses_flags(plan), std::nullopt) << op;
+      EXPECT_EQ(refuses_ll(plan), std::nullopt) << op;
     }
   }
 }
@@ -54,14 +53,14 @@ TEST(Flagged, PartsOfKAreSummedBySignals) {
   const auto [by_data, by_signal] = waits_of(plan, Purpose::data);
   EXPECT_GT(by_data, 0);
   EXPECT_GT(by_signal, 0);
-  EXPECT_EQ(refuses_flags(plan), std::nullopt);
+  EXPECT_EQ(refuses_ll(plan), std::nullopt);
 }
 
 TEST(Flagged, OtherTransportsHaveNone) {
   Plan plan = flagged("gemm_all_reduce");
   plan.config.transport = Transport::store;
   EXPECT_EQ(waits_of(plan, Purpose::data).first, 0);
-  EXPECT_EQ(refuses_flags(plan), std::nullopt);
+  EXPECT_EQ(refuses_ll(plan), std::nullopt);
 }
 
 TEST(Flagged, OnlyStagedPartsThatAreSummedAsTheyCome) {
@@ -73,8 +72,8 @@ TEST(Flagged, OnlyStagedPartsThatAreSummedAsTheyCome) {
   };
   for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
     EXPECT_FALSE(refused(op, {}));
-    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::pull}));
-    EXPECT_TRUE(refused(op, {.reduction = ReduceMode::accumulate}));
+    EXPECT_TRUE(refused(op, {.reduce_mode = ReduceMode::pull}));
+    EXPECT_TRUE(refused(op, {.reduce_mode = ReduceMode::accumulate}));
     EXPECT_TRUE(refused(op, {.reduce_when = ReduceWhen::after}));
     EXPECT_TRUE(refused(op, {.algorithm = Algorithm::ring}));
     EXPECT_TRUE(refused(op, {.schedule = "sequential"}));
@@ -92,7 +91,7 @@ std::string refusal(const std::function<bool(const Lane&, const Task&)>& wanted,
     for (Task& task : lane.tasks) {
       if (lane.rank != 1 || !wanted(lane, task)) continue;
       damage(plan, lane, task);
-      return refuses_flags(plan).value_or("");
+      return refuses_ll(plan).value_or("");
     }
   }
   return "no such task";

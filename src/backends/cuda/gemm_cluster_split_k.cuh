@@ -10,7 +10,7 @@ namespace tilewire::cuda {
 /// it then waits for, and tells others, is one CTA's.
 template <class Body>
 __device__ inline uint32_t adders_of(const Cta<Body>& cta, const TileRecord& tile) {
-  if (tile.num_parts > 0 || tile.num_posts > 0 || tile.rows == 0) return 1;
+  if (tile.num_partials > 0 || tile.num_posts > 0 || tile.rows == 0) return 1;
   constexpr uint32_t kAll = 2 * Body::kChunks;
   const uint32_t adders = min(cta.size, kAll);
   const uint32_t turns = (kAll + adders - 1) / adders;
@@ -47,7 +47,7 @@ template <class Body, typename Out>
 __device__ inline bool sends(const Cta<Body>& cta, const TileRecord& tile, int group, int index) {
   using Place = ChunkPlace<Body, Out>;
   if (!Place(group, index).in(tile)) return false;
-  if (!Body::kCutsK || cta.launch.cluster.k == 1) return true;
+  if (!Body::kSplitsK || cta.launch.cluster.k == 1) return true;
   return adder_of<Body>(number_of<Body>(group, index / Place::kPieces), adders_of(cta, tile)) == cta.rank;
 }
 

@@ -27,7 +27,7 @@ void product(const Case& c, int parts) {
     tiles = host.tiles.size();
     if (posts) signals.attach(host, 0, 0);
     for (size_t i = 0; i < tiles; i += 3) host.tiles[i].num_posts = 0;
-    cut_k(host, parts);
+    split_k_in_cluster(host, parts);
     const DeviceTable table = upload(host);
     GemmLaunch launch = s.launch(table);
     launch.cluster.k = static_cast<uint32_t>(parts);
@@ -48,16 +48,16 @@ void product(const Case& c, int parts) {
 /// Tiles that complete a sum of other parts, which come when the kernel runs already.
 void sums(const Case& c, int parts, int others_count, int own) {
   const Setup s(c);
-  const OtherParts others(s, others_count);
+  const OtherPartials others(s, others_count);
   const Signals signals;
   HostTable host = plain_table(s.product());
   const size_t tiles = host.tiles.size();
   others.attach(host, own, signals);
-  cut_k(host, parts);
+  split_k_in_cluster(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.cluster.k = static_cast<uint32_t>(parts);
-  launch.walk.watch = signals.watch(5'000'000'000ull);
+  launch.workers.watch = signals.watch(5'000'000'000ull);
   const Streams streams;
   add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
   std::vector<std::vector<uint8_t>> results;
@@ -97,12 +97,12 @@ void waits_come_by_columns(TileShape shape, int parts) {
     tile.num_waits = kCuts;
     tile.flags |= kBStands;
   }
-  cut_k(host, parts);
+  split_k_in_cluster(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.cluster.k = static_cast<uint32_t>(parts);
   launch.ctas = 2 * launch.cluster.k;
-  launch.walk.watch = signals.watch(5'000'000'000ull);
+  launch.workers.watch = signals.watch(5'000'000'000ull);
   const size_t bytes = 2ul * c.m * c.k;
   const Memory good(bytes);
   CHECK(cudaMemcpy(good.data, s.a.data, bytes, cudaMemcpyDeviceToDevice));
@@ -138,12 +138,12 @@ void tiles_in_a_chain(TileShape shape, int parts) {
     host.tiles[i].flags |= kBStands;
     host.waits.push_back({signals.at(0), i, 0});
   }
-  cut_k(host, parts);
+  split_k_in_cluster(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.cluster.k = static_cast<uint32_t>(parts);
   launch.ctas = launch.cluster.k;
-  launch.walk.watch = signals.watch(2'000'000'000ull);
+  launch.workers.watch = signals.watch(2'000'000'000ull);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
   const double error = s.error(s.out.data);
@@ -159,11 +159,11 @@ void waits_time_out(int parts) {
   HostTable host = plain_table(s.product());
   signals.attach(host, 7, 9);
   host.waits[0].step = static_cast<uint32_t>(c.k / kTileK - 1);
-  cut_k(host, parts);
+  split_k_in_cluster(host, parts);
   const DeviceTable table = upload(host);
   GemmLaunch launch = s.launch(table);
   launch.cluster.k = static_cast<uint32_t>(parts);
-  launch.walk.watch = signals.watch(50'000'000);
+  launch.workers.watch = signals.watch(50'000'000);
   launch_gemm_tiles(s.kind(), launch, nullptr);
   CHECK(cudaDeviceSynchronize());
   const WaitFailure& f = *signals.failure;
@@ -176,7 +176,7 @@ void refusals() {
   const auto refused = [](const Case& c, uint32_t parts, ClusterShape cluster) {
     const Setup s(c);
     HostTable host = plain_table(s.product());
-    cut_k(host, static_cast<int>(parts));
+    split_k_in_cluster(host, static_cast<int>(parts));
     const DeviceTable table = upload(host);
     GemmLaunch launch = s.launch(table);
     launch.cluster = cluster;
@@ -198,7 +198,7 @@ void refusals() {
 
 void all_tests(bool small) {
   for (const TileShape& shape : all_shapes()) {
-    if (!may_cut_k(shape) || (small && shape.n != 128)) continue;
+    if (!may_split_k_in_cluster(shape) || (small && shape.n != 128)) continue;
     const int least = least_part_steps(shape) * kTileK;
     for (const int parts : {2, 3, 4, 5, 6, 7, 8}) {
       if (small && parts != 3) continue;
@@ -221,7 +221,7 @@ void all_tests(bool small) {
       if (small && parts == 3) continue;
       const Case c{.m = 4 * shape.m - 40, .n = 4 * shape.n - 56, .k = 3 * least + 72, .shape = shape};
       sums(c, parts, 3, 2);
-      if (!small) sums(c, parts, most_parts(shape), 0);
+      if (!small) sums(c, parts, most_partials(shape), 0);
       waits_come_by_columns(shape, parts);
       tiles_in_a_chain(shape, parts);
     }

@@ -1,4 +1,4 @@
-// Elements that say themselves that they have arrived (see flagged.hpp): publish, look, take.
+// Elements that say themselves that they have arrived (see ll_protocol.hpp): publish, look, take.
 // Used by whoever writes or reads such workspace. NOTE: what is written 16 bytes at a time may be read an element at a
 // time, and the other way round: only the elements, which are aligned, have to come whole.
 #pragma once
@@ -23,7 +23,7 @@ __device__ inline void publish(void* to, uint16_t half) {
 }
 
 /// Look at what somebody publishes, if at all. Relaxed at system scope: see publish. NOTE: a predicate, no jump.
-__device__ inline void look_at_words(const void* from, bool wanted, uint4& words) {
+__device__ inline void poll_words(const void* from, bool wanted, uint4& words) {
   asm volatile(
       "{\n.reg .pred p;\n"
       "setp.ne.u32 p, %5, 0;\n"
@@ -70,7 +70,7 @@ struct Patience {
   const WaitWatch& watch;
   uint32_t task;
   uint64_t epoch;
-  bool first = false;        ///< of its squad: looks at the host's word
+  bool first = false;        ///< of its warpgroup: looks at the host's word
   TaskSpan* span = nullptr;  ///< takes the time when the first of it is here
   uint64_t begin = 0;
   uint32_t polls = 0;

@@ -1,13 +1,13 @@
-// What one step does to memory: copies, sums in rank order, fills, small products. Every thread of a squad calls.
-// Used by walk.cuh.
+// What one step does to memory: copies, sums in rank order, fills, small products. Every thread of a warpgroup calls.
+// Used by execute.cuh.
 #pragma once
 
-#include "backends/cuda/copy_step.cuh"
+#include "backends/cuda/copy_op.cuh"
 #include "backends/cuda/multiply.cuh"
 
 namespace tilewire::cuda {
 
-__device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& step) {
+__device__ inline bool sums_in_eights(const WorkerTable& table, const OpRecord& step) {
   bool good = step.cols % kEight == 0;
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_sources; ++i) {
@@ -23,7 +23,7 @@ __device__ inline bool sums_in_eights(const WalkTable& table, const StepRecord& 
 }
 
 /// Whether a step is what reductions mostly are: sources of one 16-bit type.
-__device__ inline bool sums_at_once(const WalkTable& table, const StepRecord& step) {
+__device__ inline bool sums_at_once(const WorkerTable& table, const OpRecord& step) {
   bool good = true;
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_sources; ++i) {
@@ -39,7 +39,7 @@ constexpr uint32_t kTogether = 4;
 
 /// Eight elements of each of `count` sources; looked at until all are here, and cleared, where the step looks. NOTE:
 /// with more than four, the others are looked at when these are here.
-template <bool kLooks>
+template <bool kPolls>
 __device__ inline void load_units(const SourceRecord* sources, uint32_t first, uint32_t count, uint32_t row,
                                   uint32_t col, uint4 (&words)[kTogether], Patience& patience) {
   std::byte* from[kTogether];
@@ -53,16 +53,16 @@ __device__ inline void load_units(const SourceRecord* sources, uint32_t first, u
   do {
 #pragma unroll
     for (uint32_t i = 0; i < kTogether; ++i) {
-      if constexpr (kLooks) {
-        look_at_words(from[i], i < count, words[i]);
+      if constexpr (kPolls) {
+        poll_words(from[i], i < count, words[i]);
       } else if (i < count) {
         words[i] = *reinterpret_cast<const uint4*>(from[i]);
       }
     }
 #pragma unroll
-    for (uint32_t i = 0; kLooks && i < kTogether; ++i) missing[i] = missing_halves(words[i]);
+    for (uint32_t i = 0; kPolls && i < kTogether; ++i) missing[i] = missing_halves(words[i]);
   } while ((missing[0] | missing[1] | missing[2] | missing[3]) != 0 && patience.lasts());
-  if (!kLooks) return;
+  if (!kPolls) return;
   if (patience.over) [[unlikely]] {
     return patience.give_up(first + (missing[0] != 0 ? 0 : missing[1] != 0 ? 1 : missing[2] != 0 ? 2 : 3));
   }
@@ -73,11 +73,11 @@ __device__ inline void load_units(const SourceRecord* sources, uint32_t first, u
   }
 }
 
-/// reduce_step for sums_at_once of type T, kUnits of eight elements of a thread at once. NOTE: kept short where it is
+/// reduce_op for sums_at_once of type T, kUnits of eight elements of a thread at once. NOTE: kept short where it is
 /// called with one: there it runs between the last part's arrival and the end of a call, and what of it is not in the
 /// SM's cache comes from memory.
-template <typename T, bool kLooks, uint32_t kUnits>
-__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice,
+template <typename T, bool kPolls, uint32_t kUnits>
+__device__ inline void reduce_at_once(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                                       Patience& patience) {
   const SourceRecord* sources = table.sources + step.first_source;
   const auto per_row = static_cast<uint32_t>(step.cols / kEight);
@@ -93,9 +93,9 @@ __device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& 
 #pragma unroll
       for (uint32_t unit = 0; unit < kUnits; ++unit) {
         const uint32_t here = kUnits == 1 ? at : min(at + unit * slice.threads, end - 1);
-        load_units<kLooks>(sources, first, count, here / per_row, here % per_row * kEight, words[unit], patience);
+        load_units<kPolls>(sources, first, count, here / per_row, here % per_row * kEight, words[unit], patience);
       }
-      if (kLooks && patience.over) return;
+      if (kPolls && patience.over) return;
 #pragma unroll
       for (uint32_t unit = 0; unit < kUnits; ++unit) {
 #pragma unroll
@@ -113,24 +113,24 @@ __device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& 
 }
 
 template <typename T>
-__device__ inline void reduce_at_once(const WalkTable& table, const StepRecord& step, const Slice& slice,
+__device__ inline void reduce_at_once(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                                       Patience& patience) {
-  constexpr uint32_t kFewTurns = 4;
-  if (step.looks) return reduce_at_once<T, true, 1>(table, step, slice, patience);
-  const bool few = step.rows * (step.cols / kEight) / slice.count <= kFewTurns * slice.threads;
+  constexpr uint32_t kFewWaves = 4;
+  if (step.polls) return reduce_at_once<T, true, 1>(table, step, slice, patience);
+  const bool few = step.rows * (step.cols / kEight) / slice.count <= kFewWaves * slice.threads;
   return few ? reduce_at_once<T, false, 1>(table, step, slice, patience)
              : reduce_at_once<T, false, 2>(table, step, slice, patience);
 }
 
 /// The sum of the sources in their order, in fp32.
-__device__ inline void reduce_step(const WalkTable& table, const StepRecord& step, const Slice& slice,
-                                   Patience& patience) {
+__device__ inline void reduce_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                                 Patience& patience) {
   if (sums_at_once(table, step)) {
     const bool bf16 = table.sources[step.first_source].dtype == DType::bf16;
     return bf16 ? reduce_at_once<__nv_bfloat16>(table, step, slice, patience)
                 : reduce_at_once<__half>(table, step, slice, patience);
   }
-  const bool eights = !step.looks && sums_in_eights(table, step);
+  const bool eights = !step.polls && sums_in_eights(table, step);
   const int width = eights ? kEight : 1;
   const auto per_row = static_cast<uint64_t>(step.cols / width);
   const SourceRecord* sources = table.sources + step.first_source;
@@ -148,7 +148,7 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
       if (eights) {
         load_eight(data, from.dtype, values);
       } else {
-        values[0] = step.looks ? take_element(data, from.dtype, s, patience) : load_element(data, from.dtype);
+        values[0] = step.polls ? take_element(data, from.dtype, s, patience) : load_element(data, from.dtype);
         if (patience.over) return;
       }
 #pragma unroll
@@ -161,7 +161,7 @@ __device__ inline void reduce_step(const WalkTable& table, const StepRecord& ste
   }
 }
 
-__device__ inline void fill_step(const WalkTable& table, const StepRecord& step, const Slice& slice) {
+__device__ inline void fill_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const int wide = sums_in_eights(table, step) ? kEight : 1;
   const uint64_t per_row = step.cols / wide, total = step.rows * per_row;
 #pragma unroll 1
@@ -173,22 +173,22 @@ __device__ inline void fill_step(const WalkTable& table, const StepRecord& step,
   }
 }
 
-/// `multiply` needs kStepThreads threads, and takes the whole step whatever the slice.
+/// `multiply` needs kOpThreads threads, and takes the whole step whatever the slice.
 template <bool kMultiplies>
-__device__ inline void run_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room,
-                                Patience& patience) {
-  switch (step.act) {
-    case Act::copy:
-      if (copies_vectors(table, step)) return copy_step(table, step, slice, room);
+__device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice, BulkRoom& room,
+                              Patience& patience) {
+  switch (step.code) {
+    case OpCode::copy:
+      if (copies_vectors(table, step)) return copy_op(table, step, slice, room);
       [[fallthrough]];  // a sum of one
-    case Act::reduce:
-      return reduce_step(table, step, slice, patience);
-    case Act::fill:
-      return fill_step(table, step, slice);
-    case Act::multiply:
-      if constexpr (kMultiplies) multiply_step(table, step);
+    case OpCode::reduce:
+      return reduce_op(table, step, slice, patience);
+    case OpCode::fill:
+      return fill_op(table, step, slice);
+    case OpCode::multiply:
+      if constexpr (kMultiplies) multiply_op(table, step);
       return;
-    case Act::sync:
+    case OpCode::sync:
       return;
   }
 }

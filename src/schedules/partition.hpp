@@ -1,18 +1,18 @@
-// How the output of a reduction is cut: tiles that are made, pieces that are summed, chunks that are sent; and when.
+// How the output of a reduction is cut: tiles that are made, slices that are summed, chunks that are sent; and when.
 // Called by reduce.cpp and mapped_plan.cpp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 #include "tilewire/config.hpp"
 #include "tilewire/problem.hpp"
 
 namespace tilewire {
 
 /// Who sums which part of the output.
-enum class Share {
+enum class Ownership {
   rows,     ///< the owner of the rows (reduce-scatter)
   columns,  ///< the owner of the columns: 1/n of them each
   tiles,    ///< a run of whole tiles each
@@ -20,12 +20,12 @@ enum class Share {
 };
 
 /// Part of one tile that one rank sums. Rows and columns are global.
-struct Piece {
+struct Slice {
   int tile = 0;  ///< index of the tile that contains it
   int owner = 0;
   Range rows;
   Range cols;
-  int index = 0;  ///< among its owner's pieces
+  int index = 0;  ///< among its owner's slices
   int chunk = 0;  ///< what it travels in, where copies send it
 };
 
@@ -34,45 +34,45 @@ struct Chunk {
   int owner = 0;
   Range rows;
   Range cols;
-  int first_piece = 0;
+  int first_slice = 0;
 };
 
-struct OutputCut {
+struct Partition {
   std::vector<Tile> tiles;    ///< what a task makes at once
-  std::vector<Piece> pieces;  ///< tile by tile, then owner by owner
+  std::vector<Slice> slices;  ///< tile by tile, then owner by owner
   std::vector<Chunk> chunks;
-  int most_pieces = 0;  ///< that any owner has
+  int most_slices = 0;  ///< that any owner has
 };
 
-/// Cut the m x n output. With algorithm one_shot every rank owns every tile. With compute = library all pieces come
+/// Cut the m x n output. With algorithm one_shot every rank owns every tile. With compute = library all slices come
 /// from one tile; or each chunk is one, where the release is by tile and owners have no columns.
-[[nodiscard]] OutputCut cut_output(const Problem& problem, const Config& config, int num_ranks, Share share);
+[[nodiscard]] Partition partition_output(const Problem& problem, const Config& config, int num_ranks, Ownership share);
 
 /// When `rank` makes each tile: remote owners' first, rank + 1 before rank + 2, its own last; on a ring the other way
 /// round. What is added in turn counts as the last owner's, on all ranks alike.
-[[nodiscard]] std::vector<int> stages_of(const OutputCut& cut, const Config& config, int num_ranks, int rank,
-                                         Share share);
+[[nodiscard]] std::vector<int> stages_of(const Partition& cut, const Config& config, int num_ranks, int rank,
+                                         Ownership share);
 
 /// Pieces in the order in which `rank` adds to them: on a ring that in which they come, in rounds that of its tiles
 /// (`walk`); else as they lie.
-[[nodiscard]] std::vector<const Piece*> pieces_in_turn(const OutputCut& cut, const std::vector<int>& walk,
-                                                       const Config& config, int num_ranks, int rank);
+[[nodiscard]] std::vector<const Slice*> slices_in_order(const Partition& cut, const std::vector<int>& tile_order,
+                                                        const Config& config, int num_ranks, int rank);
 
 /// Where owners keep what others send them: a slot for each maker, one below the other.
-struct Slots {
-  Share share = Share::tiles;
+struct Staging {
+  Ownership share = Ownership::tiles;
   bool one_shot = false;
   int64_t m = 0, n = 0;
   int num_ranks = 1;
   int64_t rows = 0;  ///< of a slot
   int64_t cols = 0;
-  int64_t piece_rows = 0;  ///< of a slot that a whole tile takes, where pieces lie one below the other
+  int64_t slice_rows = 0;  ///< of a slot that a whole tile takes, where slices lie one below the other
 
-  /// The place of a piece in the slot of `maker` at its owner.
-  [[nodiscard]] Tile place(int maker, const Piece& piece) const;
+  /// The place of a slice in the slot of `maker` at its owner.
+  [[nodiscard]] Tile place(int maker, const Slice& slice) const;
 };
 
-[[nodiscard]] Slots slots_of(const Problem& problem, const Config& config, int num_ranks, Share share,
-                             const OutputCut& cut);
+[[nodiscard]] Staging staging_of(const Problem& problem, const Config& config, int num_ranks, Ownership share,
+                                 const Partition& cut);
 
 }  // namespace tilewire

@@ -13,13 +13,13 @@
 namespace tilewire::cuda {
 namespace {
 
-TEST(CutK, PartsFollowEachOther) {
+TEST(ClusterSplitK, PartsFollowEachOther) {
   HostTable table;
   TileRecord tile{.k_begin = 64, .k_steps = 10, .rows = 100, .cols = 50};
-  tile.num_posts = tile.num_part_waits = tile.num_writes = 1;
-  tile.num_parts = 1;
+  tile.num_posts = tile.num_partial_waits = tile.num_writes = 1;
+  tile.num_partials = 1;
   table.tiles = {tile, tile};
-  cut_k(table, 3);
+  split_k_in_cluster(table, 3);
   ASSERT_EQ(table.tiles.size(), 6);
   int32_t begin = 64;
   for (int i = 0; i < 3; ++i) {
@@ -31,19 +31,19 @@ TEST(CutK, PartsFollowEachOther) {
     const int whole = i == 0 ? 1 : 0;
     EXPECT_EQ(part.rows, whole * 100);
     EXPECT_EQ(part.cols, whole * 50);
-    EXPECT_EQ(part.num_posts + part.num_writes + part.num_parts + part.num_part_waits, 4 * whole);
+    EXPECT_EQ(part.num_posts + part.num_writes + part.num_partials + part.num_partial_waits, 4 * whole);
   }
   EXPECT_EQ(begin, 64 + 10 * kTileK);
 }
 
-TEST(CutK, PartsThatAreAddedInTurnsHaveAllThatIsWritten) {
+TEST(ClusterSplitK, PartsThatAreAddedInTurnsHaveAllThatIsWritten) {
   HostTable table;
   TileRecord tile{.k_steps = 10, .rows = 100, .cols = 50};
   tile.first_write = 3;
   tile.num_writes = 2;
   table.tiles = {tile, tile};
   table.tiles[1].num_posts = 1;  // which one CTA sends on
-  cut_k(table, 2);
+  split_k_in_cluster(table, 2);
   for (int i = 0; i < 4; ++i) {
     const TileRecord& part = table.tiles[i];
     const int sends = i < 3 ? 1 : 0;
@@ -55,19 +55,19 @@ TEST(CutK, PartsThatAreAddedInTurnsHaveAllThatIsWritten) {
   }
 }
 
-TEST(CutK, PartsWaitForWhatTheyNeed) {
+TEST(ClusterSplitK, PartsWaitForWhatTheyNeed) {
   HostTable table;
   TileRecord tile{.k_steps = 20, .num_waits = 3};
   tile.first_wait = 1;
-  tile.num_part_waits = 1;
-  tile.num_parts = 1;
+  tile.num_partial_waits = 1;
+  tile.num_partials = 1;
   table.tiles = {tile};
   const auto wait = [](uint64_t at_least, uint32_t step) { return WaitRecord{nullptr, at_least, 0, 0, step}; };
   table.waits = {wait(9, 0), wait(1, 0), wait(2, 8), wait(3, 15), wait(7, 0)};
-  cut_k(table, 2);
+  split_k_in_cluster(table, 2);
   const auto waits_of = [&](const TileRecord& part) {
     std::vector<std::pair<uint64_t, uint32_t>> list;
-    for (int i = 0; i < part.num_waits + part.num_part_waits; ++i) {
+    for (int i = 0; i < part.num_waits + part.num_partial_waits; ++i) {
       const WaitRecord& each = table.waits[part.first_wait + i];
       list.emplace_back(each.at_least, each.step);
     }
@@ -79,11 +79,11 @@ TEST(CutK, PartsWaitForWhatTheyNeed) {
   EXPECT_EQ(waits_of(table.tiles[1]), (List{{1, 0}, {2, 0}, {3, 5}}));
 }
 
-TEST(CutK, RefusesLargeTilesAndShortK) {
+TEST(ClusterSplitK, RefusesLargeTilesAndShortK) {
   const auto refusal = [](int64_t tile_n, int64_t k, int parts) {
     const Problem problem{.op = "gemm_reduce_scatter", .m = 256, .n = 512, .k = k, .dtype = DType::bf16};
-    const Config config{.tile_n = tile_n, .cluster_k = parts};
-    return refuses_cut_k(make_plan(problem, {.num_ranks = 2}, config)).value_or("");
+    const Config config{.tile_n = tile_n, .cluster_split_k = parts};
+    return refuses_cluster_split_k(make_plan(problem, {.num_ranks = 2}, config)).value_or("");
   };
   EXPECT_EQ(refusal(128, 4096, 4), "");
   EXPECT_EQ(refusal(256, 4096, 4), "tiles of 128 x 256 are too large, want at most 128 x 128, or up to 176 x 128");
@@ -93,80 +93,80 @@ TEST(CutK, RefusesLargeTilesAndShortK) {
   EXPECT_EQ(refusal(100, 64, 2), "");
 }
 
-TEST(CutK, APartHasAStep) {
+TEST(ClusterSplitK, APartHasAStep) {
   HostTable table;
   table.tiles = {{.k_steps = 3}};
-  EXPECT_THROW(cut_k(table, 4), Error);
+  EXPECT_THROW(split_k_in_cluster(table, 4), Error);
 }
 
-TEST(CutK, IsAChoiceForTensorCores) {
+TEST(ClusterSplitK, IsAChoiceForTensorCores) {
   const auto cut = [](DType dtype) {
     Team team{.num_ranks = 4};
     team.devices.assign(4, {.copy_engines = 3, .sms = 132});
     const Problem problem{.op = "all_gather_gemm", .m = 64, .n = 8192, .k = 8192, .dtype = dtype};
     const auto configs = find_schedule("fused").candidates(problem, team);
-    return std::ranges::any_of(configs, [](const Config& config) { return config.cluster_k > 1; });
+    return std::ranges::any_of(configs, [](const Config& config) { return config.cluster_split_k > 1; });
   };
   EXPECT_TRUE(cut(DType::bf16));
   EXPECT_FALSE(cut(DType::fp32));
 }
 
-TEST(CutK, WholeClustersGetSms) {
+TEST(ClusterSplitK, WholeClustersGetSms) {
   RankTables tables;
   tables.cluster = {.k = 4};
   tables.gemm.tiles.resize(4 * 30);
-  tables.walk.lanes.push_back({.ctas = 20, .serial = true});
+  tables.workers.lanes.push_back({.ctas = 20, .serial = true});
   share_out_sms(tables, 120, 0);
   EXPECT_EQ(tables.gemm_ctas % 4, 0);
   EXPECT_GE(tables.gemm_ctas, 60);
-  EXPECT_LE(tables.gemm_ctas + tables.walk.lanes[0].ctas, 120);
+  EXPECT_LE(tables.gemm_ctas + tables.workers.lanes[0].ctas, 120);
   // A worker is a cluster.
   share_out_sms(tables, 120, 3);
   EXPECT_EQ(tables.gemm_ctas, 12);
 }
 
 /// A lane that has more steps than CTAs gives way where tiles then take one turn, not two; later CTAs help it.
-TEST(SmShares, LateLanesSaveATurn) {
+TEST(SmShares, HelpedLanesSaveAWave) {
   RankTables tables;
   tables.gemm.tiles.resize(128);
-  tables.walk.lanes = {{.num_steps = 64, .ctas = 16}, {.num_steps = 1, .light = true}};
+  tables.workers.lanes = {{.num_ops = 64, .ctas = 16}, {.num_ops = 1, .sync_only = true}};
   RankTables sized = tables;
-  sized.walk.lanes[0].sized = true;
+  sized.workers.lanes[0].sized = true;
   share_out_sms(tables, 132, 0, true);
   EXPECT_EQ(tables.gemm_ctas, 128);
-  EXPECT_EQ(tables.walk.lanes[0].ctas, 3);
-  find_late_lanes(tables);
-  EXPECT_TRUE(tables.walk.lanes[0].late);
-  EXPECT_FALSE(tables.walk.lanes[1].late);
-  EXPECT_EQ(tables.walk.late_ctas, 61);
+  EXPECT_EQ(tables.workers.lanes[0].ctas, 3);
+  find_helped_lanes(tables);
+  EXPECT_TRUE(tables.workers.lanes[0].helped);
+  EXPECT_FALSE(tables.workers.lanes[1].helped);
+  EXPECT_EQ(tables.workers.helper_ctas, 61);
   // Not where the plan says how many it wants, and not for nothing.
   share_out_sms(sized, 132, 0, true);
   EXPECT_EQ(sized.gemm_ctas, 64);
-  EXPECT_EQ(sized.walk.lanes[0].ctas, 16);
-  find_late_lanes(sized);
-  EXPECT_FALSE(sized.walk.lanes[0].late);
+  EXPECT_EQ(sized.workers.lanes[0].ctas, 16);
+  find_helped_lanes(sized);
+  EXPECT_FALSE(sized.workers.lanes[0].helped);
   RankTables many;
   many.gemm.tiles.resize(250);
-  many.walk.lanes = {{.num_steps = 64, .ctas = 16}};
+  many.workers.lanes = {{.num_ops = 64, .ctas = 16}};
   share_out_sms(many, 132, 0, true);
-  EXPECT_EQ(many.walk.lanes[0].ctas, 7);
+  EXPECT_EQ(many.workers.lanes[0].ctas, 7);
   many.gemm.tiles.resize(300);
-  many.walk.lanes[0].ctas = 16;
+  many.workers.lanes[0].ctas = 16;
   share_out_sms(many, 132, 0, true);
-  EXPECT_EQ(many.walk.lanes[0].ctas, 16);
+  EXPECT_EQ(many.workers.lanes[0].ctas, 16);
 }
 
 /// Lanes that wait for each other all run at once, beside a tile at least; many ranks may share a GPU.
 TEST(SmShares, LanesThatDoNotFitAreRefused) {
   RankTables tables;
   tables.gemm.tiles.resize(128);
-  tables.walk.lanes = {{.num_steps = 4, .ctas = 2}, {.num_steps = 4, .ctas = 1}, {.num_steps = 4, .ctas = 1}};
+  tables.workers.lanes = {{.num_ops = 4, .ctas = 2}, {.num_ops = 4, .ctas = 1}, {.num_ops = 4, .ctas = 1}};
   EXPECT_THAT([&] { share_out_sms(tables, 4, 0); },
               ::testing::Throws<Error>(::testing::AllOf(
                   ::testing::Property(&Error::kind, ErrorKind::invalid_input),
                   ::testing::Property(&Error::what, ::testing::HasSubstr("2 SMs are too few for 3 lanes")))));
   share_out_sms(tables, 6, 0);
-  EXPECT_EQ(tables.walk.lanes[0].ctas, 1);
+  EXPECT_EQ(tables.workers.lanes[0].ctas, 1);
   EXPECT_EQ(tables.gemm_ctas, 3);
 }
 

@@ -11,7 +11,7 @@
 namespace tilewire::cuda {
 
 /// Rows that tiles multiply, of which the first or the last ones are a copy of the rank's own input.
-struct OwnRows {
+struct LocalRows {
   Region a{};      ///< what the tiles read
   Region first{};  ///< the same rows where they are: the first ones,
   Region rest{};   ///< and the others
@@ -27,14 +27,14 @@ struct CopyWrite {
 };
 
 /// What tiles can load where it is, instead of from a copy.
-struct OwnRowsOfTiles {
-  std::vector<OwnRows> rows{};
+struct LocalRowsOfTiles {
+  std::vector<LocalRows> rows{};
   std::vector<CopyWrite> spare{};  ///< the copies: nobody else reads them
 };
 
 /// Such rows of one rank. All copies from its input to its workspace by pools are spare, or nothing is reported: tiles
 /// alone read them, where they are the first rows or the last ones, in at most kMostSplits places, and the border is at
 /// a multiple of kRowsOfSplit. What tiles wait for stays as it is.
-[[nodiscard]] OwnRowsOfTiles own_rows(const Plan& whole, int rank);
+[[nodiscard]] LocalRowsOfTiles local_rows(const Plan& whole, int rank);
 
 }  // namespace tilewire::cuda

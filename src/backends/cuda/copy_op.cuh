@@ -1,5 +1,5 @@
 // What a step that copies does: the same bytes to one target or to several, by threads or in bulk.
-// Used by steps.cuh.
+// Used by ops.cuh.
 #pragma once
 
 #include "backends/cuda/bulk_copy.cuh"
@@ -18,7 +18,7 @@ struct Slice {
   [[nodiscard]] __device__ uint64_t end(uint64_t total) const { return total * (index + 1) / count; }
 };
 
-/// Whether rows of `ld` elements can be walked in units of eight from `data`.
+/// Whether rows of `ld` elements can be executed in units of eight from `data`.
 __device__ inline bool in_eights(const void* data, int64_t ld, DType dtype, int rows) {
   const bool rows_fit = rows <= 1 || ld * element_bytes(dtype) % 16 == 0;
   return reinterpret_cast<uint64_t>(data) % 16 == 0 && rows_fit;
@@ -66,10 +66,10 @@ __device__ inline void copy_vectors(const SourceRecord& from, const AlikeTargets
 }
 
 /// Whether a copy moves the same bytes, in units of 16.
-__device__ inline bool copies_vectors(const WalkTable& table, const StepRecord& step) {
+__device__ inline bool copies_vectors(const WorkerTable& table, const OpRecord& step) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
-  bool vectors = !step.looks && step.num_epilogue == 0 && row_bytes % 16 == 0 &&
+  bool vectors = !step.polls && step.num_epilogue == 0 && row_bytes % 16 == 0 &&
                  in_eights(from.data, from.ld, from.dtype, step.rows);
 #pragma unroll 1
   for (uint32_t i = 0; i < step.num_targets; ++i) {
@@ -98,7 +98,7 @@ __device__ inline AlikeTargets targets_alike(const TargetRecord* targets, uint32
   return {targets, alike};
 }
 
-__device__ inline void copy_step(const WalkTable& table, const StepRecord& step, const Slice& slice, BulkRoom& room) {
+__device__ inline void copy_op(const WorkerTable& table, const OpRecord& step, const Slice& slice, BulkRoom& room) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
 #pragma unroll 1
@@ -109,8 +109,8 @@ __device__ inline void copy_step(const WalkTable& table, const StepRecord& step,
     if (!bulk_is_worth_it(room, rows.bytes, rows.count)) {
       copy_vectors(from, to, row_bytes, slice);
     } else if (copies_in_bulk()) {
-      const uint32_t squads = slice.threads / kSquadThreads;
-      const Slice mine{slice.index * squads + slice.thread / kSquadThreads, slice.count * squads};
+      const uint32_t warpgroups = slice.threads / kWarpgroupThreads;
+      const Slice mine{slice.index * warpgroups + slice.thread / kWarpgroupThreads, slice.count * warpgroups};
       bulk_copy(room, rows, from.data + to.first->first_row * rows.from_pitch, to,
                 static_cast<uint32_t>(mine.begin(rows.pieces())), static_cast<uint32_t>(mine.end(rows.pieces())));
     }

@@ -1,9 +1,10 @@
 // In which order a rank turns to its peers and walks its tiles. One place for every schedule.
 // Called by whatever builds plans: gather.cpp, reduce.cpp, the builder and what they are made of.
-#include "schedules/order.hpp"
+#include "schedules/tile_order.hpp"
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "core/ceil_div.hpp"
 
@@ -29,10 +30,10 @@ std::vector<int> adders_of(int num_ranks, int last_owner, int owner) {
 }
 
 std::vector<Range> cuts(Range whole, int64_t size) {
-  std::vector<Range> pieces;
+  std::vector<Range> slices;
   const int64_t step = size > 0 ? size : std::max<int64_t>(1, whole.size());
-  for (int64_t at = whole.begin; at < whole.end; at += step) pieces.push_back({at, std::min(whole.end, at + step)});
-  return pieces;
+  for (int64_t at = whole.begin; at < whole.end; at += step) slices.push_back({at, std::min(whole.end, at + step)});
+  return slices;
 }
 
 namespace {
@@ -63,7 +64,7 @@ namespace {
 
 /// Indices in the order of `stage`, and within a stage `group_m` row tiles at a time, column by column of tiles.
 std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
-                           Mine mine) {
+                           LocalTiles mine) {
   std::vector<int> order(tiles.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](int tile) { return stage[tile]; });
@@ -80,7 +81,7 @@ std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int
   // Then sort each group of them by column.
   const int last = order.empty() ? 0 : stage[order.back()];
   const auto column = [&](int tile) {
-    const bool late = mine != Mine::first && last % config.group_owners > 0 && stage[tile] == last;
+    const bool late = mine != LocalTiles::first && last % config.group_owners > 0 && stage[tile] == last;
     return tiles[tile].cols.begin / (config.tile_n * config.cluster_n) + static_cast<int64_t>(late);
   };
   const bool by_column = config.group_m > 1;
@@ -90,13 +91,13 @@ std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int
 }
 
 /// A walk whose stages are each cut into rounds, of whole columns.
-std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>& stage, const Config& config,
-                           Mine mine) {
+std::vector<int> in_rounds(const std::vector<int>& tile_order, const std::vector<int>& stage, const Config& config,
+                           LocalTiles mine) {
   const int rounds = config.rounds;
   const int64_t together = config.group_m * config.cluster_n;
   const int last = *std::ranges::max_element(stage);
   std::vector<std::vector<int>> stages(last + 1);
-  for (const int tile : walk) stages[stage[tile]].push_back(tile);
+  for (const int tile : tile_order) stages[stage[tile]].push_back(tile);
   std::vector<int> order;
   const auto add_cut = [&](const std::vector<int>& tiles, int round) {
     const int64_t columns = ceil_div(std::ssize(tiles), together);
@@ -110,14 +111,14 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
   const int behind = std::max(1, rounds / 4);
   const auto late = [&](int s) {
     if (config.algorithm == Algorithm::ring) return s * behind;
-    return s == last && mine == Mine::last ? behind : 0;
+    return s == last && mine == LocalTiles::last ? behind : 0;
   };
-  if (mine == Mine::first) order = stages[0];
-  const int first = mine == Mine::first ? 1 : 0;
-  const int most = mine == Mine::first ? 0 : late(last);
+  if (mine == LocalTiles::first) order = stages[0];
+  const int first = mine == LocalTiles::first ? 1 : 0;
+  const int most = mine == LocalTiles::first ? 0 : late(last);
   for (int step = 0; step < rounds + most; ++step) {
     for (int s = first; s <= last; ++s) {
-      const int round = mine == Mine::first ? step : step - late(s);
+      const int round = mine == LocalTiles::first ? step : step - late(s);
       if (round >= 0 && round < rounds) add_cut(stages[s], round);
     }
   }
@@ -126,27 +127,27 @@ std::vector<int> in_rounds(const std::vector<int>& walk, const std::vector<int>&
 
 }  // namespace
 
-Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config) {
+LocalTiles local_tiles_of_reduction(const Problem& problem, int num_ranks, const Config& config) {
   constexpr int kMostRanks = 4;  // measured with up to three parts of others
-  const bool by_tiles = config.transport == Transport::tma && config.reduction == ReduceMode::staged &&
+  const bool by_tiles = config.transport == Transport::tma && config.reduce_mode == ReduceMode::staged &&
                         config.reduce_when != ReduceWhen::after && config.split_k == 1;
   // What has to wait for the end of its own tile is better off later.
   const bool during_next = by_tiles && num_ranks <= kMostRanks && problem.epilogue.empty() &&
                            bytes_of(out_dtype_of(problem)) == 2 && bytes_of(problem.dtype) == 2;
-  if (!during_next) return Mine::last;
+  if (!during_next) return LocalTiles::last;
   // Steps of 64 columns of A; chunks of 64 x 64 of each half of a tile, one every 10 steps at most, leave, then are
   // summed (steps_before_sum of the CUDA backend).
   const int64_t steps = shard_of(problem.k, num_ranks, 0).size() / 64;
   const int64_t chunks = ceil_div(config.tile_m, 128) * ceil_div(config.tile_n, 64);
   constexpr int64_t kOnTheirWay = 8;
-  return steps >= 2 * 10 * chunks + kOnTheirWay ? Mine::last_of_round : Mine::last;
+  return steps >= 2 * 10 * chunks + kOnTheirWay ? LocalTiles::last_of_round : LocalTiles::last;
 }
 
-std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
-                            Mine mine) {
-  std::vector<int> walk = in_groups(tiles, stage, config, mine);
-  if (config.rounds == 1 || walk.empty()) return walk;
-  return in_rounds(walk, stage, config, mine);
+std::vector<int> order_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage, const Config& config,
+                             LocalTiles mine) {
+  std::vector<int> tile_order = in_groups(tiles, stage, config, mine);
+  if (config.rounds == 1 || tile_order.empty()) return tile_order;
+  return in_rounds(tile_order, stage, config, mine);
 }
 
 Range owners_of(Range rows, int64_t extent, int num_ranks) {

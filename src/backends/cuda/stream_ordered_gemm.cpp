@@ -1,6 +1,6 @@
 // Plans whose call of the vendor's GEMM can stand between two kernels of one stream.
 // Called by lane_tables.cpp.
-#include "backends/cuda/calls_in_line.hpp"
+#include "backends/cuda/stream_ordered_gemm.hpp"
 
 #include <algorithm>
 

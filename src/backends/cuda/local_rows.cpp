@@ -1,6 +1,6 @@
 // Rows of a rank's own input that are copied only to lie beside other ranks' rows, for tiles.
 // Called when a program is loaded.
-#include "backends/cuda/own_rows.hpp"
+#include "backends/cuda/local_rows.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -12,19 +12,19 @@
 namespace tilewire::cuda {
 namespace {
 
-class OwnRowsFinder {
+class LocalRowsFinder {
  public:
-  OwnRowsFinder(const Plan& whole, int rank) : plan_(whole), rank_(rank) {}
+  LocalRowsFinder(const Plan& whole, int rank) : plan_(whole), rank_(rank) {}
 
-  [[nodiscard]] OwnRowsOfTiles find() {
+  [[nodiscard]] LocalRowsOfTiles find() {
     find_copies();
     if (copies_.empty() || is_written_twice()) return {};
-    OwnRowsOfTiles found;
+    LocalRowsOfTiles found;
     for (const Lane& lane : plan_.lanes) {
       for (const Task& task : lane.tasks) {
         for (const Region& read : task.reads) {
           if (read.rank != rank_) continue;
-          const bool known = std::ranges::find(found.rows, read, &OwnRows::a) != found.rows.end();
+          const bool known = std::ranges::find(found.rows, read, &LocalRows::a) != found.rows.end();
           if (!known && !is_copied(read)) continue;
           if (lane.rank != rank_ || !multiplies(task) || &read != task.reads.data()) return {};
           if (known) continue;
@@ -94,7 +94,7 @@ class OwnRowsFinder {
   }
 
   /// Which rows of `a`, some of which are copied, are.
-  [[nodiscard]] std::optional<OwnRows> rows_of(const Region& a) const {
+  [[nodiscard]] std::optional<LocalRows> rows_of(const Region& a) const {
     const Copy* one = nullptr;
     int64_t first = a.row + a.rows;
     int64_t end = a.row;
@@ -114,7 +114,7 @@ class OwnRowsFinder {
     if (!whole || at_start == at_end || plan_.buffers[a.buffer].dtype != plan_.buffers[one->from.buffer].dtype)
       return std::nullopt;
     const int64_t border = at_start ? end : first;
-    OwnRows found{a, rows_between(a, a.row, border), rows_between(a, border, a.row + a.rows)};
+    LocalRows found{a, rows_between(a, a.row, border), rows_between(a, border, a.row + a.rows)};
     Region& own = at_start ? found.first : found.rest;
     own.buffer = one->from.buffer;
     own.row += one->from.row - one->to.row;
@@ -140,10 +140,10 @@ class OwnRowsFinder {
 
 }  // namespace
 
-OwnRowsOfTiles own_rows(const Plan& whole, int rank) {
+LocalRowsOfTiles local_rows(const Plan& whole, int rank) {
   const bool shares = whole.config.cluster_m * whole.config.cluster_n > 1;
   if (slow_tiles(whole) || shares || !takes_splits(kind_of(whole).shape)) return {};
-  return OwnRowsFinder(whole, rank).find();
+  return LocalRowsFinder(whole, rank).find();
 }
 
 }  // namespace tilewire::cuda

@@ -1,12 +1,12 @@
-// Kernels that walk lanes of plain copies, or of plain sums and copies.
-// Called by programs through plain_walk.hpp.
+// Kernels that work lanes of plain copies, or of plain sums and copies.
+// Called by programs through plain_ops.hpp.
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
 
 #include "backends/cuda/launch_kernel.cuh"
-#include "backends/cuda/plain_walk.hpp"
-#include "backends/cuda/walk.cuh"
+#include "backends/cuda/plain_ops.hpp"
+#include "backends/cuda/workers.cuh"
 
 namespace tilewire::cuda {
 namespace {
@@ -30,8 +30,8 @@ struct Place {
 };
 
 template <typename T>
-__device__ inline void sum_plain(const PlainStep& plain) {
-  const StepRecord& step = plain.step;
+__device__ inline void sum_plain(const PlainOp& plain) {
+  const OpRecord& step = plain.step;
   const auto per_row = static_cast<uint32_t>(step.cols / kEight);
   const auto rows = static_cast<uint32_t>(step.rows);
   Place next{threadIdx.x / per_row, threadIdx.x % per_row};
@@ -77,7 +77,7 @@ __device__ inline void sum_plain(const PlainStep& plain) {
   }
 }
 
-__device__ inline void copy_plain(const PlainStep& plain) {
+__device__ inline void copy_plain(const PlainOp& plain) {
   const SourceRecord& from = plain.sources[0];
   const Slice slice{0, 1, threadIdx.x, kPlainThreads};
 #pragma unroll 1
@@ -89,15 +89,15 @@ __device__ inline void copy_plain(const PlainStep& plain) {
 }
 
 template <Plain kKind>
-__device__ inline void run_plain(const PlainStep& plain) {
-  if (kKind == Plain::copies || plain.step.act == Act::copy) return copy_plain(plain);
+__device__ inline void run_plain(const PlainOp& plain) {
+  if (kKind == Plain::copies || plain.step.code == OpCode::copy) return copy_plain(plain);
   plain.sources[0].dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
 }
 
 /// Have a step come to shared memory, by the second warp and the third: the first one waits for signals.
-__device__ inline void bring_step(const PlainStep& from, PlainStep& to) {
-  constexpr uint32_t kPieces = sizeof(PlainStep) / sizeof(uint4);
-  static_assert(sizeof(PlainStep) % sizeof(uint4) == 0 && 32 + kPieces < kPlainThreads - 32);
+__device__ inline void fetch_op(const PlainOp& from, PlainOp& to) {
+  constexpr uint32_t kPieces = sizeof(PlainOp) / sizeof(uint4);
+  static_assert(sizeof(PlainOp) % sizeof(uint4) == 0 && 32 + kPieces < kPlainThreads - 32);
   if (threadIdx.x < 32 || threadIdx.x >= 32 + kPieces) return;
   const uint32_t piece = threadIdx.x - 32;
   __pipeline_memcpy_async(reinterpret_cast<uint4*>(&to) + piece, reinterpret_cast<const uint4*>(&from) + piece,
@@ -113,11 +113,11 @@ __device__ inline void meet_step() {
 
 struct PlainShared {
   bool go;
-  PlainStep steps[2];  // this one, and the next
+  PlainOp ops[2];  // this one, and the next
 };
 
 /// The first thread: all signals of a step are there.
-__device__ inline bool await_plain(const WalkLaunch& launch, const PlainStep& plain, uint64_t epoch, uint32_t cta) {
+__device__ inline bool await_plain(const WorkerLaunch& launch, const PlainOp& plain, uint64_t epoch, uint32_t cta) {
   TaskSpan* span = span_of(launch, plain.step.task);
   note_taken(span);
   const bool good = all_signals_come(plain.waits, plain.step.num_waits, epoch, launch.watch, plain.step.task);
@@ -125,58 +125,59 @@ __device__ inline bool await_plain(const WalkLaunch& launch, const PlainStep& pl
   return good;
 }
 
-/// CTA number `cta` of the heavy lanes.
+/// CTA number `cta` of the data lanes.
 template <Plain kKind>
-__device__ inline void walk_plain_steps(const WalkLaunch& launch, const PlainStep* steps, uint32_t cta,
-                                        PlainShared& shared) {
+__device__ inline void run_plain_ops(const WorkerLaunch& launch, const PlainOp* steps, uint32_t cta,
+                                     PlainShared& shared) {
   const uint64_t epoch = calls_before(launch);
-  bring_step(steps[cta], shared.steps[0]);
+  fetch_op(steps[cta], shared.ops[0]);
   meet_step();
   uint32_t turn = 0;
 #pragma unroll 1
   while (true) {
-    const PlainStep& plain = shared.steps[turn++ % 2];
-    if (plain.next != PlainStep::kNone) bring_step(steps[plain.next], shared.steps[turn % 2]);
+    const PlainOp& plain = shared.ops[turn++ % 2];
+    if (plain.next != PlainOp::kNone) fetch_op(steps[plain.next], shared.ops[turn % 2]);
     if (threadIdx.x == 0) shared.go = await_plain(launch, plain, epoch, cta);
     __syncthreads();
     if (!*static_cast<volatile bool*>(&shared.go)) return;
-    if (plain.step.act != Act::sync) run_plain<kKind>(plain);
+    if (plain.step.code != OpCode::sync) run_plain<kKind>(plain);
     __syncthreads();
-    if (threadIdx.x == 0) post_step(launch, plain.posts, plain.step);
-    if (plain.next == PlainStep::kNone) return;
+    if (threadIdx.x == 0) post_op(launch, plain.posts, plain.step);
+    if (plain.next == PlainOp::kNone) return;
     meet_step();
   }
 }
 
 template <Plain kKind>
 __global__ void __launch_bounds__(kPlainThreads, 1)
-    plain_kernel(const __grid_constant__ WalkLaunch launch, const __grid_constant__ Opening opening,
-                 const PlainStep* steps, bool ends_call) {
+    plain_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ Preamble preamble,
+                 const PlainOp* steps, bool ends_call) {
   __shared__ PlainShared shared;
-  if (opening.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kPlainThreads - 32) open_walk(launch, opening);
+  if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kPlainThreads - 32)
+    open_workers(launch, preamble);
   if (blockIdx.x < launch.table.ctas) {
-    walk_plain_steps<kKind>(launch, steps, blockIdx.x, shared);
+    run_plain_ops<kKind>(launch, steps, blockIdx.x, shared);
   } else {
-    const uint32_t light = (blockIdx.x - launch.table.ctas) * (kPlainThreads / 32) + threadIdx.x / 32;
-    const bool walks = threadIdx.x % 32 == 0 && light < launch.table.light_lanes;
-    if (walks) walk_light_lane(launch, launch.table.num_lanes - launch.table.light_lanes + light);
+    const uint32_t sync_only = (blockIdx.x - launch.table.ctas) * (kPlainThreads / 32) + threadIdx.x / 32;
+    const bool walks = threadIdx.x % 32 == 0 && sync_only < launch.table.sync_lanes;
+    if (walks) run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + sync_only);
   }
   if (ends_call) leave_call(launch);
 }
 
 }  // namespace
 
-void load_plain_walk_kernels() {
+void load_plain_ops_kernels() {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, plain_kernel<Plain::copies>), "cudaFuncGetAttributes");
   check(cudaFuncGetAttributes(&attributes, plain_kernel<Plain::sums>), "cudaFuncGetAttributes");
 }
 
-void launch_plain_walk(const WalkLaunch& launch, const PlainWalk& plain, const Opening& opening, bool ends_call,
-                       cudaStream_t stream) {
-  const uint32_t ctas = std::max(1u, walking_ctas(launch.table, kPlainThreads));
+void launch_plain_ops(const WorkerLaunch& launch, const PlainOps& plain, const Preamble& preamble, bool ends_call,
+                      cudaStream_t stream) {
+  const uint32_t ctas = std::max(1u, worker_ctas(launch.table, kPlainThreads));
   const auto kernel = plain.kind == Plain::copies ? plain_kernel<Plain::copies> : plain_kernel<Plain::sums>;
-  launch_kernel("launch of plain_kernel", kernel, ctas, kPlainThreads, stream, launch, opening, plain.steps, ends_call);
+  launch_kernel("launch of plain_kernel", kernel, ctas, kPlainThreads, stream, launch, preamble, plain.ops, ends_call);
 }
 
 }  // namespace tilewire::cuda

@@ -15,12 +15,12 @@ namespace tilewire {
 /// rank - 1, rank - 2, ...: the order in which pushes by `peers_after` arrive.
 [[nodiscard]] std::vector<int> peers_before(int num_ranks, int rank);
 
-/// All ranks but `owner`, in the order in which they add their parts of a piece of a tile at that owner. NOTE: the
+/// All ranks but `owner`, in the order in which they add their parts of a slice of a tile at that owner. NOTE: the
 /// order is the tile's, from the rank before its last owner downwards, which is when they come to it by rank_shifted;
 /// so no two ranks wait for each other, however many owners the tile has.
 [[nodiscard]] std::vector<int> adders_of(int num_ranks, int last_owner, int owner);
 
-/// `whole` in pieces of `size`; 0 = one piece.
+/// `whole` in slices of `size`; 0 = one slice.
 [[nodiscard]] std::vector<Range> cuts(Range whole, int64_t size);
 
 /// One output tile in a grid of tiles, cut off at the edges.
@@ -34,20 +34,20 @@ struct Tile {
 [[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n,
                                           int num_ranks = 1);
 
-/// Which stage of a walk is that of the rank's own rows; the last one of a round, or a while later (walk_tiles).
-enum class Mine { first, last, last_of_round };
+/// Which stage of a walk is that of the rank's own rows; the last one of a round, or a while later (order_tiles).
+enum class LocalTiles { first, last, last_of_round };
 /// Of a reduction: tiles may be so long that parts which others make in the same turn leave during the next one, and
 /// are summed before it ends, where tiles sum and nothing (bias, fp32, many ranks) has them do so at their own end
 /// (docs/cuda.md, Sums in tiles). Then own tiles end their round.
-[[nodiscard]] Mine mine_of_reduction(const Problem& problem, int num_ranks, const Config& config);
+[[nodiscard]] LocalTiles local_tiles_of_reduction(const Problem& problem, int num_ranks, const Config& config);
 /// Indices into `tiles` in the order of their `stage` (stable), the stages of `group_owners` owners taken as one, and
 /// within those `group_m` row tiles at a time, `cluster_n` columns of tiles after `cluster_n` columns. With `rounds`
 /// (and `group_owners` = 1), each is cut into so many cuts of whole columns, a cut of every stage in turn: my own come
 /// first and whole (a gather: the others are still on their way), or in cuts that are a quarter of the rounds late (a
 /// reduction: what a rank sends spreads over its whole work); on a ring, each stage's as much later than the one's
 /// before. Where a reduction's own rows share a stage with a peer's, they are one column late.
-[[nodiscard]] std::vector<int> walk_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
-                                          const Config& config, Mine mine);
+[[nodiscard]] std::vector<int> order_tiles(const std::vector<Tile>& tiles, const std::vector<int>& stage,
+                                           const Config& config, LocalTiles mine);
 
 /// The ranks whose shard of `extent` rows meets `rows`: {first, last + 1}.
 [[nodiscard]] Range owners_of(Range rows, int64_t extent, int num_ranks);
