@@ -14,8 +14,7 @@ using nlohmann::json;
 
 Plan empty_plan(const std::string& name, int ranks) {
   Plan plan;
-  plan.problem.op = name;
-  plan.config.schedule = "by_hand";
+  plan.op = name;
   plan.team.num_ranks = ranks;
   return plan;
 }

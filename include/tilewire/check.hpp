@@ -22,7 +22,7 @@ enum class Role {
 /// Where one rank's copy of a caller's buffer lies in the global tensor. Local (0, 0) is global
 /// (row, col). For outputs: what every element must hold at the end.
 struct Meaning {
-  int buffer = 0;
+  int buffer = 0;  ///< among the callers' buffers of the plan
   int rank = 0;
   Role role = Role::a;
   int64_t row = 0;
@@ -31,6 +31,14 @@ struct Meaning {
   bool finished = false;  ///< outputs: the epilogue has been applied
 
   bool operator==(const Meaning&) const = default;
+};
+
+/// What a plan is to compute: the operator's side of a proof.
+struct Specification {
+  std::vector<Buffer> buffers{};     ///< the callers', in the order of the plan's; empty = whatever the plan has
+  std::vector<Meaning> meanings{};   ///< `buffer` counts in the order of the plan's callers' buffers
+  std::vector<Epilogue> epilogue{};  ///< of finished elements
+  int64_t least_bytes = 0;           ///< that must cross links, over all ranks; 0 = unknown
 };
 
 /// Which of the four proofs failed.
@@ -62,11 +70,11 @@ struct CheckResult {
   [[nodiscard]] bool ok() const { return violations.empty(); }
 };
 
-/// Prove `plan` for any number of workers, any interleaving, and successive calls. The meaning of the
-/// callers' buffers comes from the table of operators. Sound: it refuses what it cannot prove.
+/// Prove that `plan` computes what `wanted` says, for any number of workers, any interleaving, and successive calls.
+/// Sound: it refuses what it cannot prove.
+[[nodiscard]] CheckResult check(const Plan& plan, const Specification& wanted);
+/// The same for the problem in the plan's note, whose operator is in the table (src/operators).
 [[nodiscard]] CheckResult check(const Plan& plan);
-/// The same with the meanings given, for plans of operators that are not in the table.
-[[nodiscard]] CheckResult check(const Plan& plan, const std::vector<Meaning>& meanings);
 /// Throw Error(refused_plan) with the violations in words, unless `check(plan)` is ok.
 void require_proven(const Plan& plan);
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tilewire/config.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {

@@ -8,8 +8,11 @@
 #include <string>
 
 #include "tilewire/backend.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 
@@ -43,7 +46,8 @@ class Op {
   void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  [[nodiscard]] const Config& config() const { return plan_.config; }
+  [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
+  [[nodiscard]] const Config& config() const { return made_of_.config; }
   /// Which schedule runs, why it was chosen, and what else was considered.
   [[nodiscard]] const std::string& explain() const { return explanation_; }
   /// The Error of the last call, if it failed; of calls that are under way or replayed, if they have failed by now.
@@ -62,6 +66,7 @@ class Op {
 
   Group* group_ = nullptr;
   Plan plan_;
+  PlanNote made_of_{};
   std::string explanation_{};
   RunOptions run_options_;
   mutable std::optional<Error> status_{};

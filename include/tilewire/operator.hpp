@@ -8,6 +8,7 @@
 
 #include "tilewire/check.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 #include "tilewire/tensor.hpp"
 
 namespace tilewire {
@@ -32,6 +33,8 @@ struct Operator {
 [[nodiscard]] std::span<const Operator> operators();
 /// Throw Error(invalid_input) that lists the known names.
 [[nodiscard]] const Operator& find_operator(const std::string& name);
+/// What a plan for the problem is to compute. Throws Error(invalid_input) for a broken rule.
+[[nodiscard]] Specification specification_of(const Problem& problem, int num_ranks);
 /// All rules that a problem must keep, whichever schedule runs it. Throws Error(invalid_input).
 void validate(const Problem& problem, int num_ranks);
 

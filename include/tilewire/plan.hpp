@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tilewire/config.hpp"
-#include "tilewire/problem.hpp"
+#include "tilewire/dtype.hpp"
+#include "tilewire/epilogue.hpp"
+#include "tilewire/range.hpp"
 #include "tilewire/team.hpp"
 
 namespace tilewire {
@@ -35,6 +36,7 @@ struct Buffer {
   int64_t cols = 0;
   Scope scope = Scope::local;
   bool in_arena = false;        ///< a caller's buffer that peers can address
+  bool ll = false;              ///< symmetric workspace whose elements say themselves that they are there (LL)
   std::vector<Shape> shapes{};  ///< one per rank where they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;
@@ -105,6 +107,13 @@ struct Post {
 
 enum class WriteMode { store, accumulate };
 
+/// By what a tile leaves on GPUs.
+enum class Via {
+  automatic,  ///< the backend's choice
+  bulk,       ///< bulk asynchronous copies
+  tma,        ///< tensor copies, also to other GPUs
+};
+
 /// Rows [first_row, first_row + to.rows) of a task's result go to `to`: all columns, but for a `gemm_call`, of whose
 /// result columns [first_col, first_col + to.cols) do.
 struct Write {
@@ -112,6 +121,7 @@ struct Write {
   int64_t first_row = 0;
   WriteMode mode = WriteMode::store;
   int64_t first_col = 0;
+  Via via = Via::automatic;
 
   bool operator==(const Write&) const = default;
 };
@@ -127,7 +137,7 @@ enum class TaskKind {
 };
 
 enum class Body {
-  gemm,  ///< reads[0] = A, reads[1] = B in the problem's layouts; result rows x cols
+  gemm,  ///< reads[0] = A [M,K], reads[1] = B in `GemmParams::b_layout`
   pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
 };
 
@@ -140,7 +150,30 @@ enum class Collective {
   all_to_all,
 };
 
-/// A step of the problem's epilogue, applied by the task that finishes an element.
+/// L2 eviction priority of the lines that a tile loads.
+enum class CacheHint {
+  automatic,  ///< the backend's choice
+  none,
+  evict_first,
+  evict_normal,
+};
+
+/// How a product is made: of `gemm_call`, and of `compute` with the body gemm.
+struct GemmParams {
+  BLayout b_layout = BLayout::nk;
+  bool allow_tf32 = false;  ///< fp32 operands may be rounded to TF32, by the library
+  int64_t tile_m = 128;     ///< rows and columns of the kernel's tile, of which the result may be less
+  int64_t tile_n = 256;
+  int cluster_m = 1;  ///< CTAs that share loads of B, and of A
+  int cluster_n = 1;
+  int cluster_split_k = 1;  ///< CTAs that make the tile together, each over a part of K
+  CacheHint a_hint = CacheHint::automatic;
+  CacheHint b_hint = CacheHint::automatic;
+
+  bool operator==(const GemmParams&) const = default;
+};
+
+/// A step of an epilogue, applied by the task that finishes an element.
 struct EpilogueStep {
   EpilogueKind kind = EpilogueKind::bias;
   double value = 1;
@@ -153,6 +186,7 @@ struct EpilogueStep {
 struct Task {
   TaskKind kind = TaskKind::sync;
   Body body = Body::gemm;                    ///< of `compute`
+  GemmParams gemm{};                         ///< of products
   Collective collective = Collective::none;  ///< of `collective_call`
   std::vector<Region> reads{};
   std::vector<Write> writes{};
@@ -180,15 +214,23 @@ struct Lane {
   Engine engine = Engine::tiles;
   std::string name{};
   int workers = 0;  ///< of a pool; 0 = the backend's choice
+  int kernel = 0;   ///< on GPUs: which of the call's kernels, which run side by side, has its workers
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;
 };
 
+/// JSON that is only kept.
+struct JsonText {
+  std::string text{};  ///< as nlohmann-json writes it, or empty
+
+  bool operator==(const JsonText&) const = default;
+};
+
 /// What all ranks do in one call.
 struct Plan {
-  Problem problem{};
-  Config config{};
+  std::string op{};  ///< name of the operator, for messages
+  JsonText note{};   ///< what the plan was made of (PlanNote, schedule.hpp): nothing below the schedules reads it
   Team team{};
   std::vector<Buffer> buffers{};
   std::vector<SignalBlock> signals{};
@@ -208,8 +250,8 @@ struct Plan {
 /// "task 4 of lane tiles on rank 1 (compute)".
 [[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
 /// Rows x cols of what a task computes, before it is written.
-[[nodiscard]] Shape result_shape(const Plan& plan, const Task& task);
-/// Length of the dot products of a task that multiplies.
+[[nodiscard]] Shape result_shape(const Task& task);
+/// Length of the dot products of a product.
 [[nodiscard]] inline int64_t depth_of(const Task& task) { return task.reads[0].cols; }
 /// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);

@@ -8,6 +8,7 @@
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
 #include "tilewire/trace.hpp"
 
@@ -17,11 +18,11 @@ namespace tilewire {
 #define TILEWIRE_FOR_EACH_ENUM(X) \
   X(ErrorKind) X(DType) X(Reach) X(BLayout) X(Reduction) X(EpilogueKind) X(Direction) \
   X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(TileOrder) X(Release) X(Pacing) X(Provider) \
-  X(Scope) X(Purpose) X(WriteMode) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
+  X(Scope) X(Purpose) X(WriteMode) X(Via) X(CacheHint) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
   X(Topology) X(Forwarding) X(CollectiveAlgorithm) X(Arbitration) X(NearMemory)
 #define TILEWIRE_FOR_EACH_STRUCT(X) \
   X(Device) X(Link) X(Team) X(Epilogue) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(Region) \
-  X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(Task) X(Lane) X(Plan) \
+  X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(GemmParams) X(PlanNote) X(Task) X(Lane) X(Plan) \
   X(TraceEvent) X(Trace) X(Meaning) X(Violation) X(LinkTraffic) \
   X(ComputeUnits) X(DeviceMemory) X(MemoryController) X(Tracker) X(CopyEngines) X(Links) X(Overheads) \
   X(Machine)

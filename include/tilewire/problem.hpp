@@ -8,31 +8,15 @@
 #include <vector>
 
 #include "tilewire/dtype.hpp"
+#include "tilewire/epilogue.hpp"
+#include "tilewire/range.hpp"
 
 namespace tilewire {
-
-enum class BLayout { nk, kn };  ///< how B is stored, row by row; nk is the weight of a Linear layer. A is [M,K]
 
 /// Whether sums across ranks must give the same bits on every run.
 enum class Reduction {
   repeatable,  ///< fp32, in rank order, one rounding: the same bits on every run of one config
   any,         ///< any order: accumulate in place, rings, vendor collectives
-};
-
-enum class EpilogueKind {
-  bias,
-  gelu,
-  relu,
-  scale,
-  residual,  ///< of plans made by hand; in a Problem not implemented yet
-};
-
-/// One step applied to finished elements, once, after the reduction across ranks.
-struct Epilogue {
-  EpilogueKind kind = EpilogueKind::bias;
-  double value = 1;  ///< the factor of `scale`
-
-  bool operator==(const Epilogue&) const = default;
 };
 
 /// Sizes are global: over all ranks. Which of them a rank holds a shard of is the operator's rule
@@ -55,22 +39,5 @@ struct Problem {
 };
 
 [[nodiscard]] inline DType out_dtype_of(const Problem& p) { return p.out_dtype.value_or(p.dtype); }
-
-/// A half-open range of rows or columns.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  bool operator==(const Range&) const = default;
-  [[nodiscard]] int64_t size() const { return end - begin; }
-};
-
-/// Rank `rank`'s share of `extent` things over `num_ranks` ranks by the ceiling rule: each holds
-/// ceil(extent / num_ranks) but the last ones, which hold fewer or none.
-[[nodiscard]] constexpr Range shard_of(int64_t extent, int num_ranks, int rank) {
-  const int64_t each = num_ranks > 0 ? extent / num_ranks + (extent % num_ranks != 0) : 0;
-  const auto clamp = [&](int64_t x) { return x < extent ? x : extent; };
-  return {clamp(each * rank), clamp(each * (rank + 1))};
-}
 
 }  // namespace tilewire

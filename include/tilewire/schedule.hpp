@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 
@@ -22,6 +24,18 @@ struct Schedule {
   /// Configs worth measuring for this problem, most promising first.
   std::vector<Config> (*candidates)(const Problem&, const Team&);
 };
+
+/// What a plan was made of, as its note keeps it.
+struct PlanNote {
+  Problem problem{};
+  Config config{};
+
+  bool operator==(const PlanNote&) const = default;
+};
+/// A plan's note. Throws Error(invalid_input) where it has none, or another one.
+[[nodiscard]] PlanNote note_of(const Plan& plan);
+/// Say what a plan is made of: its note, and the operator's name.
+void set_note(Plan& plan, const PlanNote& note);
 
 [[nodiscard]] std::span<const Schedule> schedules();
 /// Throw Error(invalid_input) that lists the known names.

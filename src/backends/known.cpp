@@ -16,9 +16,13 @@ class Search {
   Search(const Known& known, const Plan& plan) : known_(known), plan_(plan) {}
 
   std::vector<std::string> run() {
-    look_at_config();
+    look_at_team();
+    for (const Buffer& buffer : plan_.buffers) {
+      if (buffer.ll && !known_.ll) found_.insert("LL buffers");
+    }
     for (const Lane& lane : plan_.lanes) {
       want(known_.engines, lane.engine, "engine = ");
+      if (lane.kernel > 0 && !known_.kernels) found_.insert("several kernels");
       for (const Task& task : lane.tasks) look_at(task);
     }
     return {found_.begin(), found_.end()};
@@ -31,29 +35,30 @@ class Search {
     if (std::ranges::find(list, part) == list.end()) found_.insert(what + to_string(part));
   }
 
-  void look_at_config() {
-    const Config& config = plan_.config;
-    want(known_.transports, config.transport, "transport = ");
-    want(known_.collective, config.collective, "collective = ");
-    want(known_.b_layouts, plan_.problem.b_layout, "b_layout = ");
-    if (config.cluster_m * config.cluster_n > known_.cluster)
-      found_.insert(fmt::format("clusters of {} x {}", config.cluster_m, config.cluster_n));
-    if (config.cluster_split_k > known_.cluster_split_k)
-      found_.insert(fmt::format("cluster_split_k = {}", config.cluster_split_k));
-    if (config.launches > known_.launches) found_.insert(fmt::format("launches = {}", config.launches));
+  void look_at_team() {
     for (const Device& device : plan_.team.devices) {
       if (device.node != plan_.team.devices[0].node) found_.insert("a team of several nodes");
     }
+  }
+
+  void look_at(const GemmParams& gemm) {
+    want(known_.b_layouts, gemm.b_layout, "b_layout = ");
+    if (gemm.cluster_m * gemm.cluster_n > known_.cluster)
+      found_.insert(fmt::format("clusters of {} x {}", gemm.cluster_m, gemm.cluster_n));
+    if (gemm.cluster_split_k > known_.cluster_split_k)
+      found_.insert(fmt::format("cluster_split_k = {}", gemm.cluster_split_k));
   }
 
   void look_at(const Task& task) {
     want(known_.kinds, task.kind, "");
     const bool product = task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
     if (product) want(known_.bodies, task.body, "body = ");
+    if (product) look_at(task.gemm);
     if (task.kind == TaskKind::collective_call) want(known_.collectives, task.collective, "a library's ");
     for (const Region& read : task.reads) look_at(task, read);
     for (const Write& write : task.writes) {
       look_at(task, write.to);
+      want(known_.vias, write.via, "via = ");
       if (write.mode == WriteMode::accumulate) want(known_.added, dtype_of(write.to), "accumulate into ");
     }
     for (const EpilogueStep& step : task.epilogue) {

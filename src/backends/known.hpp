@@ -17,15 +17,15 @@ struct Known {
   std::vector<Collective> collectives;  ///< of `collective_call`
   std::vector<EpilogueKind> epilogue;
   std::vector<Engine> engines;
-  std::vector<Transport> transports;
-  std::vector<Provider> collective;  ///< Config::collective
+  std::vector<Via> vias;
   std::vector<BLayout> b_layouts;
   std::vector<DType> numbers;  ///< of operands and results of products, sums and fills
   std::vector<DType> moved;    ///< of copies
   std::vector<DType> added;    ///< of WriteMode::accumulate
   int cluster = 1;             ///< most CTAs that share loads
   int cluster_split_k = 1;     ///< most CTAs that make one tile
-  int launches = 1;            ///< most kernels of a call
+  bool kernels = false;        ///< several kernels of a call
+  bool ll = false;             ///< Buffer::ll
 };
 
 /// The parts of a plan that are not in the table, by name, sorted: "body = pool", "transport = tma".

@@ -7,7 +7,6 @@
 
 #include "check/proofs.hpp"
 #include "core/text.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {
@@ -68,33 +67,35 @@ void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Repo
   }
 }
 
-/// The operator's meanings, with buffers numbered as in the plan; the plan's callers' buffers must be its.
-std::vector<Meaning> meanings_of(const Plan& plan) {
-  validate(plan);
-  validate(plan.problem, plan.team.num_ranks);
-  const Operator& op = find_operator(plan.problem.op);
-  const std::vector<Buffer> wanted = op.buffers(plan.problem, plan.team.num_ranks);
+/// The wanted meanings, with buffers numbered as in the plan; its callers' buffers must be those wanted.
+std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, Report& report) {
   std::vector<int> index;
   for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
     if (is_callers(plan.buffers[buffer])) index.push_back(buffer);
   }
-  require(index.size() == wanted.size(), "plan: {} buffers of the caller, {} has {}", index.size(), op.name,
-          wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
+  const bool compares = !wanted.buffers.empty();
+  if (compares && index.size() != wanted.buffers.size())
+    report.add(Rule::structure, "plan: {} buffers of the caller, {} has {}", index.size(), plan.op,
+               wanted.buffers.size());
+  for (size_t i = 0; compares && i < std::min(index.size(), wanted.buffers.size()); ++i) {
     Buffer have = plan.buffers[index[i]];
-    have.in_arena = wanted[i].in_arena;
-    require(have == wanted[i], "plan: its buffer {} is not {}'s: have {}, want {}", have.name, op.name, to_string(have),
-            to_string(wanted[i]));
+    have.in_arena = wanted.buffers[i].in_arena;
+    if (have != wanted.buffers[i])
+      report.add(Rule::structure, "plan: its buffer {} is not {}'s: have {}, want {}", have.name, plan.op,
+                 to_string(have), to_string(wanted.buffers[i]));
   }
-  std::vector<Meaning> meanings = op.meanings(plan.problem, plan.team.num_ranks);
-  for (Meaning& meaning : meanings) meaning.buffer = index[meaning.buffer];
+  std::vector<Meaning> meanings = wanted.meanings;
+  for (Meaning& meaning : meanings)
+    meaning.buffer = meaning.buffer >= 0 && meaning.buffer < std::ssize(index) ? index[meaning.buffer] : -1;
   return meanings;
 }
 
-/// The stages for a plan whose indices are valid.
-void prove(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
+/// The proofs of a plan whose indices are valid.
+void prove(const Plan& plan, const Specification& wanted, Report& report) {
+  const std::vector<Meaning> meanings = meanings_of(plan, wanted, report);
+  if (!report.empty()) return;
   const Tasks tasks(plan);
-  check_structure(tasks, report);
+  check_structure(tasks, wanted.epilogue, report);
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
@@ -105,28 +106,10 @@ void prove(const Plan& plan, const std::vector<Meaning>& meanings, Report& repor
   check_races(tasks, order, report);
 }
 
-void measure(const Plan& plan, CheckResult& result) {
-  result.traffic = traffic_of(plan);
-  for (const LinkTraffic& link : result.traffic) result.total_bytes += link.bytes;
-  for (const Operator& op : operators()) {
-    if (op.name == plan.problem.op) result.least_bytes = op.least_bytes(plan.problem, plan.team.num_ranks);
-  }
-}
-
 }  // namespace
 }  // namespace checking
 
-CheckResult check(const Plan& plan) {
-  try {
-    return check(plan, checking::meanings_of(plan));
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::internal) throw;
-    const bool unsupported = error.kind() == ErrorKind::unsupported;
-    return {.violations = {{unsupported ? Rule::unsupported : Rule::structure, error.what()}}};
-  }
-}
-
-CheckResult check(const Plan& plan, const std::vector<Meaning>& meanings) {
+CheckResult check(const Plan& plan, const Specification& wanted) {
   try {
     validate(plan);
     checking::require_countable(plan);
@@ -134,19 +117,11 @@ CheckResult check(const Plan& plan, const std::vector<Meaning>& meanings) {
     return {.violations = {{Rule::structure, error.what()}}};
   }
   checking::Report report;
-  checking::prove(plan, meanings, report);
-  CheckResult result{.violations = report.violations()};
-  checking::measure(plan, result);
+  checking::prove(plan, wanted, report);
+  CheckResult result{.violations = report.violations(), .least_bytes = wanted.least_bytes};
+  result.traffic = traffic_of(plan);
+  for (const LinkTraffic& link : result.traffic) result.total_bytes += link.bytes;
   return result;
-}
-
-void require_proven(const Plan& plan) {
-  const CheckResult result = check(plan);
-  if (result.ok()) return;
-  std::string reasons;
-  for (const Violation& violation : result.violations)
-    reasons += fmt::format("\n  {}: {}", to_string(violation.rule), violation.text);
-  fail(ErrorKind::refused_plan, "the plan of {} is not proven:{}", plan.problem.op, reasons);
 }
 
 }  // namespace tilewire

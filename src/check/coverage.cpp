@@ -75,7 +75,7 @@ class Execution {
         const Operand first = read(task.reads[0]);
         const Operand second = read(task.reads[1]);
         result = task.body == Body::pool ? pooled(values_, first, second)
-                                         : product_of(values_, plan_.problem, first, second);
+                                         : product_of(values_, task.gemm.b_layout, first, second);
         break;
       }
       case TaskKind::copy:

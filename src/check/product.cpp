@@ -83,8 +83,8 @@ Side side_of(const Values& values, const Operand& operand, What what, bool depth
 
 }  // namespace
 
-std::vector<Patch> product_of(Values& values, const Problem& problem, const Operand& a, const Operand& b) {
-  const bool nk = problem.b_layout == BLayout::nk;
+std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b) {
+  const bool nk = b_layout == BLayout::nk;
   const Shape shape{a.shape.rows, nk ? b.shape.rows : b.shape.cols};
   const int64_t depth = a.shape.cols;
   if (is_unknown(a.patches) || is_unknown(b.patches)) return whole(shape, Values::unknown());

@@ -14,8 +14,8 @@ struct Operand {
   Shape shape;
 };
 
-/// A times B, in the problem's layouts: an unfinished sum with their K range as contributions.
-[[nodiscard]] std::vector<Patch> product_of(Values& values, const Problem& problem, const Operand& a, const Operand& b);
+/// A times B: an unfinished sum with their K range as contributions.
+[[nodiscard]] std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b);
 /// Rows of a table summed as rows of indices say: the one contribution 0..1.
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
 /// Element by element, of two unfinished sums of one shape.

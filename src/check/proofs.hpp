@@ -11,7 +11,7 @@
 namespace tilewire::checking {
 
 /// Rules of single tasks: who reaches what, shapes, and what the checker knows nothing about.
-void check_structure(const Tasks& tasks, Report& report);
+void check_structure(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report);
 /// Calls of a library's collectives: those of all ranks fit together.
 void check_collectives(const Tasks& tasks, Report& report);
 /// Tasks in an order in which one worker a lane executes them; fewer than all on a deadlock.

@@ -12,7 +12,8 @@ constexpr int kMostRanks = 64;  // bits of the masks in order.hpp
 
 class StructureCheck {
  public:
-  StructureCheck(const Tasks& tasks, Report& report) : tasks_(tasks), plan_(tasks.plan), report_(report) {}
+  StructureCheck(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report)
+      : tasks_(tasks), plan_(tasks.plan), epilogue_(epilogue), report_(report) {}
 
   void check_task(int t) {
     t_ = t;
@@ -118,7 +119,7 @@ class StructureCheck {
     }
     check_number(b);
     const int64_t depth_a = depth_of(task);
-    const int64_t depth_b = plan_.problem.b_layout == BLayout::nk ? b.cols : b.rows;
+    const int64_t depth_b = task.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
     if (depth_a != depth_b)
       refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,
              depth_b);
@@ -136,10 +137,10 @@ class StructureCheck {
     const auto same = [](const EpilogueStep& step, const Epilogue& asked) {
       return step.kind == asked.kind && (step.kind != EpilogueKind::scale || step.value == asked.value);
     };
-    if (!std::ranges::equal(task.epilogue, plan_.problem.epilogue, same))
+    if (!std::ranges::equal(task.epilogue, epilogue_, same))
       return refuse("{}: its epilogue of {} steps is not the problem's, of {} steps", name(), task.epilogue.size(),
-                    plan_.problem.epilogue.size());
-    const Shape result = result_shape(plan_, task);
+                    epilogue_.size());
+    const Shape result = result_shape(task);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.kind == EpilogueKind::bias && (step.operand->rows != 1 || step.operand->cols != result.cols))
         refuse("{} adds {} as bias to {} columns", name(), region_name(plan_, *step.operand), result.cols);
@@ -148,17 +149,18 @@ class StructureCheck {
 
   const Tasks& tasks_;
   const Plan& plan_;
+  const std::vector<Epilogue>& epilogue_;
   Report& report_;
   int t_ = 0;
 };
 
 }  // namespace
 
-void check_structure(const Tasks& tasks, Report& report) {
+void check_structure(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report) {
   const int num_ranks = tasks.plan.team.num_ranks;
   if (num_ranks > kMostRanks)
     report.add(Rule::unsupported, "{} ranks: the checker knows at most {}", num_ranks, kMostRanks);
-  StructureCheck check(tasks, report);
+  StructureCheck check(tasks, epilogue, report);
   for (int t = 0; t < tasks.size(); ++t) check.check_task(t);
 }
 

@@ -112,7 +112,7 @@ void add_rows(Case& c) {
 
 // The contender that runs `sequential` with this plan: a row's, where one is the same.
 size_t sequential_contender(Case& c, const Plan& plan) {
-  const auto same = std::ranges::find(c.rows, plan.config, [](const Row& row) { return row.plan.config; });
+  const auto same = std::ranges::find(c.rows, plan, &Row::plan);
   if (same != c.rows.end()) return static_cast<size_t>(same - c.rows.begin());
   c.contenders.push_back(contender(c.group, "sequential", plan));
   return c.contenders.size() - 1;
@@ -128,7 +128,7 @@ Plan gemm_yardstick(Case& c, const Plan& sequential) {
     tensors->fill(random_inputs(problem, ranks, c.bench.options.seed));
     c.gemm_tensors = std::move(tensors);
   }
-  return make_plan(problem, c.group.team(), same_tiles(sequential.config));
+  return make_plan(problem, c.group.team(), same_tiles(note_of(sequential).config));
 }
 
 // `sequential` without its GEMM, and whole.
@@ -136,7 +136,7 @@ void add_collective_yardsticks(Case& c, const Plan& sequential) {
   c.contenders.push_back(contender(c.group, "communication alone", communication_only(sequential)));
   c.yardsticks.communication.push_back(c.contenders.size() - 1);
   c.yardsticks.sequential.push_back(sequential_contender(c, sequential));
-  c.configs[c.yardsticks.sequential.back()] = sequential.config;
+  c.configs[c.yardsticks.sequential.back()] = note_of(sequential).config;
 }
 
 // `sequential` and its parts.
@@ -204,7 +204,7 @@ void verify_rows(Case& c, Progress& progress) {
     c.tensors.poison();
     c.group.barrier();
     if (c.contenders[i].program) c.contenders[i].program->run(c.tensors.inputs(), c.tensors.outputs(), {});
-    const Tolerance tolerance = tolerance_of(c.problem, row.plan.config);
+    const Tolerance tolerance = tolerance_of(c.problem, note_of(row.plan).config);
     row.comparison = verify(c.group, expected, c.tensors.results(), tolerance);
     if (!row.comparison.ok()) c.notes.push_back(fmt::format("{}: {}", row.entry.name, row.comparison.text()));
   }
@@ -263,7 +263,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
                {"rel_error", nullptr},
                {"ok", nullptr},
                {"samples_us", c.contenders[index].samples_us},
-               {"config", config_json(row.plan.config)},
+               {"config", config_json(note_of(row.plan).config)},
                {"sequential_config", config_json(c.configs.at(plain))}});
   if (!c.bench.options.configs.empty()) json["name"] = row.entry.name;
   if (row.traced) json["traced_us"] = median_us(c.contenders[*row.traced]);
@@ -278,7 +278,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
 // The second of two traced calls, so that first touches are not in it.
 void add_traces(Case& c, TraceFile& file) {
   for (const Row& row : c.rows) {
-    Op op = make_op(c.group, c.problem, row.plan.config, {.trace = true});
+    Op op = make_op(c.group, c.problem, note_of(row.plan).config, {.trace = true});
     op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
     op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
     const Trace trace = op.gather_trace();

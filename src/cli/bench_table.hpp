@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 
+#include "tilewire/config.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::cli {
 

@@ -177,7 +177,7 @@ class Tracer {
   }
 
   int64_t num_ops(const Task& task) const {
-    const Shape shape = result_shape(plan_, task);
+    const Shape shape = result_shape(task);
     const int64_t elements = shape.rows * shape.cols;
     switch (task.kind) {
       case TaskKind::compute:

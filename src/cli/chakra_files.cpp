@@ -14,7 +14,9 @@
 #include "core/json_text.hpp"
 #include "core/output_file.hpp"
 #include "core/text.hpp"
+#include "schedules/parts.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -139,13 +141,18 @@ std::vector<Dimension> dimensions_of(const Machine& machine, int num_ranks) {
 // TFLOPS that the plan's GEMMs sustain.
 double peak_tflops(const Machine& machine, const Plan& plan) {
   const ComputeUnits& compute = machine.compute;
-  const bool fp32 = plan.problem.dtype == DType::fp32;
-  const double speed = !fp32 ? 1 : plan.problem.allow_tf32 ? compute.tf32_speed : compute.fp32_speed;
+  Task product;
+  for (const Lane& lane : plan.lanes) {
+    const auto found = std::ranges::find_if(lane.tasks, is_gemm);
+    if (found != lane.tasks.end()) product = *found;
+  }
+  const bool fp32 = !product.reads.empty() && plan.buffers[product.reads[0].buffer].dtype == DType::fp32;
+  const double speed = !fp32 ? 1 : product.gemm.allow_tf32 ? compute.tf32_speed : compute.fp32_speed;
   const double gflops = compute.units * compute.clock_GHz * compute.flops_per_clock_per_unit;
   const bool library = std::ranges::any_of(plan.lanes, [](const Lane& lane) {
     return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
   });
-  const auto known = compute.tile_efficiency.find(fmt::format("{}x{}", plan.config.tile_m, plan.config.tile_n));
+  const auto known = compute.tile_efficiency.find(fmt::format("{}x{}", product.gemm.tile_m, product.gemm.tile_n));
   const double tiles = known == compute.tile_efficiency.end() ? 1 : known->second;
   return gflops * 1e-3 * speed * compute.efficiency * (library ? machine.overheads.library_efficiency : tiles);
 }
@@ -163,8 +170,9 @@ std::string trace_text(const std::vector<ChakraNode>& nodes, const Plan& plan, i
   std::string text;
   ChakraProtoMsg::GlobalMetadata head;
   head.set_version("0.0.4");
-  attribute(head, "operator").set_string_val(plan.problem.op);
-  attribute(head, "schedule").set_string_val(plan.config.schedule);
+  attribute(head, "operator").set_string_val(plan.op);
+  attribute(head, "schedule")
+      .set_string_val(plan.note.text.empty() ? std::string("by hand") : note_of(plan).config.schedule);
   attribute(head, "rank").set_int64_val(rank);
   attribute(head, "ranks").set_int64_val(plan.team.num_ranks);
   append(text, head);

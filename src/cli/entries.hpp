@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::cli {
 

@@ -10,6 +10,7 @@
 #include "cli/npy.hpp"
 #include "core/output_file.hpp"
 #include "operators/tensors.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::cli {
 

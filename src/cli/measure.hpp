@@ -11,6 +11,8 @@
 #include "operators/tensors.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/backend.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::cli {
 

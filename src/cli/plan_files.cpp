@@ -29,9 +29,10 @@ std::vector<std::string> take_files(std::vector<std::string>& names) {
 Plan load_plan(const std::string& path) {
   try {
     Plan plan = from_json_text<Plan>(read_file(path));
-    validate(plan.problem, plan.team.num_ranks);
+    const auto [problem, config] = note_of(plan);
+    validate(problem, plan.team.num_ranks);
     validate(plan);
-    validate(plan.config);
+    validate(config);
     return plan;
   } catch (const Error& error) {
     const std::string text = error.what();

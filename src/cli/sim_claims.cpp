@@ -118,7 +118,7 @@ PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
   for (const ClaimEntry& entry : point.entries) {
     const SimulatedPlan made = simulated_entry(entry, problem, team, machine);
     times.ns[entry.name] = made.simulation.total_ns;
-    times.configs[entry.name] = made.plan.config;
+    times.configs[entry.name] = note_of(made.plan).config;
   }
   return times;
 }

@@ -161,7 +161,7 @@ Simulated simulate_entry(const Options& options, const Problem& problem, const E
   made.row.update({{"schedule", entry.schedule},
                    {"ranks", options.ranks},
                    {"dtype", to_string(problem.dtype)},
-                   {"config", config_json(made.run.plan.config)}});
+                   {"config", config_json(note_of(made.run.plan).config)}});
   if (!options.configs.empty()) made.row["name"] = entry.name;
   add_outcome(made.row, made.run, machine);
   return made;
@@ -277,12 +277,13 @@ Simulated simulate_collective(const CollectiveRequest& request, const Machine& m
 
 Simulated simulate_plan(const std::string& path, const Plan& plan, const Machine& machine) {
   Simulated made{.title = path, .run = simulated(plan, machine)};
-  made.row = sizes_json(plan.problem);
+  const auto [problem, config] = note_of(plan);
+  made.row = sizes_json(problem);
   made.row.update({{"plan", path},
-                   {"schedule", plan.config.schedule},
+                   {"schedule", config.schedule},
                    {"ranks", plan.team.num_ranks},
-                   {"dtype", to_string(plan.problem.dtype)},
-                   {"config", config_json(plan.config)}});
+                   {"dtype", to_string(problem.dtype)},
+                   {"config", config_json(config)}});
   add_outcome(made.row, made.run, machine);
   return made;
 }

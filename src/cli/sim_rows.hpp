@@ -10,6 +10,8 @@
 
 #include "cli/entries.hpp"
 #include "cli/options.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire::cli {

@@ -90,7 +90,8 @@ std::string traffic_text(const Plan& plan) {
     total += link.bytes;
     lines += fmt::format("    rank {} -> rank {}  {}\n", link.from, link.to, mib(static_cast<double>(link.bytes)));
   }
-  const int64_t least = find_operator(plan.problem.op).least_bytes(plan.problem, plan.team.num_ranks);
+  const Problem problem = note_of(plan).problem;
+  const int64_t least = find_operator(problem.op).least_bytes(problem, plan.team.num_ranks);
   const std::string ratio =
       least > 0 ? fmt::format(", {:.2f} x the least", static_cast<double>(total) / static_cast<double>(least)) : "";
   return fmt::format("  links       {}{}\n", mib(static_cast<double>(total)), ratio) + lines;
@@ -99,7 +100,7 @@ std::string traffic_text(const Plan& plan) {
 std::string regions_text(const Plan& plan, const Task& task) {
   std::string text;
   for (const Region& read : task.reads) text += (text.empty() ? " " : " + ") + region_name(plan, read);
-  const Shape result = result_shape(plan, task);
+  const Shape result = result_shape(task);
   for (const Write& write : task.writes) {
     if (write.to.cols < result.cols)
       text += fmt::format(", its cols {}..{}", write.first_col, write.first_col + write.to.cols);
@@ -121,9 +122,9 @@ std::string task_text(const Plan& plan, int64_t index, const Task& task) {
 
 }  // namespace
 
-double flops_of(const Plan& plan, const Task& task) {
+double flops_of(const Task& task) {
   if (task.kind != TaskKind::gemm_call && (task.kind != TaskKind::compute || task.body == Body::pool)) return 0;
-  const Shape shape = result_shape(plan, task);
+  const Shape shape = result_shape(task);
   const int64_t depth = depth_of(task);
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth);
 }
@@ -147,14 +148,14 @@ std::string summary_of(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       ++kinds[to_string(task.kind)];
-      flops += flops_of(plan, task);
+      flops += flops_of(task);
     }
   }
   std::string tasks;
   for (const auto& [kind, count] : kinds) tasks += fmt::format(", {} {}", count, kind);
-  std::string text =
-      fmt::format("{} on {}: {}\n", plan.problem.op, counted(plan.team.num_ranks, "rank"), to_string(plan.problem));
-  text += fmt::format("  schedule    {} {}\n", plan.config.schedule, to_string(plan.config));
+  const auto [problem, config] = note_of(plan);
+  std::string text = fmt::format("{} on {}: {}\n", plan.op, counted(plan.team.num_ranks, "rank"), to_string(problem));
+  text += fmt::format("  schedule    {} {}\n", config.schedule, to_string(config));
   text += fmt::format("  tasks       {} in {}{}\n", num_tasks(plan), counted(plan.lanes.size(), "lane"), tasks);
   text += fmt::format("  tiles       {} of GEMM, {:.3f} GFLOP\n", kinds["compute"] + kinds["gemm_call"], flops * 1e-9);
   text += fmt::format("  signals     {} per rank\n", num_signals(plan));
@@ -166,7 +167,7 @@ std::string summary_of(const Plan& plan) {
   text += fmt::format("  addresses   {} of peers' memory per rank at most\n", mib(static_cast<double>(most_of_peers)));
   text += traffic_text(plan);
   const double count = critical_path(plan, [](const Task&) { return 1.0; });
-  const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(plan, task); });
+  const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(task); });
   const double chain_bytes = critical_path(plan, [&](const Task& task) { return moved_bytes_of(plan, task); });
   text += fmt::format("  longest chain of tasks: {}, or {:.3f} GFLOP, or {} moved\n",
                       counted(static_cast<int64_t>(count), "task"), chain_flops * 1e-9, mib(chain_bytes));

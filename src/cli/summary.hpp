@@ -10,7 +10,7 @@
 namespace tilewire::cli {
 
 /// Multiply-adds of a task, times two; 0 where it is no GEMM.
-[[nodiscard]] double flops_of(const Plan& plan, const Task& task);
+[[nodiscard]] double flops_of(const Task& task);
 /// Bytes that a copy, reduce or fill writes; 0 for computing and waiting tasks.
 [[nodiscard]] double moved_bytes_of(const Plan& plan, const Task& task);
 

@@ -7,7 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include "tilewire/config.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 
@@ -66,6 +68,8 @@ TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
 TILEWIRE_NAMES(Scope, {input, "input"}, {output, "output"}, {local, "local"}, {symmetric, "symmetric"})
 TILEWIRE_NAMES(Purpose, {data, "data"}, {ready, "ready"}, {pace, "pace"})
 TILEWIRE_NAMES(WriteMode, {store, "store"}, {accumulate, "accumulate"})
+TILEWIRE_NAMES(Via, {automatic, "automatic"}, {bulk, "bulk"}, {tma, "tma"})
+TILEWIRE_NAMES(CacheHint, {automatic, "automatic"}, {none, "none"}, {evict_first, "evict_first"}, {evict_normal, "evict_normal"})
 TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
                {gemm_call, "gemm_call"}, {collective_call, "collective_call"})
 TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"})
@@ -95,18 +99,21 @@ TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(clust
                 F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
-TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(shapes))
+TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(ll), F(shapes))
 TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))
 TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose))
 TILEWIRE_FIELDS(Post, F(signal), F(add))
-TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col))
+TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col), F(via))
 TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
-TILEWIRE_FIELDS(Task, F(kind), F(body), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
+TILEWIRE_FIELDS(GemmParams, F(b_layout), F(allow_tf32), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(a_hint),
+                F(b_hint))
+TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
                 F(value))
-TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(tasks))
-TILEWIRE_FIELDS(Plan, F(problem), F(config), F(team), F(buffers), F(signals), F(lanes))
+TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(kernel), F(tasks))
+TILEWIRE_FIELDS(PlanNote, F(problem), F(config))
+TILEWIRE_FIELDS(Plan, F(op), F(note), F(team), F(buffers), F(signals), F(lanes))
 TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns))
 TILEWIRE_FIELDS(Trace, F(events))
 TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))

@@ -57,6 +57,9 @@ constexpr bool kWritesDefaults =
     std::is_same_v<T, MemoryController> || std::is_same_v<T, Tracker> || std::is_same_v<T, CopyEngines> ||
     std::is_same_v<T, Links> || std::is_same_v<T, Overheads>;
 
+// NOTE: it has been parsed before, or written here.
+Json json_of(const JsonText& value) { return parse_json(value.text, "a note"); }
+
 template <class T>
 void write_struct(Json& json, const T& value) {
   [[maybe_unused]] const T defaults{};
@@ -66,14 +69,20 @@ void write_struct(Json& json, const T& value) {
     if constexpr (kIsOptional<std::remove_cvref_t<decltype(member)>>) {
       if (member) json[f.name] = *member;
     } else if (kWritesDefaults<T> || !(member == defaults.*f.member)) {
-      json[f.name] = member;
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(member)>, JsonText>) {
+        json[f.name] = json_of(member);
+      } else {
+        json[f.name] = member;
+      }
     }
   });
 }
 
 template <class T>
 void read_value(const Json& json, T& value, const std::string& where) {
-  if constexpr (kIsOptional<T>) {
+  if constexpr (std::is_same_v<T, JsonText>) {
+    value.text = json_text(json);
+  } else if constexpr (kIsOptional<T>) {
     read_value(json, value.emplace(), where);
   } else if constexpr (std::is_same_v<T, bool>) {
     require(json.is_boolean(), "{}: want true or false, got {}", where, shown(json));
@@ -155,7 +164,9 @@ struct Hasher {
 
   template <class T>
   void add(const T& value) {
-    if constexpr (kIsOptional<T>) {
+    if constexpr (std::is_same_v<T, JsonText>) {
+      add(value.text);
+    } else if constexpr (kIsOptional<T>) {
       add_word(value.has_value());
       if (value) add(*value);
     } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {

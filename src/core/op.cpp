@@ -81,7 +81,8 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
     : group_(&group), plan_(std::move(plan)), run_options_{options.trace, options.max_delay_us} {
   require_supported(group, plan_);
   if (checks(options)) require_proven(plan_);
-  explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.problem.op, tuner::describe(plan_.config), why);
+  made_of_ = note_of(plan_);
+  explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.op, tuner::describe(made_of_.config), why);
   for (const std::string& remark : group.remarks(plan_)) explanation_ += "\n" + remark;
   program_ = group.load(plan_);
 }
@@ -180,7 +181,8 @@ Op make_op_from_text(Group& group, const std::string& problem, const std::string
 
 Op make_op(Group& group, const Plan& plan, const OpOptions& options) {
   require_same(group, [&] {
-    json request = request_of(plan.problem, plan.config, options);
+    const PlanNote note = note_of(plan);
+    json request = request_of(note.problem, note.config, options);
     request["plan (hash)"] = hash_of(plan);
     return request;
   });

@@ -50,6 +50,7 @@ void validate_buffers(const Plan& plan) {
             buffer.name, buffer.shapes.size(), num_ranks);
     require(buffer.scope != Scope::symmetric || buffer.shapes.empty(),
             "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
+    require(!buffer.ll || buffer.scope == Scope::symmetric, "buffer {}: LL data is symmetric workspace", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
@@ -98,7 +99,23 @@ std::pair<int64_t, int64_t> num_reads(const Task& task) {
   return {0, 0};
 }
 
+void validate_gemm(const Place& at, const GemmParams& gemm) {
+  constexpr int64_t kMostLines = int64_t{1} << 30;
+  const auto within = [&](const char* what, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) refuse("{}: {} = {}: want {} to {}", at.name(), what, value, least, most);
+  };
+  within("tile_m", gemm.tile_m, 1, kMostLines);
+  within("tile_n", gemm.tile_n, 1, kMostLines);
+  within("cluster_m", gemm.cluster_m, 1, 16);
+  within("cluster_n", gemm.cluster_n, 1, 16);
+  within("cluster_split_k", gemm.cluster_split_k, 1, 8);
+  if (gemm.cluster_split_k > 1 && gemm.cluster_m * gemm.cluster_n > 1)
+    refuse("{}: cluster_split_k = {} with cluster_m = {}, cluster_n = {}: CTAs that share K share no operand",
+           at.name(), gemm.cluster_split_k, gemm.cluster_m, gemm.cluster_n);
+}
+
 void validate_task(const Place& at, const Task& task, int signals) {
+  validate_gemm(at, task.gemm);
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
@@ -120,7 +137,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
     refuse("{}: {} writes", at.name(), task.writes.size());
   if (!(task.kind != TaskKind::collective_call || task.writes.size() == 1))
     refuse("{}: {} writes, want 1", at.name(), task.writes.size());
-  const Shape result = result_shape(at.plan, task);
+  const Shape result = result_shape(task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
     const bool fits = write.first_row <= result.rows - write.to.rows && write.first_col <= result.cols - write.to.cols;
@@ -169,14 +186,14 @@ std::string task_name(const Plan& plan, int lane, int64_t task) {
                      to_string(where.tasks[task].kind));
 }
 
-Shape result_shape(const Plan& plan, const Task& task) {
+Shape result_shape(const Task& task) {
   switch (task.kind) {
     case TaskKind::compute:
     case TaskKind::gemm_call: {
       const Region& a = task.reads[0];
       const Region& b = task.reads[1];
       if (task.body == Body::pool) return {b.rows, a.cols};
-      return {a.rows, plan.problem.b_layout == BLayout::nk ? b.rows : b.cols};
+      return {a.rows, task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
     }
     case TaskKind::copy:
     case TaskKind::reduce:
@@ -247,6 +264,7 @@ void validate(const Plan& plan) {
     require(where.rank >= 0 && where.rank < num_ranks, "lane {} ({}): rank {} of {}", lane, where.name, where.rank,
             num_ranks);
     require(where.workers >= 0, "lane {} ({}): {} workers", lane, where.name, where.workers);
+    require(where.kernel >= 0, "lane {} ({}): kernel {}", lane, where.name, where.kernel);
     for (int64_t task = 0; task < std::ssize(where.tasks); ++task) {
       validate_task({plan, lane, task}, where.tasks[task], signals);
     }

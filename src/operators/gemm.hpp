@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tilewire/operator.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -9,6 +9,7 @@
 
 #include "operators/gemm.hpp"
 #include "operators/random_data.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

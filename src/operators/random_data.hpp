@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tilewire/check.hpp"
+#include "tilewire/problem.hpp"
 #include "tilewire/tensor.hpp"
 
 namespace tilewire {

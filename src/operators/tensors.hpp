@@ -9,6 +9,7 @@
 
 #include "operators/random_data.hpp"
 #include "tilewire/backend.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -9,7 +9,9 @@
 
 #include "operators/random_data.hpp"
 #include "tilewire/backend.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/operator.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -33,11 +33,11 @@ bool in_arena(const Problem& problem, const std::string& name) {
 PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config)
     : PlanBuilder(problem, team, config, find_operator(problem.op).buffers(problem, team.num_ranks)) {}
 
-PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config, std::vector<Buffer> buffers) {
-  plan_.problem = problem;
+PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config& config, std::vector<Buffer> buffers)
+    : problem_(problem), config_(config) {
+  plan_.op = problem.op;
   plan_.team = team;
   plan_.team.rank = 0;
-  plan_.config = config;
   plan_.buffers = std::move(buffers);
   for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
   num_parts_.assign(team.num_ranks, 0);
@@ -45,12 +45,13 @@ PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config&
 
 int PlanBuilder::buffer(const std::string& name) const {
   const auto found = std::ranges::find(plan_.buffers, name, &Buffer::name);
-  ensure(found != plan_.buffers.end(), "plan of {} has no buffer {}", plan_.problem.op, name);
+  ensure(found != plan_.buffers.end(), "plan of {} has no buffer {}", problem_.op, name);
   return static_cast<int>(found - plan_.buffers.begin());
 }
 
 int PlanBuilder::add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope) {
-  plan_.buffers.push_back({.name = name, .dtype = dtype, .rows = rows, .cols = cols, .scope = scope});
+  const bool ll = scope == Scope::symmetric && config_.transport == Transport::ll;
+  plan_.buffers.push_back({.name = name, .dtype = dtype, .rows = rows, .cols = cols, .scope = scope, .ll = ll});
   return static_cast<int>(plan_.buffers.size()) - 1;
 }
 
@@ -66,7 +67,13 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 }
 
 void PlanBuilder::add(int lane, Task task) {
-  TaskLimit::check(plan_.config.schedule, ++num_tasks_);
+  TaskLimit::check(config_.schedule, ++num_tasks_);
+  if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) task.gemm = gemm_params();
+  // Copies have no tile that leaves.
+  const Via via = config_.transport == Transport::bulk  ? Via::bulk
+                  : config_.transport == Transport::tma ? Via::tma
+                                                        : Via::automatic;
+  for (Write& write : task.writes) write.via = task.kind == TaskKind::copy ? Via::automatic : via;
   plan_.lanes[lane].tasks.push_back(std::move(task));
 }
 
@@ -91,7 +98,7 @@ Region PlanBuilder::whole(int rank, int buffer) const {
 
 std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range cols) const {
   std::vector<EpilogueStep> steps;
-  for (const Epilogue& step : plan_.problem.epilogue) {
+  for (const Epilogue& step : problem_.epilogue) {
     steps.push_back({.kind = step.kind, .value = step.value});
     if (step.kind == EpilogueKind::bias) steps.back().operand = region(rank, buffer("bias"), {0, 1}, cols);
   }
@@ -117,13 +124,13 @@ Wait PlanBuilder::ready(int rank, int peer, Purpose purpose) {
 
 Region PlanBuilder::b_region(int rank, Range cols, Range depth) const {
   const int b = buffer("b");
-  return plan_.problem.b_layout == BLayout::nk ? region(rank, b, cols, depth) : region(rank, b, depth, cols);
+  return problem_.b_layout == BLayout::nk ? region(rank, b, cols, depth) : region(rank, b, depth, cols);
 }
 
 void PlanBuilder::expect_products(int64_t most) {
-  const Config& c = plan_.config;
+  const Config& c = config_;
   if (c.split_k == 1 || most == 0) return;
-  const Problem& p = plan_.problem;
+  const Problem& p = problem_;
   part_rows_ = std::min(c.tile_m, p.m);
   parts_ = add_buffer("parts", DType::fp32, most * c.split_k * part_rows_, std::min(c.tile_n, p.n), Scope::local);
   parts_made_ = add_signals("parts_made", static_cast<int>(most));
@@ -136,7 +143,7 @@ void PlanBuilder::add_part(int lane, Region a, Range cols, Task task) {
 
 void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task task) {
   const int rank = plan_.lanes[lane].rank;
-  const int split = plan_.config.split_k;
+  const int split = config_.split_k;
   if (split == 1) return add_part(lane, a, cols, std::move(task));
   // Each part waits for the data; their sum waits for the parts and for whatever it overwrites.
   const int index = num_parts_[rank]++;
@@ -160,9 +167,35 @@ void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task
   add(sum_lane, std::move(task));
 }
 
+GemmParams PlanBuilder::gemm_params() const {
+  // NOTE: tiles in step wait for chunks that come at other times on each rank: those that share B drift apart.
+  const CacheHint hint = config_.tile_order == TileOrder::in_step ? CacheHint::none : CacheHint::automatic;
+  return {.b_layout = problem_.b_layout,
+          .allow_tf32 = problem_.allow_tf32,
+          .tile_m = config_.tile_m,
+          .tile_n = config_.tile_n,
+          .cluster_m = config_.cluster_m,
+          .cluster_n = config_.cluster_n,
+          .cluster_split_k = config_.cluster_split_k,
+          .a_hint = hint,
+          .b_hint = hint};
+}
+
+/// Workers that the config asks for, and with `launches` = 2 a kernel for each lane that sums or takes what lands.
+void PlanBuilder::complete_lanes() {
+  std::vector<int> kernels(num_ranks(), 0);
+  for (Lane& lane : plan_.lanes) {
+    const bool multiplies = std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind) > 0;
+    if (lane.workers == 0 && !is_serial(lane.engine))
+      lane.workers = multiplies ? config_.tile_workers : lane.engine == Engine::reduce ? config_.reduce_workers : 0;
+    if (config_.launches > 1 && lane.engine == Engine::reduce) lane.kernel = ++kernels[lane.rank];
+  }
+}
+
 Plan PlanBuilder::take() {
   const std::vector<int64_t> totals = signal_totals(plan_);
   std::erase_if(plan_.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
+  complete_lanes();
   for (Lane& lane : plan_.lanes) {
     for (Task& task : lane.tasks) {
       for (Wait& wait : task.waits) {

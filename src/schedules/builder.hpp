@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "schedules/tile_order.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 
@@ -20,8 +22,8 @@ class PlanBuilder {
   PlanBuilder(const Problem& problem, const Team& team, const Config& config, std::vector<Buffer> buffers);
 
   [[nodiscard]] int num_ranks() const { return plan_.team.num_ranks; }
-  [[nodiscard]] const Problem& problem() const { return plan_.problem; }
-  [[nodiscard]] const Config& config() const { return plan_.config; }
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Plan& plan() const { return plan_; }
 
   /// Index of a caller's or workspace buffer; it must exist.
@@ -62,7 +64,11 @@ class PlanBuilder {
 
  private:
   [[nodiscard]] Region b_region(int rank, Range cols, Range depth) const;
+  [[nodiscard]] GemmParams gemm_params() const;
+  void complete_lanes();
 
+  Problem problem_;
+  Config config_;
   Plan plan_;
   int ready_ = -1;
   int parts_ = -1;

@@ -2,7 +2,9 @@
 // Called by fused.cpp and sequential.cpp, which differ in the config alone.
 #pragma once
 
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "schedules/gpu_tiles.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

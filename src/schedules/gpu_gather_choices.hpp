@@ -4,7 +4,9 @@
 
 #include <vector>
 
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -6,7 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -11,6 +11,7 @@
 #include "schedules/mapped_plan.hpp"
 #include "schedules/ranges.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {
@@ -207,7 +208,9 @@ Plan make_exchange_plan(const Problem& problem, const Team& team, const Config& 
   require(problem.epilogue.empty(), "epilogue has {} steps: an exchanged output takes none", problem.epilogue.size());
   Problem reachable = problem;
   reachable.arena = {"c"};
-  return ExchangePlanner(reachable, team, config, gathers, map).make();
+  Plan plan = ExchangePlanner(reachable, team, config, gathers, map).make();
+  set_note(plan, {reachable, config});
+  return plan;
 }
 
 }  // namespace tilewire

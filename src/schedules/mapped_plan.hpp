@@ -3,7 +3,9 @@
 #pragma once
 
 #include "schedules/output_map.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

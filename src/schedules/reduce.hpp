@@ -3,7 +3,9 @@
 #pragma once
 
 #include "schedules/partition.hpp"
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

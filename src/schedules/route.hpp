@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "schedules/tile_order.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire {
 

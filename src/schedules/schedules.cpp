@@ -9,6 +9,7 @@
 #include "schedules/sequential.hpp"
 #include "schedules/track_trigger.hpp"
 #include "schedules/two_stream.hpp"
+#include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -61,7 +62,19 @@ Plan make_plan(const Problem& problem, const Team& team, const Config& config) {
   if (const auto reason = schedule.refuses(problem, team, config)) {
     fail(ErrorKind::unsupported, "schedule {} cannot do {}: {}", schedule.name, problem.op, *reason);
   }
-  return schedule.make(problem, team, config);
+  Plan plan = schedule.make(problem, team, config);
+  set_note(plan, {problem, config});
+  return plan;
+}
+
+PlanNote note_of(const Plan& plan) {
+  require(!plan.note.text.empty(), "the plan has no note of its problem and config");
+  return from_json_text<PlanNote>(plan.note.text);
+}
+
+void set_note(Plan& plan, const PlanNote& note) {
+  plan.op = note.problem.op;
+  plan.note.text = to_string(note);
 }
 
 }  // namespace tilewire

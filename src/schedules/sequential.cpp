@@ -64,10 +64,8 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
   const Ownership share = problem.op == "gemm_reduce_scatter" ? Ownership::rows : Ownership::tiles;
-  Plan plan = gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
-                               : make_reduce_plan(problem, team, apart(problem, config), share);
-  plan.config = config;
-  return plan;
+  return gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
+                          : make_reduce_plan(problem, team, apart(problem, config), share);
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {

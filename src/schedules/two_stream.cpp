@@ -28,9 +28,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
-  Plan plan = make_reduce_plan(problem, team, pulled(config), Ownership::slices);
-  plan.config = config;
-  return plan;
+  return make_reduce_plan(problem, team, pulled(config), Ownership::slices);
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "tilewire/backend.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::tuner {
 

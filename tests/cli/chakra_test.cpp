@@ -175,7 +175,7 @@ void expect_sound(const Plan& plan) {
   int64_t bytes = 0;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) bytes += peer_bytes(plan, rank);
   EXPECT_EQ(payload(files), bytes);
-  const Problem& p = plan.problem;
+  const Problem p = note_of(plan).problem;
   const int64_t flop = total(files, ChakraProtoMsg::COMP_NODE, "] compute", "num_ops") +
                        total(files, ChakraProtoMsg::COMP_NODE, "] gemm_call", "num_ops");
   EXPECT_EQ(flop, 2 * p.m * p.n * p.k);
@@ -222,7 +222,7 @@ TEST(Chakra, ALibrarysCollectiveIsOneNodeOnEachRank) {
 }
 
 TEST(Chakra, WhatIsPulledIsAskedFor) {
-  Plan plan{.problem = {.op = "all_reduce"}, .team = {.num_ranks = 2}};
+  Plan plan{.op = "all_reduce", .team = {.num_ranks = 2}};
   plan.buffers = {{.name = "here", .rows = 2, .cols = 4, .scope = Scope::symmetric}};
   const auto half = [](int rank, int64_t row) { return Region{.rank = rank, .row = row, .rows = 1, .cols = 4}; };
   plan.lanes = {{.rank = 0, .engine = Engine::copy, .name = "copies"}};
@@ -237,7 +237,7 @@ TEST(Chakra, WhatIsPulledIsAskedFor) {
 }
 
 TEST(Chakra, AWaitForSomeOfThePostsTakesTheFirst) {
-  Plan plan{.problem = {.op = "all_reduce"}, .team = {.num_ranks = 1}};
+  Plan plan{.op = "all_reduce", .team = {.num_ranks = 1}};
   plan.signals = {{"s", 0, 1}};
   const Task posts{.kind = TaskKind::sync, .posts = {{{0, 0}, 1}}};
   plan.lanes = {{.engine = Engine::copy, .name = "a", .tasks = {posts, posts}},

@@ -14,7 +14,7 @@ Task sync_task(std::vector<Wait> waits, std::vector<Post> posts) {
 
 Plan plan_of(std::vector<Lane> lanes) {
   Plan plan;
-  plan.problem.op = "all_reduce";
+  plan.op = "all_reduce";
   plan.team.num_ranks = 1;
   plan.signals = {{"s", 0, 2}};
   plan.lanes = std::move(lanes);

@@ -181,7 +181,7 @@ void keep_in_step(Group& group, cudaStream_t stream) {
 }
 
 Caller::Caller(Group& group, Op& op, cudaStream_t stream)
-    : group_(group), op_(op), tensors_(group, op.plan().problem), stream_(stream) {
+    : group_(group), op_(op), tensors_(group, op.problem()), stream_(stream) {
   if (stream != nullptr) return;
   own_stream_ = new_stream();
   stream_ = own_stream_.get();
@@ -221,7 +221,7 @@ void Caller::hash(uint64_t* sum) const {
 }
 
 void Caller::want_right(uint64_t seed) const {
-  const Problem& problem = op_.plan().problem;
+  const Problem& problem = op_.problem();
   const int num_ranks = group_.team().num_ranks;
   const auto buffers = find_operator(problem.op).buffers(problem, num_ranks);
   const ReadRow read = [&](int buffer, int rank, int64_t row, float* to) {

@@ -38,14 +38,14 @@ __global__ void create_policies(uint64_t* policies) {
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policies[2]));
 }
 
-/// CacheHint has the values that the hardware's own instruction gives.
+/// Eviction has the values that the hardware's own instruction gives.
 void policies_are_the_hardwares() {
-  const Memory memory(3 * sizeof(CacheHint));
-  CacheHint made[3];
+  const Memory memory(3 * sizeof(Eviction));
+  Eviction made[3];
   create_policies<<<1, 1>>>(static_cast<uint64_t*>(memory.data));
   CHECK(cudaMemcpy(made, memory.data, sizeof(made), cudaMemcpyDeviceToHost));
-  report("cache policies",
-         made[0] == CacheHint::unchanged && made[1] == CacheHint::first && made[2] == CacheHint::normal, 0);
+  report("cache policies", made[0] == Eviction::unchanged && made[1] == Eviction::first && made[2] == Eviction::normal,
+         0);
 }
 
 void run_case(const Case& c) {

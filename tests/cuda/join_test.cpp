@@ -207,16 +207,15 @@ Plan pool_plan(int num_ranks) {
 }
 
 /// The same operands as a product of 4 x 8 by 4 x 8.
-Plan product_plan(int num_ranks, DType dtype, DType operands) {
+Plan product_plan(int num_ranks, DType operands) {
   Plan plan = pool_plan(num_ranks);
-  plan.problem.dtype = dtype;
-  plan.config.tile_m = 64;
-  plan.config.tile_n = 128;
   plan.buffers[0] = {.name = "a", .dtype = operands, .rows = 4, .cols = 8, .scope = Scope::input};
   plan.buffers[1] = {.name = "b", .dtype = operands, .rows = 4, .cols = 8, .scope = Scope::input};
   for (Lane& lane : plan.lanes) {
     Task& task = lane.tasks[0];
     task.body = Body::gemm;
+    task.gemm.tile_m = 64;
+    task.gemm.tile_n = 128;
     task.reads = {testing::whole(plan, lane.rank, 0), testing::whole(plan, lane.rank, 1)};
   }
   return plan;
@@ -233,13 +232,17 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
     };
     refused(pool_plan(2), "body = pool");
     // Operands that the tensor cores would read as another type.
-    refused(product_plan(2, DType::bf16, DType::fp16), "products of fp16 in a problem of bf16");
-    refused(product_plan(2, DType::fp16, DType::fp32), "products of fp32 in a problem of fp16");
+    Plan mixed = product_plan(2, DType::bf16);
+    mixed.buffers[1].dtype = DType::fp16;
+    refused(mixed, "products of fp16 beside products of bf16");
+    mixed = product_plan(2, DType::fp16);
+    mixed.buffers[1].dtype = DType::fp32;
+    refused(mixed, "products of fp32 beside products of fp16");
     for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-      want(group.unsupported(product_plan(2, dtype, dtype)).empty(), "{}", to_string(dtype));
+      want(group.unsupported(product_plan(2, dtype)).empty(), "{}", to_string(dtype));
     }
     // Copies of int32 would go through fp32 where they are not aligned.
-    Plan copies = product_plan(2, DType::bf16, DType::bf16);
+    Plan copies = product_plan(2, DType::bf16);
     copies.buffers[0].dtype = copies.buffers[2].dtype = DType::int32;
     copies.buffers[2].cols = 8;
     for (Lane& lane : copies.lanes) {

@@ -58,7 +58,7 @@ TEST(Flagged, PartsOfKAreSummedBySignals) {
 
 TEST(Flagged, OtherTransportsHaveNone) {
   Plan plan = flagged("gemm_all_reduce");
-  plan.config.transport = Transport::store;
+  for (Buffer& buffer : plan.buffers) buffer.ll = false;
   EXPECT_EQ(waits_of(plan, Purpose::data).first, 0);
   EXPECT_EQ(refuses_ll(plan), std::nullopt);
 }

@@ -146,7 +146,7 @@ std::string tables_text(const Plan& plan, int rank, bool streams, bool traced) {
   addresses.doorbells = made_up<Doorbell>(uintptr_t{1} << 33);
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
-  const Room room{132, streams, traced, streams ? plan.config.cluster_split_k : 1};
+  const Room room{132, streams, traced, streams ? gemm_params_of(plan).cluster_split_k : 1};
   const RankTables tables = make_tables(mine, rank, addresses, facts_of(plan, rank), room);
   Text text;
   print(text, tables.gemm);

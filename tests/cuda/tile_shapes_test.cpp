@@ -43,9 +43,9 @@ TEST(TileShapes, ABodyHasRoomForItsTiles) {
 }
 
 constexpr CacheHints kNothing{};
-constexpr CacheHints kBFirst{.b = CacheHint::first};
-constexpr CacheHints kBothFirst{.a = CacheHint::first, .b = CacheHint::first};
-constexpr CacheHints kBNormal{.b = CacheHint::normal};
+constexpr CacheHints kBFirst{.b = Eviction::first};
+constexpr CacheHints kBothFirst{.a = Eviction::first, .b = Eviction::first};
+constexpr CacheHints kBNormal{.b = Eviction::normal};
 
 TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
   constexpr int64_t kSmall = 64 << 20;

@@ -168,8 +168,8 @@ TEST(Operators, AllReduceInTwoPhasesIsTheDirectOne) {
     Config two_phase = direct;
     two_phase.algorithm = Algorithm::two_phase;
     Plan plan = make_plan(problem, {.num_ranks = 3}, two_phase);
-    EXPECT_EQ(plan.config, two_phase);
-    plan.config = direct;
+    EXPECT_EQ(note_of(plan).config, two_phase);
+    set_note(plan, {problem, direct});
     EXPECT_EQ(plan, make_plan(problem, {.num_ranks = 3}, direct));
   }
 }

@@ -36,7 +36,7 @@ class Checked {
   }
 
   void run(int call) {
-    const bool gathers = op_.plan().problem.op == "all_gather_gemm";
+    const bool gathers = op_.problem().op == "all_gather_gemm";
     const int64_t first_row = gathers ? shard_of(kM, ranks_, rank_).begin : 0;
     const int64_t first_col = gathers ? shard_of(kN, ranks_, rank_).begin : 0;
     fill(0, [&](int64_t row) { return row_value(first_row + row, call); });
@@ -45,7 +45,7 @@ class Checked {
     op_.run(std::span(tensors_).first(2), std::span(tensors_).subspan(2));
     // Spoil the inputs: nobody may read them any more.
     std::ranges::fill(memory_[0], 1e30F);
-    const bool scatters = op_.plan().problem.op == "gemm_reduce_scatter";
+    const bool scatters = op_.problem().op == "gemm_reduce_scatter";
     compare(call, scatters ? shard_of(kM, ranks_, rank_).begin : 0, first_col);
   }
 
@@ -62,7 +62,7 @@ class Checked {
       const float want = kK * row_value(first_row + i / cols, call) * col_value(first_col + i % cols, call);
       if (memory_[2][i] == want) continue;
       throw Error(ErrorKind::wrong_result, fmt::format("rank {} call {} {}: element {} is {}, want {}", rank_, call,
-                                                       op_.plan().problem.op, i, memory_[2][i], want));
+                                                       op_.problem().op, i, memory_[2][i], want));
     }
   }
 

@@ -30,12 +30,12 @@ Plan plan_of(const ExchangeCase& exchange, const Problem& problem, int ranks, co
 
 /// First column that `rank` gets.
 int64_t first_col(const Plan& plan, int rank) {
-  return plan.problem.op == "all_gather" ? 0 : shard_of(plan.problem.n, plan.team.num_ranks, rank).begin;
+  return plan.op == "all_gather" ? 0 : shard_of(note_of(plan).problem.n, plan.team.num_ranks, rank).begin;
 }
 
-std::vector<Meaning> meanings_of(const Plan& plan) {
+Specification wanted_of(const Plan& plan) {
   std::vector<Meaning> meanings;
-  const Problem& problem = plan.problem;
+  const Problem problem = note_of(plan).problem;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
     const int64_t row = shard_of(problem.m, plan.team.num_ranks, rank).begin;
     meanings.push_back({.buffer = 0, .rank = rank, .role = Role::a, .row = row});
@@ -43,7 +43,7 @@ std::vector<Meaning> meanings_of(const Plan& plan) {
     meanings.push_back(
         {.buffer = 2, .rank = rank, .role = Role::partial, .col = first_col(plan, rank), .terms = {0, problem.k}});
   }
-  return meanings;
+  return {.meanings = std::move(meanings)};
 }
 
 /// A matrix of random numbers, the same on every rank.
@@ -56,7 +56,7 @@ std::vector<float> random_matrix(int64_t rows, int64_t cols, unsigned seed) {
 }
 
 void expect_right(const Plan& plan) {
-  const Problem& problem = plan.problem;
+  const Problem problem = note_of(plan).problem;
   const int ranks = plan.team.num_ranks;
   launch(ranks, testing::small_launch(true), [&](Group& group) {
     const int rank = group.team().rank;
@@ -95,7 +95,7 @@ TEST(MappedExchange, IsProvenAndRight) {
           const Config config{.tile_m = 8, .tile_n = 8, .chunk_rows = chunk_rows, .copy_lanes = chunk_rows > 0 ? 2 : 1};
           const Plan plan = plan_of(exchange, problem, ranks, config);
           SCOPED_TRACE(to_string(problem) + " on " + std::to_string(ranks));
-          const CheckResult proof = check(plan, meanings_of(plan));
+          const CheckResult proof = check(plan, wanted_of(plan));
           ASSERT_TRUE(proof.ok()) << proof.violations[0].text;
           expect_right(plan);
         }
@@ -110,7 +110,7 @@ TEST(MappedExchange, OnlyARingPassesOn) {
   constexpr int64_t kBytes = 32 * 16 * 4;
   for (const ExchangeCase& exchange : kExchanges) {
     const Plan plan = plan_of(exchange, problem, 4, config);
-    const CheckResult proof = check(plan, meanings_of(plan));
+    const CheckResult proof = check(plan, wanted_of(plan));
     int64_t copies = 0;
     for (const Lane& lane : plan.lanes) copies += lane.engine == Engine::copy ? std::ssize(lane.tasks) : 0;
     // 4 ranks pass on 2 chunks of 2 tiles.

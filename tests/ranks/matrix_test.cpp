@@ -37,7 +37,6 @@ constexpr int64_t kK = 101;
 /// C = A B over two tiles of rows (or one call), each also copied into the second output.
 Plan plan_of(const Case& c) {
   Plan plan = testing::new_plan("product", 1);
-  plan.problem.b_layout = c.b_layout;
   const bool nk = c.b_layout == BLayout::nk;
   const int a = add_buffer(plan, "a", c.dtype, {kM, kK}, Scope::input);
   const int b = add_buffer(plan, "b", c.dtype, nk ? Shape{kN, kK} : Shape{kK, kN}, Scope::input);
@@ -50,6 +49,7 @@ Plan plan_of(const Case& c) {
     const int64_t rows = std::min<int64_t>(call ? kM : 32, kM - row);
     Task task;
     task.kind = c.kind;
+    task.gemm.b_layout = c.b_layout;
     task.reads = {{0, a, row, rows, 0, kK}, whole(plan, 0, b)};
     task.writes = {{{0, first, row, rows, 0, kN}, 0, WriteMode::store}};
     if (c.bias) task.epilogue = {{EpilogueKind::bias, 1, whole(plan, 0, bias)}};
@@ -91,7 +91,7 @@ void run_case(const Case& c, std::minstd_rand& random) {
       double sum = c.bias ? value(bias_data, j) : 0;
       for (int64_t l = 0; l < kK; ++l) sum += value(a_data, i * kK + l) * value(b_data, nk ? j * kK + l : l * kN + j);
       ASSERT_NEAR(second_data[i * kN + j], sum, 1e-4 + rounding * std::abs(sum))
-          << to_string(plan.problem) << " at " << i << ", " << j;
+          << to_string(c.kind) << " " << to_string(c.dtype) << " " << to_string(c.b_layout) << " at " << i << ", " << j;
     }
   }
 }

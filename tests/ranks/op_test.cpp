@@ -29,7 +29,7 @@ const Config kFused{.schedule = "fused", .tile_m = 32, .tile_n = 32};
 /// Random inputs, a call, and the comparison of all ranks' outputs with the reference.
 void run_and_verify(Group& group, Op& op) {
   const int num_ranks = group.team().num_ranks;
-  const Problem& problem = op.plan().problem;
+  const Problem& problem = op.problem();
   const RankTensors tensors(group, problem);
   const ReadRow read = random_inputs(problem, num_ranks, 7);
   tensors.fill(read);

@@ -11,14 +11,13 @@ std::vector<bool> launch_modes() { return kThreadSanitizer ? std::vector<bool>{t
 
 Plan new_plan(const std::string& op, int num_ranks) {
   Plan plan;
-  plan.problem.op = op;
-  plan.config.schedule = "by hand";
+  plan.op = op;
   plan.team.num_ranks = num_ranks;
   return plan;
 }
 
 int add_buffer(Plan& plan, const std::string& name, DType dtype, Shape shape, Scope scope) {
-  plan.buffers.push_back({name, dtype, shape.rows, shape.cols, scope, false, {}});
+  plan.buffers.push_back({.name = name, .dtype = dtype, .rows = shape.rows, .cols = shape.cols, .scope = scope});
   return static_cast<int>(plan.buffers.size()) - 1;
 }
 
@@ -29,7 +28,7 @@ int add_signals(Plan& plan, const std::string& name, int count) {
 }
 
 Lane& add_lane(Plan& plan, int rank, Engine engine, const std::string& name, int workers) {
-  plan.lanes.push_back({rank, engine, name, workers, {}});
+  plan.lanes.push_back({.rank = rank, .engine = engine, .name = name, .workers = workers});
   return plan.lanes.back();
 }
 

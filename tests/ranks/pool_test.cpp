@@ -252,7 +252,7 @@ TEST(PoolThreads, AThousandOperatorsCostNoMoreThanOneOfEachKind) {
     };
     const auto run_all = [&] {
       for (Op& op : ops) {
-        const RankTensors data(group, op.plan().problem);
+        const RankTensors data(group, op.problem());
         op.run(data.inputs(), data.outputs());
       }
     };
@@ -290,7 +290,7 @@ TEST_P(Pools, OperatorsComeAndGoInAnyOrderAndAreRight) {
         continue;
       }
       Op& op = ops[random() % ops.size()];
-      const Problem& problem = op.plan().problem;
+      const Problem& problem = op.problem();
       const RankTensors tensors(group, problem);
       const ReadRow read = random_inputs(problem, 2, static_cast<uint64_t>(step));
       tensors.fill(read);

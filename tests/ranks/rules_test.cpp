@@ -89,10 +89,9 @@ TEST(Rules, WhatTheHostCannotDoIsNamed) {
   launch(1, small_launch(true), [](Group& group) {
     Plan plan = testing::all_gather_plan(1, 4);
     EXPECT_TRUE(group.unsupported(plan).empty());
-    plan.config.transport = Transport::tma;
+    plan.lanes[0].tasks[1].writes[0].via = Via::tma;
     plan.lanes[0].tasks[1].kind = TaskKind::collective_call;
-    EXPECT_EQ(group.unsupported(plan),
-              (std::vector<std::string>{"a library's none", "collective_call", "transport = tma"}));
+    EXPECT_EQ(group.unsupported(plan), (std::vector<std::string>{"a library's none", "collective_call", "via = tma"}));
   });
 }
 

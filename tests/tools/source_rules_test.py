@@ -36,19 +36,29 @@ RULES = [
         "wrong": "std::ofstream file(path);",
         "right": "std::ostringstream text;",
     },
+    {
+        "folders": ["src/backends", "src/check", "src/lower"],
+        "pattern": r'\bplan_?(\.|->)(config|problem|note)\b|\b(Config|Problem|PlanNote|note_of)\b'
+                   r'|#\s*include "tilewire/(config|problem|schedule|operator)\.hpp"',
+        "except": [],
+        "includes": True,
+        "why": "nothing below the schedules asks what was wanted: tasks, lanes and buffers say all that a backend needs",
+        "wrong": "if (plan_.config.tile_m == 64) return;",
+        "right": "if (task.gemm.tile_m == 64) return;",
+    },
 ]
 SUFFIXES = {".h", ".hpp", ".cpp", ".c", ".cu", ".cuh"}
 
 
-def without_comments(text):
-    """The text with comments blanked out, line by line, and #include lines."""
-    text = re.sub(r"//[^\n]*|^[ \t]*#[ \t]*include[^\n]*", "", text, flags=re.MULTILINE)
+def without_comments(text, includes):
+    """The text with comments blanked out, line by line, and without `includes` #include lines."""
+    text = re.sub(r"//[^\n]*" if includes else r"//[^\n]*|^[ \t]*#[ \t]*include[^\n]*", "", text, flags=re.MULTILINE)
     return re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"), text, flags=re.DOTALL)
 
 
 def breaches(rule, text):
     """(line number, line) of each place where the text breaks the rule."""
-    lines = without_comments(text).split("\n")
+    lines = without_comments(text, rule.get("includes", False)).split("\n")
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(rule["pattern"], line)]
 
 
@@ -68,7 +78,7 @@ def main():
             for number, line in breaches(rule, path.read_text(encoding="utf-8")):
                 print(f"{name}:{number}: {line}\n  {rule['why']}")
                 failures += 1
-        if seen < 50:
+        if seen < 40:
             print(f"only {seen} files in {', '.join(rule['folders'])}")
             failures += 1
     return 1 if failures else 0

@@ -8,6 +8,7 @@
 
 #include "check_plans.hpp"
 #include "cpu_time.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {
@@ -23,14 +24,14 @@ constexpr int kDown = 22;  // tiles in a shard, downwards
 /// a task for each tile waits for all ranks' and sums them.
 Plan tiled_scatter(int across) {
   const int64_t shard_rows = kDown * kTileRows;
-  Plan plan{
-      .problem = {.op = "gemm_reduce_scatter", .m = kRanks * shard_rows, .n = across * kTileCols, .k = 64 * kRanks},
-      .team = {.num_ranks = kRanks}};
-  plan.buffers = {
-      {.name = "a", .dtype = DType::bf16, .rows = plan.problem.m, .cols = 64, .scope = Scope::input},
-      {.name = "b", .dtype = DType::bf16, .rows = plan.problem.n, .cols = 64, .scope = Scope::input},
-      {.name = "c", .dtype = DType::bf16, .rows = shard_rows, .cols = plan.problem.n, .scope = Scope::output},
-      {.name = "staged", .rows = plan.problem.m, .cols = plan.problem.n, .scope = Scope::symmetric}};
+  const Problem problem{
+      .op = "gemm_reduce_scatter", .m = kRanks * shard_rows, .n = across * kTileCols, .k = 64 * kRanks};
+  Plan plan{.team = {.num_ranks = kRanks}};
+  set_note(plan, {problem, {}});
+  plan.buffers = {{.name = "a", .dtype = DType::bf16, .rows = problem.m, .cols = 64, .scope = Scope::input},
+                  {.name = "b", .dtype = DType::bf16, .rows = problem.n, .cols = 64, .scope = Scope::input},
+                  {.name = "c", .dtype = DType::bf16, .rows = shard_rows, .cols = problem.n, .scope = Scope::output},
+                  {.name = "staged", .rows = problem.m, .cols = problem.n, .scope = Scope::symmetric}};
   const int tiles = kDown * across;
   plan.signals = {{"ready", 0, kRanks}, {"arrived", kRanks, tiles}};
   for (int rank = 0; rank < kRanks; ++rank) {

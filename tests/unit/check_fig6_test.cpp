@@ -44,7 +44,7 @@ std::vector<WorkGroup> order_of(int node) {
 }
 
 Plan fig6_plan() {
-  Plan plan{.problem = {.op = "embedding_all_to_all", .dtype = DType::fp32}, .team = {.num_ranks = kNodes}};
+  Plan plan{.op = "embedding_all_to_all", .team = {.num_ranks = kNodes}};
   plan.buffers = {
       {.name = "tables", .rows = kVocabulary, .cols = kTables * kDim, .scope = Scope::input},
       {.name = "indices", .dtype = DType::int32, .rows = kBatch, .cols = kTables * kLookups, .scope = Scope::input},
@@ -83,14 +83,14 @@ Plan fig6_plan() {
   return plan;
 }
 
-std::vector<Meaning> meanings() {
+Specification wanted() {
   std::vector<Meaning> all;
   for (int node = 0; node < kNodes; ++node) {
     all.push_back({.buffer = kTablesBuffer, .rank = node, .role = Role::b, .col = node * kTables * kDim});
     all.push_back({.buffer = kIndices, .rank = node, .role = Role::indices});
     all.push_back({.buffer = kOutput, .rank = node, .role = Role::partial, .row = 2 * node, .terms = {0, 1}});
   }
-  return all;
+  return {.meanings = std::move(all)};
 }
 
 std::string group_name(const Task& task) {
@@ -98,7 +98,7 @@ std::string group_name(const Task& task) {
 }
 
 TEST(Fig6, IsProven) {
-  const CheckResult result = check(fig6_plan(), meanings());
+  const CheckResult result = check(fig6_plan(), wanted());
   EXPECT_TRUE(result.ok()) << words(result);
   // Half of each node's vectors cross the link.
   EXPECT_EQ(result.total_bytes, kNodes * 8 * kDim * 4);
@@ -135,25 +135,25 @@ TEST(Fig6, ASliceSentTooEarlyIsRefused) {
   Plan plan = fig6_plan();
   plan.lanes[1].tasks[1].waits[0].at_least = 1;
   expect_refused(
-      check(plan, meanings()), Rule::race,
+      check(plan, wanted()), Rule::race,
       {"lane work-groups on rank 0 (compute) stores rank 0 send", "task 1 of lane puts on rank 0 (copy) reads"});
 }
 
 TEST(Fig6, ANodeThatLeavesTooEarlyIsRefused) {
   Plan plan = fig6_plan();
   plan.lanes[0].tasks.back().waits.pop_back();
-  expect_refused(check(plan, meanings()), Rule::race,
+  expect_refused(check(plan, wanted()), Rule::race,
                  {"lane puts on rank 1 (copy) writes rank 0 pooled", "before it ends"});
 }
 
 TEST(Fig6, ATableOfOtherColumnsIsRefused) {
   Plan plan = fig6_plan();
   std::swap(plan.lanes[0].tasks[0].reads[0].col, plan.lanes[0].tasks[2].reads[0].col);
-  expect_refused(check(plan, meanings()), Rule::coverage, {"rank 1 pooled", "must hold the sum of contributions 0..1"});
+  expect_refused(check(plan, wanted()), Rule::coverage, {"rank 1 pooled", "must hold the sum of contributions 0..1"});
   plan = fig6_plan();
   plan.lanes[0].tasks[0].reads[0].row = 1;
   plan.lanes[0].tasks[0].reads[0].rows = kVocabulary - 1;
-  expect_refused(check(plan, meanings()), Rule::structure, {"task 0 of lane work-groups", "must read all 10 rows"});
+  expect_refused(check(plan, wanted()), Rule::structure, {"task 0 of lane work-groups", "must read all 10 rows"});
 }
 
 }  // namespace

@@ -8,12 +8,14 @@
 
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire::check_plans {
 namespace {
 
 Plan start(const Problem& problem, int num_ranks, const Buffer& workspace, std::vector<SignalBlock> signals) {
-  Plan plan{.problem = problem, .team = {.num_ranks = num_ranks}};
+  Plan plan{.team = {.num_ranks = num_ranks}};
+  set_note(plan, {problem, {}});
   plan.buffers = find_operator(problem.op).buffers(problem, num_ranks);
   plan.buffers.push_back(workspace);
   plan.signals = std::move(signals);
@@ -155,6 +157,12 @@ Plan barrier_plan(int num_ranks) {
     }
   }
   return plan;
+}
+
+void change_problem(Plan& plan, const std::function<void(Problem&)>& change) {
+  PlanNote note = note_of(plan);
+  change(note.problem);
+  set_note(plan, note);
 }
 
 std::string words(const CheckResult& result) {

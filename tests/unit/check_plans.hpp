@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 
 #include "tilewire/check.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
 
 namespace tilewire::check_plans {
 
@@ -38,6 +40,8 @@ namespace tilewire::check_plans {
 
 /// The first signal named so, on a rank.
 [[nodiscard]] Signal signal_of(const Plan& plan, const std::string& block, int rank, int index = 0);
+/// Change what the plan's note says that it is for.
+void change_problem(Plan& plan, const std::function<void(Problem&)>& change);
 /// All violations, line by line.
 [[nodiscard]] std::string words(const CheckResult& result);
 void expect_accepted(const Plan& plan);

@@ -48,7 +48,7 @@ TEST(Check, AcceptsADroppedPaceWait) {
 
 TEST(Check, AcceptsEmptyBuffersAndAnEmptySum) {
   Plan plan = scatter_plan(2);
-  plan.problem.k = 0;
+  change_problem(plan, [](Problem& problem) { problem.k = 0; });
   for (int buffer : {0, 1}) plan.buffers[buffer].cols = 0;
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
@@ -68,9 +68,9 @@ TEST(CheckStructure, RefusesAnIndexThatPointsNowhere) {
 
 TEST(CheckStructure, RefusesAnUnknownOperatorUnlessMeaningsAreGiven) {
   Plan plan = gather_plan();
-  plan.problem.op = "gather";
+  change_problem(plan, [](Problem& problem) { problem.op = "gather"; });
   expect_refused(plan, Rule::structure, {"unknown operator 'gather'"});
-  expect_refused(check(plan, {}), Rule::structure, {"nothing says what a on rank 0 stands for"});
+  expect_refused(check(plan, Specification{}), Rule::structure, {"nothing says what a on rank 0 stands for"});
 }
 
 TEST(CheckStructure, RefusesBuffersThatAreNotTheOperators) {
@@ -125,7 +125,7 @@ TEST(CheckStructure, RefusesShapesThatDoNotFit) {
 
 TEST(CheckStructure, RefusesAnEpilogueThatIsNotTheProblems) {
   Plan plan = scatter_plan(2);
-  plan.problem.epilogue.push_back({EpilogueKind::relu});
+  change_problem(plan, [](Problem& problem) { problem.epilogue = {{EpilogueKind::relu}}; });
   expect_refused(plan, Rule::structure, {"task 0 of lane reduce on rank 0", "is not the problem's"});
 }
 
@@ -318,7 +318,7 @@ TEST(CheckRaces, RefusesACallThatEndsBeforeItsInputIsRead) {
   // The peer pulls from my input, which lies in the arena, and nothing tells me that it has.
   Plan plan = gather_plan();
   plan.buffers[0].in_arena = true;
-  plan.problem.arena = {"a"};
+  change_problem(plan, [](Problem& problem) { problem.arena = {"a"}; });
   for (const int rank : {0, 1}) {
     Task& copy = plan.lanes[2 * rank + 1].tasks[0];
     copy.reads[0] = part(1 - rank, 0, 0, 2, 0, 3);

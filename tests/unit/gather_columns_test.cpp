@@ -16,7 +16,7 @@ namespace {
 /// Whether each tile of a rank waits for as many signals as there are cuts of columns, mine for the first one only; and
 /// its rows, in order.
 std::vector<int64_t> rows_in_step(const Plan& plan, int rank, size_t cuts) {
-  const Range mine = shard_of(plan.problem.m, kGatherRanks, rank);
+  const Range mine = shard_of(note_of(plan).problem.m, kGatherRanks, rank);
   std::vector<int64_t> rows;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {

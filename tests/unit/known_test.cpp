@@ -17,8 +17,7 @@ Known little() {
           .collectives = {},
           .epilogue = {EpilogueKind::bias},
           .engines = {Engine::tiles},
-          .transports = {Transport::store},
-          .collective = {Provider::tiles},
+          .vias = {Via::automatic},
           .b_layouts = {BLayout::nk},
           .numbers = {DType::bf16},
           .moved = {DType::bf16, DType::int32},
@@ -27,7 +26,7 @@ Known little() {
 
 /// One product, and nothing that `little` does not know.
 Plan product() {
-  Plan plan{.problem = {.op = "all_gather_gemm", .m = 4, .n = 4, .k = 4}};
+  Plan plan{.op = "all_gather_gemm"};
   for (const char* name : {"a", "b", "c", "numbers"}) {
     plan.buffers.push_back({.name = name, .dtype = DType::bf16, .rows = 4, .cols = 4, .scope = Scope::local});
   }
@@ -52,12 +51,12 @@ TEST(Known, EachUnknownPartIsNamed) {
   expect("epilogue = gelu", [](Plan&, Task& task) { task.epilogue = {{.kind = EpilogueKind::gelu}}; });
   expect("accumulate into bf16", [](Plan&, Task& task) { task.writes[0].mode = WriteMode::accumulate; });
   expect("engine = library", [](Plan& plan, Task&) { plan.lanes[0].engine = Engine::library; });
-  expect("transport = ll", [](Plan& plan, Task&) { plan.config.transport = Transport::ll; });
-  expect("collective = library", [](Plan& plan, Task&) { plan.config.collective = Provider::library; });
-  expect("b_layout = kn", [](Plan& plan, Task&) { plan.problem.b_layout = BLayout::kn; });
-  expect("clusters of 2 x 1", [](Plan& plan, Task&) { plan.config.cluster_m = 2; });
-  expect("cluster_split_k = 2", [](Plan& plan, Task&) { plan.config.cluster_split_k = 2; });
-  expect("launches = 2", [](Plan& plan, Task&) { plan.config.launches = 2; });
+  expect("LL buffers", [](Plan& plan, Task&) { plan.buffers[2].ll = true; });
+  expect("via = tma", [](Plan&, Task& task) { task.writes[0].via = Via::tma; });
+  expect("b_layout = kn", [](Plan&, Task& task) { task.gemm.b_layout = BLayout::kn; });
+  expect("clusters of 2 x 1", [](Plan&, Task& task) { task.gemm.cluster_m = 2; });
+  expect("cluster_split_k = 2", [](Plan&, Task& task) { task.gemm.cluster_split_k = 2; });
+  expect("several kernels", [](Plan& plan, Task&) { plan.lanes[0].kernel = 1; });
   expect("a team of several nodes", [](Plan& plan, Task&) { plan.team.devices = {{.node = 0}, {.node = 1}}; });
 }
 

@@ -36,12 +36,13 @@ std::vector<int> distinct(const std::vector<int>& values) {
 /// Whose rows the tiles of a rank cover, in the order of its lane.
 std::vector<int> owners_in_order(const Plan& plan, int rank) {
   std::vector<int> owners;
+  const int64_t m = note_of(plan).problem.m;
   for (const Task& task : lane_named(plan, rank, "tiles").tasks) {
     if (task.kind != TaskKind::compute) continue;
     const Region& a = task.reads[0];
-    const bool local = plan.buffers[a.buffer].name == "a" && plan.problem.op == "all_gather_gemm";
-    const int64_t row = local ? shard_of(plan.problem.m, plan.team.num_ranks, rank).begin + a.row : a.row;
-    owners.push_back(static_cast<int>(owners_of({row, row + 1}, plan.problem.m, plan.team.num_ranks).begin));
+    const bool local = plan.buffers[a.buffer].name == "a" && plan.op == "all_gather_gemm";
+    const int64_t row = local ? shard_of(m, plan.team.num_ranks, rank).begin + a.row : a.row;
+    owners.push_back(static_cast<int>(owners_of({row, row + 1}, m, plan.team.num_ranks).begin));
   }
   return distinct(owners);
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -25,11 +26,19 @@ namespace {
 
 using sim_machines::round_numbers;
 
+void change_products(Plan& plan, const std::function<void(GemmParams&)>& change) {
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (task.kind == TaskKind::compute) change(task.gemm);
+    }
+  }
+}
+
 /// Two ranks with two tiles of 2 x 2 x 2 each (16 FLOP, 16 bytes), one of them the other's; then each sums two
 /// partials.
 Plan two_tiles() {
   Plan plan = check_plans::scatter_plan(2);
-  plan.config.tile_m = plan.config.tile_n = 2;
+  change_products(plan, [](GemmParams& gemm) { gemm.tile_m = gemm.tile_n = 2; });
   return plan;
 }
 
@@ -62,7 +71,7 @@ TEST(Sim, WhatIsSlowerThanThePeakSaysSo) {
   machine.compute.tile_efficiency = {{"2x2", 0.5}, {"4x4", 0.1}};
   EXPECT_EQ(ns(two_tiles(), machine), 10 + 32 + 32) << "my own tile ends after the other's has arrived";
   Plan adds = check_plans::accumulate_plan();
-  adds.config.tile_m = adds.config.tile_n = 2;
+  change_products(adds, [](GemmParams& gemm) { gemm.tile_m = gemm.tile_n = 2; });
   machine = round_numbers(2);
   const double as_stores = ns(adds, machine);
   machine.links.add_efficiency = 0.25;
@@ -155,10 +164,11 @@ TEST(Sim, UnitsAreBusyForWhatTheyMultiply) {
 
 TEST(Sim, KnobsOfAPlanAreChecked) {
   Plan plan = two_tiles();
-  plan.config.cluster_split_k = 0;
+  change_products(plan, [](GemmParams& gemm) { gemm.cluster_split_k = 0; });
   EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error);
-  plan.config.cluster_split_k = 1;
-  plan.config.tile_m = plan.config.tile_n = int64_t{1} << 31;
+  change_products(plan, [](GemmParams& gemm) { gemm.cluster_split_k = 1, gemm.tile_m = int64_t{1} << 31; });
+  EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error);
+  change_products(plan, [](GemmParams& gemm) { gemm.tile_m = gemm.tile_n = int64_t{1} << 30; });
   EXPECT_THROW(static_cast<void>(simulate(plan, round_numbers(2))), Error) << "whole tiles take years";
 }
 

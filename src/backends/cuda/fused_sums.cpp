@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/ll_protocol.hpp"
 #include "backends/cuda/tile_needs.hpp"
 #include "core/regions.hpp"
 
@@ -89,9 +90,9 @@ class SumFinder {
   [[nodiscard]] bool may_stay(const Task& tile) const {
     const Write& write = tile.writes[0];
     const Buffer& buffer = plan_.buffers[write.to.buffer];
-    const Shape shape = result_shape(plan_, tile);
+    const Shape shape = result_shape(tile);
     return write.mode == WriteMode::store && write.to.rank == rank_ && write.to.rows == shape.rows &&
-           write.to.cols == shape.cols && buffer.dtype == plan_.problem.dtype && tile.epilogue.empty() &&
+           write.to.cols == shape.cols && buffer.dtype == dtype_ && tile.epilogue.empty() &&
            (buffer.scope == Scope::local || buffer.scope == Scope::symmetric);
   }
 
@@ -109,7 +110,7 @@ class SumFinder {
     const Region& mine = sum.reads[own];
     for (const Region& read : sum.reads) {
       const Buffer& buffer = plan_.buffers[read.buffer];
-      if (read.rank != rank_ || buffer.dtype != plan_.problem.dtype) return false;
+      if (read.rank != rank_ || buffer.dtype != dtype_) return false;
       if (shape_on(buffer, rank_).cols * bytes_of(buffer.dtype) % 16 != 0) return false;
       if (&read != &mine && overlap(read, mine)) return false;
     }
@@ -146,7 +147,8 @@ class SumFinder {
   /// The fused form of a task, if it is a sum that a tile can complete.
   [[nodiscard]] std::optional<FusedSum> complete(int lane, int64_t index) {
     const Task& sum = at({lane, index});
-    if (is_serial(lanes_[lane]->engine) || sum.kind != TaskKind::reduce || slow_exit(plan_, sum)) return std::nullopt;
+    if (is_serial(lanes_[lane]->engine) || sum.kind != TaskKind::reduce || slow_exit(plan_, sum, dtype_))
+      return std::nullopt;
     for (int own = 0; own < std::ssize(sum.reads); ++own) {
       const auto tile = tiles_.find(key_of(sum.reads[own]));
       if (tile == tiles_.end() || sum.reads[own].rank != rank_) continue;
@@ -169,14 +171,15 @@ class SumFinder {
   int64_t most_rows_ = 0;
   TileNeeds needs_;
   /// Tiles of a pair end together: all of a pair must come before all of another.
-  int64_t margin_ = plan_.config.cluster_m * plan_.config.cluster_n > 1 ? 2 : 0;
+  int64_t margin_ = gemm_params_of(plan_).cluster_m * gemm_params_of(plan_).cluster_n > 1 ? 2 : 0;
+  DType dtype_ = kind_of(plan_).dtype;
 };
 
 }  // namespace
 
 std::vector<FusedSum> fused_sums(const Plan& whole, int rank) {
   if (slow_tiles(whole) || most_partials(kind_of(whole).shape) == 0) return {};
-  if (whole.config.transport == Transport::ll) return {};  // tensor loads cannot look whether data is there
+  if (uses_ll(whole)) return {};  // tensor loads cannot look whether data is there
   return SumFinder(whole, rank).find();
 }
 

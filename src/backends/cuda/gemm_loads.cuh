@@ -72,7 +72,7 @@ __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& t
 
 /// Load one box of an operand.
 __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine,
-                                CacheHint cache_hints) {
+                                Eviction cache_hints) {
   if (!from.shared) {
     ptx::tensor_load(to, from.map, full, x, y, static_cast<uint64_t>(cache_hints));
   } else if (mine) {
@@ -85,7 +85,7 @@ template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint64_t* full = &cta.control.full[stage];
   const int k = from.k + step * kTileK;
-  const CacheHint cache_hints = cta.launch.table.cache_hints.a;
+  const Eviction cache_hints = cta.launch.table.cache_hints.a;
   load_box(from.a, from.a.to + stage * Body::kStageBytes, full, k, from.a.line, from.a.mine != 0, cache_hints);
   if constexpr (Body::kTakesSplits) {
     if (from.rest.map == nullptr) return;
@@ -100,7 +100,7 @@ __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int st
   uint64_t* full = &cta.control.full[stage];
   const uint32_t to = from.b.to + stage * Body::kStageBytes;
   const int k = from.k + step * kTileK;
-  const CacheHint cache_hints = cta.launch.table.cache_hints.b;
+  const Eviction cache_hints = cta.launch.table.cache_hints.b;
   if constexpr (Body::kNMajor) {
 #pragma unroll
     for (int i = 0; i < Body::kBoxesB; ++i) {

@@ -64,14 +64,14 @@ CacheHints cache_hints_for(int64_t rows, int64_t b_bytes, TileShape shape, bool 
   constexpr int64_t kMiB = 1 << 20;
   const bool once = rows <= shape.m;
   constexpr CacheHints kNothing{};
-  if (once && b_bytes >= 256 * kMiB) return {.b = CacheHint::normal};
+  if (once && b_bytes >= 256 * kMiB) return {.b = Eviction::normal};
   if (rows > 1024) return kNothing;
   // Much B, few rows: lines that go first are gone before all have had them,
   if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return kNothing;
   // as they are where those who share them are far apart, but for little B and more rows.
   if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return kNothing;
   const bool a_too = rows > 128 && rows < 1024;
-  return {.a = a_too ? CacheHint::first : CacheHint::unchanged, .b = CacheHint::first};
+  return {.a = a_too ? Eviction::first : Eviction::unchanged, .b = Eviction::first};
 }
 
 void set_cache_hints(HostTable& table, TileShape shape, size_t reach) {

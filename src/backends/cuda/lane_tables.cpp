@@ -35,8 +35,7 @@ class TableMaker {
                         return lane.rank == view_.rank && by_library(lane);
                       });
     out_.stream_ordered = beside_library_ && is_stream_ordered();
-    out_.lanes_apart =
-        !out_.stream_ordered && (beside_library_ || (room_.streams && fast && plan_.config.launches > 1));
+    out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
     for (const ColumnWaits& waits : view_.facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : view_.facts.sums) {
@@ -76,11 +75,16 @@ class TableMaker {
   }
 
  private:
-  /// Pairs of neighbours that agree in an operand, where the config asks for them, or CTAs that share a tile's K.
+  [[nodiscard]] bool has_several_kernels() const {
+    return std::ranges::any_of(plan_.lanes,
+                               [&](const Lane& lane) { return lane.rank == view_.rank && lane.kernel > 0; });
+  }
+
+  /// Pairs of neighbours that agree in an operand, where the plan asks for them, or CTAs that share a tile's K.
   [[nodiscard]] ClusterShape cluster_of_tiles() const {
     if (room_.cluster_split_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_split_k)};
-    const Config& config = plan_.config;
-    if (!view_.facts.pairs || config.cluster_m * config.cluster_n != 2 || config.tile_m == 64) return {};
+    const GemmParams gemm = gemm_params_of(plan_);
+    if (!view_.facts.pairs || gemm.cluster_m * gemm.cluster_n != 2 || gemm.tile_m == 64) return {};
     int64_t tiles = 0;
     int workers = room_.sms;
     int lanes = 0;
@@ -93,7 +97,7 @@ class TableMaker {
     }
     // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that executes.
     if (tiles < 2 || workers < 2 || room_.sms < lanes + 2) return {};
-    return {.m = static_cast<uint32_t>(config.cluster_m), .n = static_cast<uint32_t>(config.cluster_n)};
+    return {.m = static_cast<uint32_t>(gemm.cluster_m), .n = static_cast<uint32_t>(gemm.cluster_n)};
   }
 
   /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
@@ -104,7 +108,7 @@ class TableMaker {
       is_tile(lane.tasks[task]) ? tiles_.add(index, task) : others.push_back(task);
     }
     if (!others.empty()) add_ops(index, others, 1, true);
-    tile_workers_ = lane.workers > 0 ? lane.workers : plan_.config.tile_workers;
+    tile_workers_ = lane.workers;
   }
 
   [[nodiscard]] bool by_stream(const Lane& lane) const {
@@ -244,7 +248,7 @@ class TableMaker {
     bool moves = false;
     for (int64_t task = first; task < end; ++task) {
       if (completed_.contains({index, task})) continue;
-      require(!calls_collective(lane.tasks[task]), "{}: no worker makes a collective call", plan_.problem.op);
+      require(!calls_collective(lane.tasks[task]), "{}: no worker makes a collective call", plan_.op);
       all.push_back(task);
       moves = moves || lane.tasks[task].kind != TaskKind::sync;
     }
@@ -256,8 +260,7 @@ class TableMaker {
     // NOTE: a serial lane's products are whole steps of one CTA.
     if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_op(lane));
     add_ops(index, all, ctas, false, serial);
-    const bool by_knob = lane.engine == Engine::reduce && plan_.config.reduce_workers > 0;
-    out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0 || by_knob;
+    out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0;
     out_.workers.lanes.back().warpgroups =
         !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
   }
@@ -268,7 +271,7 @@ class TableMaker {
     int64_t most = 0;
     for (const Task& task : lane.tasks) {
       if (task.kind == TaskKind::sync) continue;
-      const Shape shape = result_shape(plan_, task);
+      const Shape shape = result_shape(task);
       most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
     }
     return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
@@ -277,14 +280,13 @@ class TableMaker {
   /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
   [[nodiscard]] bool is_small(const Task& task) const {
     constexpr int64_t kMost = 4096;
-    const Shape shape = result_shape(plan_, task);
+    const Shape shape = result_shape(task);
     return !is_tile(task) && shape.rows * shape.cols <= kMost;
   }
 
   [[nodiscard]] int workers_of(const Lane& lane) const {
     if (lane.workers > 0) return lane.workers;
-    if (has_tiles(lane)) return plan_.config.tile_workers > 0 ? plan_.config.tile_workers : room_.sms;
-    if (lane.engine == Engine::reduce && plan_.config.reduce_workers > 0) return plan_.config.reduce_workers;
+    if (has_tiles(lane)) return room_.sms;
     // What begins when everything else has ended has the device to itself.
     const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
     if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
@@ -321,7 +323,7 @@ class TableMaker {
   void add_op(int lane, int64_t index) {
     const Task& task = plan_.lanes[lane].tasks[index];
     HostWorkerTable& workers = out_.workers;
-    const Shape shape = result_shape(plan_, task);
+    const Shape shape = result_shape(task);
     OpRecord step{
         .code = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
     step.task = view_.name_task(lane, index);
@@ -333,7 +335,7 @@ class TableMaker {
     step.first_wait = static_cast<uint32_t>(workers.waits.size());
     step.first_post = static_cast<uint32_t>(workers.posts.size());
     if (step.code == OpCode::multiply) {
-      step.b_is_kn = plan_.problem.b_layout == BLayout::kn;
+      step.b_is_kn = task.gemm.b_layout == BLayout::kn;
       step.depth = static_cast<int32_t>(depth_of(task));
     }
     for (size_t i = 0; i < task.reads.size(); ++i) {
@@ -383,7 +385,8 @@ class TableMaker {
 }  // namespace
 
 PlanFacts facts_of(const Plan& whole, int rank) {
-  const bool clusters = whole.config.cluster_m * whole.config.cluster_n > 1;
+  const GemmParams gemm = gemm_params_of(whole);
+  const bool clusters = gemm.cluster_m * gemm.cluster_n > 1;
   PlanFacts facts{signal_totals(whole),      elided_signals(whole),   fused_sums(whole, rank),
                   column_waits(whole, rank), local_rows(whole, rank), clusters && may_end_in_pairs(whole, rank)};
   const std::vector<int64_t> before = tasks_before_calls(whole);

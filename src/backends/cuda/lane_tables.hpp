@@ -76,12 +76,17 @@ struct RankTables {
 /// addresses alone, alignment, is found when tables are made.
 [[nodiscard]] std::optional<std::string> slow_tiles(const Plan& plan);
 
-/// The same for the way out of one task's result: its epilogue and destinations.
-[[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task);
+/// The same for the way out of one task's result: its epilogue and destinations. `operands`: type of the tiles' A and
+/// B.
+[[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands);
 
 /// Why `cluster_split_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
 [[nodiscard]] std::optional<std::string> refuses_cluster_split_k(const Plan& plan);
 
+/// The first product of the plan by tiles, or by the library where none is, or nothing: all of a plan are alike.
+[[nodiscard]] const Task* first_product(const Plan& plan);
+/// CTAs of the plan's tiles that load for each other, and that make one tile.
+[[nodiscard]] GemmParams gemm_params_of(const Plan& plan);
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 

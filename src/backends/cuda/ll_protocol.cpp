@@ -65,13 +65,13 @@ std::optional<std::string> read_twice(const Plan& plan, std::vector<const Region
 
 }  // namespace
 
-bool is_ll(const Plan& plan, const Region& region) {
-  return plan.config.transport == Transport::ll && plan.buffers[region.buffer].scope == Scope::symmetric;
-}
+bool is_ll(const Plan& plan, const Region& region) { return plan.buffers[region.buffer].ll; }
+
+bool uses_ll(const Plan& plan) { return std::ranges::any_of(plan.buffers, &Buffer::ll); }
 
 std::vector<bool> elided_signals(const Plan& whole) {
   std::vector<bool> looked_for(static_cast<size_t>(num_signals(whole)) * whole.team.num_ranks, false);
-  if (whole.config.transport != Transport::ll) return looked_for;
+  if (!uses_ll(whole)) return looked_for;
   std::vector<bool> waited_for = looked_for;
   for (const Lane& lane : whole.lanes) {
     for (const Task& task : lane.tasks) {
@@ -86,7 +86,7 @@ std::vector<bool> elided_signals(const Plan& whole) {
 }
 
 std::optional<std::string> refuses_ll(const Plan& whole) {
-  if (whole.config.transport != Transport::ll) return std::nullopt;
+  if (!uses_ll(whole)) return std::nullopt;
   const Posters posters = posters_of(whole);
   std::map<std::pair<int, int>, std::vector<const Region*>> reads;
   std::map<std::pair<int, int>, int64_t> unread;  // elements written but not read

@@ -15,6 +15,7 @@ namespace tilewire::cuda {
 /// it looks until they are not, and puts them back. Nothing that is written there has such bits: what is computed or
 /// rounded makes one NaN of all, and that is another (ll_protocol.cuh sees to the rest).
 [[nodiscard]] bool is_ll(const Plan& plan, const Region& region);
+[[nodiscard]] bool uses_ll(const Plan& plan);
 
 /// By signal_id: signals that nobody needs, as all who wait for them look at flagged data. `whole`:
 /// all ranks' lanes.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cuda/callers_stream.hpp"
+#include "backends/cuda/ll_protocol.hpp"
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
@@ -68,7 +69,7 @@ PlainOps plain_ops_of(const HostWorkerTable& host, bool after, std::shared_ptr<s
 
 /// The plan with the lanes of one rank.
 Plan share_of(const Plan& plan, int rank) {
-  Plan share{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}};
+  Plan share{plan.op, {}, plan.team, plan.buffers, plan.signals, {}};
   std::ranges::copy_if(plan.lanes, std::back_inserter(share.lanes),
                        [&](const Lane& lane) { return lane.rank == rank; });
   return share;
@@ -126,9 +127,8 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   doorbells_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
   symmetric_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
-  extent_ = group.carve(
-      fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
-      symmetric_ + symmetric_bytes(plan));
+  extent_ =
+      group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), symmetric_ + symmetric_bytes(plan));
   try {
     host::agree(group.ranks(), [&] {
       fill();
@@ -152,7 +152,7 @@ void Workspace::fill() {
   set_bytes(counters_.get(), counters, 0);
   std::byte* mine = group_.at(group_.rank(), extent_.offset);
   set_bytes(mine, symmetric_, 0);
-  if (plan_.config.transport == Transport::ll) set_bytes(mine + symmetric_, symmetric_bytes(plan_), 0xFF);
+  if (uses_ll(plan_)) set_bytes(mine + symmetric_, symmetric_bytes(plan_), 0xFF);
 }
 
 Workspace::~Workspace() { group_.give_back(extent_); }
@@ -224,11 +224,11 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
 /// room beside those of the others, and only where each rank has an even share.
 Room CudaProgram::room_for(bool traced) const {
   Room room{group_.sm_count(), !group_.shares_device(), traced};
-  const Config& config = plan_.config;
-  if (!room.streams && config.cluster_m * config.cluster_n * config.cluster_split_k > 1) room.sms = room.sms / 2 * 2;
-  if (config.cluster_split_k == 1 || slow_tiles(plan_) || room.sms < 2 * config.cluster_split_k) return room;
-  room.cluster_split_k = config.cluster_split_k;
-  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(config.cluster_split_k));
+  const GemmParams gemm = gemm_params_of(plan_);
+  if (!room.streams && gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k > 1) room.sms = room.sms / 2 * 2;
+  if (gemm.cluster_split_k == 1 || slow_tiles(plan_) || room.sms < 2 * gemm.cluster_split_k) return room;
+  room.cluster_split_k = gemm.cluster_split_k;
+  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(gemm.cluster_split_k));
   if (room.streams) room.sms = std::min(room.sms, static_cast<int>(resident));
   return room;
 }
@@ -345,11 +345,11 @@ std::optional<Error> CudaProgram::failure() {
 
 void CudaProgram::throw_if_failed() {
   if (const auto failure = group_.find_failure()) throw Error(*failure);
-  group_.ranks().check_whole([&] { return fmt::format("{}: rank {} is stopped", plan_.problem.op, group_.rank()); });
+  group_.ranks().check_whole([&] { return fmt::format("{}: rank {} is stopped", plan_.op, group_.rank()); });
 }
 
 Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) const {
-  WaitReport report{.op = plan_.problem.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
+  WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {
     const TaskName& name = bound.tables.names[failure.task];
     const Lane& lane = plan_.lanes[name.lane];

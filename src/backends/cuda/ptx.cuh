@@ -188,7 +188,7 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// As tensor_load, with a policy for the L2 cache (CacheHint).
+/// As tensor_load, with a policy for the L2 cache (Eviction).
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "

@@ -51,29 +51,30 @@ Known known_to_kernels() {
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
-      .transports = {Transport::store, Transport::bulk, Transport::tma, Transport::copy_engine, Transport::ll},
-      .collective = {Provider::tiles, Provider::library},
+      .vias = {Via::automatic, Via::bulk, Via::tma},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = floats,
       .moved = floats,
       .added = floats,
       .cluster = 2,
       .cluster_split_k = static_cast<int>(kMostCluster),
-      .launches = 2,
+      .kernels = true,
+      .ll = true,
   };
 }
 
 /// Tensor cores and the library take both operands of a product in the problem's type, as kernels are chosen by it.
 std::optional<std::string> refuses_operands(const Plan& plan) {
   const bool fast = !slow_tiles(plan);
+  const GemmBodyKind kind = kind_of(plan);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       const bool by_type = task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast);
       if (!by_type) continue;
       for (const Region& read : task.reads) {
         const DType dtype = plan.buffers[read.buffer].dtype;
-        if (dtype == plan.problem.dtype) continue;
-        return fmt::format("products of {} in a problem of {}", to_string(dtype), to_string(plan.problem.dtype));
+        if (dtype == kind.dtype) continue;
+        return fmt::format("products of {} beside products of {}", to_string(dtype), to_string(kind.dtype));
       }
     }
   }
@@ -86,22 +87,25 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   std::vector<std::string> missing = unknown_parts(known_to_kernels(), plan);
   // NOTE: what follows relies on tasks that have a meaning here.
   if (!missing.empty()) return missing;
+  const GemmParams gemm = gemm_params_of(plan);
+  const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
   if (const auto reason = refuses_operands(plan)) missing.push_back(*reason);
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
-  if (const auto reason = refuses_ll(plan)) missing.push_back("transport = ll: " + *reason);
+  if (const auto reason = refuses_ll(plan)) missing.push_back("LL: " + *reason);
   if (const auto reason = refuses_cluster_split_k(plan))
-    missing.push_back(fmt::format("cluster_split_k = {}: {}", plan.config.cluster_split_k, *reason));
-  if (plan.config.cluster_split_k > 2 && shares_device_)
+    missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
+  if (gemm.cluster_split_k > 2 && shares_device_)
     missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
-  if (plan.config.cluster_split_k > 2 && plan.config.launches > 1)
-    missing.push_back("cluster_split_k > 2: with launches = 2 such clusters may find no room beside what sums");
+  if (gemm.cluster_split_k > 2 && kernels)
+    missing.push_back("cluster_split_k > 2: beside other kernels such clusters may find no room");
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
-  if (plan.config.launches > 1 && shares_device_)
-    missing.push_back("launches = 2: ranks share a GPU, where kernels that wait for each other may not run together");
-  if (const auto slow = slow_tiles(plan); plan.config.launches > 1 && slow)
-    missing.push_back("launches = 2: tiles run without tensor cores: " + *slow);
+  if (kernels && shares_device_)
+    missing.push_back(
+        "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");
+  if (const auto slow = slow_tiles(plan); kernels && slow)
+    missing.push_back("several kernels: tiles run without tensor cores: " + *slow);
   return missing;
 }
 

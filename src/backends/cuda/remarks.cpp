@@ -32,7 +32,6 @@ std::optional<std::string> unaligned_rows(const Plan& plan) {
 
 /// Which copies of rank 0 are not those of copy engines, where these were asked for, or nothing.
 std::optional<std::string> copies_by_ctas(const Plan& plan) {
-  if (plan.config.transport != Transport::copy_engine) return std::nullopt;
   const auto by_ctas = [&](const Lane& lane) {
     const bool copies = lane.engine == Engine::copy && std::ranges::count(lane.tasks, TaskKind::copy, &Task::kind) > 0;
     return lane.rank == 0 && copies && !by_copy_engine(plan, lane);
@@ -63,7 +62,8 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     return remarks;
   }
   if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
-  const bool clusters = plan.config.cluster_m * plan.config.cluster_n > 1;
+  const GemmParams gemm = gemm_params_of(plan);
+  const bool clusters = gemm.cluster_m * gemm.cluster_n > 1;
   for (int rank = 0; clusters && rank < plan.team.num_ranks; ++rank) {
     if (may_end_in_pairs(plan, rank)) continue;
     remarks.push_back(

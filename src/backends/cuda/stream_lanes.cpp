@@ -91,23 +91,22 @@ StreamCopy stream_copy(const RankView& view, const Task& task) {
 }
 
 LibraryGemm library_gemm(const RankView& view, const Task& task) {
-  const Problem& problem = view.plan.problem;
   const Region& a = task.reads[0];
   const Region& b = task.reads[1];
   const Region& to = task.writes[0].to;
-  const Shape shape = result_shape(view.plan, task);
+  const Shape shape = result_shape(task);
   LibraryGemm gemm{.m = shape.rows, .n = to.cols, .parts = static_cast<int>(task.writes.size())};
   gemm.a = view.data_of(a);
   gemm.b = view.data_of(b);
   gemm.c = view.data_of(to);
-  gemm.b_is_kn = problem.b_layout == BLayout::kn;
+  gemm.b_is_kn = task.gemm.b_layout == BLayout::kn;
   gemm.k = a.cols;
   gemm.lda = view.base(a).ld;
   gemm.ldb = view.base(b).ld;
   gemm.ldc = view.base(to).ld;
   gemm.next_part = step_between(view, task.writes);
   gemm.dtype = view.dtype_of(a);
-  gemm.tf32 = problem.allow_tf32 && gemm.dtype == DType::fp32;
+  gemm.tf32 = task.gemm.allow_tf32 && gemm.dtype == DType::fp32;
   gemm.out_dtype = view.dtype_of(to);
   for (const EpilogueStep& step : task.epilogue) {
     gemm.relu = gemm.relu || step.kind == EpilogueKind::relu;

@@ -11,8 +11,8 @@ namespace tilewire::cuda {
 namespace {
 
 /// One destination, or one for each of equal parts of the columns, from left to right.
-std::optional<std::string> refuses_destinations(const Plan& plan, const Task& task) {
-  const Shape result = result_shape(plan, task);
+std::optional<std::string> refuses_destinations(const Task& task) {
+  const Shape result = result_shape(task);
   const Region& first = task.writes[0].to;
   if (first.cols * std::ssize(task.writes) != result.cols) {
     return fmt::format("{} destinations of which the first takes {} of {} columns", task.writes.size(), first.cols,
@@ -32,9 +32,9 @@ std::optional<std::string> refuses_destinations(const Plan& plan, const Task& ta
 
 std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   const auto dtype_of = [&](const Region& region) { return plan.buffers[region.buffer].dtype; };
-  if (auto reason = refuses_destinations(plan, task)) return reason;
+  if (auto reason = refuses_destinations(task)) return reason;
   const DType out = dtype_of(task.writes[0].to);
-  if (out != plan.problem.dtype && out != DType::fp32) return "output of " + to_string(out);
+  if (out != dtype_of(task.reads[0]) && out != DType::fp32) return "output of " + to_string(out);
   const auto& steps = task.epilogue;
   if (task.writes.size() > 1 && !steps.empty()) return "an epilogue of a result with several destinations";
   // NOTE: worker CTAs make these.

@@ -19,6 +19,19 @@ constexpr int kOfB = 1;
 constexpr int kStores = 2;
 constexpr int kRests = 3;
 
+Eviction eviction_of(CacheHint hint) {
+  switch (hint) {
+    case CacheHint::evict_first:
+      return Eviction::first;
+    case CacheHint::evict_normal:
+      return Eviction::normal;
+    case CacheHint::automatic:
+    case CacheHint::none:
+      break;
+  }
+  return Eviction::unchanged;
+}
+
 bool is_aligned(const RankView& view, const Region& read) {
   const int64_t size = bytes_of(view.dtype_of(read));
   return reinterpret_cast<uintptr_t>(view.data_of(read)) % 16 == 0 && view.base(read).ld * size % 16 == 0;
@@ -43,8 +56,12 @@ bool loads_by_tensor_map(const RankView& view) {
 void TileRecords::finish() {
   // NOTE: where tiles wait for other ranks, those that share columns get out of step, unless they are a cluster.
   const bool waits = view_.plan.team.num_ranks > 1;
-  const bool drifts = view_.plan.config.tile_order == TileOrder::in_step;
-  if (!drifts) set_cache_hints(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
+  const GemmParams gemm = gemm_params_of(view_.plan);
+  if (gemm.a_hint == CacheHint::automatic && gemm.b_hint == CacheHint::automatic) {
+    set_cache_hints(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
+  } else {
+    view_.out.gemm.cache_hints = {eviction_of(gemm.a_hint), eviction_of(gemm.b_hint)};
+  }
   form_clusters();
 }
 
@@ -150,7 +167,7 @@ void TileRecords::add(int lane, int64_t index) {
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
-  if (view_.plan.config.transport == Transport::bulk) tile.flags |= kPlain;
+  if (std::ranges::any_of(task.writes, [](const Write& w) { return w.via == Via::bulk; })) tile.flags |= kPlain;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
@@ -230,7 +247,7 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
     ++tile.num_writes;
     return;
   }
-  const bool bulk = view_.plan.config.transport == Transport::bulk && fits_bulk(write.to);
+  const bool bulk = write.via == Via::bulk && fits_bulk(write.to);
   view_.out.gemm.writes.push_back({.to = view_.data_of(write.to) - write.first_row * at.ld * bytes_of(dtype),
                                    .ld = static_cast<int32_t>(at.ld),
                                    .first_row = static_cast<uint16_t>(write.first_row),
@@ -265,11 +282,10 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const Base& at = view_.base(to);
   const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
-  const Transport transport = view_.plan.config.transport;
   // And additions of one GPU meet those of others at the same scope.
   const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;
-  const bool by_threads = is_ll(view_.plan, to) || (meets_others && transport != Transport::tma);
-  if (!whole_rows || !whole_cols || twice || !fits || by_threads || transport == Transport::bulk) return std::nullopt;
+  const bool by_threads = is_ll(view_.plan, to) || (meets_others && write.via != Via::tma);
+  if (!whole_rows || !whole_cols || twice || !fits || by_threads || write.via == Via::bulk) return std::nullopt;
   return whole_map(to);
 }
 

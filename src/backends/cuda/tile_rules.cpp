@@ -8,7 +8,7 @@
 
 namespace tilewire::cuda {
 
-std::optional<std::string> slow_exit(const Plan& plan, const Task& task) {
+std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
   if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
   if (task.epilogue.size() > 1) return "an epilogue of several steps";
   if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
@@ -17,15 +17,15 @@ std::optional<std::string> slow_exit(const Plan& plan, const Task& task) {
   for (const Write& write : task.writes) {
     const DType dtype = plan.buffers[write.to.buffer].dtype;
     const bool same = dtype == plan.buffers[task.writes[0].to.buffer].dtype;
-    if (!same || (dtype != plan.problem.dtype && dtype != DType::fp32)) return "output of " + to_string(dtype);
+    if (!same || (dtype != operands && dtype != DType::fp32)) return "output of " + to_string(dtype);
   }
   return std::nullopt;
 }
 
 std::optional<std::string> slow_tiles(const Plan& plan) {
-  const Problem& problem = plan.problem;
-  if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16) return "type " + to_string(problem.dtype);
-  const TileShape shape = kind_of(plan).shape;
+  if (first_product(plan) == nullptr) return "no tiles";
+  const auto [dtype, b_is_kn, shape, sums] = kind_of(plan);
+  if (dtype != DType::bf16 && dtype != DType::fp16) return "type " + to_string(dtype);
   if (!is_compiled(shape)) {
     return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
   }
@@ -33,14 +33,14 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute && task.kind != TaskKind::gemm_call) continue;
       if (task.kind == TaskKind::gemm_call) return "one call of the library";
-      if (auto reason = slow_exit(plan, task)) return reason;
+      if (auto reason = slow_exit(plan, task, dtype)) return reason;
     }
   }
   return std::nullopt;
 }
 
 std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
-  const int parts = plan.config.cluster_split_k;
+  const int parts = gemm_params_of(plan).cluster_split_k;
   if (parts == 1 || slow_tiles(plan)) return std::nullopt;
   const TileShape shape = kind_of(plan).shape;
   if (!may_split_k_in_cluster(shape))
@@ -57,10 +57,28 @@ std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
   return std::nullopt;
 }
 
+const Task* first_product(const Plan& plan) {
+  for (const TaskKind kind : {TaskKind::compute, TaskKind::gemm_call}) {
+    for (const Lane& lane : plan.lanes) {
+      const auto found = std::ranges::find(lane.tasks, kind, &Task::kind);
+      if (found != lane.tasks.end()) return &*found;
+    }
+  }
+  return nullptr;
+}
+
+GemmParams gemm_params_of(const Plan& plan) {
+  const Task* product = first_product(plan);
+  return product == nullptr ? GemmParams{} : product->gemm;
+}
+
 GemmBodyKind kind_of(const Plan& plan) {
-  return {plan.problem.dtype,
-          plan.problem.b_layout == BLayout::kn,
-          {static_cast<int>(plan.config.tile_m), static_cast<int>(plan.config.tile_n)}};
+  const Task* product = first_product(plan);
+  if (product == nullptr) return {};
+  const GemmParams& gemm = product->gemm;
+  return {plan.buffers[product->reads[0].buffer].dtype,
+          gemm.b_layout == BLayout::kn,
+          {static_cast<int>(gemm.tile_m), static_cast<int>(gemm.tile_n)}};
 }
 
 }  // namespace tilewire::cuda

@@ -7,7 +7,7 @@
 namespace tilewire::cuda {
 
 /// What the L2 cache is told of lines that a load brings, as `createpolicy.fractional` encodes it for all of them.
-enum class CacheHint : uint64_t {
+enum class Eviction : uint64_t {
   unchanged = 0x10F0'0000'0000'0000,  ///< nothing
   first = 0x12F0'0000'0000'0000,      ///< they are the first to leave it,
   normal = 0x16F0'0000'0000'0000,     ///< or in their turn; what several CTAs load then comes later
@@ -15,8 +15,8 @@ enum class CacheHint : uint64_t {
 
 /// Of the operands of all tiles of a launch (set_cache_hints).
 struct CacheHints {
-  CacheHint a = CacheHint::unchanged;
-  CacheHint b = CacheHint::unchanged;
+  Eviction a = Eviction::unchanged;
+  Eviction b = Eviction::unchanged;
   bool operator==(const CacheHints&) const = default;
 };
 

@@ -7,7 +7,7 @@
 
 #include "backends/cuda/tile_table.hpp"
 #include "tilewire/dtype.hpp"
-#include "tilewire/problem.hpp"
+#include "tilewire/epilogue.hpp"
 
 #ifdef __CUDACC__
 #define TILEWIRE_BOTH_SIDES __host__ __device__

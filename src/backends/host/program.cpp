@@ -36,7 +36,7 @@ bool calls_library(const Lane& lane) {
 }
 
 Share share_of(const Plan& plan, int rank) {
-  Share share{{plan.problem, plan.config, plan.team, plan.buffers, plan.signals, {}}, {}};
+  Share share{{plan.op, {}, plan.team, plan.buffers, plan.signals, {}}, {}};
   // NOTE: OpenMP keeps threads for each thread that has called the library: it is the same one in all programs.
   for (const bool library : {true, false}) {
     for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
@@ -55,17 +55,13 @@ int cores_of(HostGroup& group) {
   return share.of(exchange(group, "load", share.mine()), group.rank());
 }
 
-int workers_of(const Plan& plan, const Lane& lane, int cores) {
+int workers_of(const Lane& lane, int cores) {
   if (is_serial(lane.engine)) return 1;
-  const bool tiles = lane.engine == Engine::tiles;
-  int workers = lane.workers;
-  // Lanes that only move data are not the ones whose width Config::tile_workers sets.
+  // Lanes that only move data leave the cores to those that multiply.
   const bool copies =
       std::all_of(lane.tasks.begin(), lane.tasks.end(), [](const Task& task) { return task.kind == TaskKind::copy; });
-  if (workers == 0 && tiles && copies) return 1;
-  if (workers == 0) workers = tiles ? plan.config.tile_workers : plan.config.reduce_workers;
-  if (workers == 0) workers = tiles ? cores : 1;
-  return static_cast<int>(std::min<int64_t>(workers, std::ssize(lane.tasks)));
+  const int wide = lane.engine == Engine::tiles && !copies ? cores : 1;
+  return static_cast<int>(std::min<int64_t>(lane.workers > 0 ? lane.workers : wide, std::ssize(lane.tasks)));
 }
 
 /// A wait or post with its counter looked up.
@@ -152,7 +148,7 @@ HostProgram::HostProgram(HostGroup& group, const Plan& plan)
 
 void HostProgram::make_workers() {
   for (const auto& lane : lanes_) {
-    const int count = workers_of(share_.plan, *lane->lane, cores_);
+    const int count = workers_of(*lane->lane, cores_);
     for (int index = 0; index < count; ++index) {
       workers_.push_back(std::make_unique<Worker>(*lane, index, [this](const Worker& who) { check_whole(who); }));
     }
@@ -197,7 +193,7 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   ++calls_;
   if (failure_) throw *failure_;
   // A plan may end here without a wait for the rank that died.
-  group_.check_whole_at_end(share_.plan.problem.op);
+  group_.check_whole_at_end(share_.plan.op);
   group_.end_collective();
 }
 
@@ -240,15 +236,15 @@ void HostProgram::wait_for(const Worker& worker, int64_t task, size_t wait) cons
   group_.wait(*what.slot, wanted, [&](uint64_t seen) {
     const Lane& lane = *worker.lane.lane;
     const Wait& planned = lane.tasks[task].waits[wait - worker.lane.first_wait[task]];
-    return WaitReport{
-        share_.plan.problem.op, group_.rank(), lane.name, task, signal_name(share_.plan, planned.signal), wanted, seen};
+    return WaitReport{share_.plan.op, group_.rank(), lane.name, task, signal_name(share_.plan, planned.signal),
+                      wanted,         seen};
   });
 }
 
 void HostProgram::check_whole(const Worker& worker) const {
   if (!group_.segment().broken()) return;
   group_.check_whole([&] {
-    return fmt::format("{}: rank {}, lane {}, task {} is stopped", share_.plan.problem.op, group_.rank(),
+    return fmt::format("{}: rank {}, lane {}, task {} is stopped", share_.plan.op, group_.rank(),
                        worker.lane.lane->name, worker.task);
   });
 }

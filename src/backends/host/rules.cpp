@@ -54,7 +54,7 @@ struct TaskRules {
     const Region& b = t.reads[1];
     if (t.body == Body::pool) return check(dtype(b) == DType::int32, "the indices of a pool are int32");
     const int64_t a_depth = depth_of(t);
-    const int64_t b_depth = plan.problem.b_layout == BLayout::nk ? b.cols : b.rows;
+    const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");
     check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
   }
@@ -62,7 +62,7 @@ struct TaskRules {
   void check_operand(const EpilogueStep& step) const {
     if (!step.operand) return;
     check_reach(*step.operand);
-    const Shape result = result_shape(plan, task());
+    const Shape result = result_shape(task());
     const bool bias = step.kind == EpilogueKind::bias;
     check(step.operand->cols == result.cols && step.operand->rows == (bias ? 1 : result.rows),
           bias ? "a bias has one row and the columns of the result" : "a residual has the shape of the result");
@@ -82,8 +82,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
-      .transports = {Transport::store, Transport::copy_engine},
-      .collective = {Provider::tiles},
+      .vias = {Via::automatic},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = all,
       .moved = all,

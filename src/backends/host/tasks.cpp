@@ -56,7 +56,7 @@ bool TaskRunner::stored_by_library(const Task& task) const {
   // NOTE: tiles always go through fp32 scratch, so that their bits do not depend on where they are stored.
   if (task.kind != TaskKind::gemm_call || task.writes.size() != 1 || !task.epilogue.empty()) return false;
   const Write& write = task.writes[0];
-  const Shape result = result_shape(*plan_, task);
+  const Shape result = result_shape(task);
   const bool whole = write.to.rows == result.rows && write.to.cols == result.cols;
   return write.mode == WriteMode::store && whole &&
          gemm_.stores(plan_->buffers[task.reads[0].buffer].dtype, plan_->buffers[write.to.buffer].dtype);
@@ -64,11 +64,11 @@ bool TaskRunner::stored_by_library(const Task& task) const {
 
 void TaskRunner::multiply(const Task& task) {
   constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
-  const Shape shape = result_shape(*plan_, task);
+  const Shape shape = result_shape(task);
   if (shape.rows == 0 || shape.cols == 0) return;
   const Block a = addresses_->block(task.reads[0]);
   Product product{shape.rows, shape.cols, a.cols, operand_of(a, false),
-                  operand_of(addresses_->block(task.reads[1]), plan_->problem.b_layout == BLayout::nk)};
+                  operand_of(addresses_->block(task.reads[1]), task.gemm.b_layout == BLayout::nk)};
   prepare_end(task);
   if (stored_by_library(task)) {
     product.c = targets_[0].data;
@@ -125,7 +125,7 @@ void TaskRunner::copy(const Task& task) {
 }
 
 void TaskRunner::reduce(const Task& task) {
-  const Shape shape = result_shape(*plan_, task);
+  const Shape shape = result_shape(task);
   prepare_end(task);
   sources_.clear();
   for (const Region& read : task.reads) sources_.push_back(addresses_->block(read));

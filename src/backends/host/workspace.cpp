@@ -26,9 +26,8 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
     : group_(group), plan_(plan), addresses_(plan) {
   announced_offset_ = aligned(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
   symmetric_offset_ = announced_offset_ + aligned(std::ssize(plan.buffers) * 8);
-  extent_ = group.carve(
-      fmt::format("a plan for {} with {} (hash {:x})", to_string(plan.problem), to_string(plan.config), hash_of(whole)),
-      symmetric_offset_ + symmetric_bytes(plan));
+  extent_ = group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)),
+                        symmetric_offset_ + symmetric_bytes(plan));
   std::memset(start(group.rank()), 0, static_cast<size_t>(symmetric_offset_));
   local_bytes_ = local_bytes(plan);
   try {

@@ -27,14 +27,11 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       link_bytes_(network_.edges().size()),
       memory_(num_devices_),
       units_ns_(num_devices_) {
-  const auto& known = machine.compute.tile_efficiency;
   // NOTE: with a memory controller each worker is a unit: there is nothing to share but with a library's call.
   const auto calls = [](const Lane& lane) {
     return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
   };
   shares_units_ = !machine.controller || std::ranges::any_of(plan.lanes, calls);
-  const auto found = known.find(fmt::format("{}x{}", plan.config.tile_m, plan.config.tile_n));
-  if (found != known.end()) tile_efficiency_ = found->second;
 }
 
 std::vector<double> Costs::when_meeting() const {
@@ -61,10 +58,21 @@ int64_t Costs::bytes_of_region(const Region& region) const {
   return region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
 }
 
-double Costs::flops_per_ns() const {
+double Costs::tile_efficiency(const GemmParams& gemm) const {
+  const auto& known = machine_.compute.tile_efficiency;
+  if (gemm.tile_m != tile_m_ || gemm.tile_n != tile_n_) {
+    tile_m_ = gemm.tile_m;
+    tile_n_ = gemm.tile_n;
+    const auto found = known.find(fmt::format("{}x{}", tile_m_, tile_n_));
+    tile_efficiency_ = found != known.end() ? found->second : 1;
+  }
+  return tile_efficiency_;
+}
+
+double Costs::flops_per_ns(const Task& task) const {
   const ComputeUnits& compute = machine_.compute;
-  const bool fp32 = plan_.problem.dtype == DType::fp32;
-  const double speed = !fp32 ? 1 : plan_.problem.allow_tf32 ? compute.tf32_speed : compute.fp32_speed;
+  const bool fp32 = plan_.buffers[task.reads[0].buffer].dtype == DType::fp32;
+  const double speed = !fp32 ? 1 : task.gemm.allow_tf32 ? compute.tf32_speed : compute.fp32_speed;
   return compute.clock_GHz * compute.flops_per_clock_per_unit * compute.efficiency * speed;
 }
 
@@ -192,23 +200,23 @@ int64_t Costs::steps_of(const Task& task) const {
 
 // An inner loop, which reads, then stores beside the next tile's. NOTE: the loop takes as long for a ragged tile.
 Cost Costs::tile(const Task& task, const Lane& lane) {
-  const Shape shape = result_shape(plan_, task);
+  const Shape shape = result_shape(task);
   Load loop(machine_);
   if (task.body == Body::pool) {
     Region rows = task.reads[0];
     rows.rows = task.reads[1].rows * task.reads[1].cols;
     read(loop, rows, lane.rank, bytes_of_region(rows), true);
   } else {
-    const int64_t rows = std::max(shape.rows, plan_.config.tile_m);
-    const int64_t cols = std::max(shape.cols, plan_.config.tile_n);
+    const int64_t rows = std::max(shape.rows, task.gemm.tile_m);
+    const int64_t cols = std::max(shape.cols, task.gemm.tile_n);
     const double flops =
         shape.rows == 0 || shape.cols == 0
             ? 0.0
             : 2.0 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(depth_of(task));
-    const double products_ns = flops / (flops_per_ns() * tile_efficiency_);
+    const double products_ns = flops / (flops_per_ns(task) * tile_efficiency(task.gemm));
     const double all_units_ns = (products_ns + machine_.compute.tile_ns) / machine_.compute.units;
     units_ns_[lane.rank] += all_units_ns;
-    loop.take_at_least(products_ns / std::min(plan_.config.cluster_split_k, machine_.compute.units) +
+    loop.take_at_least(products_ns / std::min(task.gemm.cluster_split_k, machine_.compute.units) +
                        machine_.compute.tile_ns);
     if (shares_units_) loop.use(lane.rank, all_units_ns);
     for (const Region& region : task.reads) {

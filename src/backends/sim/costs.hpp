@@ -78,7 +78,8 @@ class Costs {
 
   [[nodiscard]] int64_t bytes_of_region(const Region& region) const;
   [[nodiscard]] const Path& path(int from, int to) const;
-  [[nodiscard]] double flops_per_ns() const;
+  [[nodiscard]] double flops_per_ns(const Task& task) const;
+  [[nodiscard]] double tile_efficiency(const GemmParams& gemm) const;
   [[nodiscard]] double issue_ns(const Task& task) const;
   /// Phases of something that is read, and worked on or sent, in so many steps: each step's data are read during the
   /// step before. With a memory controller; else one phase.
@@ -102,7 +103,8 @@ class Costs {
   const Machine& machine_;
   Network network_;
   int num_devices_;
-  double tile_efficiency_ = 1;
+  mutable int64_t tile_m_ = 0, tile_n_ = 0;  ///< of the tile whose efficiency was looked up last
+  mutable double tile_efficiency_ = 1;
   bool shares_units_ = true;                                     ///< tiles, with what else multiplies
   Stream stream_ = Stream::compute;                              ///< of the task at hand
   mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; found when first asked for

@@ -28,7 +28,7 @@ EventEngine::EventEngine(const Plan& plan, const Machine& machine)
   set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
   // Tiles whose steps a controller serves, and those that tensor cores do not take, wait for all first.
-  find_late_waits(machine.compute.waits_by_columns && !machine.controller && plan.problem.dtype != DType::fp32);
+  find_late_waits(machine.compute.waits_by_columns && !machine.controller);
   now_ = later(0, machine.overheads.launch_ns);
 }
 
@@ -37,13 +37,16 @@ EventEngine::EventEngine(const Plan& plan, const Machine& machine)
 void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
   // NOTE: with a memory controller nothing else keeps lanes from having more units than there are: those of tiles on
   // one rank have equal parts at most.
-  const int together = plan_.config.cluster_split_k;
+  const auto together = [](const Lane& lane) {
+    const auto tile = std::ranges::find(lane.tasks, TaskKind::compute, &Task::kind);
+    return tile == lane.tasks.end() ? 1 : tile->gemm.cluster_split_k;
+  };
   std::vector<int> tile_lanes(plan_.team.num_ranks);
   for (const Lane& lane : plan_.lanes) tile_lanes[lane.rank] += lane.engine == tilewire::Engine::tiles ? 1 : 0;
   const auto most = [&](const Lane& lane) {
     if (!by_requests) return std::numeric_limits<int>::max();
     const bool tiles = lane.engine == tilewire::Engine::tiles;
-    return tiles ? std::max(1, compute.units / (tile_lanes[lane.rank] * together)) : compute.units;
+    return tiles ? std::max(1, compute.units / (tile_lanes[lane.rank] * together(lane))) : compute.units;
   };
   const auto asked = [&](const Lane& lane) { return std::min(lane.workers, most(lane)); };
   std::vector<int> left(plan_.team.num_ranks, compute.units);
@@ -53,7 +56,7 @@ void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
     if (is_serial(lane.engine)) return 1;
     if (lane.workers > 0) return asked(lane);
     if (lane.engine != tilewire::Engine::tiles) return beside;
-    return std::min(most(lane), std::max(1, left[lane.rank] / together));
+    return std::min(most(lane), std::max(1, left[lane.rank] / together(lane)));
   };
   for (size_t i = 0; i < plan_.lanes.size(); ++i) {
     LaneState& lane = lanes_[i];

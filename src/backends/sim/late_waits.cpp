@@ -12,7 +12,8 @@ namespace tilewire::sim {
 void EventEngine::find_late_waits(bool by_columns) {
   // Nothing comes later to tiles whose A is all there when the call begins.
   const auto takes_arrivals = [&](const Task* task) {
-    return task->kind == TaskKind::compute && plan_.buffers[task->reads[0].buffer].scope != Scope::input;
+    const Buffer* a = task->kind == TaskKind::compute ? &plan_.buffers[task->reads[0].buffer] : nullptr;
+    return a != nullptr && a->scope != Scope::input && a->dtype != DType::fp32;
   };
   if (!by_columns || std::ranges::none_of(tasks_.task, takes_arrivals)) return;
   for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {

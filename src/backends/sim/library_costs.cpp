@@ -42,9 +42,9 @@ Phase Costs::all_along(const Load& load, double delay_ns) {
 }
 
 Cost Costs::library_gemm(const Task& task, const Lane& lane) {
-  const Shape shape = result_shape(plan_, task);
+  const Shape shape = result_shape(task);
   const int64_t depth = depth_of(task);
-  const double rate = flops_per_ns() * machine_.overheads.library_efficiency;
+  const double rate = flops_per_ns(task) * machine_.overheads.library_efficiency;
   double best_ns = std::numeric_limits<double>::infinity();
   TileShape best{};
   for (const TileShape tile : kLibraryTiles) {

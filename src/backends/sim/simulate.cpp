@@ -37,7 +37,6 @@ bool ran(sim::EventEngine& engine, const Machine& machine) {
 
 Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic) {
   validate(plan);
-  validate(plan.config);
   validate(machine);
   require(plan.team.num_ranks <= num_devices(machine), "machine {}: {} devices, but the plan has {} ranks",
           machine.name, num_devices(machine), plan.team.num_ranks);

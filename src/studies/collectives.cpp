@@ -8,6 +8,7 @@
 #include "backends/sim/network.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire {
@@ -20,8 +21,7 @@ using Ranks = std::vector<int>;
 class Traffic {
  public:
   Traffic(Collective collective, const Machine& machine, int64_t elements) : after_(num_devices(machine)) {
-    plan_.problem = {.op = to_string(collective), .n = elements};
-    plan_.config.schedule = "collective";
+    set_note(plan_, {{.op = to_string(collective), .n = elements}, {.schedule = "collective"}});
     plan_.team = {.num_ranks = num_devices(machine)};
     sums_.assign(after_.size(), -1);
     num_signals_.resize(after_.size());

@@ -1,0 +1,23 @@
+// Steps that are applied to finished elements of an output.
+// Used by problems, which ask for them, and by plans, whose tasks apply them.
+#pragma once
+
+namespace tilewire {
+
+enum class EpilogueKind {
+  bias,
+  gelu,
+  relu,
+  scale,
+  residual,  ///< of plans made by hand; in a Problem not implemented yet
+};
+
+/// One step applied to finished elements, once, after the reduction across ranks.
+struct Epilogue {
+  EpilogueKind kind = EpilogueKind::bias;
+  double value = 1;  ///< the factor of `scale`
+
+  bool operator==(const Epilogue&) const = default;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,26 @@
+// Half-open ranges, and the rule by which ranks share rows or columns.
+// Used everywhere.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewire {
+
+/// A half-open range of rows or columns.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  bool operator==(const Range&) const = default;
+  [[nodiscard]] int64_t size() const { return end - begin; }
+};
+
+/// Rank `rank`'s share of `extent` things over `num_ranks` ranks by the ceiling rule: each holds
+/// ceil(extent / num_ranks) but the last ones, which hold fewer or none.
+[[nodiscard]] constexpr Range shard_of(int64_t extent, int num_ranks, int rank) {
+  const int64_t each = num_ranks > 0 ? extent / num_ranks + (extent % num_ranks != 0) : 0;
+  const auto clamp = [&](int64_t x) { return x < extent ? x : extent; };
+  return {clamp(each * rank), clamp(each * (rank + 1))};
+}
+
+}  // namespace tilewire

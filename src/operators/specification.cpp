@@ -1,0 +1,40 @@
+// What the table of operators says of a problem, for the checker.
+// Called by make_op, the command line and tests.
+#include "core/text.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/operator.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire {
+
+Specification specification_of(const Problem& problem, int num_ranks) {
+  validate(problem, num_ranks);
+  const Operator& op = find_operator(problem.op);
+  return {.buffers = op.buffers(problem, num_ranks),
+          .meanings = op.meanings(problem, num_ranks),
+          .epilogue = problem.epilogue,
+          .least_bytes = op.least_bytes(problem, num_ranks)};
+}
+
+CheckResult check(const Plan& plan) {
+  try {
+    validate(plan.team);
+    return check(plan, specification_of(note_of(plan).problem, plan.team.num_ranks));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::internal) throw;
+    const bool unsupported = error.kind() == ErrorKind::unsupported;
+    return {.violations = {{unsupported ? Rule::unsupported : Rule::structure, error.what()}}};
+  }
+}
+
+void require_proven(const Plan& plan) {
+  const CheckResult result = check(plan);
+  if (result.ok()) return;
+  std::string reasons;
+  for (const Violation& violation : result.violations)
+    reasons += fmt::format("\n  {}: {}", to_string(violation.rule), violation.text);
+  fail(ErrorKind::refused_plan, "the plan of {} is not proven:{}", plan.op, reasons);
+}
+
+}  // namespace tilewire
