@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tilewire/error.hpp"
+#include "tilewire/lower.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/tensor.hpp"
 #include "tilewire/trace.hpp"
@@ -106,12 +107,15 @@ class Group {
   /// beside it, the others' waits end at their deadline.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
   void barrier();
+  /// What plans are lowered for here. The same on all ranks. Not collective.
+  [[nodiscard]] virtual Target target() const { return host_target(); }
   /// Names of what this backend cannot do in the plan, "transport = tma"; empty = all of it. Not collective.
   [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
   /// What a user should know of how the plan runs here: a slower path and why, a step that is left out. The same on all
   /// ranks. Not collective.
   [[nodiscard]] virtual std::vector<std::string> remarks(const Plan& /*plan*/) const { return {}; }
-  /// Carve workspace, build tables. The plan must be validated; refuses where ranks hold different plans.
+  /// Carve workspace, build tables. The plan must be validated; one that is not lowered is lowered for `target`. Throws
+  /// Error(invalid_input) where it is lowered for another one, or ranks hold different plans.
   [[nodiscard]] virtual std::unique_ptr<Program> load(const Plan& plan) = 0;
   /// Tell all ranks that this one has failed with `error`: every wait ends, and the group is broken. Not collective.
   virtual void fail_with(const Error& error) = 0;

@@ -48,7 +48,7 @@ class Op {
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
   [[nodiscard]] const Config& config() const { return made_of_.config; }
-  /// Which schedule runs, why it was chosen, and what else was considered.
+  /// Which schedule runs, why it was chosen, what else was considered, and what each pass of lowering did.
   [[nodiscard]] const std::string& explain() const { return explanation_; }
   /// The Error of the last call, if it failed; of calls that are under way or replayed, if they have failed by now.
   [[nodiscard]] const std::optional<Error>& last_status() const;

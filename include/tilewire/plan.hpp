@@ -93,6 +93,8 @@ struct Wait {
   Signal signal{};
   int64_t at_least = 1;
   Purpose purpose = Purpose::data;
+  /// Of a product: the first column of reads[0] that needs it; the columns before may be read earlier.
+  int64_t from_col = 0;
 
   bool operator==(const Wait&) const = default;
 };
@@ -201,7 +203,8 @@ struct Task {
 enum class Engine {
   tiles,    ///< a pool: any number of workers take tasks in list order
   reduce,   ///< a pool, as tiles
-  copy,     ///< serial: a task starts when the one before has posted
+  copy,     ///< serial: a task starts when the one before has posted; a copy engine
+  serial,   ///< serial: a worker, on GPUs CTAs that share each task
   library,  ///< serial
 };
 
@@ -229,8 +232,9 @@ struct JsonText {
 
 /// What all ranks do in one call.
 struct Plan {
-  std::string op{};  ///< name of the operator, for messages
-  JsonText note{};   ///< what the plan was made of (PlanNote, schedule.hpp): nothing below the schedules reads it
+  std::string op{};      ///< name of the operator, for messages
+  JsonText note{};       ///< what the plan was made of (PlanNote, schedule.hpp): nothing below the schedules reads it
+  std::string target{};  ///< name of the target that it is lowered for (lower.hpp); empty = as the schedule made it
   Team team{};
   std::vector<Buffer> buffers{};
   std::vector<SignalBlock> signals{};
@@ -249,6 +253,7 @@ struct Plan {
 [[nodiscard]] std::string region_name(const Plan& plan, const Region& region);
 /// "task 4 of lane tiles on rank 1 (compute)".
 [[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
+[[nodiscard]] std::string task_name(const Lane& lane, int64_t task, TaskKind kind);
 /// Rows x cols of what a task computes, before it is written.
 [[nodiscard]] Shape result_shape(const Task& task);
 /// Length of the dot products of a product.

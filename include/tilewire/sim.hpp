@@ -12,7 +12,7 @@
 
 namespace tilewire {
 
-/// What one link elided. Devices are numbered from 0; `from` or `to` at or above the number of devices is a switch.
+/// What one link carried. Devices are numbered from 0; `from` or `to` at or above the number of devices is a switch.
 struct LinkLoad {
   int from = 0;
   int to = 0;
@@ -53,7 +53,7 @@ struct TrafficRequest {
 struct Simulation {
   double total_ns = 0;               ///< until the last rank has ended
   std::vector<double> rank_ns{};     ///< by rank
-  std::vector<LinkLoad> links{};     ///< those that elided anything
+  std::vector<LinkLoad> links{};     ///< those that carried anything
   std::vector<MemoryLoad> memory{};  ///< by device
   std::vector<double> units_busy{};  ///< by device: share of the total time in which compute units have tiles of GEMMs
   std::vector<IntervalLoad> traffic{};  ///< where it was asked for; in all as much as `memory` of that device

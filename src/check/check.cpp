@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "check/early_loads.hpp"
 #include "check/proofs.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -90,6 +91,23 @@ std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, 
   return meanings;
 }
 
+/// Progress, coverage and races.
+void prove_execution(const Tasks& tasks, const std::vector<Meaning>& meanings, Report& report) {
+  const std::vector<int> sequence = check_progress(tasks, report);
+  if (!report.empty()) return;
+  const Order order = prove_order(tasks, sequence, report);
+  check_coverage(tasks, meanings, sequence, report);
+  check_races(tasks, order, report);
+}
+
+bool loads_early(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) {
+      return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
+    });
+  });
+}
+
 /// The proofs of a plan whose indices are valid.
 void prove(const Plan& plan, const Specification& wanted, Report& report) {
   const std::vector<Meaning> meanings = meanings_of(plan, wanted, report);
@@ -99,11 +117,9 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
-  const std::vector<int> sequence = check_progress(tasks, report);
-  if (!report.empty()) return;
-  const Order order = prove_order(tasks, sequence, report);
-  check_coverage(tasks, meanings, sequence, report);
-  check_races(tasks, order, report);
+  if (!loads_early(plan)) return prove_execution(tasks, meanings, report);
+  const EarlyLoads early = with_early_loads(plan);
+  prove_execution(Tasks(early.plan, &early.places), meanings, report);
 }
 
 }  // namespace

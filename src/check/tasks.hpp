@@ -18,16 +18,24 @@ struct Use {
 };
 
 struct Tasks {
-  explicit Tasks(const Plan& plan);
+  /// `places`: by lane and task, the place in its lane by which messages name it; none = its own.
+  explicit Tasks(const Plan& plan, const std::vector<std::vector<int64_t>>* places = nullptr);
 
   [[nodiscard]] int size() const { return static_cast<int>(task.size()); }
-  [[nodiscard]] std::string name(int t) const { return task_name(plan, lane[t], t - lane_begin[lane[t]]); }
+  [[nodiscard]] std::string name(int t) const {
+    const int64_t place = t - lane_begin[lane[t]];
+    if (named == nullptr) return task_name(plan, lane[t], place);
+    const Lane& where = plan.lanes[lane[t]];
+    const bool early = task[t]->kind == TaskKind::sync && !task[t]->reads.empty();
+    return task_name(where, (*named)[lane[t]][place], early ? TaskKind::compute : task[t]->kind);
+  }
   /// Both in one serial lane, `first` before `second`.
   [[nodiscard]] bool in_series(int first, int second) const {
     return first < second && lane[first] == lane[second] && is_serial(plan.lanes[lane[first]].engine);
   }
 
   const Plan& plan;
+  const std::vector<std::vector<int64_t>>* named = nullptr;
   std::vector<const Task*> task{};
   std::vector<int> lane{};
   std::vector<int> rank{};

@@ -13,6 +13,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/lower.hpp"
 #include "tilewire/op.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -23,10 +24,24 @@ struct Show {
   Options options;
   int64_t limit = 12;
   bool summary = false;
+  std::string target;
+  bool lowered = false;
+  std::string after;
+  bool passes = false;
+
+  [[nodiscard]] bool lowers() const { return !target.empty() || lowered || !after.empty() || passes; }
 };
 
-// `reasons`: why each plan was chosen, where that was measured.
-void show(const Show& verb, const std::vector<Plan>& plans, const std::vector<std::string>& reasons) {
+// A line for each pass.
+std::string passes_text(const std::vector<PassNote>& notes, const std::string& target) {
+  std::string text = fmt::format("  lowered     for {}{}\n", target, notes.empty() ? ", which has no passes" : "");
+  for (const PassNote& note : notes) text += fmt::format("    {:16} {}\n", note.pass, note.text);
+  return text;
+}
+
+// `reasons`: why each plan was chosen, where that was measured. `notes`: of its passes, where it is lowered.
+void show_all(const Show& verb, const std::vector<Plan>& plans, const std::vector<std::string>& reasons,
+              const std::vector<std::vector<PassNote>>& notes) {
   if (!verb.options.json.empty()) {
     require(plans.size() == 1, "--json: the flags name {} plans; name one schedule and one shape", plans.size());
     write_file(verb.options.json, json_text(plans.front(), 1) + "\n");
@@ -34,8 +49,27 @@ void show(const Show& verb, const std::vector<Plan>& plans, const std::vector<st
   }
   for (size_t i = 0; i < plans.size(); ++i) {
     if (!reasons.empty()) print(reasons[i] + "\n");
-    print(summary_of(plans[i]) + (verb.summary ? "" : listing_of(plans[i], verb.limit)));
+    const std::string passes = notes.empty() ? "" : passes_text(notes[i], plans[i].target);
+    if (verb.passes) {
+      print(passes);
+      continue;
+    }
+    print(summary_of(plans[i]) + passes + (verb.summary ? "" : listing_of(plans[i], verb.limit)));
   }
+}
+
+// The same, lowered where the flags say so.
+void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::string>& reasons) {
+  std::vector<std::vector<PassNote>> notes;
+  if (verb.lowers()) {
+    const Target& target = find_target(verb.target.empty() ? "host" : verb.target);
+    for (Plan& plan : plans) {
+      Lowered lowered = lower(std::move(plan), target, verb.after);
+      plan = std::move(lowered.plan);
+      notes.push_back(std::move(lowered.notes));
+    }
+  }
+  show_all(verb, plans, reasons, notes);
 }
 
 void show_measured(const Show& verb, const std::vector<Problem>& problems, Group& group) {
@@ -75,11 +109,22 @@ void plan_verb(const Show& verb) {
   require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
   const std::vector<Problem> problems = problems_of(options);
   check_files({{"--json", options.json}, tuner_file(options)}, input_files(options));
+  if (!verb.target.empty()) {
+    // NOTE: schedules choose by the ranks' machines.
+    const Target& target = find_target(verb.target);
+    return show_named(verb, problems, team_of(target, target.ranks > 0 ? target.ranks : options.ranks));
+  }
   if (!needs_ranks(options)) return show_named(verb, problems, team_of(options));
   run_on_ranks(options, [&](Group& group) {
     if (options.schedule == "auto") return show_measured(verb, problems, group);
     if (group.team().rank == 0) show_named(verb, problems, group.team());
   });
+}
+
+std::string target_names() {
+  std::string names;
+  for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name;
+  return names;
 }
 
 constexpr const char* kPlanFooter =
@@ -91,6 +136,7 @@ Examples:
   tilewire plan gemm_reduce_scatter -m 512 -n 512 -k 1024 --ranks 4
   tilewire plan all_gather_gemm --model llama3-70b --schedule all --summary
   tilewire plan gemm_all_reduce -m 256 -n 512 -k 512 --schedule two_stream --json plan.json
+  tilewire plan gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --target h200x4 --passes
   tilewire plan all_reduce -m 64 -n 64 --json - | jq .lanes[0])";
 
 }  // namespace
@@ -107,6 +153,11 @@ void add_plan(CLI::App& app) {
   add_json_flag(*verb, options, "Write the plan to a file, or - for standard output (then nothing else)");
   verb->add_option("--limit", show_verb->limit, "Tasks listed per lane (default: 12)")->type_name("N");
   verb->add_flag("--summary", show_verb->summary, "Leave the listing out");
+  verb->add_option("--target", show_verb->target, "Machines that the plan is for, and lowered for: " + target_names())
+      ->type_name("NAME");
+  verb->add_flag("--lowered", show_verb->lowered, "The lowered plan (default target: host)");
+  verb->add_option("--after", show_verb->after, "The plan as it is after this pass")->type_name("PASS");
+  verb->add_flag("--passes", show_verb->passes, "What each pass changed, or why nothing, and nothing else");
   verb->callback([show_verb, verb] {
     if (needs_ranks(show_verb->options)) adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
     plan_verb(*show_verb);

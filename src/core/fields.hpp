@@ -75,7 +75,7 @@ TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"
 TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"})
 TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
-TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {library, "library"})
+TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
 TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {indices, "indices"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
@@ -103,7 +103,7 @@ TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_aren
 TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))
-TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose))
+TILEWIRE_FIELDS(Wait, F(signal), F(at_least), F(purpose), F(from_col))
 TILEWIRE_FIELDS(Post, F(signal), F(add))
 TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col), F(via))
 TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
@@ -113,7 +113,7 @@ TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(collective), F(reads), F(writ
                 F(value))
 TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(kernel), F(tasks))
 TILEWIRE_FIELDS(PlanNote, F(problem), F(config))
-TILEWIRE_FIELDS(Plan, F(op), F(note), F(team), F(buffers), F(signals), F(lanes))
+TILEWIRE_FIELDS(Plan, F(op), F(note), F(target), F(team), F(buffers), F(signals), F(lanes))
 TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns))
 TILEWIRE_FIELDS(Trace, F(events))
 TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))

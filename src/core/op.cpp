@@ -81,10 +81,17 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
     : group_(&group), plan_(std::move(plan)), run_options_{options.trace, options.max_delay_us} {
   require_supported(group, plan_);
   if (checks(options)) require_proven(plan_);
+  const Target target = group.target();
+  const bool lowers = plan_.target.empty() && !passes_of(target).empty();
+  const Lowered lowered = lowers ? lower(plan_, target) : Lowered{};
+  const Plan& runs = lowers ? lowered.plan : plan_;
+  if (checks(options) && lowers) require_proven(runs);
   made_of_ = note_of(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.op, tuner::describe(made_of_.config), why);
-  for (const std::string& remark : group.remarks(plan_)) explanation_ += "\n" + remark;
-  program_ = group.load(plan_);
+  for (const std::string& remark : group.remarks(runs)) explanation_ += "\n" + remark;
+  if (!lowered.notes.empty()) explanation_ += fmt::format("\nlowered for {}:", target.name);
+  for (const PassNote& note : lowered.notes) explanation_ += fmt::format("\n  {}: {}", note.pass, note.text);
+  program_ = group.load(runs);
 }
 
 const std::optional<Error>& Op::last_status() const {

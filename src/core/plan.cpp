@@ -115,7 +115,7 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
 }
 
 void validate_task(const Place& at, const Task& task, int signals) {
-  validate_gemm(at, task.gemm);
+  if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) validate_gemm(at, task.gemm);
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
@@ -128,7 +128,13 @@ void validate_task(const Place& at, const Task& task, int signals) {
     if (!(wants == step.operand.has_value()))
       refuse("{}: epilogue {} {}", at.name(), to_string(step.kind), wants ? "needs an operand" : "takes no operand");
   }
-  for (const Wait& wait : task.waits) validate_signal(at, wait.signal, wait.at_least, signals);
+  const bool product = task.kind == TaskKind::compute && task.body == Body::gemm;
+  for (const Wait& wait : task.waits) {
+    validate_signal(at, wait.signal, wait.at_least, signals);
+    const int64_t most = product && !task.reads.empty() ? std::max<int64_t>(0, task.reads[0].cols - 1) : 0;
+    if (!(wait.from_col >= 0 && wait.from_col <= most))
+      refuse("{}: a wait from column {} on, want 0 to {}", at.name(), wait.from_col, most);
+  }
   for (const Post& post : task.posts) validate_signal(at, post.signal, post.add, signals);
   const auto [least, most] = num_reads(task);
   if (!(std::ssize(task.reads) >= least && std::ssize(task.reads) <= most))
@@ -180,10 +186,12 @@ std::string region_name(const Plan& plan, const Region& region) {
                      region.row + region.rows, region.col, region.col + region.cols);
 }
 
+std::string task_name(const Lane& lane, int64_t task, TaskKind kind) {
+  return fmt::format("task {} of lane {} on rank {} ({})", task, lane.name, lane.rank, to_string(kind));
+}
+
 std::string task_name(const Plan& plan, int lane, int64_t task) {
-  const Lane& where = plan.lanes[lane];
-  return fmt::format("task {} of lane {} on rank {} ({})", task, where.name, where.rank,
-                     to_string(where.tasks[task].kind));
+  return task_name(plan.lanes[lane], task, plan.lanes[lane].tasks[task].kind);
 }
 
 Shape result_shape(const Task& task) {

@@ -29,7 +29,7 @@ struct ExactRows {
 };
 
 // One output buffer of my rank and what is known of it.
-struct Target {
+struct Verified {
   size_t output = 0;  // among the outputs
   Part part;
   std::string name;
@@ -102,20 +102,20 @@ struct Expected::State {
   Operator op;
   Inputs inputs;
   std::vector<double> signs;  // the random vector of +-1, by global column
-  std::vector<Target> targets;
+  std::vector<Verified> targets;
 
   /// What rounding may cost one element of an output near zero.
-  [[nodiscard]] double step_of(const Target& target, DType out, DType wire) const;
-  void compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+  [[nodiscard]] double step_of(const Verified& target, DType out, DType wire) const;
+  void compare_exact(Comparison& into, const Verified& target, const ExactRows& exact, const Tensor& out,
                      double step) const;
-  void compare_dots(Comparison& into, const Target& target, const Tensor& out, double step) const;
-  void compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows, const Tensor& out,
+  void compare_dots(Comparison& into, const Verified& target, const Tensor& out, double step) const;
+  void compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows, const Tensor& out,
                         double step) const;
 };
 
 namespace {
 
-void count_wrong(Comparison& into, const Target& target, int64_t row, const std::string& why) {
+void count_wrong(Comparison& into, const Verified& target, int64_t row, const std::string& why) {
   if (into.wrong++ == 0) {
     into.first = fmt::format("row {} of {} on rank {}: {}", row, target.name, target.part.meaning.rank, why);
   }
@@ -130,7 +130,7 @@ double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype =
 
 }  // namespace
 
-double Expected::State::step_of(const Target& target, DType out, DType wire) const {
+double Expected::State::step_of(const Verified& target, DType out, DType wire) const {
   if (target.part.meaning.role == Role::a) return 0;
   // Partials that are inputs are rounded to a coarser wire only.
   const auto dtype = inputs.dtype_of_partials(target.part);
@@ -142,7 +142,7 @@ double Expected::State::step_of(const Target& target, DType out, DType wire) con
   return partials * each * std::abs(inputs.scale()) + (rounded ? half_step(out) : 0);
 }
 
-void Expected::State::compare_exact(Comparison& into, const Target& target, const ExactRows& exact, const Tensor& out,
+void Expected::State::compare_exact(Comparison& into, const Verified& target, const ExactRows& exact, const Tensor& out,
                                     double step) const {
   // What is only moved must keep its bits.
   const double tolerance = target.part.meaning.role == Role::a ? 0 : into.tolerance;
@@ -170,7 +170,7 @@ void Expected::State::compare_exact(Comparison& into, const Target& target, cons
 }
 
 // Rows whose dot product is NaN or Inf say little that way: recompute them, a batch at a time while they are right.
-void Expected::State::compare_doubtful(Comparison& into, const Target& target, const std::vector<int64_t>& rows,
+void Expected::State::compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows,
                                        const Tensor& out, double step) const {
   for (size_t begin = 0; begin < rows.size() && into.wrong == 0; begin += kDoubtfulRows) {
     const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
@@ -180,7 +180,7 @@ void Expected::State::compare_doubtful(Comparison& into, const Target& target, c
   }
 }
 
-void Expected::State::compare_dots(Comparison& into, const Target& target, const Tensor& out, double step) const {
+void Expected::State::compare_dots(Comparison& into, const Verified& target, const Tensor& out, double step) const {
   if (target.sizes.dots.empty()) return;
   std::vector<float> line;
   std::vector<int64_t> doubtful;
@@ -238,7 +238,7 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
   const bool small = inputs.work() <= options.reference_work;
   const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
   for (const Part& part : inputs.outputs_of(rank)) {
-    Target target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
+    Verified target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
     const int64_t by_work = options.sample_work / std::max<int64_t>(inputs.work_per_row(part), 1);
     const int64_t by_memory = kMostSamples / std::max<int64_t>(part.shape.cols, 1);
     const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
@@ -257,7 +257,7 @@ Comparison Expected::compare(std::span<const Tensor> outputs, const Tolerance& t
   require(outputs.size() == state_->targets.size(), "verification got {} outputs, the operator has {}", outputs.size(),
           state_->targets.size());
   Comparison sum{.tolerance = tolerance.relative};
-  for (const Target& target : state_->targets) {
+  for (const Verified& target : state_->targets) {
     const Tensor& out = outputs[target.output];
     const Shape& shape = target.part.shape;
     require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",

@@ -16,7 +16,7 @@ int working_sms(const Team& team) { return std::max(2, team.devices[0].sms - sta
 
 constexpr int64_t kUnit = 8;  // elements that a thread sums at once
 
-/// Pieces of long rows, alike and of whole units, so many that each of `slices` walkers has one of rows x cols.
+/// Pieces of long rows, alike and of whole units, so many that each of `slices` workers has one of rows x cols.
 void cut_sums(Config& config, int64_t rows, int64_t cols, int64_t slices) {
   constexpr int64_t kColumns = 1024;  // of a slice
   config.tile_n = std::max(kUnit, size_of_each(cols, part_of(cols, kColumns)));
@@ -56,7 +56,7 @@ std::vector<Config> stream_ordered_gemm(const Problem& problem, const Team& team
 }
 
 std::vector<Config> columns_at_owners(const Problem& problem, const Team& team) {
-  constexpr int64_t kLeast = 4096;  // elements of a slice that are worth a walker
+  constexpr int64_t kLeast = 4096;  // elements of a slice that are worth a worker
   const bool even = problem.n > 0 && problem.n % (kUnit * team.num_ranks) == 0;
   if (team.num_ranks == 1 || problem.op != "gemm_all_reduce" || problem.m >= kM1024 || !even) return {};
   Config config{.schedule = "fused", .compute = Provider::library};

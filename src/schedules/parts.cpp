@@ -29,7 +29,7 @@ void part_columns(const Plan& plan, Task& task) {
 bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
 
 Plan gemm_only(const Plan& plan) {
-  Plan part{plan.op, plan.note, plan.team, plan.buffers, plan.signals};
+  Plan part{plan.op, plan.note, plan.target, plan.team, plan.buffers, plan.signals};
   for (const Lane& lane : plan.lanes) {
     Lane kept{lane.rank, lane.engine, lane.name, lane.workers};
     for (const Task& task : lane.tasks) {

@@ -134,14 +134,31 @@ const BadPlan kBadPlans[] = {
     {"UnknownField", [](json& plan) { plan["lane"] = 1; }, "unknown field 'lane'"},
     {"WrongType", [](json& plan) { plan["lanes"] = 1; }, "want a list"},
     {"UnknownKind", [](json& plan) { plan["lanes"][0]["tasks"][0]["kind"] = "think"; }, "think"},
-    {"UnknownOperator", [](json& plan) { plan["problem"]["op"] = "gemm"; }, "unknown operator 'gemm'"},
+    {"UnknownOperator", [](json& plan) { plan["note"]["problem"]["op"] = "gemm"; }, "unknown operator 'gemm'"},
     {"BadRank", [](json& plan) { plan["lanes"][0]["rank"] = 7; }, "7"},
-    {"NegativeSize", [](json& plan) { plan["problem"]["m"] = -1; }, "negative"},
-    {"Empty", [](json& plan) { plan = json::object(); }, "unknown operator"},
+    {"NegativeSize", [](json& plan) { plan["note"]["problem"]["m"] = -1; }, "negative"},
+    {"Empty", [](json& plan) { plan = json::object(); }, "no note of its problem"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Plans, Malformed, ::testing::ValuesIn(kBadPlans),
                          [](const auto& bad) { return std::string(bad.param.name); });
+
+TEST(Plan, IsLoweredForMachinesThatAreNotHere) {
+  const std::string args = "plan gemm_reduce_scatter -m 1024 -n 1024 -k 1024 --target h200x4 ";
+  const Outcome passes = run_tilewire(args + "--passes");
+  EXPECT_EQ(passes.code, 0) << passes.err;
+  for (const char* pass : {"lowered     for h200x4", "assign_engines", "pair_tiles", "hint_caches", "defer_waits"})
+    EXPECT_NE(passes.out.find(pass), std::string::npos) << passes.out;
+  const std::string path = fresh_folder() + "/plan.json";
+  const Outcome written = run_tilewire(args + "--lowered --after hint_caches --json " + path);
+  ASSERT_EQ(written.code, 0) << written.err;
+  const Outcome proven = run_tilewire("check " + path);
+  EXPECT_EQ(proven.code, 0) << proven.out << proven.err;
+  const Outcome unknown = run_tilewire("plan all_reduce -m 64 -n 64 --target b200");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.err.find("unknown target 'b200'; known: host, h100x1"), std::string::npos) << unknown.err;
+  EXPECT_EQ(run_tilewire(args + "--after unroll").code, 2);
+}
 
 TEST(Check, TruncatedPlanFileIsBadInput) {
   const std::string path = fresh_folder() + "/plan.json";
@@ -177,7 +194,7 @@ TEST(Plan, AutoSaysWhatWasMeasured) {
     EXPECT_NE(measured.out.find(part), std::string::npos) << measured.out;
   EXPECT_NE(run_tilewire(args, environment).out.find("why: remembered from "), std::string::npos);
   const Outcome json_alone = run_tilewire(args + " --json -", environment);
-  EXPECT_EQ(json::parse(json_alone.out)["problem"]["op"], "all_reduce") << "and nothing else";
+  EXPECT_EQ(json::parse(json_alone.out)["note"]["problem"]["op"], "all_reduce") << "and nothing else";
 }
 
 // A plan for ranks of the host would be another one.

@@ -61,7 +61,7 @@ std::vector<Sample> samples() {
   Config in_turn = tiles;
   in_turn.transport = Transport::tma;
   in_turn.reduce_mode = ReduceMode::accumulate;
-  Config many = engines;  // with tellers, of two lanes
+  Config many = engines;  // with notifiers, of two lanes
   many.chunk_rows = 256;
   many.copy_lanes = 2;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};

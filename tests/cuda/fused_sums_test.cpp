@@ -7,7 +7,8 @@
 #include <algorithm>
 
 #include "backends/cuda/remarks.hpp"
-#include "backends/cuda/tile_needs.hpp"
+#include "lower/passes.hpp"
+#include "lower/tile_needs.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
@@ -91,6 +92,15 @@ TEST(FusedSums, LeaveTilesOfTwoOwners) {
 TEST(FusedSums, AreAllInTilesWhereShardsHaveTilesOfTheirOwn) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1000, {});  // shards of 250 rows
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(std::ssize(fused_sums(plan, rank)), num_sums(plan, rank));
+}
+
+/// Whether a rank's tiles load in pairs when the plan is lowered.
+bool may_end_in_pairs(Plan plan, int rank) {
+  static_cast<void>(lowering::pair_tiles(plan, {}));
+  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
+    return lane.rank == rank &&
+           std::ranges::any_of(lane.tasks, [](const Task& task) { return task.gemm.cluster_m > 1; });
+  });
 }
 
 /// Peers add in turn; what they have added is the one part that an owner's tile waits for.

@@ -108,6 +108,7 @@ TEST(Flagged, PlansThatCannotHaveThemAreRefusedInWords) {
                     [](Plan& plan, Lane&, Task& task) {
                       task.reads[0].buffer = static_cast<int>(plan.buffers.size() - 1);
                       plan.buffers.back().scope = Scope::local;
+                      plan.buffers.back().ll = false;
                     }),
             "a reduce of lane reduce of rank 1 cannot look at what it reads");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.writes[0].mode = WriteMode::accumulate; }),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "tilewire/lower.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
@@ -18,8 +19,11 @@ namespace tilewire::cuda {
 inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
 /// `unaligned`: a buffer that begins two bytes further on.
-inline RankTables tables_of(const Plan& plan, bool streams = true, int rank = 0, bool traced = false,
+inline RankTables tables_of(const Plan& made, bool streams = true, int rank = 0, bool traced = false,
                             const std::string& unaligned = {}, int sms = 132) {
+  Target target = gpu_target("made_up", made.team.num_ranks, sms);
+  target.streams = streams;
+  const Plan plan = lower(made, target).plan;
   static std::array<Doorbell, 1024> doorbells;
   static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;

@@ -140,8 +140,8 @@ TEST_P(OnGpus, CopyEngines) {
     });
     for (const Config& config : configs) {
       const Plan plan = make_plan(problem, {.num_ranks = ranks()}, config);
-      const bool engines =
-          std::ranges::any_of(plan.lanes, [&](const Lane& l) { return cuda::by_copy_engine(plan, l); });
+      const Plan lowered = lower(plan, gpu_target("h200", ranks(), 132)).plan;
+      const bool engines = std::ranges::any_of(lowered.lanes, [](const Lane& l) { return l.engine == Engine::copy; });
       EXPECT_TRUE(engines) << to_string(config) << " has no lane of a copy engine";
     }
     ASSERT_GE(configs.size(), 3U);

@@ -11,6 +11,7 @@
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/lower.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -87,7 +88,7 @@ void print(Text& text, const HostTable& t) {
               x.promotion);
   }
   for (const RowSplit& x : t.splits) text.line("split", x.row, x.map, x.first);
-  text.line("cache", t.cache_hints.a, t.cache_hints.b);
+  if (!t.tiles.empty()) text.line("cache", t.cache_hints.a, t.cache_hints.b);
 }
 
 void print(Text& text, const HostWorkerTable& w) {
@@ -132,7 +133,10 @@ T* made_up(uintptr_t at) {
   return reinterpret_cast<T*>(at);
 }
 
-std::string tables_text(const Plan& plan, int rank, bool streams, bool traced) {
+std::string tables_text(const Plan& made, int rank, bool streams, bool traced) {
+  Target target = gpu_target("h200", made.team.num_ranks, 132);
+  target.streams = streams;
+  const Plan plan = lower(made, target).plan;
   Addresses addresses;
   for (int owner = 0; owner < plan.team.num_ranks; ++owner) {
     uintptr_t at = (uintptr_t{1} << 40) + (static_cast<uintptr_t>(owner) << 36);
@@ -150,7 +154,9 @@ std::string tables_text(const Plan& plan, int rank, bool streams, bool traced) {
   const RankTables tables = make_tables(mine, rank, addresses, facts_of(plan, rank), room);
   Text text;
   print(text, tables.gemm);
-  text.line("kind", tables.kind.dtype, tables.kind.b_is_kn, tables.kind.shape.m, tables.kind.shape.n, tables.kind.sums);
+  if (!tables.gemm.tiles.empty())
+    text.line("kind", tables.kind.dtype, tables.kind.b_is_kn, tables.kind.shape.m, tables.kind.shape.n,
+              tables.kind.sums);
   text.line("ctas", tables.gemm_ctas, tables.cluster.m, tables.cluster.n, tables.cluster.k);
   print(text, tables.workers);
   for (const StreamWork& work : tables.works) print(text, work);

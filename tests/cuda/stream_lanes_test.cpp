@@ -50,7 +50,7 @@ TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
   EXPECT_EQ(followers(between, 0), (std::vector{false, false, true, true, true, true}));
 }
 
-/// Which of the rank's copies a notifier tells, one after another; and that streams have tellers where there are any.
+/// Which of the rank's copies a notifier tells, one after another; and that streams have notifiers where there are any.
 std::vector<bool> told(const Plan& plan, int rank, bool traced = false) {
   const RankTables tables = tables_of(plan, true, rank, traced);
   std::vector<bool> all;

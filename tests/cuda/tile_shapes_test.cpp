@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gemm_table.hpp"
+#include "lower/cache_hints.hpp"
 #include "schedules/gpu_choices.hpp"
 
 namespace tilewire::cuda {
@@ -47,25 +48,30 @@ constexpr CacheHints kBFirst{.b = Eviction::first};
 constexpr CacheHints kBothFirst{.a = Eviction::first, .b = Eviction::first};
 constexpr CacheHints kBNormal{.b = Eviction::normal};
 
+CacheHints hints_for(int64_t rows, int64_t b_bytes, int64_t tile_m, bool near) {
+  const OperandHints hints = cache_hints_for(rows, b_bytes, tile_m, near);
+  return {eviction_of(hints.a), eviction_of(hints.b)};
+}
+
 TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
   constexpr int64_t kSmall = 64 << 20;
   constexpr int64_t kLarge = 256 << 20;
   for (const bool near : {false, true}) {
-    EXPECT_EQ(cache_hints_for(64, kSmall, {64, 128}, near), kBFirst);
-    EXPECT_EQ(cache_hints_for(100, kSmall, {104, 128}, near), kBFirst);
-    EXPECT_EQ(cache_hints_for(64, kLarge, {64, 128}, near), kBNormal);  // read once, and more than a cache holds
-    EXPECT_EQ(cache_hints_for(1025, kSmall, {128, 256}, near), kNothing);
+    EXPECT_EQ(hints_for(64, kSmall, 64, near), kBFirst);
+    EXPECT_EQ(hints_for(100, kSmall, 104, near), kBFirst);
+    EXPECT_EQ(hints_for(64, kLarge, 64, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(hints_for(1025, kSmall, 128, near), kNothing);
   }
-  EXPECT_EQ(cache_hints_for(64, kLarge - 1, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_hints_for(128, kLarge - 1, {128, 128}, true), kNothing);
-  EXPECT_EQ(cache_hints_for(128, kSmall, {64, 128}, true), kBFirst);
-  EXPECT_EQ(cache_hints_for(200, kSmall, {104, 128}, true), kBothFirst);
-  EXPECT_EQ(cache_hints_for(1023, kLarge, {128, 256}, true), kBothFirst);
-  EXPECT_EQ(cache_hints_for(1024, kLarge, {128, 256}, true), kBFirst);
+  EXPECT_EQ(hints_for(64, kLarge - 1, 64, true), kBFirst);
+  EXPECT_EQ(hints_for(128, kLarge - 1, 128, true), kNothing);
+  EXPECT_EQ(hints_for(128, kSmall, 64, true), kBFirst);
+  EXPECT_EQ(hints_for(200, kSmall, 104, true), kBothFirst);
+  EXPECT_EQ(hints_for(1023, kLarge, 128, true), kBothFirst);
+  EXPECT_EQ(hints_for(1024, kLarge, 128, true), kBFirst);
   // Who shares columns comes later than a cache would keep them; of little B it does.
-  EXPECT_EQ(cache_hints_for(200, kSmall, {104, 128}, false), kNothing);
-  EXPECT_EQ(cache_hints_for(512, kLarge, {128, 256}, false), kNothing);
-  EXPECT_EQ(cache_hints_for(450, kSmall, {120, 128}, false), kBothFirst);
+  EXPECT_EQ(hints_for(200, kSmall, 104, false), kNothing);
+  EXPECT_EQ(hints_for(512, kLarge, 128, false), kNothing);
+  EXPECT_EQ(hints_for(450, kSmall, 120, false), kBothFirst);
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {

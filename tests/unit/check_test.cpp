@@ -125,7 +125,7 @@ TEST(CheckStructure, RefusesShapesThatDoNotFit) {
 
 TEST(CheckStructure, RefusesAnEpilogueThatIsNotTheProblems) {
   Plan plan = scatter_plan(2);
-  change_problem(plan, [](Problem& problem) { problem.epilogue = {{EpilogueKind::relu}}; });
+  change_problem(plan, [](Problem& problem) { problem.epilogue.push_back({EpilogueKind::relu}); });
   expect_refused(plan, Rule::structure, {"task 0 of lane reduce on rank 0", "is not the problem's"});
 }
 

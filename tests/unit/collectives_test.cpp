@@ -151,7 +151,7 @@ TEST(LibraryCollectives, GoToJsonAndBack) {
   for (const char* op : kOperators) {
     const Plan plan = plan_of(op);
     const nlohmann::json json = plan;
-    EXPECT_EQ(json["config"]["collective"], "library");
+    EXPECT_EQ(json["note"]["config"]["collective"], "library");
     EXPECT_EQ(json.get<Plan>(), plan);
   }
 }

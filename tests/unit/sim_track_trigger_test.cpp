@@ -350,9 +350,9 @@ TEST(Requests, BooksAreKeptAndTheSameAgain) {
     const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
     const Simulation simulation = simulate(plan, ring);
     EXPECT_EQ(simulation, simulate(plan, ring));
-    int64_t elided = 0;
+    int64_t carried = 0;
     for (const LinkLoad& link : simulation.links) {
-      elided += link.bytes;
+      carried += link.bytes;
       EXPECT_LE(link.busy, 1);
     }
     int64_t sent = 0;
@@ -360,7 +360,7 @@ TEST(Requests, BooksAreKeptAndTheSameAgain) {
       const int hops = std::min((link.to - link.from + 4) % 4, (link.from - link.to + 4) % 4);
       sent += link.bytes * hops;
     }
-    EXPECT_EQ(elided, sent);
+    EXPECT_EQ(carried, sent);
     for (const MemoryLoad& memory : simulation.memory) EXPECT_LE(memory.busy, 1);
     for (const double busy : simulation.units_busy) EXPECT_LE(busy, 1);
     EXPECT_EQ(simulation.not_tracked, 0);

@@ -18,7 +18,7 @@ struct Slice {
   [[nodiscard]] __device__ uint64_t end(uint64_t total) const { return total * (index + 1) / count; }
 };
 
-/// Whether rows of `ld` elements can be executed in units of eight from `data`.
+/// Whether rows of `ld` elements can be taken in units of eight from `data`.
 __device__ inline bool in_eights(const void* data, int64_t ld, DType dtype, int rows) {
   const bool rows_fit = rows <= 1 || ld * element_bytes(dtype) % 16 == 0;
   return reinterpret_cast<uint64_t>(data) % 16 == 0 && rows_fit;

@@ -21,7 +21,7 @@ CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<S
   Sides& sides = **found;
   sides.capture = capture;
   // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
-  // tellers, as all that its streams do has doorbells.
+  // notifiers, as all that its streams do has doorbells.
   for (size_t i = 0; i < uses.size(); ++i) {
     if (i == sides.all.size()) {
       Side& side = sides.all.emplace_back();

@@ -10,8 +10,8 @@
 
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/ll_protocol.hpp"
-#include "backends/cuda/tile_needs.hpp"
 #include "core/regions.hpp"
+#include "lower/tile_needs.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -171,7 +171,7 @@ class SumFinder {
   int64_t most_rows_ = 0;
   TileNeeds needs_;
   /// Tiles of a pair end together: all of a pair must come before all of another.
-  int64_t margin_ = gemm_params_of(plan_).cluster_m * gemm_params_of(plan_).cluster_n > 1 ? 2 : 0;
+  int64_t margin_ = in_clusters(plan_) ? 2 : 0;
   DType dtype_ = kind_of(plan_).dtype;
 };
 

@@ -10,6 +10,7 @@
 #include "backends/cuda/upload.hpp"
 #include "core/ceil_div.hpp"
 #include "core/text.hpp"
+#include "lower/cache_hints.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -60,18 +61,17 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   return out;
 }
 
-CacheHints cache_hints_for(int64_t rows, int64_t b_bytes, TileShape shape, bool near) {
-  constexpr int64_t kMiB = 1 << 20;
-  const bool once = rows <= shape.m;
-  constexpr CacheHints kNothing{};
-  if (once && b_bytes >= 256 * kMiB) return {.b = Eviction::normal};
-  if (rows > 1024) return kNothing;
-  // Much B, few rows: lines that go first are gone before all have had them,
-  if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return kNothing;
-  // as they are where those who share them are far apart, but for little B and more rows.
-  if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return kNothing;
-  const bool a_too = rows > 128 && rows < 1024;
-  return {.a = a_too ? Eviction::first : Eviction::unchanged, .b = Eviction::first};
+Eviction eviction_of(CacheHint hint) {
+  switch (hint) {
+    case CacheHint::evict_first:
+      return Eviction::first;
+    case CacheHint::evict_normal:
+      return Eviction::normal;
+    case CacheHint::automatic:
+    case CacheHint::none:
+      break;
+  }
+  return Eviction::unchanged;
 }
 
 void set_cache_hints(HostTable& table, TileShape shape, size_t reach) {
@@ -91,7 +91,8 @@ void set_cache_hints(HostTable& table, TileShape shape, size_t reach) {
     sharers.rows += tile.rows;
     rows = std::max(rows, sharers.rows);
   }
-  table.cache_hints = cache_hints_for(rows, b_bytes, shape, near);
+  const OperandHints hints = cache_hints_for(rows, b_bytes, shape.m, near);
+  table.cache_hints = {eviction_of(hints.a), eviction_of(hints.b)};
 }
 
 std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {

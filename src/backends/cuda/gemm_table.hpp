@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/gemm_tiles.hpp"
+#include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
 
@@ -33,9 +34,8 @@ struct DeviceTable {
 /// Copy a table to the current device, by way of `stream`; complete on return.
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
-/// What the L2 cache is told, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told). B has so many bytes,
-/// and so many rows in all are multiplied by each of its columns. `near`: at about the same time.
-[[nodiscard]] CacheHints cache_hints_for(int64_t rows, int64_t b_bytes, TileShape shape, bool near);
+/// A hint as the kernel takes it.
+[[nodiscard]] Eviction eviction_of(CacheHint hint);
 
 /// Tiles of one GPU, so many positions apart in the order of tiles at most, load at about the same time.
 inline constexpr size_t kNear = 16;

@@ -3,10 +3,12 @@
 #include "backends/cuda/group.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "backends/cuda/chunks.hpp"
@@ -92,6 +94,29 @@ void fill_in_links(Team& team, const json& gpus) {
 
 }  // namespace
 
+namespace {
+
+/// "h200" where all GPUs are "NVIDIA H200", "gpu" where they differ.
+std::string kind_of_gpus(const json& gpus) {
+  std::string kind;
+  for (const json& gpu : gpus) {
+    std::istringstream words(gpu["name"].get<std::string>());
+    std::string found = "gpu";
+    for (std::string word; words >> word;) {
+      const bool is_kind = word.size() > 1 && std::isupper(word[0]) != 0 && std::isdigit(word[1]) != 0;
+      if (!is_kind || found != "gpu") continue;
+      found = word;
+      std::ranges::transform(found, found.begin(),
+                             [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    }
+    if (!kind.empty() && kind != found) return "gpu";
+    kind = found;
+  }
+  return kind;
+}
+
+}  // namespace
+
 CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options)
     : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()) {
   host::or_tell(*ranks_, [&] { start(options); });
@@ -151,6 +176,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   }
   for (const auto& [kind, ranks] : kinds)
     hardware_ += fmt::format("{}{} x {}", hardware_.empty() ? "" : "; ", ranks, kind);
+  kind_ = kind_of_gpus(gpus);
   // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
   std::set<std::string> different;
   for (const json& gpu : gpus) different.insert(gpu["uuid"]);

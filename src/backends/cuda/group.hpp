@@ -41,6 +41,7 @@ class CudaGroup final : public Group {
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override {
     return ranks_->all_gather(mine);
   }
+  [[nodiscard]] Target target() const override;
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
   [[nodiscard]] std::vector<std::string> remarks(const Plan& plan) const override;
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
@@ -102,6 +103,7 @@ class CudaGroup final : public Group {
   int device_ = 0;
   int sm_count_ = 0;
   std::string hardware_;
+  std::string kind_ = "gpu";  ///< of all ranks' GPUs: "h200"
   bool shares_device_ = false;
   std::vector<int> devices_;
   HostMemory status_page_;

@@ -8,7 +8,6 @@
 
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/stream_lanes.hpp"
-#include "backends/cuda/tile_needs.hpp"
 #include "backends/cuda/tile_records.hpp"
 #include "core/ceil_div.hpp"
 #include "core/text.hpp"
@@ -27,17 +26,15 @@ bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_til
 class TableMaker {
  public:
   TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
-      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_, completes_, columns_) {}
+      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_, completes_) {}
 
   RankTables make() {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
-    beside_library_ = room_.streams && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
-                        return lane.rank == view_.rank && by_library(lane);
-                      });
+    beside_library_ = std::ranges::any_of(
+        plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.engine == Engine::library; });
     out_.stream_ordered = beside_library_ && is_stream_ordered();
     out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
-    for (const ColumnWaits& waits : view_.facts.waits) columns_[{waits.lane, waits.tile}] = &waits;
     for (const FusedSum& sum : view_.facts.sums) {
       if (!fast) break;
       completes_[{sum.tile_lane, sum.tile}] = &sum;
@@ -84,7 +81,7 @@ class TableMaker {
   [[nodiscard]] ClusterShape cluster_of_tiles() const {
     if (room_.cluster_split_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_split_k)};
     const GemmParams gemm = gemm_params_of(plan_);
-    if (!view_.facts.pairs || gemm.cluster_m * gemm.cluster_n != 2 || gemm.tile_m == 64) return {};
+    if (gemm.cluster_m * gemm.cluster_n != 2 || gemm.tile_m == 64) return {};
     int64_t tiles = 0;
     int workers = room_.sms;
     int lanes = 0;
@@ -111,8 +108,8 @@ class TableMaker {
     tile_workers_ = lane.workers;
   }
 
-  [[nodiscard]] bool by_stream(const Lane& lane) const {
-    return room_.streams && (by_library(lane) || by_copy_engine(plan_, lane));
+  [[nodiscard]] static bool by_stream(const Lane& lane) {
+    return lane.engine == Engine::copy || lane.engine == Engine::library;
   }
 
   [[nodiscard]] static bool is_work(const Task& task) {
@@ -131,7 +128,7 @@ class TableMaker {
     if (view_.facts.before_call.empty()) return false;
     return std::ranges::all_of(plan_.lanes, [&](const Lane& lane) {
       if (lane.rank != view_.rank || !by_stream(lane)) return true;
-      return by_library(lane) && std::ranges::all_of(lane.tasks, [](const Task& task) {
+      return lane.engine == Engine::library && std::ranges::all_of(lane.tasks, [](const Task& task) {
                const bool calls = calls_library(task) && is_work(task) && std::ssize(task.posts) <= kMostPreamblePosts;
                return task.kind == TaskKind::sync || calls;
              });
@@ -141,7 +138,7 @@ class TableMaker {
   /// What comes before the call, by one kernel, and what comes after it, by another.
   void add_stream_ordered_lane(int index) {
     const int64_t before = view_.facts.before_call[index];
-    if (by_library(plan_.lanes[index])) return add_stream_ordered_call(index, before);
+    if (plan_.lanes[index].engine == Engine::library) return add_stream_ordered_call(index, before);
     add_worker_lane(index, 0, before);
     const size_t first = out_.workers.lanes.size();
     add_worker_lane(index, before, std::ssize(plan_.lanes[index].tasks));
@@ -358,7 +355,7 @@ class TableMaker {
       }
       workers.epilogue.push_back(record);
     }
-    view_.add_waits(task.waits, workers.waits);
+    view_.add_waits(task.waits, workers.waits, false);
     view_.add_posts(task, workers.posts);
     step.num_sources = small_count("sources", task.reads.size());
     step.num_targets = small_count("destinations", workers.targets.size() - step.first_target);
@@ -375,7 +372,6 @@ class TableMaker {
   Room room_;
   int tile_workers_ = 0;
   ByTile<FusedSum> completes_;
-  ByTile<ColumnWaits> columns_;
   std::set<std::pair<int, int64_t>> completed_;  ///< lanes and sums
   std::set<CopyWrite> spare_;                    ///< tiles take these rows where they are
   bool beside_library_ = false;                  ///< calls of the library make the products
@@ -385,10 +381,7 @@ class TableMaker {
 }  // namespace
 
 PlanFacts facts_of(const Plan& whole, int rank) {
-  const GemmParams gemm = gemm_params_of(whole);
-  const bool clusters = gemm.cluster_m * gemm.cluster_n > 1;
-  PlanFacts facts{signal_totals(whole),      elided_signals(whole),   fused_sums(whole, rank),
-                  column_waits(whole, rank), local_rows(whole, rank), clusters && may_end_in_pairs(whole, rank)};
+  PlanFacts facts{signal_totals(whole), elided_signals(whole), fused_sums(whole, rank), local_rows(whole, rank)};
   const std::vector<int64_t> before = tasks_before_calls(whole);
   for (size_t lane = 0; lane < before.size(); ++lane) {
     if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);

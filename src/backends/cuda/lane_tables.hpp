@@ -14,7 +14,6 @@
 #include "backends/cuda/stream_ordered_gemm.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/worker_table.hpp"
-#include "core/column_waits.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
@@ -87,6 +86,8 @@ struct RankTables {
 [[nodiscard]] const Task* first_product(const Plan& plan);
 /// CTAs of the plan's tiles that load for each other, and that make one tile.
 [[nodiscard]] GemmParams gemm_params_of(const Plan& plan);
+/// Whether tiles of any rank load for each other.
+[[nodiscard]] bool in_clusters(const Plan& plan);
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
@@ -114,9 +115,7 @@ struct PlanFacts {
   std::vector<int64_t> totals{};  ///< signal_totals
   std::vector<bool> elided{};     ///< elided_signals: neither waited for nor posted
   std::vector<FusedSum> sums{};
-  std::vector<ColumnWaits> waits{};
   LocalRowsOfTiles own{};
-  bool pairs = true;                   ///< may_end_in_pairs
   std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);

@@ -1,5 +1,5 @@
 // Launches of plain kernels, whose own result is checked: what a caller's earlier calls left behind is not ours.
-// Included by execute.cu, plain_ops.cu and device_clock.cu.
+// Included by workers.cu, plain_ops.cu and device_clock.cu.
 #pragma once
 
 #include <utility>

@@ -141,7 +141,7 @@ class LocalRowsFinder {
 }  // namespace
 
 LocalRowsOfTiles local_rows(const Plan& whole, int rank) {
-  const bool shares = gemm_params_of(whole).cluster_m * gemm_params_of(whole).cluster_n > 1;
+  const bool shares = in_clusters(whole);
   if (slow_tiles(whole) || shares || !takes_splits(kind_of(whole).shape)) return {};
   return LocalRowsFinder(whole, rank).find();
 }

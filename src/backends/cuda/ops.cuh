@@ -1,5 +1,5 @@
 // What one step does to memory: copies, sums in rank order, fills, small products. Every thread of a warpgroup calls.
-// Used by execute.cuh.
+// Used by workers.cuh.
 #pragma once
 
 #include "backends/cuda/copy_op.cuh"

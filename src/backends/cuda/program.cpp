@@ -69,7 +69,7 @@ PlainOps plain_ops_of(const HostWorkerTable& host, bool after, std::shared_ptr<s
 
 /// The plan with the lanes of one rank.
 Plan share_of(const Plan& plan, int rank) {
-  Plan share{plan.op, {}, plan.team, plan.buffers, plan.signals, {}};
+  Plan share{plan.op, {}, plan.target, plan.team, plan.buffers, plan.signals, {}};
   std::ranges::copy_if(plan.lanes, std::back_inserter(share.lanes),
                        [&](const Lane& lane) { return lane.rank == rank; });
   return share;
@@ -376,11 +376,20 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
           report};
 }
 
+Target CudaGroup::target() const {
+  Target target = gpu_target(kind_, team_.num_ranks, sm_count_);
+  target.streams = !shares_device_;
+  if (shares_device_) target.name += "_shared";
+  return target;
+}
+
 std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
   validate(plan);
   if (const auto missing = unsupported(plan); !missing.empty()) {
     fail(ErrorKind::unsupported, "the cuda backend cannot do {}", fmt::join(missing, ", "));
   }
+  if (plan.target.empty()) return std::make_unique<CudaProgram>(*this, lower(plan, target()).plan);
+  require_target(plan, target());
   return std::make_unique<CudaProgram>(*this, plan);
 }
 

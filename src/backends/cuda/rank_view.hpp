@@ -57,13 +57,15 @@ struct RankView {
     return static_cast<uint32_t>(out.names.size() - 1);
   }
 
-  void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits) const {
+  /// `by_step`: each comes with the step of K that needs it, not at once.
+  void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits, bool by_step) const {
     for (size_t i = 0; i < from.size(); ++i) {
       const Wait& wait = from[i];
       const size_t id = signal_id(plan, wait.signal);
       if (facts.elided[id]) continue;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
-                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i)});
+                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i),
+                       by_step ? static_cast<uint32_t>(wait.from_col / kTileK) : 0U});
     }
   }
 

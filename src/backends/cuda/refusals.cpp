@@ -50,7 +50,7 @@ Known known_to_kernels() {
       .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
-      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
+      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
       .vias = {Via::automatic, Via::bulk, Via::tma},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = floats,

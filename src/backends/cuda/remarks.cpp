@@ -8,8 +8,6 @@
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/local_rows.hpp"
-#include "backends/cuda/stream_lanes.hpp"
-#include "backends/cuda/tile_needs.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -30,20 +28,6 @@ std::optional<std::string> unaligned_rows(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Which copies of rank 0 are not those of copy engines, where these were asked for, or nothing.
-std::optional<std::string> copies_by_ctas(const Plan& plan) {
-  const auto by_ctas = [&](const Lane& lane) {
-    const bool copies = lane.engine == Engine::copy && std::ranges::count(lane.tasks, TaskKind::copy, &Task::kind) > 0;
-    return lane.rank == 0 && copies && !by_copy_engine(plan, lane);
-  };
-  const auto lane = std::ranges::find_if(plan.lanes, by_ctas);
-  if (lane == plan.lanes.end()) return std::nullopt;
-  return fmt::format(
-      "lane {} of rank 0: CTAs make its copies, as engines are for whole ones of 512 KiB and more, within a GPU 4 MiB, "
-      "on average",
-      lane->name);
-}
-
 }  // namespace
 
 std::vector<std::string> remarks_on(const Plan& plan) {
@@ -55,23 +39,12 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
   }
   std::vector<std::string> remarks;
-  if (const auto copies = copies_by_ctas(plan)) remarks.push_back(*copies);
   if (tiles == 0) return remarks;
   if (const auto rows = unaligned_rows(plan)) {
     remarks.push_back("slow: tiles run without tensor cores: " + *rows);
     return remarks;
   }
   if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
-  const GemmParams gemm = gemm_params_of(plan);
-  const bool clusters = gemm.cluster_m * gemm.cluster_n > 1;
-  for (int rank = 0; clusters && rank < plan.team.num_ranks; ++rank) {
-    if (may_end_in_pairs(plan, rank)) continue;
-    remarks.push_back(
-        fmt::format("cluster_m, cluster_n: tiles of rank {} load for themselves, as some wait for tiles of other ranks "
-                    "near their own place",
-                    rank));
-    break;
-  }
   if (const auto spare = local_rows(plan, 0).spare.size(); spare > 0)
     remarks.push_back(
         fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "

@@ -1,5 +1,5 @@
 // The device's notes of when a task was taken, started and ended: once each for a task, by one thread.
-// Used by execute.cuh and the GEMM kernel.
+// Used by workers.cuh and the GEMM kernel.
 #pragma once
 
 #include "backends/cuda/ptx.cuh"

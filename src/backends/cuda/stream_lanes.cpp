@@ -1,4 +1,4 @@
-// Which lanes of a plan streams work for, and the records of that work.
+// The records of what streams do for a plan's lanes.
 // Called by lane_tables.cpp.
 #include "backends/cuda/stream_lanes.hpp"
 
@@ -8,11 +8,6 @@
 
 namespace tilewire::cuda {
 namespace {
-
-/// Bytes from which a copy is worth a copy engine, on average over a lane; and in a lane that stays on its GPU, where
-/// SMs are as fast and begin sooner.
-constexpr int64_t kLeastEngineCopy = 512 << 10;
-constexpr int64_t kLeastLocalCopy = 4 << 20;
 
 /// Copies that follow the one before them in a lane without a notifier. A word takes its stream 2.6 us, in which it
 /// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
@@ -35,40 +30,6 @@ int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
 }
 
 }  // namespace
-
-bool by_copy_engine(const Plan& plan, const Lane& lane) {
-  if (lane.engine != Engine::copy) return false;
-  // A copy engine takes about 2 us for each copy, and more to be let go: small ones are for SMs.
-  int64_t bytes = 0;
-  int64_t copies = 0;
-  bool local = true;
-  for (const Task& task : lane.tasks) {
-    if (task.kind == TaskKind::sync) continue;
-    bytes += task.reads[0].rows * task.reads[0].cols * bytes_of(plan.buffers[task.reads[0].buffer].dtype);
-    ++copies;
-    local = local && task.reads[0].rank == lane.rank &&
-            std::ranges::all_of(task.writes, [&](const Write& write) { return write.to.rank == lane.rank; });
-  }
-  if (bytes < copies * (local ? kLeastLocalCopy : kLeastEngineCopy)) return false;
-  return std::ranges::all_of(lane.tasks, [&](const Task& task) {
-    if (task.kind == TaskKind::sync) return true;
-    return task.kind == TaskKind::copy && task.writes.size() == 1 && task.epilogue.empty() &&
-           task.writes[0].mode == WriteMode::store && task.writes[0].first_row == 0 &&
-           task.writes[0].to.rows == task.reads[0].rows;
-  });
-}
-
-bool by_library(const Lane& lane) {
-  if (lane.engine != Engine::library) return false;
-  bool calls = false;
-  for (const Task& task : lane.tasks) {
-    calls = calls || calls_collective(task) || calls_library(task);
-    if (!calls_library(task)) continue;
-    // NOTE: a product of depth 0 is zeros, which the library does not write: a worker CTA does.
-    if (task.reads[0].rows == 0 || task.reads[0].cols == 0 || task.writes[0].to.cols == 0) return false;
-  }
-  return calls;
-}
 
 bool is_late(const Lane& lane) {
   const Task& first = lane.tasks[0];

@@ -1,4 +1,4 @@
-// Which lanes of a plan streams work for, and the records of that work.
+// The records of what streams do for a plan's lanes.
 // Called by lane_tables.cpp.
 #pragma once
 
@@ -8,11 +8,6 @@
 
 namespace tilewire::cuda {
 
-/// Whether a stream can do all that the lane moves: whole, with one destination, nothing converted or added; and it is
-/// worth it.
-[[nodiscard]] bool by_copy_engine(const Plan& plan, const Lane& lane);
-/// Whether the lane's products and collectives are the libraries'.
-[[nodiscard]] bool by_library(const Lane& lane);
 /// Whether all that a lane does waits for the same: the end of everything else.
 [[nodiscard]] bool is_late(const Lane& lane);
 

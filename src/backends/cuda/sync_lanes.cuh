@@ -1,5 +1,5 @@
 // Lanes of one thread: handshakes, and the doorbells of what streams do. What every step posts.
-// Used by execute.cuh and execute.cu.
+// Used by workers.cuh and workers.cu.
 #pragma once
 
 #include "backends/cuda/signal_device.cuh"

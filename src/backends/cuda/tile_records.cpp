@@ -19,19 +19,6 @@ constexpr int kOfB = 1;
 constexpr int kStores = 2;
 constexpr int kRests = 3;
 
-Eviction eviction_of(CacheHint hint) {
-  switch (hint) {
-    case CacheHint::evict_first:
-      return Eviction::first;
-    case CacheHint::evict_normal:
-      return Eviction::normal;
-    case CacheHint::automatic:
-    case CacheHint::none:
-      break;
-  }
-  return Eviction::unchanged;
-}
-
 bool is_aligned(const RankView& view, const Region& read) {
   const int64_t size = bytes_of(view.dtype_of(read));
   return reinterpret_cast<uintptr_t>(view.data_of(read)) % 16 == 0 && view.base(read).ld * size % 16 == 0;
@@ -54,14 +41,8 @@ bool loads_by_tensor_map(const RankView& view) {
 }
 
 void TileRecords::finish() {
-  // NOTE: where tiles wait for other ranks, those that share columns get out of step, unless they are a cluster.
-  const bool waits = view_.plan.team.num_ranks > 1;
   const GemmParams gemm = gemm_params_of(view_.plan);
-  if (gemm.a_hint == CacheHint::automatic && gemm.b_hint == CacheHint::automatic) {
-    set_cache_hints(view_.out.gemm, view_.out.kind.shape, waits ? cluster_ctas(view_.out.cluster) : kNear);
-  } else {
-    view_.out.gemm.cache_hints = {eviction_of(gemm.a_hint), eviction_of(gemm.b_hint)};
-  }
+  view_.out.gemm.cache_hints = {eviction_of(gemm.a_hint), eviction_of(gemm.b_hint)};
   form_clusters();
 }
 
@@ -172,10 +153,10 @@ void TileRecords::add(int lane, int64_t index) {
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
   tile.first_write = static_cast<uint32_t>(view_.out.gemm.writes.size());
-  view_.add_waits(task.waits, view_.out.gemm.waits);
+  view_.add_waits(task.waits, view_.out.gemm.waits, true);
   view_.add_posts(task, view_.out.gemm.posts);
   tile.num_waits = count_in_record(view_.out.gemm.waits.size() - tile.first_wait);
-  if (const auto late = columns_.find({lane, index}); late != columns_.end()) put_off_waits(tile, *late->second);
+  sort_waits(tile);
   const auto sum = completes_.find({lane, index});
   sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
   tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
@@ -194,9 +175,8 @@ void TileRecords::add_rows(TileRecord& tile, const Region& a) {
 }
 
 /// Each of a tile's waits comes before the step of K that needs it.
-void TileRecords::put_off_waits(TileRecord& tile, const ColumnWaits& waits) {
+void TileRecords::sort_waits(const TileRecord& tile) {
   const auto mine = std::span(view_.out.gemm.waits).subspan(tile.first_wait, tile.num_waits);
-  for (size_t i = 0; i < mine.size(); ++i) mine[i].step = static_cast<uint32_t>(waits.columns[i] / kTileK);
   std::ranges::stable_sort(mine, {}, &WaitRecord::step);
 }
 
@@ -222,7 +202,7 @@ void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
     view_.out.gemm.parts.push_back(
         {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), task});
   }
-  view_.add_waits(fused.waits, view_.out.gemm.waits);
+  view_.add_waits(fused.waits, view_.out.gemm.waits, false);
   tile.num_partial_waits = count_in_record(fused.waits.size());
   view_.add_posts(sum, view_.out.gemm.posts);
   add_exit(tile, sum);

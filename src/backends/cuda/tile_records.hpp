@@ -16,9 +16,8 @@ using ByTile = std::map<std::pair<int, int64_t>, const T*>;
 
 class TileRecords {
  public:
-  /// By lane and tile: the sums that tiles complete, and waits that come late. These outlive this.
-  TileRecords(RankView& view, const ByTile<FusedSum>& completes, const ByTile<ColumnWaits>& columns)
-      : view_(view), completes_(completes), columns_(columns) {}
+  /// By lane and tile: the sums that tiles complete. These outlive this.
+  TileRecords(RankView& view, const ByTile<FusedSum>& completes) : view_(view), completes_(completes) {}
 
   /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
   bool take_local_rows();
@@ -43,14 +42,13 @@ class TileRecords {
   void form_clusters();
   void name_apart(TileRecord& tile);
   void add_rows(TileRecord& tile, const Region& a);
-  void put_off_waits(TileRecord& tile, const ColumnWaits& waits);
+  void sort_waits(const TileRecord& tile);
   void add_exit(TileRecord& tile, const Task& task);
   void add_sum(TileRecord& tile, const FusedSum& fused);
   void add_write(TileRecord& tile, const Write& write);
 
   RankView& view_;
   const ByTile<FusedSum>& completes_;
-  const ByTile<ColumnWaits>& columns_;
   std::map<MapKey, uint16_t> maps_;
   bool takes_local_rows_ = false;
 };

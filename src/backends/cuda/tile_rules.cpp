@@ -72,6 +72,14 @@ GemmParams gemm_params_of(const Plan& plan) {
   return product == nullptr ? GemmParams{} : product->gemm;
 }
 
+bool in_clusters(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) {
+      return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
+    });
+  });
+}
+
 GemmBodyKind kind_of(const Plan& plan) {
   const Task* product = first_product(plan);
   if (product == nullptr) return {};

@@ -1,6 +1,6 @@
 // The records of everything that is not a GEMM tile by tensor cores: copies, sums, fills, handshakes, and products of
 // types and shapes that gemm_tiles does not take. Made by lane_tables.cpp from a Plan; read on the device by
-// execute.cuh.
+// workers.cuh.
 #pragma once
 
 #include <cstdint>
@@ -104,7 +104,7 @@ struct LaneRecord {
   /// Steps go in list order to whoever asks next: these CTAs, and WorkerTable::helper_ctas.
   bool helped = false;
   bool warpgroups = false;  ///< steps are many and small: each kWarpgroupThreads of a CTA take one
-  bool after = false;  ///< it is executed after a stream-ordered call of the library, by a kernel of its own
+  bool after = false;       ///< it is executed after a stream-ordered call of the library, by a kernel of its own
   uint64_t* progress =
       nullptr;  ///< two device counters, zero between calls: of a serial lane of several CTAs, or a late one
 };

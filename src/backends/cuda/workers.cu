@@ -1,5 +1,5 @@
 // The worker CTA as a kernel of its own.
-// Called by programs through execute.hpp.
+// Called by programs through workers.hpp.
 #include <algorithm>
 
 #include "backends/cuda/launch_kernel.cuh"

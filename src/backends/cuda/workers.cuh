@@ -1,5 +1,5 @@
 // CTAs that work lanes of steps: wait, move or sum or multiply, post. Whole warpgroups of threads, or any number
-// without. Included by execute.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
+// without. Included by workers.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
 #pragma once
 
 #include "backends/cuda/ops.cuh"

@@ -36,7 +36,7 @@ bool calls_library(const Lane& lane) {
 }
 
 Share share_of(const Plan& plan, int rank) {
-  Share share{{plan.op, {}, plan.team, plan.buffers, plan.signals, {}}, {}};
+  Share share{{plan.op, {}, plan.target, plan.team, plan.buffers, plan.signals, {}}, {}};
   // NOTE: OpenMP keeps threads for each thread that has called the library: it is the same one in all programs.
   for (const bool library : {true, false}) {
     for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {

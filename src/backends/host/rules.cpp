@@ -81,7 +81,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .collectives = {},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
-      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::library},
+      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
       .vias = {Via::automatic},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = all,

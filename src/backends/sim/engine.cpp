@@ -27,8 +27,8 @@ EventEngine::EventEngine(const Plan& plan, const Machine& machine)
       rank_end_(plan.team.num_ranks) {
   set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
-  // Tiles whose steps a controller serves, and those that tensor cores do not take, wait for all first.
-  find_late_waits(machine.compute.waits_by_columns && !machine.controller);
+  // Tiles whose steps a controller serves wait for all first.
+  if (machine.compute.waits_by_columns && !machine.controller) find_late_waits();
   now_ = later(0, machine.overheads.launch_ns);
 }
 

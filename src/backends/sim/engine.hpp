@@ -83,7 +83,7 @@ class EventEngine {
   void handle(const Event& event);
   void take(int lane);
   static int row_of(LaneState& lane);
-  void find_late_waits(bool by_columns);
+  void find_late_waits();
   /// The column of A from which on the run needs this wait; 0: it cannot begin without.
   [[nodiscard]] int64_t column_of(const Run& run, int wait) const;
   /// Whether all that the run's phase needs is there; else it sleeps.

@@ -4,27 +4,19 @@
 #include <utility>
 
 #include "backends/sim/engine.hpp"
-#include "core/column_waits.hpp"
 
 namespace tilewire::sim {
 
-// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so.
-void EventEngine::find_late_waits(bool by_columns) {
-  // Nothing comes later to tiles whose A is all there when the call begins.
-  const auto takes_arrivals = [&](const Task* task) {
-    const Buffer* a = task->kind == TaskKind::compute ? &plan_.buffers[task->reads[0].buffer] : nullptr;
-    return a != nullptr && a->scope != Scope::input && a->dtype != DType::fp32;
-  };
-  if (!by_columns || std::ranges::none_of(tasks_.task, takes_arrivals)) return;
-  for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
-    std::vector<int> mine;
-    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
-      if (plan_.lanes[lane].rank == rank) mine.push_back(lane);
-    }
-    for (ColumnWaits& waits : column_waits(plan_, rank)) {
-      const int task = tasks_.lane_begin[mine[waits.lane]] + static_cast<int>(waits.tile);
-      if (tasks_.task[task]->waits.front().purpose == Purpose::data) late_waits_[task] = std::move(waits.columns);
-    }
+// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so. Nothing comes later
+// to tiles whose A is all there when the call begins, and those of fp32 wait for all first.
+void EventEngine::find_late_waits() {
+  for (int t = 0; t < tasks_.size(); ++t) {
+    const Task& task = *tasks_.task[t];
+    if (task.kind != TaskKind::compute || task.waits.empty() || task.waits.front().purpose != Purpose::data) continue;
+    const Buffer& a = plan_.buffers[task.reads[0].buffer];
+    const bool late = std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
+    if (!late || a.scope == Scope::input || a.dtype == DType::fp32) continue;
+    for (const Wait& wait : task.waits) late_waits_[t].push_back(wait.from_col);
   }
 }
 

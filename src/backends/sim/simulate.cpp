@@ -1,12 +1,13 @@
 // One call on the virtual clock, and the ranks of a machine as a team.
 // Called by the command line, t3.cpp and tests.
 #include <algorithm>
+#include <optional>
 
 #include "backends/sim/engine.hpp"
 #include "backends/sim/slow_values.hpp"
 #include "check/proofs.hpp"
 #include "core/text.hpp"
-#include "schedules/knobs.hpp"
+#include "lower/passes.hpp"
 #include "tilewire/sim.hpp"
 
 namespace tilewire {
@@ -42,7 +43,13 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
           machine.name, num_devices(machine), plan.team.num_ranks);
   const bool over_time = traffic.interval_ns != 0;
   if (over_time) check(traffic, machine);
-  sim::EventEngine engine(plan, machine);
+  std::optional<Plan> deferred;
+  if (plan.target.empty() && machine.compute.waits_by_columns && !machine.controller) {
+    deferred = plan;
+    static_cast<void>(lowering::defer_waits(*deferred, {}));
+  }
+  const Plan& timed = deferred ? *deferred : plan;
+  sim::EventEngine engine(timed, machine);
   if (over_time) engine.controller(traffic.device).note_traffic(traffic.interval_ns);
   if (ran(engine, machine)) {
     std::vector<IntervalLoad> intervals;

@@ -1,11 +1,11 @@
 // Which waits of tiles come only with the columns of A that need them.
 // Built as part of the target `unit_core`.
-#include "core/column_waits.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "lower/passes.hpp"
+#include "tilewire/check.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire {
@@ -17,18 +17,29 @@ Plan gather(int64_t m, const Config& config, bool gathered = false) {
   return make_plan(problem, {.num_ranks = 4}, config);
 }
 
-/// The tiles of a rank's lane that `waits` tells of: waits of a tile are for chunks of its owners, columns in order.
-void expect_columns(const Plan& plan, int rank, const std::vector<ColumnWaits>& waits, int64_t step) {
-  std::vector<const Lane*> lanes;
-  for (const Lane& lane : plan.lanes) {
-    if (lane.rank == rank) lanes.push_back(&lane);
+/// For each tile of a rank that loads early, the first columns that need its waits. What is made is proven.
+std::vector<std::vector<int64_t>> column_waits(const Plan& plan, int rank) {
+  Plan lowered = plan;
+  static_cast<void>(lowering::defer_waits(lowered, {}));
+  const CheckResult proof = check(lowered);
+  EXPECT_TRUE(proof.ok() || !check(plan).ok()) << proof.violations[0].text;
+  std::vector<std::vector<int64_t>> found;
+  for (const Lane& lane : lowered.lanes) {
+    for (const Task& task : lane.tasks) {
+      const bool late = std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
+      if (lane.rank != rank || !late) continue;
+      for (auto& columns = found.emplace_back(); const Wait& wait : task.waits) columns.push_back(wait.from_col);
+    }
   }
-  for (const ColumnWaits& late : waits) {
-    const Task& tile = lanes[late.lane]->tasks[late.tile];
-    ASSERT_EQ(late.columns.size(), tile.waits.size());
-    for (size_t i = 0; i < tile.waits.size(); ++i) EXPECT_EQ(late.columns[i] % step, 0);
-    EXPECT_EQ(*std::ranges::max_element(late.columns), 512 / step * step - (512 % step == 0 ? step : 0));
-    EXPECT_EQ(*std::ranges::min_element(late.columns), 0);
+  return found;
+}
+
+/// Waits of a tile are for chunks of its owners, columns in order.
+void expect_columns(const std::vector<std::vector<int64_t>>& waits, int64_t step) {
+  for (const std::vector<int64_t>& columns : waits) {
+    for (const int64_t column : columns) EXPECT_EQ(column % step, 0);
+    EXPECT_EQ(*std::ranges::max_element(columns), 512 / step * step - (512 % step == 0 ? step : 0));
+    EXPECT_EQ(*std::ranges::min_element(columns), 0);
   }
 }
 
@@ -42,25 +53,25 @@ int64_t remote_tiles(const Plan& plan, int rank) {
   return tiles;
 }
 
-TEST(ColumnWaits, OfChunksOfColumns) {
+TEST(DeferWaits, OfChunksOfColumns) {
   for (const Transport transport : {Transport::store, Transport::copy_engine}) {
     for (const Direction direction : {Direction::push, Direction::pull}) {
       const Plan plan = gather(1024, {.chunk_cols = 128, .direction = direction, .transport = transport});
       const auto waits = column_waits(plan, 1);
       EXPECT_EQ(std::ssize(waits), remote_tiles(plan, 1));
-      expect_columns(plan, 1, waits, 128);
+      expect_columns(waits, 128);
     }
   }
 }
 
-TEST(ColumnWaits, OfTilesOfTwoOwnersAndOddCuts) {
+TEST(DeferWaits, OfTilesOfTwoOwnersAndOddCuts) {
   const Plan plan = gather(600, {.chunk_cols = 200});  // shards of 150 rows, tiles of 128
   const auto waits = column_waits(plan, 2);
   EXPECT_EQ(std::ssize(waits), remote_tiles(plan, 2));
-  expect_columns(plan, 2, waits, 200);
+  expect_columns(waits, 200);
 }
 
-TEST(ColumnWaits, OfTilesInStepBehindFewWorkers) {
+TEST(DeferWaits, OfTilesInStepBehindFewWorkers) {
   // Each tile has two owners' rows, in eight cuts of columns that go to all peers at once; own ones with them.
   Config config{
       .tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 43, .chunk_cols = 64, .tile_order = TileOrder::in_step};
@@ -68,29 +79,29 @@ TEST(ColumnWaits, OfTilesInStepBehindFewWorkers) {
   const Plan plan = gather(512, config);
   const auto waits = column_waits(plan, 3);
   EXPECT_EQ(std::ssize(waits), 2) << "tiles of a rank";
-  expect_columns(plan, 3, waits, 64);
-  for (const ColumnWaits& late : waits) {
-    for (int64_t col = 0; col < 512; col += 64) EXPECT_GE(std::ranges::count(late.columns, col), 1) << col;
+  expect_columns(waits, 64);
+  for (const auto& columns : waits) {
+    for (int64_t col = 0; col < 512; col += 64) EXPECT_GE(std::ranges::count(columns, col), 1) << col;
   }
 }
 
-TEST(ColumnWaits, NoneWhereAllColumnsComeAtOnce) {
+TEST(DeferWaits, NoneWhereAllColumnsComeAtOnce) {
   EXPECT_TRUE(column_waits(gather(1024, {}), 0).empty());
   EXPECT_TRUE(column_waits(gather(1024, {.chunk_rows = 32}), 0).empty());
   EXPECT_TRUE(column_waits(gather(1024, {.schedule = "sequential"}), 0).empty());
 }
 
-TEST(ColumnWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {
+TEST(DeferWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {
   // Tiles that leave wait until their owner has begun; rank 1 sends three quarters of them.
   const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 1024, .n = 512, .k = 512, .dtype = DType::bf16},
                               {.num_ranks = 4}, {});
   const auto waits = column_waits(plan, 1);
   EXPECT_EQ(std::ssize(waits), remote_tiles(plan, 1));
   EXPECT_EQ(std::ssize(waits), 3 * 2 * 2);
-  for (const ColumnWaits& late : waits) EXPECT_EQ(late.columns, std::vector<int64_t>{512 / 4 - 1});
+  for (const auto& columns : waits) EXPECT_EQ(columns, std::vector<int64_t>{512 / 4 - 1});
 }
 
-TEST(ColumnWaits, NoneWhereAWriterIsNotAwaited) {
+TEST(DeferWaits, NoneWhereAWriterIsNotAwaited) {
   Plan plan = gather(1024, {.chunk_cols = 128});
   const auto before = std::ssize(column_waits(plan, 0));
   // Somebody else writes a part of what every tile of rank 1's rows reads, and tells nobody.
@@ -105,6 +116,26 @@ TEST(ColumnWaits, NoneWhereAWriterIsNotAwaited) {
     }
   }
   FAIL() << "no copy";
+}
+
+/// What loads too early is refused.
+TEST(DeferWaits, TheCheckerRefusesAWaitThatComesTooLate) {
+  Plan plan = gather(1024, {.chunk_cols = 128});
+  static_cast<void>(lowering::defer_waits(plan, {}));
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      for (Wait& wait : task.waits) {
+        if (wait.from_col != 128) continue;
+        wait.from_col = 256;  // columns 128 .. 255 may not have come
+        const CheckResult result = check(plan);
+        ASSERT_FALSE(result.ok());
+        EXPECT_EQ(result.violations[0].rule, Rule::race) << result.violations[0].text;
+        EXPECT_NE(result.violations[0].text.find("(compute)"), std::string::npos) << result.violations[0].text;
+        return;
+      }
+    }
+  }
+  FAIL() << "no deferred wait";
 }
 
 }  // namespace

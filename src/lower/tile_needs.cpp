@@ -1,10 +1,10 @@
 // How far tile lanes must have come before a signal is complete, over all ranks.
-// Used by fused_sums.cpp, lane_tables.cpp and remarks.cpp.
-#include "backends/cuda/tile_needs.hpp"
+// Used by pair_tiles.cpp and fused_sums.cpp.
+#include "lower/tile_needs.hpp"
 
 #include <algorithm>
 
-namespace tilewire::cuda {
+namespace tilewire {
 namespace {
 
 constexpr int64_t kUnknown = -2;
@@ -66,19 +66,4 @@ int64_t TileNeeds::of_task(const Poster& poster) {
   return poster.task < prefix.known ? by_task_[poster.lane][poster.task] : kNever;
 }
 
-bool may_end_in_pairs(const Plan& whole, int rank) {
-  constexpr int64_t kApart = 2;  // positions: either tile may be the first or the second of its pair
-  TileNeeds needs(whole);
-  for (const Lane& lane : whole.lanes) {
-    if (lane.rank != rank) continue;
-    for (int64_t tile = 0; tile < std::ssize(lane.tasks); ++tile) {
-      if (lane.tasks[tile].kind != TaskKind::compute) continue;
-      for (const Wait& wait : lane.tasks[tile].waits) {
-        if (const int64_t needed = needs.of(wait.signal); needed >= 0 && needed >= tile - kApart) return false;
-      }
-    }
-  }
-  return true;
-}
-
-}  // namespace tilewire::cuda
+}  // namespace tilewire

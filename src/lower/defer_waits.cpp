@@ -1,15 +1,15 @@
 // From which column of A on a tile needs what it waits for: the loads of the columns before do not wait.
-// Called when the cuda backend loads a program, and by the simulator.
-#include "core/column_waits.hpp"
-
+// Listed in lower.cpp; called by the simulator, too.
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
 
 #include "core/regions.hpp"
+#include "core/text.hpp"
+#include "lower/passes.hpp"
 
-namespace tilewire {
+namespace tilewire::lowering {
 namespace {
 
 class ColumnFinder {
@@ -109,19 +109,27 @@ class ColumnFinder {
 
 }  // namespace
 
-std::vector<ColumnWaits> column_waits(const Plan& whole, int rank) {
-  ColumnFinder finder(whole, rank);
-  std::vector<ColumnWaits> found;
-  int mine = -1;
-  for (const Lane& lane : whole.lanes) {
-    if (lane.rank != rank) continue;
-    ++mine;
-    for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
-      if (lane.tasks[task].kind != TaskKind::compute) continue;
-      if (auto columns = finder.columns_of(lane.tasks[task])) found.push_back({mine, task, std::move(*columns)});
+std::string defer_waits(Plan& plan, const Target&) {
+  std::vector<std::pair<Task*, std::vector<int64_t>>> found;
+  int64_t tiles = 0;
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    ColumnFinder finder(plan, rank);
+    for (Lane& lane : plan.lanes) {
+      if (lane.rank != rank) continue;
+      for (Task& task : lane.tasks) {
+        if (task.kind != TaskKind::compute || task.body != Body::gemm) continue;
+        ++tiles;
+        if (auto columns = finder.columns_of(task)) found.emplace_back(&task, std::move(*columns));
+      }
     }
   }
-  return found;
+  // NOTE: only now, as tiles with equal waits share what is found for one.
+  for (auto& [task, columns] : found) {
+    for (size_t i = 0; i < columns.size(); ++i) task->waits[i].from_col = columns[i];
+  }
+  if (tiles == 0) return "no tiles";
+  if (found.empty()) return "tiles need all that they wait for from their first column on, or wait for nothing";
+  return fmt::format("{} of {} tiles load before all of their waits are over", found.size(), tiles);
 }
 
-}  // namespace tilewire
+}  // namespace tilewire::lowering

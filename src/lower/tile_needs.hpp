@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks: what tiles may wait for without
-// deadlock. Used by fused_sums.cpp, lane_tables.cpp and remarks.cpp.
+// deadlock. Used by pair_tiles.cpp and fused_sums.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "tilewire/plan.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 
 /// A tile at position p of its lane may wait for whatever needs tiles at positions below p only, on any rank: of all
 /// tiles that are not finished, those at the lowest position then never wait for ever.
@@ -42,7 +42,4 @@ class TileNeeds {
   std::vector<Prefix> prefixes_;               ///< by lane
 };
 
-/// Whether a rank's tiles may end in pairs: what one waits for needs no tile, on any rank, that a pair could hold up.
-[[nodiscard]] bool may_end_in_pairs(const Plan& whole, int rank);
-
-}  // namespace tilewire::cuda
+}  // namespace tilewire

@@ -1,0 +1,75 @@
+// Which engine does the work of a serial lane: a copy engine, the vendor's library, or SMs.
+// Listed in lower.cpp.
+#include <algorithm>
+
+#include "core/text.hpp"
+#include "lower/passes.hpp"
+
+namespace tilewire::lowering {
+namespace {
+
+bool is_library_call(const Task& task) {
+  return task.kind == TaskKind::gemm_call || task.kind == TaskKind::collective_call;
+}
+
+/// Whether a copy engine can do a task: whole, with one destination, nothing converted or added.
+bool is_whole_copy(const Task& task) {
+  return task.kind == TaskKind::sync || (task.kind == TaskKind::copy && task.writes.size() == 1 &&
+                                         task.epilogue.empty() && task.writes[0].mode == WriteMode::store &&
+                                         task.writes[0].first_row == 0 && task.writes[0].to.rows == task.reads[0].rows);
+}
+
+/// Why copy engines do not make a lane's copies, or nothing. NOTE: an engine takes about 2 us for each copy, and more
+/// to be let go: small ones are for SMs.
+std::string by_sms(const Plan& plan, const Lane& lane, const Target& target) {
+  if (!target.streams) return "ranks share a GPU";
+  int64_t bytes = 0;
+  int64_t copies = 0;
+  bool local = true;
+  for (const Task& task : lane.tasks) {
+    if (task.kind == TaskKind::sync) continue;
+    bytes += task.reads[0].rows * task.reads[0].cols * bytes_of(plan.buffers[task.reads[0].buffer].dtype);
+    ++copies;
+    local = local && task.reads[0].rank == lane.rank &&
+            std::ranges::all_of(task.writes, [&](const Write& write) { return write.to.rank == lane.rank; });
+  }
+  if (!std::ranges::all_of(lane.tasks, is_whole_copy)) return "engines make whole copies with one destination";
+  const int64_t least = local ? target.least_local_copy : target.least_engine_copy;
+  if (bytes < copies * least)
+    return fmt::format("{} KiB on average, and engines are for {} KiB and more{}", bytes / copies / 1024, least / 1024,
+                       local ? " within a GPU" : "");
+  return {};
+}
+
+/// Whether the library takes what a lane calls. NOTE: a product of depth 0 is zeros, which it does not write.
+bool library_takes(const Lane& lane) {
+  const auto is_empty = [](const Task& task) {
+    return task.kind == TaskKind::gemm_call &&
+           (task.reads[0].rows == 0 || task.reads[0].cols == 0 || task.writes[0].to.cols == 0);
+  };
+  return std::ranges::any_of(lane.tasks, is_library_call) && std::ranges::none_of(lane.tasks, is_empty);
+}
+
+}  // namespace
+
+std::string assign_engines(Plan& plan, const Target& target) {
+  int engines = 0;
+  int workers = 0;
+  std::string why;
+  for (Lane& lane : plan.lanes) {
+    if (lane.engine == Engine::library && (!target.streams || !library_takes(lane))) lane.engine = Engine::serial;
+    if (lane.engine != Engine::copy) continue;
+    const bool copies = std::ranges::count(lane.tasks, TaskKind::copy, &Task::kind) > 0;
+    const std::string reason = by_sms(plan, lane, target);
+    engines += reason.empty() && copies ? 1 : 0;
+    workers += reason.empty() || !copies ? 0 : 1;
+    if (reason.empty()) continue;
+    if (why.empty() && copies) why = fmt::format("{} on rank {}: {}", lane.name, lane.rank, reason);
+    lane.engine = Engine::serial;
+  }
+  if (engines + workers == 0) return "no copy lanes";
+  std::string text = fmt::format("{} copy lanes by copy engines, {} by SMs", engines, workers);
+  return why.empty() ? text : fmt::format("{} ({})", text, why);
+}
+
+}  // namespace tilewire::lowering

@@ -1,0 +1,46 @@
+// The passes of each target, and how they run.
+// Called by make_op, backends, the command line and tests.
+#include "tilewire/lower.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/text.hpp"
+#include "lower/passes.hpp"
+
+namespace tilewire {
+
+std::span<const Pass> passes_of(const Target& target) {
+  static constexpr std::array kGpu{
+      Pass{"assign_engines", "copies by copy engines, or by SMs", lowering::assign_engines},
+      Pass{"pair_tiles", "tiles that load for each other", lowering::pair_tiles},
+      Pass{"hint_caches", "L2 eviction priorities of loads", lowering::hint_caches},
+      Pass{"defer_waits", "waits for columns of A", lowering::defer_waits},
+  };
+  return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
+}
+
+Lowered lower(Plan plan, const Target& target, const std::string& after) {
+  require(plan.target.empty(), "the plan is lowered for {} already", plan.target);
+  require(target.ranks == 0 || target.ranks == plan.team.num_ranks, "target {} has {} ranks, the plan is for {}",
+          target.name, target.ranks, plan.team.num_ranks);
+  std::string names;
+  for (const Pass& pass : passes_of(target)) names += (names.empty() ? "" : ", ") + std::string(pass.name);
+  const auto passes = passes_of(target);
+  require(after.empty() || std::ranges::any_of(passes, [&](const Pass& pass) { return after == pass.name; }),
+          "target {} has no pass '{}'; it has: {}", target.name, after, names.empty() ? "none" : names);
+  Lowered lowered{std::move(plan), {}};
+  lowered.plan.target = target.name;
+  for (const Pass& pass : passes) {
+    lowered.notes.push_back({pass.name, pass.run(lowered.plan, target)});
+    if (after == pass.name) break;
+  }
+  return lowered;
+}
+
+void require_target(const Plan& plan, const Target& target) {
+  require(plan.target == target.name, "the plan is lowered for {}, and this is {}", plan.target, target.name);
+}
+
+}  // namespace tilewire

@@ -1,0 +1,21 @@
+// The passes, each in the file of its name. Listed in lower.cpp.
+#pragma once
+
+#include <string>
+
+#include "tilewire/lower.hpp"
+
+namespace tilewire::lowering {
+
+/// Copy lanes whose copies are small or in parts, and library lanes without a call that the library takes, become lanes
+/// of worker CTAs; the others stay with copy engines and the library.
+[[nodiscard]] std::string assign_engines(Plan& plan, const Target& target);
+/// Tiles load for themselves, not in clusters, on ranks where a pair could wait for ever: what a tile waits for needs a
+/// tile, on any rank, near its own place.
+[[nodiscard]] std::string pair_tiles(Plan& plan, const Target& target);
+/// Each product that has none gets L2 eviction priorities for A and B.
+[[nodiscard]] std::string hint_caches(Plan& plan, const Target& target);
+/// Tiles wait for columns of A when their loads come to these, and for what their results alone need with the last one.
+[[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
+
+}  // namespace tilewire::lowering

@@ -1,0 +1,50 @@
+// What plans are lowered for.
+// Called by backends, the command line and tests.
+#include <algorithm>
+#include <array>
+
+#include "core/text.hpp"
+#include "tilewire/lower.hpp"
+
+namespace tilewire {
+
+Target host_target() { return {.name = "host"}; }
+
+Target gpu_target(const std::string& kind, int ranks, int sms) {
+  return {.name = fmt::format("{}x{}", kind, ranks), .ranks = ranks, .sms = sms, .copy_engines = 3, .streams = true};
+}
+
+std::span<const Target> targets() {
+  constexpr int kHopperSms = 132;
+  static const std::array kTargets{host_target(),
+                                   gpu_target("h100", 1, kHopperSms),
+                                   gpu_target("h100", 2, kHopperSms),
+                                   gpu_target("h100", 4, kHopperSms),
+                                   gpu_target("h100", 8, kHopperSms),
+                                   gpu_target("h200", 1, kHopperSms),
+                                   gpu_target("h200", 2, kHopperSms),
+                                   gpu_target("h200", 4, kHopperSms),
+                                   gpu_target("h200", 8, kHopperSms)};
+  return kTargets;
+}
+
+const Target& find_target(const std::string& name) {
+  std::string known;
+  for (const Target& target : targets()) {
+    if (target.name == name) return target;
+    known += (known.empty() ? "" : ", ") + target.name;
+  }
+  fail(ErrorKind::invalid_input, "unknown target '{}'; known: {}", name, known);
+}
+
+Team team_of(const Target& target, int num_ranks) {
+  require(num_ranks >= 1, "{} ranks: want at least 1", num_ranks);
+  require(target.ranks == 0 || target.ranks == num_ranks, "target {} has {} ranks, not {}", target.name, target.ranks,
+          num_ranks);
+  Team team{.num_ranks = num_ranks};
+  if (target.sms > 0)
+    team.devices.assign(static_cast<size_t>(num_ranks), {.copy_engines = target.copy_engines, .sms = target.sms});
+  return team;
+}
+
+}  // namespace tilewire
