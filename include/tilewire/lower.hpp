@@ -37,7 +37,6 @@ struct Target {
 /// One row of a target's table of passes.
 struct Pass {
   const char* name;
-  const char* summary;
   /// Change the plan, and say what changed, or why nothing did.
   std::string (*run)(Plan& plan, const Target& target);
 };

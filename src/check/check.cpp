@@ -7,6 +7,7 @@
 
 #include "check/early_loads.hpp"
 #include "check/proofs.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -100,14 +101,6 @@ void prove_execution(const Tasks& tasks, const std::vector<Meaning>& meanings, R
   check_races(tasks, order, report);
 }
 
-bool loads_early(const Plan& plan) {
-  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [](const Task& task) {
-      return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
-    });
-  });
-}
-
 /// The proofs of a plan whose indices are valid.
 void prove(const Plan& plan, const Specification& wanted, Report& report) {
   const std::vector<Meaning> meanings = meanings_of(plan, wanted, report);
@@ -117,7 +110,8 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
-  if (!loads_early(plan)) return prove_execution(tasks, meanings, report);
+  const auto any_early = [](const Lane& lane) { return std::ranges::any_of(lane.tasks, loads_early); };
+  if (std::ranges::none_of(plan.lanes, any_early)) return prove_execution(tasks, meanings, report);
   const EarlyLoads early = with_early_loads(plan);
   prove_execution(Tasks(early.plan, &early.places), meanings, report);
 }

@@ -6,12 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
+
 namespace tilewire::checking {
 namespace {
-
-bool loads_early(const Task& task) {
-  return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
-}
 
 /// Columns [begin, end) of A, and all of B, are read when the waits up to `begin` are over; then the product is told.
 Task early_load(const Task& product, int64_t begin, int64_t end, Signal done) {

@@ -28,13 +28,6 @@ namespace {
 
 constexpr int64_t kDefaultTokens = 512;
 
-template <class Table>
-std::string names_of(const Table& table) {
-  std::string names;
-  for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
-  return names;
-}
-
 void set_one(Config& config, const std::string& set) {
   const auto [knob, value] = key_and_value("--set", set, "KNOB=VALUE");
   require(knob != "schedule", "--set {}: use --schedule", set);

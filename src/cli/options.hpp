@@ -48,6 +48,14 @@ struct Options {
   bool verify = true;
 };
 
+/// Names of a table's rows, as in "ring, direct".
+template <class Table>
+[[nodiscard]] std::string names_of(const Table& table) {
+  std::string names;
+  for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
 /// The positional list of operators, or of one.
 CLI::Option* add_operators(CLI::App& verb, Options& options, bool several);
 /// Sizes and types: -m -n -k --shapes --model --tokens --dtype ...

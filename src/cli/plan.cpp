@@ -121,12 +121,6 @@ void plan_verb(const Show& verb) {
   });
 }
 
-std::string target_names() {
-  std::string names;
-  for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name;
-  return names;
-}
-
 constexpr const char* kPlanFooter =
     R"(The longest chain counts tasks (or their GFLOP, or the bytes that they move) that must run one after
 another, however many workers there are. A line of the listing is a task: what it reads -> what it writes
@@ -153,7 +147,8 @@ void add_plan(CLI::App& app) {
   add_json_flag(*verb, options, "Write the plan to a file, or - for standard output (then nothing else)");
   verb->add_option("--limit", show_verb->limit, "Tasks listed per lane (default: 12)")->type_name("N");
   verb->add_flag("--summary", show_verb->summary, "Leave the listing out");
-  verb->add_option("--target", show_verb->target, "Machines that the plan is for, and lowered for: " + target_names())
+  verb->add_option("--target", show_verb->target,
+                   "Machines that the plan is for, and lowered for: " + names_of(targets()))
       ->type_name("NAME");
   verb->add_flag("--lowered", show_verb->lowered, "The lowered plan (default target: host)");
   verb->add_option("--after", show_verb->after, "The plan as it is after this pass")->type_name("PASS");

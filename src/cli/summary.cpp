@@ -82,7 +82,7 @@ class Clock {
 
 std::string mib(double bytes) { return fmt::format("{:.3f} MiB", bytes / (1 << 20)); }
 
-std::string traffic_text(const Plan& plan) {
+std::string traffic_text(const Plan& plan, const Problem& problem) {
   const std::vector<LinkTraffic> traffic = traffic_of(plan);
   int64_t total = 0;
   std::string lines;
@@ -90,7 +90,6 @@ std::string traffic_text(const Plan& plan) {
     total += link.bytes;
     lines += fmt::format("    rank {} -> rank {}  {}\n", link.from, link.to, mib(static_cast<double>(link.bytes)));
   }
-  const Problem problem = note_of(plan).problem;
   const int64_t least = find_operator(problem.op).least_bytes(problem, plan.team.num_ranks);
   const std::string ratio =
       least > 0 ? fmt::format(", {:.2f} x the least", static_cast<double>(total) / static_cast<double>(least)) : "";
@@ -165,7 +164,7 @@ std::string summary_of(const Plan& plan) {
   for (int rank = 0; rank < plan.team.num_ranks; ++rank)
     most_of_peers = std::max(most_of_peers, peer_bytes(plan, rank));
   text += fmt::format("  addresses   {} of peers' memory per rank at most\n", mib(static_cast<double>(most_of_peers)));
-  text += traffic_text(plan);
+  text += traffic_text(plan, problem);
   const double count = critical_path(plan, [](const Task&) { return 1.0; });
   const double chain_flops = critical_path(plan, [&](const Task& task) { return flops_of(task); });
   const double chain_bytes = critical_path(plan, [&](const Task& task) { return moved_bytes_of(plan, task); });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -128,10 +129,9 @@ void validate_task(const Place& at, const Task& task, int signals) {
     if (!(wants == step.operand.has_value()))
       refuse("{}: epilogue {} {}", at.name(), to_string(step.kind), wants ? "needs an operand" : "takes no operand");
   }
-  const bool product = task.kind == TaskKind::compute && task.body == Body::gemm;
   for (const Wait& wait : task.waits) {
     validate_signal(at, wait.signal, wait.at_least, signals);
-    const int64_t most = product && !task.reads.empty() ? std::max<int64_t>(0, task.reads[0].cols - 1) : 0;
+    const int64_t most = is_gemm_tile(task) && !task.reads.empty() ? std::max<int64_t>(0, task.reads[0].cols - 1) : 0;
     if (!(wait.from_col >= 0 && wait.from_col <= most))
       refuse("{}: a wait from column {} on, want 0 to {}", at.name(), wait.from_col, most);
   }

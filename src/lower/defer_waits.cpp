@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/gemm_tasks.hpp"
 #include "core/regions.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
@@ -117,7 +118,7 @@ std::string defer_waits(Plan& plan, const Target&) {
     for (Lane& lane : plan.lanes) {
       if (lane.rank != rank) continue;
       for (Task& task : lane.tasks) {
-        if (task.kind != TaskKind::compute || task.body != Body::gemm) continue;
+        if (!is_gemm_tile(task)) continue;
         ++tiles;
         if (auto columns = finder.columns_of(task)) found.emplace_back(&task, std::move(*columns));
       }

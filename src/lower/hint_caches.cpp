@@ -1,16 +1,20 @@
 // L2 eviction priorities of what tiles load.
 // Listed in lower.cpp.
 #include <algorithm>
-#include <map>
-#include <tuple>
 
 #include "core/ceil_div.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/cache_hints.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {
+namespace {
+
+constexpr int64_t kStep = 64;  // columns of A of one step
+
+}  // namespace
 
 OperandHints cache_hints_for(int64_t rows, int64_t b_bytes, int64_t tile_m, bool near) {
   constexpr int64_t kMiB = 1 << 20;
@@ -26,40 +30,31 @@ OperandHints cache_hints_for(int64_t rows, int64_t b_bytes, int64_t tile_m, bool
   return {.a = a_too ? CacheHint::evict_first : CacheHint::none, .b = CacheHint::evict_first};
 }
 
+void HintFinder::add(const std::array<int64_t, 5>& shared, int64_t rows, int64_t cols, int64_t k_steps) {
+  const auto [found, is_new] = all_.try_emplace(shared, Sharers{num_tiles_});
+  Sharers& sharers = found->second;
+  if (is_new) b_bytes_ += cols * k_steps * kStep * bytes_of(DType::bf16);
+  near_ = near_ && num_tiles_ - sharers.first < reach_;
+  sharers.rows += rows;
+  rows_ = std::max(rows_, sharers.rows);
+  ++num_tiles_;
+}
+
 namespace lowering {
 namespace {
-
-/// Tiles of one rank that share columns of B, over the same part of K.
-struct Sharers {
-  int64_t first = 0;  ///< position of the first one
-  int64_t rows = 0;
-};
 
 /// The hints for a rank's tiles. NOTE: where tiles wait for other ranks, those that share columns drift apart, unless
 /// they are a cluster.
 OperandHints hints_of(const std::vector<const Task*>& tiles, bool waits) {
-  constexpr int64_t kStep = 64;  // columns of K of one step
-  constexpr int64_t kNear = 16;  // positions at which tiles of one GPU load at about the same time, at most
   const GemmParams& gemm = tiles.front()->gemm;
-  const int64_t reach = waits ? gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k : kNear;
-  std::map<std::tuple<int, int, int64_t, int64_t, int64_t>, Sharers> all;
-  int64_t rows = 0;
-  int64_t b_bytes = 0;
-  bool near = true;
-  for (int64_t i = 0; i < std::ssize(tiles); ++i) {
-    const Region& a = tiles[i]->reads[0];
-    const Region& b = tiles[i]->reads[1];
-    const bool kn = tiles[i]->gemm.b_layout == BLayout::kn;
-    const auto key =
-        kn ? std::tuple(b.rank, b.buffer, b.row, b.rows, b.col) : std::tuple(b.rank, b.buffer, b.col, b.cols, b.row);
-    const auto [found, is_new] = all.try_emplace(key, Sharers{i});
-    Sharers& sharers = found->second;
-    if (is_new) b_bytes += (kn ? b.cols : b.rows) * ceil_div(a.cols, kStep) * kStep * bytes_of(DType::bf16);
-    near = near && i - sharers.first < reach;
-    sharers.rows += a.rows;
-    rows = std::max(rows, sharers.rows);
+  HintFinder finder(waits ? gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k : kNear);
+  for (const Task* tile : tiles) {
+    const Region& b = tile->reads[1];
+    const bool kn = tile->gemm.b_layout == BLayout::kn;
+    finder.add({b.rank, b.buffer, kn ? b.row : b.col, kn ? b.rows : b.cols, kn ? b.col : b.row}, tile->reads[0].rows,
+               kn ? b.cols : b.rows, ceil_div(tile->reads[0].cols, kStep));
   }
-  return cache_hints_for(rows, b_bytes, gemm.tile_m, near);
+  return finder.find(gemm.tile_m);
 }
 
 }  // namespace
@@ -72,7 +67,7 @@ std::string hint_caches(Plan& plan, const Target&) {
     for (const Lane& lane : plan.lanes) {
       if (lane.rank != rank) continue;
       for (const Task& task : lane.tasks) {
-        if (task.kind != TaskKind::compute || task.body != Body::gemm) continue;
+        if (!is_gemm_tile(task)) continue;
         tiles.push_back(&task);
         automatic = automatic && task.gemm.a_hint == CacheHint::automatic && task.gemm.b_hint == CacheHint::automatic;
       }
@@ -86,8 +81,7 @@ std::string hint_caches(Plan& plan, const Target&) {
     for (Lane& lane : plan.lanes) {
       if (lane.rank != rank) continue;
       for (Task& task : lane.tasks) {
-        if (task.kind == TaskKind::compute && task.body == Body::gemm)
-          task.gemm.a_hint = hints.a, task.gemm.b_hint = hints.b;
+        if (is_gemm_tile(task)) task.gemm.a_hint = hints.a, task.gemm.b_hint = hints.b;
       }
     }
     if (text.empty()) text = fmt::format("A {}, B {} on rank {}", to_string(hints.a), to_string(hints.b), rank);

@@ -13,10 +13,10 @@ namespace tilewire {
 
 std::span<const Pass> passes_of(const Target& target) {
   static constexpr std::array kGpu{
-      Pass{"assign_engines", "copies by copy engines, or by SMs", lowering::assign_engines},
-      Pass{"pair_tiles", "tiles that load for each other", lowering::pair_tiles},
-      Pass{"hint_caches", "L2 eviction priorities of loads", lowering::hint_caches},
-      Pass{"defer_waits", "waits for columns of A", lowering::defer_waits},
+      Pass{"assign_engines", lowering::assign_engines},
+      Pass{"pair_tiles", lowering::pair_tiles},
+      Pass{"hint_caches", lowering::hint_caches},
+      Pass{"defer_waits", lowering::defer_waits},
   };
   return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
 }

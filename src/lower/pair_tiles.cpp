@@ -2,16 +2,13 @@
 // Listed in lower.cpp.
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
 #include "lower/tile_needs.hpp"
 
 namespace tilewire::lowering {
 namespace {
-
-bool in_cluster(const Task& task) {
-  return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
-}
 
 /// The first tile of a rank that may not end in a pair, in words, or nothing.
 std::string held_up(const Plan& plan, int rank, TileNeeds& needs) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gemm_table.hpp"
-#include "lower/cache_hints.hpp"
 #include "schedules/gpu_choices.hpp"
 
 namespace tilewire::cuda {
@@ -76,7 +75,7 @@ TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
   // Tiles of 100 rows, of these columns, in so many steps of K.
-  const auto told = [](std::vector<int32_t> columns, size_t reach, int32_t k_steps = 16) {
+  const auto told = [](std::vector<int32_t> columns, int64_t reach, int32_t k_steps = 16) {
     HostTable table;
     for (const int32_t col : columns)
       table.tiles.push_back({.b_col = col, .k_steps = k_steps, .rows = 100, .cols = 128});

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <tuple>
 
 #include "backends/cuda/upload.hpp"
 #include "core/ceil_div.hpp"
 #include "core/text.hpp"
-#include "lower/cache_hints.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -74,24 +71,11 @@ Eviction eviction_of(CacheHint hint) {
   return Eviction::unchanged;
 }
 
-void set_cache_hints(HostTable& table, TileShape shape, size_t reach) {
-  struct Sharers {
-    size_t first = 0;  // of the tiles that have the same columns of B and part of K
-    int64_t rows = 0;
-  };
-  std::map<std::tuple<uint16_t, int32_t, int32_t>, Sharers> all;
-  int64_t rows = 0, b_bytes = 0;
-  bool near = true;
-  for (size_t i = 0; i < table.tiles.size(); ++i) {
-    const TileRecord& tile = table.tiles[i];
-    const auto [found, is_new] = all.try_emplace({tile.b_map, tile.b_col, tile.k_begin}, Sharers{i});
-    Sharers& sharers = found->second;
-    if (is_new) b_bytes += int64_t{tile.cols} * tile.k_steps * kTileK * bytes_of(DType::bf16);
-    near = near && i - sharers.first < reach;
-    sharers.rows += tile.rows;
-    rows = std::max(rows, sharers.rows);
-  }
-  const OperandHints hints = cache_hints_for(rows, b_bytes, shape.m, near);
+void set_cache_hints(HostTable& table, TileShape shape, int64_t reach) {
+  HintFinder finder(reach);
+  for (const TileRecord& tile : table.tiles)
+    finder.add({tile.b_map, tile.b_col, tile.k_begin}, tile.rows, tile.cols, tile.k_steps);
+  const OperandHints hints = finder.find(shape.m);
   table.cache_hints = {eviction_of(hints.a), eviction_of(hints.b)};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/gemm_tiles.hpp"
+#include "lower/cache_hints.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
@@ -37,12 +38,9 @@ struct DeviceTable {
 /// A hint as the kernel takes it.
 [[nodiscard]] Eviction eviction_of(CacheHint hint);
 
-/// Tiles of one GPU, so many positions apart in the order of tiles at most, load at about the same time.
-inline constexpr size_t kNear = 16;
-
-/// Tell the cache so, when tiles are in their order; before in_pairs and split_k_in_cluster. `reach`: how far apart in
-/// it tiles of the same columns may be and still load them at about the same time.
-void set_cache_hints(HostTable& table, TileShape shape, size_t reach);
+/// Give the tiles of a table their hints (HintFinder), when they are in their order; before in_pairs and
+/// split_k_in_cluster.
+void set_cache_hints(HostTable& table, TileShape shape, int64_t reach);
 
 /// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);

@@ -92,10 +92,6 @@ void fill_in_links(Team& team, const json& gpus) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// "h200" where all GPUs are "NVIDIA H200", "gpu" where they differ.
 std::string kind_of_gpus(const json& gpus) {
   std::string kind;

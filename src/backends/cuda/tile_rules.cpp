@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/lane_tables.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -73,11 +74,7 @@ GemmParams gemm_params_of(const Plan& plan) {
 }
 
 bool in_clusters(const Plan& plan) {
-  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [](const Task& task) {
-      return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
-    });
-  });
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) { return std::ranges::any_of(lane.tasks, in_cluster); });
 }
 
 GemmBodyKind kind_of(const Plan& plan) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/sim/engine.hpp"
+#include "core/gemm_tasks.hpp"
 
 namespace tilewire::sim {
 
@@ -14,8 +15,7 @@ void EventEngine::find_late_waits() {
     const Task& task = *tasks_.task[t];
     if (task.kind != TaskKind::compute || task.waits.empty() || task.waits.front().purpose != Purpose::data) continue;
     const Buffer& a = plan_.buffers[task.reads[0].buffer];
-    const bool late = std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
-    if (!late || a.scope == Scope::input || a.dtype == DType::fp32) continue;
+    if (!loads_early(task) || a.scope == Scope::input || a.dtype == DType::fp32) continue;
     for (const Wait& wait : task.waits) late_waits_[t].push_back(wait.from_col);
   }
 }

@@ -6,6 +6,7 @@
 #include "backends/sim/engine.hpp"
 #include "backends/sim/slow_values.hpp"
 #include "check/proofs.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/sim.hpp"
@@ -22,6 +23,15 @@ void check(const TrafficRequest& traffic, const Machine& machine) {
   require(machine.controller.has_value(), "machine {}: traffic over time needs a memory controller", machine.name);
   require(traffic.device >= 0 && traffic.device < num_devices(machine), "machine {}: no device {}, it has {}",
           machine.name, traffic.device, num_devices(machine));
+}
+
+// Whether tiles multiply what arrives during the call: others wait for all at once (EventEngine::find_late_waits).
+bool takes_arrivals(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [&](const Task& task) {
+      return is_gemm_tile(task) && plan.buffers[task.reads[0].buffer].scope != Scope::input;
+    });
+  });
 }
 
 // Whether the plan came to its end.
@@ -44,7 +54,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
   const bool over_time = traffic.interval_ns != 0;
   if (over_time) check(traffic, machine);
   std::optional<Plan> deferred;
-  if (plan.target.empty() && machine.compute.waits_by_columns && !machine.controller) {
+  if (plan.target.empty() && machine.compute.waits_by_columns && !machine.controller && takes_arrivals(plan)) {
     deferred = plan;
     static_cast<void>(lowering::defer_waits(*deferred, {}));
   }

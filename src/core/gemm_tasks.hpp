@@ -1,0 +1,26 @@
+// What the fields of a product say of how it runs.
+// Used by plans' validation, passes, the checker, the simulator and the cuda backend.
+#pragma once
+
+#include <algorithm>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// Whether a task makes a tile of a GEMM.
+[[nodiscard]] inline bool is_gemm_tile(const Task& task) {
+  return task.kind == TaskKind::compute && task.body == Body::gemm;
+}
+
+/// Whether a tile is in a cluster whose CTAs load for each other.
+[[nodiscard]] inline bool in_cluster(const Task& task) {
+  return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
+}
+
+/// Whether a product reads columns of A before all of its waits are over.
+[[nodiscard]] inline bool loads_early(const Task& task) {
+  return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
+}
+
+}  // namespace tilewire
