@@ -45,7 +45,10 @@ class Op {
   /// cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
   void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
+  /// As the schedule made it.
   [[nodiscard]] const Plan& plan() const { return plan_; }
+  /// As it runs: lowered for the group's target. Traces number its lanes and tasks.
+  [[nodiscard]] const Plan& lowered() const { return lowered_ ? *lowered_ : plan_; }
   [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
   [[nodiscard]] const Config& config() const { return made_of_.config; }
   /// Which schedule runs, why it was chosen, what else was considered, and what each pass of lowering did.
@@ -66,6 +69,7 @@ class Op {
 
   Group* group_ = nullptr;
   Plan plan_;
+  std::optional<Plan> lowered_{};  ///< where that is another plan
   PlanNote made_of_{};
   std::string explanation_{};
   RunOptions run_options_;

@@ -93,7 +93,8 @@ struct Wait {
   Signal signal{};
   int64_t at_least = 1;
   Purpose purpose = Purpose::data;
-  /// Of a product: the first column of reads[0] that needs it; the columns before may be read earlier.
+  /// Of a tile: the first column of reads[0] that needs it; the columns before may be read earlier. All columns
+  /// (depth_of) = none of them does: what is added to the product, or where it goes.
   int64_t from_col = 0;
 
   bool operator==(const Wait&) const = default;
@@ -195,7 +196,11 @@ struct Task {
   std::vector<Wait> waits{};
   std::vector<Post> posts{};
   std::vector<EpilogueStep> epilogue{};
-  double value = 0;  ///< of `fill`
+  /// Of a tile that completes a sum: the other terms, in the sum's order, all of one dtype. The product is rounded to
+  /// that dtype and takes its place among them; they are added in fp32, before the epilogue.
+  std::vector<Region> addends{};
+  int product_place = 0;  ///< how many addends come before the product
+  double value = 0;       ///< of `fill`
 
   bool operator==(const Task&) const = default;
 };
@@ -253,7 +258,6 @@ struct Plan {
 [[nodiscard]] std::string region_name(const Plan& plan, const Region& region);
 /// "task 4 of lane tiles on rank 1 (compute)".
 [[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
-[[nodiscard]] std::string task_name(const Lane& lane, int64_t task, TaskKind kind);
 /// Rows x cols of what a task computes, before it is written.
 [[nodiscard]] Shape result_shape(const Task& task);
 /// Length of the dot products of a product.

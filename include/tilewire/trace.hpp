@@ -19,6 +19,9 @@ struct TraceEvent {
   int64_t taken_ns = 0;  ///< a worker took it
   int64_t start_ns = 0;  ///< its waits were satisfied
   int64_t end_ns = 0;    ///< it had posted
+  /// Of a tile with addends: when it began to wait for them, and when they were there; 0 = none, or not told.
+  int64_t sum_taken_ns = 0;
+  int64_t sum_ns = 0;
 
   bool operator==(const TraceEvent&) const = default;
 };

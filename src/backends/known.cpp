@@ -56,6 +56,7 @@ class Search {
     if (product) look_at(task.gemm);
     if (task.kind == TaskKind::collective_call) want(known_.collectives, task.collective, "a library's ");
     for (const Region& read : task.reads) look_at(task, read);
+    for (const Region& addend : task.addends) look_at(task, addend);
     for (const Write& write : task.writes) {
       look_at(task, write.to);
       want(known_.vias, write.via, "via = ");

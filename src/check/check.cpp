@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "check/early_loads.hpp"
 #include "check/proofs.hpp"
-#include "core/gemm_tasks.hpp"
+#include "check/steps.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -110,10 +109,12 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
-  const auto any_early = [](const Lane& lane) { return std::ranges::any_of(lane.tasks, loads_early); };
-  if (std::ranges::none_of(plan.lanes, any_early)) return prove_execution(tasks, meanings, report);
-  const EarlyLoads early = with_early_loads(plan);
-  prove_execution(Tasks(early.plan, &early.places), meanings, report);
+  const auto any_steps = [](const Lane& lane) { return std::ranges::any_of(lane.tasks, has_steps); };
+  if (std::ranges::none_of(plan.lanes, any_steps)) return prove_execution(tasks, meanings, report);
+  static_cast<void>(check_progress(tasks, report));
+  if (!report.empty()) return;
+  const Steps steps = in_steps(plan);
+  prove_execution(Tasks(steps.plan, {&plan, &steps.places}), meanings, report);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ class StructureCheck {
     t_ = t;
     const Task& task = *tasks_.task[t];
     for (const Region& region : task.reads) check_access(region, false);
+    for (const Region& region : task.addends) check_access(region, false);
     for (const Write& write : task.writes) check_access(write.to, true);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) check_access(*step.operand, false);
@@ -123,6 +124,19 @@ class StructureCheck {
     if (depth_a != depth_b)
       refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,
              depth_b);
+    check_addends(task);
+  }
+
+  void check_addends(const Task& task) {
+    const Shape result = result_shape(task);
+    for (const Region& addend : task.addends) {
+      check_number(addend);
+      if (Shape{addend.rows, addend.cols} != result)
+        refuse("{} adds {} to a product of {} x {}", name(), region_name(plan_, addend), result.rows, result.cols);
+      if (dtype_of(addend) != dtype_of(task.addends[0]))
+        refuse("{} adds {} and {}: dtypes {} and {} differ", name(), region_name(plan_, task.addends[0]),
+               region_name(plan_, addend), to_string(dtype_of(task.addends[0])), to_string(dtype_of(addend)));
+    }
   }
 
   void check_number(const Region& region) {

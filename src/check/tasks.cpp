@@ -7,7 +7,7 @@
 
 namespace tilewire::checking {
 
-Tasks::Tasks(const Plan& whole, const std::vector<std::vector<int64_t>>* places) : plan(whole), named(places) {
+Tasks::Tasks(const Plan& whole, StepsOf of) : plan(whole), steps_of(of) {
   std::unordered_map<uint64_t, int> ids;
   const auto id_of = [&](Signal signal) {
     const uint64_t key = static_cast<uint64_t>(signal.rank) << 32 | static_cast<uint32_t>(signal.index);

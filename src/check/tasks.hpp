@@ -18,16 +18,18 @@ struct Use {
 };
 
 struct Tasks {
-  /// `places`: by lane and task, the place in its lane by which messages name it; none = its own.
-  explicit Tasks(const Plan& plan, const std::vector<std::vector<int64_t>>* places = nullptr);
+  /// `of`: the plan whose tasks these are steps of, for messages; by lane and task, the place there. None = its own.
+  struct StepsOf {
+    const Plan* plan;
+    const std::vector<std::vector<int64_t>>* places;
+  };
+  explicit Tasks(const Plan& plan, StepsOf of = {nullptr, nullptr});
 
   [[nodiscard]] int size() const { return static_cast<int>(task.size()); }
   [[nodiscard]] std::string name(int t) const {
     const int64_t place = t - lane_begin[lane[t]];
-    if (named == nullptr) return task_name(plan, lane[t], place);
-    const Lane& where = plan.lanes[lane[t]];
-    const bool early = task[t]->kind == TaskKind::sync && !task[t]->reads.empty();
-    return task_name(where, (*named)[lane[t]][place], early ? TaskKind::compute : task[t]->kind);
+    if (steps_of.plan == nullptr) return task_name(plan, lane[t], place);
+    return task_name(*steps_of.plan, lane[t], (*steps_of.places)[lane[t]][place]);
   }
   /// Both in one serial lane, `first` before `second`.
   [[nodiscard]] bool in_series(int first, int second) const {
@@ -35,7 +37,7 @@ struct Tasks {
   }
 
   const Plan& plan;
-  const std::vector<std::vector<int64_t>>* named = nullptr;
+  StepsOf steps_of{nullptr, nullptr};
   std::vector<const Task*> task{};
   std::vector<int> lane{};
   std::vector<int> rank{};

@@ -19,6 +19,7 @@ class Traffic {
     }
     if (task.kind == TaskKind::collective_call) return add_collective(rank, task);
     for (const Region& region : task.reads) move(region.rank, rank, region);
+    for (const Region& region : task.addends) move(region.rank, rank, region);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) move(step.operand->rank, rank, *step.operand);
     }

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/print.hpp"
@@ -168,7 +169,7 @@ class Tracer {
 
   // Peers send what they are asked for.
   void pull(Step& step) {
-    for (const Region& read : step.task.reads) {
+    for (const Region& read : all_reads(step.task)) {
       const int64_t bytes = bytes_of_region(read);
       if (read.rank == step.rank || bytes == 0) continue;
       const uint64_t asked = message(step.name + " ask", step.rank, read.rank, 1, step.begin).second;
@@ -183,7 +184,7 @@ class Tracer {
       case TaskKind::compute:
       case TaskKind::gemm_call:
         if (task.body == Body::pool) return elements * task.reads[1].cols;
-        return 2 * elements * depth_of(task);
+        return elements * (2 * depth_of(task) + std::ssize(task.addends));
       case TaskKind::reduce:
         return elements * std::ssize(task.reads);
       default:
@@ -200,7 +201,7 @@ class Tracer {
       const std::tuple key{region.rank, region.buffer, region.row, region.rows, region.col, region.cols};
       if (!cached || read_.insert(key).second) bytes += bytes_of_region(region);
     };
-    for (const Region& region : step.task.reads) read(region);
+    for (const Region& region : all_reads(step.task)) read(region);
     for (const EpilogueStep& each : step.task.epilogue) {
       if (each.operand) read(*each.operand);
     }

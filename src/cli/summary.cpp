@@ -99,6 +99,7 @@ std::string traffic_text(const Plan& plan, const Problem& problem) {
 std::string regions_text(const Plan& plan, const Task& task) {
   std::string text;
   for (const Region& read : task.reads) text += (text.empty() ? " " : " + ") + region_name(plan, read);
+  for (const Region& addend : task.addends) text += " + " + region_name(plan, addend);
   const Shape result = result_shape(task);
   for (const Write& write : task.writes) {
     if (write.to.cols < result.cols)

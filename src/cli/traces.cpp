@@ -51,6 +51,7 @@ double overlap_of(const Plan& plan, const Trace& trace) {
     const Task& task = lane.tasks[event.task];
     if (task.kind == TaskKind::sync) continue;
     (is_gemm(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
+    if (event.sum_ns > 0) other[lane.rank].emplace_back(event.sum_ns, event.end_ns);
   }
   int64_t hidden = 0;
   int64_t all = 0;

@@ -110,11 +110,11 @@ TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
 TILEWIRE_FIELDS(GemmParams, F(b_layout), F(allow_tf32), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(a_hint),
                 F(b_hint))
 TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
-                F(value))
+                F(addends), F(product_place), F(value))
 TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(kernel), F(tasks))
 TILEWIRE_FIELDS(PlanNote, F(problem), F(config))
 TILEWIRE_FIELDS(Plan, F(op), F(note), F(target), F(team), F(buffers), F(signals), F(lanes))
-TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns))
+TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns), F(sum_taken_ns), F(sum_ns))
 TILEWIRE_FIELDS(Trace, F(events))
 TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))
 TILEWIRE_FIELDS(Violation, F(rule), F(text))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "tilewire/plan.hpp"
 
@@ -21,6 +22,18 @@ namespace tilewire {
 /// Whether a product reads columns of A before all of its waits are over.
 [[nodiscard]] inline bool loads_early(const Task& task) {
   return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
+}
+
+/// All regions that a task reads but for its epilogue's.
+[[nodiscard]] inline std::vector<Region> all_reads(const Task& task) {
+  std::vector<Region> reads = task.reads;
+  reads.insert(reads.end(), task.addends.begin(), task.addends.end());
+  return reads;
+}
+
+/// Whether no column of A needs a wait of a tile.
+[[nodiscard]] inline bool comes_after_product(const Task& task, const Wait& wait) {
+  return wait.from_col > 0 && wait.from_col == depth_of(task);
 }
 
 }  // namespace tilewire

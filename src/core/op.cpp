@@ -82,16 +82,19 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
   require_supported(group, plan_);
   if (checks(options)) require_proven(plan_);
   const Target target = group.target();
-  const bool lowers = plan_.target.empty() && !passes_of(target).empty();
-  const Lowered lowered = lowers ? lower(plan_, target) : Lowered{};
-  const Plan& runs = lowers ? lowered.plan : plan_;
-  if (checks(options) && lowers) require_proven(runs);
+  std::vector<PassNote> notes;
+  if (plan_.target.empty() && !passes_of(target).empty()) {
+    Lowered made = lower(plan_, target);
+    notes = std::move(made.notes);
+    lowered_ = std::move(made.plan);
+    if (checks(options)) require_proven(*lowered_);
+  }
   made_of_ = note_of(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.op, tuner::describe(made_of_.config), why);
-  for (const std::string& remark : group.remarks(runs)) explanation_ += "\n" + remark;
-  if (!lowered.notes.empty()) explanation_ += fmt::format("\nlowered for {}:", target.name);
-  for (const PassNote& note : lowered.notes) explanation_ += fmt::format("\n  {}: {}", note.pass, note.text);
-  program_ = group.load(runs);
+  for (const std::string& remark : group.remarks(lowered())) explanation_ += "\n" + remark;
+  if (!notes.empty()) explanation_ += fmt::format("\nlowered for {}:", target.name);
+  for (const PassNote& note : notes) explanation_ += fmt::format("\n  {}: {}", note.pass, note.text);
+  program_ = group.load(lowered());
 }
 
 const std::optional<Error>& Op::last_status() const {

@@ -118,6 +118,10 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
 void validate_task(const Place& at, const Task& task, int signals) {
   if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) validate_gemm(at, task.gemm);
   for (const Region& region : task.reads) validate_region(at, region);
+  for (const Region& region : task.addends) validate_region(at, region);
+  if (!task.addends.empty() && !is_gemm_tile(task)) refuse("{}: it has addends, and makes no tile", at.name());
+  if (task.product_place < 0 || task.product_place > std::ssize(task.addends))
+    refuse("{}: its product comes after {} of {} addends", at.name(), task.product_place, task.addends.size());
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
     if (!(write.first_row >= 0)) refuse("{}: first_row {} is negative", at.name(), write.first_row);
@@ -131,7 +135,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
   }
   for (const Wait& wait : task.waits) {
     validate_signal(at, wait.signal, wait.at_least, signals);
-    const int64_t most = is_gemm_tile(task) && !task.reads.empty() ? std::max<int64_t>(0, task.reads[0].cols - 1) : 0;
+    const int64_t most = is_gemm_tile(task) && !task.reads.empty() ? task.reads[0].cols : 0;
     if (!(wait.from_col >= 0 && wait.from_col <= most))
       refuse("{}: a wait from column {} on, want 0 to {}", at.name(), wait.from_col, most);
   }
@@ -186,12 +190,9 @@ std::string region_name(const Plan& plan, const Region& region) {
                      region.row + region.rows, region.col, region.col + region.cols);
 }
 
-std::string task_name(const Lane& lane, int64_t task, TaskKind kind) {
-  return fmt::format("task {} of lane {} on rank {} ({})", task, lane.name, lane.rank, to_string(kind));
-}
-
 std::string task_name(const Plan& plan, int lane, int64_t task) {
-  return task_name(plan.lanes[lane], task, plan.lanes[lane].tasks[task].kind);
+  const Lane& at = plan.lanes[lane];
+  return fmt::format("task {} of lane {} on rank {} ({})", task, at.name, at.rank, to_string(at.tasks[task].kind));
 }
 
 Shape result_shape(const Task& task) {
@@ -228,6 +229,7 @@ int64_t peer_bytes(const Plan& plan, int rank) {
     if (lane.rank != rank) continue;
     for (const Task& task : lane.tasks) {
       for (const Region& read : task.reads) add(read);
+      for (const Region& addend : task.addends) add(addend);
       for (const Write& write : task.writes) add(write.to);
     }
   }

@@ -120,6 +120,7 @@ std::string defer_waits(Plan& plan, const Target&) {
       for (Task& task : lane.tasks) {
         if (!is_gemm_tile(task)) continue;
         ++tiles;
+        if (loads_early(task)) continue;  // the schedule has chosen
         if (auto columns = finder.columns_of(task)) found.emplace_back(&task, std::move(*columns));
       }
     }

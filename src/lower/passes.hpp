@@ -18,4 +18,7 @@ namespace tilewire::lowering {
 /// Tiles wait for columns of A when their loads come to these, and for what their results alone need with the last one.
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
 
+/// Sums whose last part nobody else reads are completed by the tile that makes it.
+[[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
+
 }  // namespace tilewire::lowering

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/gemm_tasks.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -119,6 +120,7 @@ class Writer {
     const Task& task = task_of(of);
     json args{{"task", task_name(plan_, of.lane, of.task)}, {"kind", to_string(task.kind)}};
     for (const Region& region : task.reads) args["reads"].push_back(region_name(plan_, region));
+    for (const Region& region : task.addends) args["addends"].push_back(region_name(plan_, region));
     for (const Write& write : task.writes) args["writes"].push_back(region_name(plan_, write.to));
     for (const Post& post : task.posts) {
       args["posts"].push_back(fmt::format("{} += {}", signal_name(plan_, post.signal), post.add));
@@ -129,6 +131,7 @@ class Writer {
   [[nodiscard]] json wishes(const TraceEvent& of) const {
     json args{{"task", task_name(plan_, of.lane, of.task)}};
     for (const Wait& wait : task_of(of).waits) {
+      if (of.sum_ns > 0 && comes_after_product(task_of(of), wait)) continue;
       args["waits"].push_back(
           fmt::format("{} >= {} ({})", signal_name(plan_, wait.signal), wait.at_least, to_string(wait.purpose)));
     }
@@ -153,6 +156,13 @@ class Writer {
            {"ts", us(of.start_ns)},
            {"args", arguments(of)},
            {"dur", static_cast<double>(of.end_ns - of.start_ns) / 1000}});
+    if (of.sum_ns == 0) return;
+    event("X", &of,
+          {{"name", "sum"},
+           {"cat", "task"},
+           {"ts", us(of.sum_ns)},
+           {"args", {{"task", task_name(plan_, of.lane, of.task)}}},
+           {"dur", static_cast<double>(of.end_ns - of.sum_ns) / 1000}});
   }
 
   /// One arrow per wait, into the start of the task.
@@ -162,16 +172,14 @@ class Writer {
       if (from == nullptr) continue;
       // NOTE: an arrow's tail must lie inside its slice and before its head; a waiter can start before the
       // poster has noted its own end.
-      const int64_t tail = std::max(from->start_ns, std::min(from->end_ns - 1, to.start_ns));
+      const bool adds = to.sum_ns > 0 && comes_after_product(task_of(to), wait);
+      const int64_t head = adds ? to.sum_ns : to.start_ns;
+      const int64_t tail = std::max(from->start_ns, std::min(from->end_ns - 1, head));
       const std::string name = signal_name(plan_, wait.signal);
       ++num_arrows_;
       event("s", from, {{"name", name}, {"cat", "signal"}, {"id", num_arrows_}, {"ts", us(tail)}});
       event("f", &to,
-            {{"name", name},
-             {"cat", "signal"},
-             {"id", num_arrows_},
-             {"bp", "e"},
-             {"ts", us(std::max(tail, to.start_ns))}});
+            {{"name", name}, {"cat", "signal"}, {"id", num_arrows_}, {"bp", "e"}, {"ts", us(std::max(tail, head))}});
     }
   }
 

@@ -17,8 +17,9 @@ std::vector<LaneSummary> summarize(const Plan& plan, const Trace& trace) {
     require(event.lane >= 0 && event.lane < std::ssize(lanes), "the trace names lane {}, but the plan has {} lanes",
             event.lane, lanes.size());
     LaneSummary& lane = lanes[event.lane];
-    lane.busy_ns += event.end_ns - event.start_ns;
-    lane.waiting_ns += event.start_ns - event.taken_ns;
+    const int64_t within = event.sum_ns - event.sum_taken_ns;
+    lane.busy_ns += event.end_ns - event.start_ns - within;
+    lane.waiting_ns += event.start_ns - event.taken_ns + within;
     first[event.lane] = std::min(first[event.lane], event.taken_ns);
     last[event.lane] = std::max(last[event.lane], event.end_ns);
     lane.span_ns = last[event.lane] - first[event.lane];

@@ -103,7 +103,7 @@ TEST_P(OnGpus, RowsOfTilesAreFree) {
       if (!gathers) configs.push_back(config);
     }
     for (const Config& config : configs) {
-      EXPECT_EQ(cuda::slow_tiles(make_plan(problem, {.num_ranks = ranks()}, config)), std::nullopt);
+      EXPECT_EQ(slow_tiles(make_plan(problem, {.num_ranks = ranks()}, config)), std::nullopt);
     }
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }

@@ -164,7 +164,7 @@ std::string tables_text(const Plan& made, int rank, bool streams, bool traced) {
   text.line("apart", tables.lanes_apart, tables.stream_ordered);
   print(text, tables.first);
   print(text, tables.preamble);
-  for (const TaskName& name : tables.names) text.line("name", name.lane, name.task, name.again);
+  for (const TaskName& name : tables.names) text.line("name", name.lane, name.task, name.again, name.sum);
   return text.take();
 }
 

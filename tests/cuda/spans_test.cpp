@@ -42,6 +42,13 @@ TEST(CudaSpans, OfTasksThatDidNotRunAndOfDoorbellsAreLeftOut) {
   EXPECT_EQ(got[0], (TraceEvent{7, 0, 0, 1010, 1010, 1020}));
 }
 
+TEST(CudaSpans, OfATilesAddendsAreTimesOfTheTile) {
+  const auto got = events({{0, 0}, {.lane = 0, .task = 0, .sum = true}}, {{5, 10, 30, 0}, {15, 20, 30, 0}});
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(got[0], (TraceEvent{4, 0, 0, 1010, 1010, 1030, 1015, 1020}));
+  EXPECT_TRUE(events({{.lane = 0, .task = 0, .sum = true}}, {{15, 20, 30, 0}}).empty()) << "the tile did not end";
+}
+
 TEST(CudaSpans, OfOneCtaThatOverlapHaveRowsOfTheirOwn) {
   // CTA 0: tasks 0 and 1 overlap, 2 begins as 0 ends; of the other lane, tasks of CTAs 0 and 1.
   const auto got = events({{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}},

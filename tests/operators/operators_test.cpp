@@ -49,6 +49,18 @@ TEST_P(EveryOperator, RepeatableSumsHaveTheSameBits) {
   }
 }
 
+/// Tiles of shapes that tensor cores take, so that all passes have something to do.
+TEST_P(EveryOperator, LoweredPlansHaveTheSameBits) {
+  uint64_t seed = 50;
+  for (const int64_t m : {520, 700}) {
+    const Problem problem{.op = op(), .m = m, .n = 264, .k = 16, .dtype = DType::bf16};
+    const Config base{.tile_m = 128, .tile_n = 64, .chunk_rows = 64};
+    expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 16, seed),
+                 {.num_calls = 1, .seed = seed, .lowered = true});
+    ++seed;
+  }
+}
+
 TEST_P(EveryOperator, AwkwardShapes) {
   constexpr std::array<std::array<int64_t, 3>, 12> kShapes{{{0, 8, 8},
                                                             {8, 0, 8},

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/convert.hpp"
+#include "tilewire/lower.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -110,6 +111,27 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
   }
 }
 
+/// The plan of a config, as made or lowered for GPUs.
+Plan plan_of(const Problem& problem, const Team& team, const Config& config, bool lowered) {
+  Plan plan = make_plan(problem, team, config);
+  return lowered ? lower(std::move(plan), gpu_target("h200", team.num_ranks, 132)).plan : plan;
+}
+
+/// All ranks' outputs of one call against the reference.
+void expect_near(const Problem& problem, const Config& config, const std::vector<RankTensors>& got,
+                 const std::vector<RankTensors>& want, size_t inputs) {
+  const int num_ranks = static_cast<int>(want.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    for (size_t output = inputs; output < want[rank].tensors.size(); ++output) {
+      const Tensor& tensor = got[rank].tensors[output];
+      const double allowed = std::max(tolerance_of(tensor.dtype), problem.allow_tf32 ? 0x1p-10 : 0.0);
+      ASSERT_LE(relative_error(tensor, want[rank].tensors[output], typical_square(problem, num_ranks)),
+                allowed * num_roundings(config, num_ranks))
+          << "rank " << rank << " output " << output;
+    }
+  }
+}
+
 }  // namespace
 
 double tolerance_of(DType dtype) { return dtype == DType::fp32 ? 1e-5 : dtype == DType::fp16 ? 1e-3 : 8e-3; }
@@ -133,8 +155,9 @@ std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uin
   return ranks;
 }
 
-void expect_right(const Problem& problem, int num_ranks, const std::vector<Config>& configs,
-                  const CaseOptions& options) {
+void expect_right(const Problem& problem, int num_ranks, const std::vector<Config>& asked, const CaseOptions& options) {
+  std::vector<Config> configs = asked;
+  if (options.lowered) configs.insert(configs.end(), asked.begin(), asked.end());
   SCOPED_TRACE(fmt::format("{} on {} ranks, seed {}", to_string(problem), num_ranks, options.seed));
   const size_t inputs = num_inputs(problem, num_ranks);
   std::vector<std::vector<RankTensors>> want(options.num_calls);
@@ -160,11 +183,13 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
              in_arena.push_back(shared ? group.allocate(buffer.dtype, buffer.rows, buffer.cols) : Tensor{});
            }
            for (size_t i = 0; i < configs.size(); ++i) {
-             if (!group.unsupported(make_plan(problem, group.team(), configs[i])).empty()) {
+             const bool lowered = i >= asked.size();
+             const Plan plan = plan_of(problem, group.team(), configs[i], lowered);
+             if (!group.unsupported(plan).empty()) {
                if (group.team().rank == 0) skipped[i] = 1;
                continue;
              }
-             Op op = make_op(group, problem, configs[i], options.op);
+             Op op = lowered ? make_op(group, plan, options.op) : make_op(group, problem, configs[i], options.op);
              for (int call = 0; call < options.num_calls; ++call) {
                run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs);
                if (options.meet) group.barrier();
@@ -175,17 +200,10 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
   std::map<std::string, std::string> bits;
   for (size_t i = 0; i < configs.size(); ++i) {
     if (skipped[i] != 0) continue;
-    SCOPED_TRACE(to_string(configs[i]));
+    SCOPED_TRACE(to_string(configs[i]) + (i >= asked.size() ? ", lowered" : ""));
     for (int call = 0; call < options.num_calls; ++call) {
-      for (int rank = 0; rank < num_ranks; ++rank) {
-        for (size_t output = inputs; output < want[call][rank].tensors.size(); ++output) {
-          const Tensor& tensor = got[i][call][rank].tensors[output];
-          const double allowed = std::max(tolerance_of(tensor.dtype), problem.allow_tf32 ? 0x1p-10 : 0.0);
-          ASSERT_LE(relative_error(tensor, want[call][rank].tensors[output], typical_square(problem, num_ranks)),
-                    allowed * num_roundings(configs[i], num_ranks))
-              << "rank " << rank << " output " << output << " call " << call;
-        }
-      }
+      SCOPED_TRACE(fmt::format("call {}", call));
+      ASSERT_NO_FATAL_FAILURE(expect_near(problem, configs[i], got[i][call], want[call], inputs));
       const std::string key = bits_key(problem, configs[i], call);
       if (key.empty()) continue;
       const std::string bytes = output_bytes(got[i][call], inputs);

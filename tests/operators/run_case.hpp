@@ -31,6 +31,7 @@ struct CaseOptions {
   bool meet = false;  ///< after each call and its copies: none is a call ahead where `run` waits for the end
   double timeout_s = 30;
   uint64_t seed = 1;
+  bool lowered = false;  ///< the same configs once more, lowered for GPUs
   OpOptions op;
 };
 

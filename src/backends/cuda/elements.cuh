@@ -27,6 +27,13 @@ __device__ inline float load_element(const std::byte* from, DType dtype) {
   return *reinterpret_cast<const float*>(from);
 }
 
+/// A value as an element of memory holds it.
+__device__ inline float round_to(float value, DType dtype) {
+  if (dtype == DType::bf16) return __bfloat162float(__float2bfloat16_rn(value));
+  if (dtype == DType::fp16) return __half2float(__float2half_rn(value));
+  return value;
+}
+
 __device__ inline void store_element(std::byte* to, DType dtype, float value) {
   switch (dtype) {
     case DType::bf16:

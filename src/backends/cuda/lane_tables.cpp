@@ -26,7 +26,7 @@ bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_til
 class TableMaker {
  public:
   TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
-      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_, completes_) {}
+      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_) {}
 
   RankTables make() {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
@@ -35,12 +35,10 @@ class TableMaker {
     out_.stream_ordered = beside_library_ && is_stream_ordered();
     out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
-    for (const FusedSum& sum : view_.facts.sums) {
-      if (!fast) break;
-      completes_[{sum.tile_lane, sum.tile}] = &sum;
-      completed_.insert({sum.sum_lane, sum.sum});
-    }
-    out_.kind.sums = !completes_.empty();
+    out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+                       return lane.rank == view_.rank &&
+                              std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
+                     });
     if (fast) out_.cluster = cluster_of_tiles();
     if (fast && tiles_.take_local_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
@@ -244,7 +242,6 @@ class TableMaker {
     std::vector<int64_t> all;
     bool moves = false;
     for (int64_t task = first; task < end; ++task) {
-      if (completed_.contains({index, task})) continue;
       require(!calls_collective(lane.tasks[task]), "{}: no worker makes a collective call", plan_.op);
       all.push_back(task);
       moves = moves || lane.tasks[task].kind != TaskKind::sync;
@@ -334,10 +331,11 @@ class TableMaker {
     if (step.code == OpCode::multiply) {
       step.b_is_kn = task.gemm.b_layout == BLayout::kn;
       step.depth = static_cast<int32_t>(depth_of(task));
+      step.product_place = static_cast<uint8_t>(task.product_place);
     }
-    for (size_t i = 0; i < task.reads.size(); ++i) {
-      const Region& read = task.reads[i];
-      workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
+    for (const auto* regions : {&task.reads, &task.addends}) {
+      for (const Region& read : *regions)
+        workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
     }
     for (size_t i = 0; i < task.writes.size(); ++i) {
       const Write& write = task.writes[i];
@@ -355,9 +353,9 @@ class TableMaker {
       }
       workers.epilogue.push_back(record);
     }
-    view_.add_waits(task.waits, workers.waits, false);
+    view_.add_waits(task, RankView::Waits::all, workers.waits);
     view_.add_posts(task, workers.posts);
-    step.num_sources = small_count("sources", task.reads.size());
+    step.num_sources = small_count("sources", workers.sources.size() - step.first_source);
     step.num_targets = small_count("destinations", workers.targets.size() - step.first_target);
     if (step.num_targets == 0) step.code = OpCode::sync;
     step.num_epilogue = small_count("steps of an epilogue", task.epilogue.size());
@@ -371,17 +369,15 @@ class TableMaker {
   RankView view_;
   Room room_;
   int tile_workers_ = 0;
-  ByTile<FusedSum> completes_;
-  std::set<std::pair<int, int64_t>> completed_;  ///< lanes and sums
-  std::set<CopyWrite> spare_;                    ///< tiles take these rows where they are
-  bool beside_library_ = false;                  ///< calls of the library make the products
+  std::set<CopyWrite> spare_;    ///< tiles take these rows where they are
+  bool beside_library_ = false;  ///< calls of the library make the products
   TileRecords tiles_;
 };
 
 }  // namespace
 
 PlanFacts facts_of(const Plan& whole, int rank) {
-  PlanFacts facts{signal_totals(whole), elided_signals(whole), fused_sums(whole, rank), local_rows(whole, rank)};
+  PlanFacts facts{signal_totals(whole), elided_signals(whole), local_rows(whole, rank)};
   const std::vector<int64_t> before = tasks_before_calls(whole);
   for (size_t lane = 0; lane < before.size(); ++lane) {
     if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/local_rows.hpp"
 #include "backends/cuda/stream_ordered_gemm.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/worker_table.hpp"
+#include "lower/tensor_cores.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::cuda {
@@ -53,6 +53,7 @@ struct TaskName {
   int64_t task = 0;
   bool again = false;  ///< another record has the task's times: this one is for a doorbell of its lane's kernel, pads a
                        ///< pair, or is a later part of K
+  bool sum = false;    ///< of the task's addends: its own times are those of the record before
 };
 
 /// Everything that one rank does in a call.
@@ -71,19 +72,9 @@ struct RankTables {
   std::vector<TaskName> names{};  ///< by TileRecord::task and OpRecord::task
 };
 
-/// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on
-/// addresses alone, alignment, is found when tables are made.
-[[nodiscard]] std::optional<std::string> slow_tiles(const Plan& plan);
-
-/// The same for the way out of one task's result: its epilogue and destinations. `operands`: type of the tiles' A and
-/// B.
-[[nodiscard]] std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands);
-
 /// Why `cluster_split_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
 [[nodiscard]] std::optional<std::string> refuses_cluster_split_k(const Plan& plan);
 
-/// The first product of the plan by tiles, or by the library where none is, or nothing: all of a plan are alike.
-[[nodiscard]] const Task* first_product(const Plan& plan);
 /// CTAs of the plan's tiles that load for each other, and that make one tile.
 [[nodiscard]] GemmParams gemm_params_of(const Plan& plan);
 /// Whether tiles of any rank load for each other.
@@ -114,7 +105,6 @@ void drop_repeated_waits(RankTables& tables);
 struct PlanFacts {
   std::vector<int64_t> totals{};  ///< signal_totals
   std::vector<bool> elided{};     ///< elided_signals: neither waited for nor posted
-  std::vector<FusedSum> sums{};
   LocalRowsOfTiles own{};
   std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };

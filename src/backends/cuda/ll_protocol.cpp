@@ -92,7 +92,8 @@ std::optional<std::string> refuses_ll(const Plan& whole) {
   std::map<std::pair<int, int>, int64_t> unread;  // elements written but not read
   for (const Lane& lane : whole.lanes) {
     for (const Task& task : lane.tasks) {
-      if (reads_flags(whole, task) && !polls(whole, lane, task)) {
+      const bool adds = std::ranges::any_of(task.addends, [&](const Region& read) { return is_ll(whole, read); });
+      if (adds || (reads_flags(whole, task) && !polls(whole, lane, task))) {
         return fmt::format("a {} of lane {} of rank {} cannot look at what it reads", to_string(task.kind), lane.name,
                            lane.rank);
       }

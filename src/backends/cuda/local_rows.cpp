@@ -22,6 +22,9 @@ class LocalRowsFinder {
     LocalRowsOfTiles found;
     for (const Lane& lane : plan_.lanes) {
       for (const Task& task : lane.tasks) {
+        // NOTE: what is added is read as it lies.
+        if (std::ranges::any_of(task.addends, [&](const Region& a) { return a.rank == rank_ && is_copied(a); }))
+          return {};
         for (const Region& read : task.reads) {
           if (read.rank != rank_) continue;
           const bool known = std::ranges::find(found.rows, read, &LocalRows::a) != found.rows.end();

@@ -6,6 +6,25 @@
 
 namespace tilewire::cuda {
 
+/// A product and what is added to it, in the sum's order: the product rounded as the others are.
+__device__ inline float complete_sum(const WorkerTable& table, const OpRecord& step, int row, int col, float product) {
+  constexpr int kOperands = 2;
+  const int addends = step.num_sources - kOperands;
+  if (addends == 0) return product;
+  const SourceRecord* from = table.sources + step.first_source + kOperands;
+  float sum = 0;
+#pragma unroll 1
+  for (int i = 0; i <= addends; ++i) {
+    const SourceRecord& addend = from[i - (i > step.product_place ? 1 : 0)];
+    const float term =
+        i == step.product_place
+            ? round_to(product, from->dtype)
+            : load_element(addend.data + (row * addend.ld + col) * element_bytes(addend.dtype), addend.dtype);
+    sum = i == 0 ? term : __fadd_rn(sum, term);
+  }
+  return sum;
+}
+
 /// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
 __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& step) {
   constexpr int kSide = 64;
@@ -50,7 +69,8 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
         for (int j = 0; j < kOwn; ++j) {
           const int row = row0 + y + 16 * i;
           const int col = col0 + x + 16 * j;
-          if (row < step.rows && col < step.cols) finish_element(table, step, row, col, sums[i][j]);
+          if (row >= step.rows || col >= step.cols) continue;
+          finish_element(table, step, row, col, complete_sum(table, step, row, col, sums[i][j]));
         }
       }
     }

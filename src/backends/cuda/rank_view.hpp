@@ -7,6 +7,7 @@
 
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/ll_protocol.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -53,19 +54,27 @@ struct RankView {
   }
 
   uint32_t name_task(int lane, int64_t task) {
-    out.names.push_back({lane, task});
+    out.names.push_back({.lane = lane, .task = task});
+    return static_cast<uint32_t>(out.names.size() - 1);
+  }
+  /// Of the addends of the task that was named last.
+  uint32_t name_sum(int lane, int64_t task) {
+    out.names.push_back({.lane = lane, .task = task, .sum = true});
     return static_cast<uint32_t>(out.names.size() - 1);
   }
 
-  /// `by_step`: each comes with the step of K that needs it, not at once.
-  void add_waits(const std::vector<Wait>& from, std::vector<WaitRecord>& waits, bool by_step) const {
-    for (size_t i = 0; i < from.size(); ++i) {
-      const Wait& wait = from[i];
+  /// Which of a task's waits: all, at once; those of a tile's product, each with the step of K that needs it; or those
+  /// for what is added to it.
+  enum class Waits { all, of_product, of_addends };
+  void add_waits(const Task& task, Waits which, std::vector<WaitRecord>& waits) const {
+    for (size_t i = 0; i < task.waits.size(); ++i) {
+      const Wait& wait = task.waits[i];
       const size_t id = signal_id(plan, wait.signal);
-      if (facts.elided[id]) continue;
+      const bool adds = !task.addends.empty() && comes_after_product(task, wait);
+      if (facts.elided[id] || (which != Waits::all && adds != (which == Waits::of_addends))) continue;
+      const int64_t step = which == Waits::of_product ? std::min(wait.from_col, depth_of(task) - 1) / kTileK : 0;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
-                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i),
-                       by_step ? static_cast<uint32_t>(wait.from_col / kTileK) : 0U});
+                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i), static_cast<uint32_t>(step)});
     }
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "backends/cuda/fused_sums.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/local_rows.hpp"
@@ -32,11 +31,9 @@ std::optional<std::string> unaligned_rows(const Plan& plan) {
 
 std::vector<std::string> remarks_on(const Plan& plan) {
   int64_t tiles = 0;
-  int64_t sums = 0;
   for (const Lane& lane : plan.lanes) {
     if (lane.rank != 0) continue;
     tiles += std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind);
-    sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
   }
   std::vector<std::string> remarks;
   if (tiles == 0) return remarks;
@@ -50,11 +47,6 @@ std::vector<std::string> remarks_on(const Plan& plan) {
         fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "
                     "if tensors are aligned to 16 bytes",
                     spare));
-  if (sums == 0) return remarks;
-  const auto completed = std::ssize(fused_sums(plan, 0));
-  if (completed > 0)
-    remarks.push_back(fmt::format(
-        "{} of {} sums are completed by their last tile where tensors are aligned to 16 bytes", completed, sums));
   return remarks;
 }
 

@@ -35,6 +35,8 @@ bool loads_by_tensor_map(const RankView& view) {
       for (const Region& read : task.reads) {
         if (!is_aligned(view, read) || read.rows == 0 || read.cols == 0) return false;
       }
+      if (!std::ranges::all_of(task.addends, [&](const Region& addend) { return is_aligned(view, addend); }))
+        return false;
     }
   }
   return true;
@@ -153,12 +155,17 @@ void TileRecords::add(int lane, int64_t index) {
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
   tile.first_write = static_cast<uint32_t>(view_.out.gemm.writes.size());
-  view_.add_waits(task.waits, view_.out.gemm.waits, true);
+  view_.add_waits(task, RankView::Waits::of_product, view_.out.gemm.waits);
   view_.add_posts(task, view_.out.gemm.posts);
   tile.num_waits = count_in_record(view_.out.gemm.waits.size() - tile.first_wait);
   sort_waits(tile);
-  const auto sum = completes_.find({lane, index});
-  sum == completes_.end() ? add_exit(tile, task) : add_sum(tile, *sum->second);
+  if (!task.addends.empty()) add_sum(tile, task, view_.name_sum(lane, index));
+  for (const Write& write : task.writes) add_write(tile, write);
+  if (!task.epilogue.empty()) {
+    const Region& bias = *task.epilogue[0].operand;
+    tile.bias = view_.data_of(bias);
+    if (view_.dtype_of(bias) == DType::fp32) tile.flags |= kBiasFp32;
+  }
   tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
   view_.out.gemm.tiles.push_back(tile);
 }
@@ -180,32 +187,18 @@ void TileRecords::sort_waits(const TileRecord& tile) {
   std::ranges::stable_sort(mine, {}, &WaitRecord::step);
 }
 
-/// Epilogue and destinations.
-void TileRecords::add_exit(TileRecord& tile, const Task& task) {
-  for (const Write& write : task.writes) add_write(tile, write);
-  if (task.epilogue.empty()) return;
-  const Region& bias = *task.epilogue[0].operand;
-  tile.bias = view_.data_of(bias);
-  if (view_.dtype_of(bias) == DType::fp32) tile.flags |= kBiasFp32;
-}
-
-/// The tile ends as the sum does, and stands for its own part.
-void TileRecords::add_sum(TileRecord& tile, const FusedSum& fused) {
-  const Task& sum = view_.plan.lanes[fused.sum_lane].tasks[fused.sum];
-  const uint32_t task = view_.name_task(fused.sum_lane, fused.sum);
+/// What is added to a tile's product. `name`: of the sum, for reports.
+void TileRecords::add_sum(TileRecord& tile, const Task& task, uint32_t name) {
   tile.first_partial = static_cast<uint32_t>(view_.out.gemm.parts.size());
-  tile.num_partials = static_cast<uint8_t>(sum.reads.size() - 1);
-  tile.own_partial = static_cast<uint8_t>(fused.own);
-  for (int i = 0; i < std::ssize(sum.reads); ++i) {
-    const Region& part = sum.reads[i];
-    if (i == fused.own) continue;
+  tile.num_partials = small_count("addends", task.addends.size());
+  tile.own_partial = static_cast<uint8_t>(task.product_place);
+  for (const Region& part : task.addends) {
     view_.out.gemm.parts.push_back(
-        {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), task});
+        {static_cast<int32_t>(part.row), static_cast<int32_t>(part.col), whole_map(part), name});
   }
-  view_.add_waits(fused.waits, view_.out.gemm.waits, false);
-  tile.num_partial_waits = count_in_record(fused.waits.size());
-  view_.add_posts(sum, view_.out.gemm.posts);
-  add_exit(tile, sum);
+  const size_t first = view_.out.gemm.waits.size();
+  view_.add_waits(task, RankView::Waits::of_addends, view_.out.gemm.waits);
+  tile.num_partial_waits = count_in_record(view_.out.gemm.waits.size() - first);
 }
 
 void TileRecords::add_write(TileRecord& tile, const Write& write) {

@@ -11,13 +11,9 @@
 
 namespace tilewire::cuda {
 
-template <class T>
-using ByTile = std::map<std::pair<int, int64_t>, const T*>;
-
 class TileRecords {
  public:
-  /// By lane and tile: the sums that tiles complete. These outlive this.
-  TileRecords(RankView& view, const ByTile<FusedSum>& completes) : view_(view), completes_(completes) {}
+  explicit TileRecords(RankView& view) : view_(view) {}
 
   /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
   bool take_local_rows();
@@ -43,12 +39,10 @@ class TileRecords {
   void name_apart(TileRecord& tile);
   void add_rows(TileRecord& tile, const Region& a);
   void sort_waits(const TileRecord& tile);
-  void add_exit(TileRecord& tile, const Task& task);
-  void add_sum(TileRecord& tile, const FusedSum& fused);
+  void add_sum(TileRecord& tile, const Task& task, uint32_t name);
   void add_write(TileRecord& tile, const Write& write);
 
   RankView& view_;
-  const ByTile<FusedSum>& completes_;
   std::map<MapKey, uint16_t> maps_;
   bool takes_local_rows_ = false;
 };

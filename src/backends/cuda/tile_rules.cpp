@@ -9,37 +9,6 @@
 
 namespace tilewire::cuda {
 
-std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
-  if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
-  if (task.epilogue.size() > 1) return "an epilogue of several steps";
-  if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
-    return "an epilogue of " + to_string(task.epilogue[0].kind);
-  }
-  for (const Write& write : task.writes) {
-    const DType dtype = plan.buffers[write.to.buffer].dtype;
-    const bool same = dtype == plan.buffers[task.writes[0].to.buffer].dtype;
-    if (!same || (dtype != operands && dtype != DType::fp32)) return "output of " + to_string(dtype);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> slow_tiles(const Plan& plan) {
-  if (first_product(plan) == nullptr) return "no tiles";
-  const auto [dtype, b_is_kn, shape, sums] = kind_of(plan);
-  if (dtype != DType::bf16 && dtype != DType::fp16) return "type " + to_string(dtype);
-  if (!is_compiled(shape)) {
-    return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
-  }
-  for (const Lane& lane : plan.lanes) {
-    for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute && task.kind != TaskKind::gemm_call) continue;
-      if (task.kind == TaskKind::gemm_call) return "one call of the library";
-      if (auto reason = slow_exit(plan, task, dtype)) return reason;
-    }
-  }
-  return std::nullopt;
-}
-
 std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
   const int parts = gemm_params_of(plan).cluster_split_k;
   if (parts == 1 || slow_tiles(plan)) return std::nullopt;
@@ -56,16 +25,6 @@ std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
     }
   }
   return std::nullopt;
-}
-
-const Task* first_product(const Plan& plan) {
-  for (const TaskKind kind : {TaskKind::compute, TaskKind::gemm_call}) {
-    for (const Lane& lane : plan.lanes) {
-      const auto found = std::ranges::find(lane.tasks, kind, &Task::kind);
-      if (found != lane.tasks.end()) return &*found;
-    }
-  }
-  return nullptr;
 }
 
 GemmParams gemm_params_of(const Plan& plan) {

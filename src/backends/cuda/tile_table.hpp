@@ -130,9 +130,6 @@ struct alignas(16) WriteRecord {
 };
 static_assert(sizeof(WriteRecord) == 32);
 
-/// Most writes of one tile.
-inline constexpr int kMaxWrites = 16;
-
 /// What a failed wait leaves in host-mapped memory. `written` is set last.
 struct WaitFailure {
   uint32_t written = 0;

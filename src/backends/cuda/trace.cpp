@@ -6,10 +6,17 @@
 #include "backends/cuda/lane_tables.hpp"
 #include "backends/cuda/program.hpp"
 #include "backends/cuda/task_spans.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
 namespace {
+
+/// Whether a task waits before it begins, not for addends alone.
+bool waits_first(const Task& task) {
+  const auto later = [&](const Wait& wait) { return !task.addends.empty() && comes_after_product(task, wait); };
+  return !std::ranges::all_of(task.waits, later);
+}
 
 /// Workers, which are CTAs so far, become rows: each CTA has as many as it needs.
 void put_in_rows(std::vector<TraceEvent>& events) {
@@ -53,7 +60,15 @@ std::vector<TraceEvent> events_of(const Plan& plan, std::span<const int> lanes, 
     const TaskSpan& span = spans[i];
     // Where a call has failed, some tasks have not run, and some have not ended.
     if (name.again || span.end == 0 || span.end < span.start) continue;
-    const bool waited = !plan.lanes[name.lane].tasks[name.task].waits.empty() && span.taken <= span.start;
+    if (name.sum) {
+      if (events.empty() || events.back().task != name.task || events.back().lane != lanes[name.lane]) continue;
+      events.back().sum_taken_ns = on_host(std::min(span.taken, span.start));
+      events.back().sum_ns = on_host(span.start);
+      continue;
+    }
+    const Task& task = plan.lanes[name.lane].tasks[name.task];
+    const bool sums = i + 1 < names.size() && names[i + 1].sum;
+    const bool waited = (sums ? waits_first(task) : !task.waits.empty()) && span.taken <= span.start;
     events.push_back({.lane = lanes[name.lane],
                       .worker = static_cast<int>(span.worker),
                       .task = name.task,

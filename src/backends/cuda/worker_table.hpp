@@ -49,6 +49,8 @@ struct OpRecord {
   uint8_t num_sources = 0;
   uint8_t num_targets = 0;
   uint8_t num_epilogue = 0;
+  uint8_t product_place =
+      0;               ///< `multiply`: so many of the sources from the third on come before the product in its sum
   bool polls = false;  ///< the sources say themselves that they are here (is_ll), and are cleared
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;

@@ -32,6 +32,7 @@ struct TaskRules {
   void check_all() const {
     const Task& t = task();
     for (const Region& region : t.reads) check_reach(region);
+    for (const Region& region : t.addends) check_reach(region);
     for (const Write& write : t.writes) check_reach(write.to);
     for (const EpilogueStep& step : t.epilogue) check_operand(step);
     if (t.kind == TaskKind::compute || t.kind == TaskKind::gemm_call) check_product();
@@ -57,6 +58,12 @@ struct TaskRules {
     const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");
     check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
+    const Shape result = result_shape(t);
+    for (const Region& addend : t.addends) {
+      check(Shape{addend.rows, addend.cols} == result, "what is added to a product has its shape");
+      check(dtype(addend) == dtype(t.addends[0]) && dtype(addend) != DType::int32,
+            "what is added to a product has one floating type");
+    }
   }
 
   void check_operand(const EpilogueStep& step) const {

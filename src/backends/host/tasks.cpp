@@ -81,13 +81,38 @@ void TaskRunner::multiply(const Task& task) {
   for (int64_t begin = 0; begin < shape.rows; begin += most) {
     product.m = std::min(most, shape.rows - begin);
     product.a.data = a.at(begin, 0);
-    float* values = scratch(product.m * shape.cols);
+    // Two rows more, for sums.
+    float* values = scratch((product.m + 2) * shape.cols);
     product.c = values;
     gemm_.multiply(product);
     for (int64_t row = 0; row < product.m; ++row) {
-      finish(task, begin + row, 0, shape.cols, values + row * shape.cols);
+      float* sums = values + row * shape.cols;
+      if (!task.addends.empty()) sums = complete(task, begin + row, sums, values + product.m * shape.cols);
+      finish(task, begin + row, 0, shape.cols, sums);
     }
   }
+}
+
+float* TaskRunner::complete(const Task& task, int64_t row, float* product, float* spare) {
+  const DType dtype = plan_->buffers[task.addends[0].buffer].dtype;
+  const int64_t cols = result_shape(task).cols;
+  float* sums = spare;
+  float* loaded = spare + cols;
+  row_bytes_.resize(static_cast<size_t>(cols * bytes_of(dtype)));
+  store_row(product, cols, row_bytes_.data(), dtype);
+  for (int64_t i = 0; i <= std::ssize(task.addends); ++i) {
+    const std::byte* from = row_bytes_.data();
+    if (i != task.product_place) {
+      const Region& addend = task.addends[i - (i > task.product_place ? 1 : 0)];
+      from = addresses_->block(addend).at(row, 0);
+    }
+    if (i == 0) {
+      load_row(from, dtype, cols, sums);
+    } else {
+      add_row(from, dtype, cols, sums, loaded);
+    }
+  }
+  return sums;
 }
 
 void TaskRunner::pool(const Task& task) {

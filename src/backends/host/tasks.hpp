@@ -20,6 +20,8 @@ class TaskRunner {
 
  private:
   void multiply(const Task& task);
+  /// A row of a tile's product and what is added to it, in `spare`, which has room for two rows.
+  float* complete(const Task& task, int64_t row, float* product, float* spare);
   [[nodiscard]] bool stored_by_library(const Task& task) const;
   void pool(const Task& task);
   void copy(const Task& task);
@@ -39,6 +41,7 @@ class TaskRunner {
   Gemm gemm_;
   std::vector<float> scratch_;
   std::vector<float> row_;
+  std::vector<std::byte> row_bytes_;
   std::vector<Block> sources_;
   std::vector<Block> targets_;
   std::vector<std::vector<float>> biases_;

@@ -227,6 +227,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     }
   }
   Load stores(machine_);
+  for (const Region& addend : task.addends) read(stores, addend, lane.rank, bytes_of_region(addend), true);
   for (const Write& each : task.writes) write(stores, each, lane.rank, true);
   Cost cost{.stores_last = true, .latency_ns = stores.latency_ns()};
   if (machine_.controller && task.body != Body::pool) {

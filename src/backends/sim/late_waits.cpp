@@ -8,15 +8,17 @@
 
 namespace tilewire::sim {
 
-// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so. Nothing comes later
-// to tiles whose A is all there when the call begins, and those of fp32 wait for all first.
+// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so. Nothing but addends
+// comes later to tiles whose A is all there when the call begins, and those of fp32 wait for all first.
 void EventEngine::find_late_waits() {
   for (int t = 0; t < tasks_.size(); ++t) {
     const Task& task = *tasks_.task[t];
-    if (task.kind != TaskKind::compute || task.waits.empty() || task.waits.front().purpose != Purpose::data) continue;
+    if (task.kind != TaskKind::compute || !loads_early(task)) continue;
     const Buffer& a = plan_.buffers[task.reads[0].buffer];
-    if (!loads_early(task) || a.scope == Scope::input || a.dtype == DType::fp32) continue;
-    for (const Wait& wait : task.waits) late_waits_[t].push_back(wait.from_col);
+    const bool late = task.waits.front().purpose == Purpose::data && a.scope != Scope::input && a.dtype != DType::fp32;
+    if (!late && task.addends.empty()) continue;
+    for (const Wait& wait : task.waits)
+      late_waits_[t].push_back(late || comes_after_product(task, wait) ? wait.from_col : 0);
   }
 }
 

@@ -1,18 +1,51 @@
-// Which sums the cuda backend's tiles complete, and that what they wait for can come.
-// Needs no GPU.
-#include "backends/cuda/fused_sums.hpp"
-
+// Which sums tiles complete, and that what they wait for can come.
+// Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "backends/cuda/remarks.hpp"
 #include "lower/passes.hpp"
+#include "lower/tensor_cores.hpp"
 #include "lower/tile_needs.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
 
-namespace tilewire::cuda {
+namespace tilewire {
 namespace {
+
+/// The tiles of a rank that complete sums when the plan is lowered. What is made is proven, and keeps in JSON.
+std::vector<Task> fused_sums(const Plan& plan, int rank) {
+  Plan fused = plan;
+  static_cast<void>(lowering::fuse_sums(fused, {}));
+  const CheckResult proof = check(fused);
+  EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+  EXPECT_EQ(from_json_text<Plan>(to_string(fused)), fused);
+  std::vector<Task> tiles;
+  int64_t sums = 0;
+  for (const Lane& lane : fused.lanes) {
+    EXPECT_FALSE(lane.tasks.empty()) << lane.name;
+    sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
+    for (const Task& task : lane.tasks) {
+      if (task.addends.empty()) continue;
+      ++sums;
+      if (lane.rank == rank) tiles.push_back(task);
+    }
+  }
+  int64_t before = 0;
+  for (const Lane& lane : plan.lanes) before += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
+  EXPECT_EQ(sums, before) << "no sum is lost";
+  return tiles;
+}
+
+/// The waits of a tile for its addends.
+std::vector<Wait> waits_for_addends(const Task& tile) {
+  std::vector<Wait> waits;
+  for (const Wait& wait : tile.waits) {
+    if (wait.from_col == depth_of(tile)) waits.push_back(wait);
+  }
+  return waits;
+}
 
 Plan plan_of(const char* op, int64_t m, const Config& config, int ranks = 4) {
   const Problem problem{.op = op, .m = m, .n = 1024, .k = 512, .dtype = DType::bf16};
@@ -32,10 +65,12 @@ TEST(FusedSums, CompleteAllOfAReduceScatter) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto sums = fused_sums(plan, rank);
     EXPECT_EQ(std::ssize(sums), num_sums(plan, rank));
-    for (const FusedSum& sum : sums) {
-      EXPECT_EQ(sum.own, rank);
-      ASSERT_EQ(sum.waits.size(), 1u);
-      EXPECT_EQ(sum.waits[0].at_least, 3);
+    for (const Task& tile : sums) {
+      EXPECT_EQ(tile.product_place, rank);
+      EXPECT_EQ(tile.addends.size(), 3u);
+      const auto waits = waits_for_addends(tile);
+      ASSERT_EQ(waits.size(), 1u);
+      EXPECT_EQ(waits[0].at_least, 3);
     }
   }
 }
@@ -111,9 +146,10 @@ TEST(FusedSums, CompleteWhatPeersHaveAdded) {
     const Plan plan = make_plan(problem, {.num_ranks = 4}, config);
     const auto sums = fused_sums(plan, 2);
     EXPECT_EQ(std::ssize(sums), num_sums(plan, 2));
-    for (const FusedSum& sum : sums) {
-      ASSERT_EQ(sum.waits.size(), 1u);
-      EXPECT_EQ(sum.waits[0].at_least, 1) << "the last to add has posted";
+    for (const Task& tile : sums) {
+      const auto waits = waits_for_addends(tile);
+      ASSERT_EQ(waits.size(), 1u);
+      EXPECT_EQ(waits[0].at_least, 1) << "the last to add has posted";
     }
     EXPECT_TRUE(may_end_in_pairs(plan, 2)) << op;
     // Tile by tile, every rank is at the same place: a pair could hold up what it waits for.
@@ -134,7 +170,7 @@ TEST(FusedSums, CompleteEveryHopOfARing) {
       const auto sums = fused_sums(plan, rank);
       EXPECT_EQ(std::ssize(sums), 3 * 16 * 8) << "tiles of all owners but the one whose tiles leave first";
       EXPECT_EQ(std::ssize(sums), num_sums(plan, rank)) << rounds << " rounds";
-      for (const FusedSum& sum : sums) EXPECT_EQ(sum.own, 1);
+      for (const Task& tile : sums) EXPECT_EQ(tile.product_place, 1);
       EXPECT_TRUE(may_end_in_pairs(plan, rank));
     }
   }
@@ -143,9 +179,7 @@ TEST(FusedSums, CompleteEveryHopOfARing) {
 TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1024, {.transport = Transport::copy_engine});
   TileNeeds needs(plan);
-  const FusedSum first = fused_sums(plan, 0).front();
-  const auto lane = std::ranges::find_if(plan.lanes, [](const Lane& l) { return l.rank == 0 && l.name == "reduce"; });
-  for (const Wait& wait : lane->tasks[first.sum].waits) {
+  for (const Wait& wait : fused_sums(plan, 0).front().waits) {
     // All tiles of the other three owners come first: positions 1 to 24, after the handshake.
     if (wait.signal.rank == 0 && signal_name(plan, wait.signal).starts_with("arrived")) {
       EXPECT_EQ(needs.of(wait.signal), 24);
@@ -153,20 +187,54 @@ TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   }
 }
 
-TEST(Remarks, NameSlowTilesAndSumsThatTilesComplete) {
-  using Lines = std::vector<std::string>;
-  EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {})),
-            (Lines{"8 of 8 sums are completed by their last tile where tensors are aligned to 16 bytes"}));
-  EXPECT_EQ(remarks_on(plan_of("gemm_reduce_scatter", 1024, {.tile_m = 32})),
-            (Lines{"slow: tiles run without tensor cores: tiles of 32 x 256 are not compiled"}));
-  const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::fp32};
-  EXPECT_EQ(remarks_on(make_plan(problem, {.num_ranks = 2}, {})),
-            (Lines{"slow: tiles run without tensor cores: type fp32"}));
-  EXPECT_EQ(remarks_on(plan_of("all_gather_gemm", 1024, {})), Lines{});
-  const Problem odd{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 100, .dtype = DType::bf16};
-  EXPECT_EQ(remarks_on(make_plan(odd, {.num_ranks = 2}, {})),
-            (Lines{"slow: tiles run without tensor cores: rows of a have 200 bytes, want a multiple of 16"}));
+/// Of the first violation; `unsupported`, which none of these is, where there is none.
+Rule rule_of(const CheckResult& result) { return result.ok() ? Rule::unsupported : result.violations[0].rule; }
+
+TEST(FusedSums, ThatAreWrongAreRefused) {
+  Plan good = plan_of("gemm_reduce_scatter", 1024, {});
+  static_cast<void>(lowering::fuse_sums(good, {}));
+  const auto damaged = [&](const auto& apply) {
+    Plan plan = good;
+    for (Lane& lane : plan.lanes) {
+      const auto tile = std::ranges::find_if(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
+      if (tile == lane.tasks.end()) continue;
+      apply(*tile);
+      break;
+    }
+    return check(plan);
+  };
+  const CheckResult early = damaged([](Task& tile) { tile.waits.back().from_col = 0; });
+  EXPECT_TRUE(early.ok()) << "it waits sooner than it must";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.waits.pop_back(); })), Rule::coverage) << "does not wait for them";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { --tile.waits.back().at_least; })), Rule::race) << "not for all of them";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { ++tile.waits.back().at_least; })), Rule::progress) << "for its own post";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.addends.pop_back(); })), Rule::coverage) << "one is missing";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.addends[1] = tile.addends[0]; })), Rule::coverage) << "one twice";
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.addends[0].rows -= 1; })), Rule::structure);
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.product_place = 9; })), Rule::structure);
+  EXPECT_EQ(rule_of(damaged([](Task& tile) { tile.kind = TaskKind::gemm_call; })), Rule::structure);
+}
+
+TEST(FusedSums, ThatKernelsDoNotTakeMakeTilesSlow) {
+  Plan good = plan_of("gemm_reduce_scatter", 1024, {});
+  static_cast<void>(lowering::fuse_sums(good, {}));
+  EXPECT_EQ(slow_tiles(good), std::nullopt);
+  const auto reason = [&](const auto& apply) {
+    Plan plan = good;
+    for (Lane& lane : plan.lanes) {
+      const auto tile = std::ranges::find_if(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
+      if (tile != lane.tasks.end()) apply(plan, *tile);
+    }
+    return slow_tiles(plan).value_or("none");
+  };
+  EXPECT_EQ(reason([](Plan&, Task& tile) { tile.addends.resize(20, tile.addends[0]); }),
+            "a tile of 128 x 256 with 20 addends, at most 12");
+  EXPECT_EQ(reason([](Plan& plan, Task& tile) {
+              plan.buffers.push_back({.name = "wide", .dtype = DType::fp32, .rows = 1024, .cols = 1024});
+              for (Region& addend : tile.addends) addend.buffer = static_cast<int>(plan.buffers.size()) - 1;
+            }),
+            "addends of fp32");
 }
 
 }  // namespace
-}  // namespace tilewire::cuda
+}  // namespace tilewire

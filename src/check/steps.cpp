@@ -1,0 +1,140 @@
+// Tiles that do not wait for everything at once (Wait::from_col), as several tasks each.
+// Called by check.cpp.
+#include "check/steps.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/gemm_tasks.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+class StepMaker {
+ public:
+  explicit StepMaker(const Plan& plan) : all_{plan, {}}, first_signal_(num_signals(plan)), next_signal_(first_signal_) {
+    rows_.resize(plan.team.num_ranks);
+  }
+
+  Steps make() {
+    for (Lane& lane : all_.plan.lanes) {
+      std::vector<Task> tasks = std::move(lane.tasks);
+      lane.tasks.clear();
+      all_.places.emplace_back();
+      for (Task& task : tasks) {
+        if (has_steps(task)) {
+          add_steps(lane, std::move(task));
+        } else {
+          lane.tasks.push_back(std::move(task));
+        }
+        all_.places.back().resize(lane.tasks.size(), static_cast<int64_t>(&task - tasks.data()));
+      }
+    }
+    if (next_signal_ > first_signal_)
+      all_.plan.signals.push_back({"steps of tiles", first_signal_, next_signal_ - first_signal_});
+    for (const auto& [dtype, buffer] : products_) {
+      for (const auto& rows : rows_) {
+        const auto found = rows.find(buffer);
+        if (found == rows.end()) continue;
+        all_.plan.buffers[buffer].rows = std::max(all_.plan.buffers[buffer].rows, found->second);
+      }
+    }
+    return std::move(all_);
+  }
+
+ private:
+  void add_steps(Lane& lane, Task task) {
+    const Task tile = task;
+    std::erase_if(task.waits, [&](const Wait& wait) { return completes(tile, wait); });
+    std::set<int64_t> cuts{0};
+    for (const Wait& wait : task.waits) cuts.insert(wait.from_col);
+    for (Wait& wait : task.waits) wait.from_col = 0;
+    for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+      const Signal done{lane.rank, next_signal_++};
+      lane.tasks.push_back(early_load(tile, *cut, *std::next(cut), done));
+      task.waits.push_back({done});
+    }
+    if (tile.addends.empty()) return lane.tasks.push_back(std::move(task));
+    Task sum = sum_of(tile, lane.rank, task);
+    lane.tasks.push_back(std::move(task));
+    lane.tasks.push_back(std::move(sum));
+  }
+
+  /// Whether a wait is for what is added.
+  [[nodiscard]] static bool completes(const Task& tile, const Wait& wait) {
+    return !tile.addends.empty() && comes_after_product(tile, wait);
+  }
+
+  /// Columns [begin, end) of A, and all of B, are read when the waits up to `begin` are over; then the product is told.
+  [[nodiscard]] static Task early_load(const Task& tile, int64_t begin, int64_t end, Signal done) {
+    Task load{.kind = TaskKind::sync, .posts = {{done}}};
+    Region a = tile.reads[0];
+    a.col += begin;
+    a.cols = end - begin;
+    load.reads = {a, tile.reads[1]};
+    for (const Wait& wait : tile.waits) {
+      if (wait.from_col > begin || completes(tile, wait)) continue;
+      load.waits.push_back(wait);
+      load.waits.back().from_col = 0;
+    }
+    return load;
+  }
+
+  /// What a tile does when its product is made, which `product` now leaves in a buffer of its own.
+  Task sum_of(const Task& tile, int rank, Task& product) {
+    const Shape shape = result_shape(tile);
+    const Region made = new_product(rank, shape, all_.plan.buffers[tile.addends[0].buffer].dtype);
+    const Signal done{rank, next_signal_++};
+    Task sum{.kind = TaskKind::reduce,
+             .reads = tile.addends,
+             .writes = tile.writes,
+             .waits = {{done}},
+             .epilogue = tile.epilogue};
+    sum.reads.insert(sum.reads.begin() + tile.product_place, made);
+    product.addends.clear();
+    product.epilogue.clear();
+    product.writes = {{.to = made}};
+    product.posts = {{done}};
+    for (Wait wait : tile.waits) {
+      if (!completes(tile, wait)) continue;
+      wait.from_col = 0;
+      for (const Post& post : tile.posts) wait.at_least += post.signal == wait.signal ? post.add : 0;
+      sum.waits.push_back(wait);
+    }
+    for (const Post& post : tile.posts) {
+      const bool awaited = std::ranges::any_of(
+          tile.waits, [&](const Wait& wait) { return completes(tile, wait) && wait.signal == post.signal; });
+      (awaited ? product : sum).posts.push_back(post);
+    }
+    return sum;
+  }
+
+  Region new_product(int rank, Shape shape, DType dtype) {
+    auto& buffers = all_.plan.buffers;
+    const auto [found, is_new] = products_.try_emplace(dtype, static_cast<int>(buffers.size()));
+    if (is_new) buffers.push_back({.name = "products of tiles", .dtype = dtype});
+    Buffer& buffer = buffers[found->second];
+    buffer.cols = std::max(buffer.cols, shape.cols);
+    int64_t& rows = rows_[rank][found->second];
+    const Region made{
+        .rank = rank, .buffer = found->second, .row = rows, .rows = shape.rows, .col = 0, .cols = shape.cols};
+    rows += shape.rows;
+    return made;
+  }
+
+  Steps all_;
+  int first_signal_;
+  int next_signal_;
+  std::map<DType, int> products_{};             ///< buffers of products
+  std::vector<std::map<int, int64_t>> rows_{};  ///< of these, by rank: rows in use
+};
+
+}  // namespace
+
+bool has_steps(const Task& task) { return loads_early(task) || !task.addends.empty(); }
+
+Steps in_steps(const Plan& plan) { return StepMaker(plan).make(); }
+
+}  // namespace tilewire::checking

@@ -1,0 +1,282 @@
+// Sums across ranks that the tiles which make their last part complete, instead of a lane of sums.
+// Listed in lower.cpp.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/gemm_tasks.hpp"
+#include "core/regions.hpp"
+#include "core/text.hpp"
+#include "lower/passes.hpp"
+#include "lower/tensor_cores.hpp"
+#include "lower/tile_needs.hpp"
+#include "lower/tile_shapes.hpp"
+
+namespace tilewire::lowering {
+namespace {
+
+/// A tile, and the task that sums its result with what other ranks sent. Lanes: indices in the plan.
+struct FusedSum {
+  int tile_lane = 0;
+  int64_t tile = 0;
+  int sum_lane = 0;
+  int64_t sum = 0;
+  int own = 0;                ///< which of the sum's reads the tile writes
+  std::vector<Wait> waits{};  ///< the sum's, without what the tile itself posts
+};
+
+/// Lane of the plan and task.
+using Place = std::pair<int, int64_t>;
+using Key = std::tuple<int, int64_t, int64_t, int64_t, int64_t>;
+
+Key key_of(const Region& region) { return {region.buffer, region.row, region.rows, region.col, region.cols}; }
+
+/// Who posts to one of the rank's signals.
+struct Posters {
+  std::vector<Place> tiles{};  ///< tiles of the rank
+  bool others_here = false;    ///< other tasks of the rank
+  bool elsewhere = false;      ///< tasks of other ranks
+  int64_t total = 0;
+};
+
+/// The sums of one rank that its tiles can complete. Nobody but the sum reads what such a tile would have written, so
+/// that it is not written at all. The tile then waits for other ranks' parts when its own is made; where that might be
+/// for ever (TileNeeds), the sum stays in its lane.
+class SumFinder {
+ public:
+  SumFinder(const Plan& whole, int rank, TileNeeds& needs)
+      : plan_(whole), rank_(rank), reads_(whole.buffers.size()), needs_(needs) {
+    posters_.resize(num_signals(whole));
+    for (int lane = 0; lane < std::ssize(whole.lanes); ++lane) note_lane(lane);
+    for (auto& reads : reads_) std::ranges::sort(reads, {}, [](const Read& read) { return read.region->row; });
+  }
+
+  [[nodiscard]] std::vector<FusedSum> find() {
+    std::map<Place, FusedSum> by_tile;
+    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
+      if (plan_.lanes[lane].rank != rank_) continue;
+      for (int64_t task = 0; task < std::ssize(plan_.lanes[lane].tasks); ++task) {
+        if (auto sum = complete(lane, task)) by_tile.insert_or_assign({sum->tile_lane, sum->tile}, std::move(*sum));
+      }
+    }
+    std::vector<FusedSum> found;
+    for (auto& [tile, sum] : by_tile) found.push_back(std::move(sum));
+    return found;
+  }
+
+ private:
+  struct Read {
+    const Region* region;
+    const Task* reader;
+  };
+
+  [[nodiscard]] const Task& at(const Place& place) const { return plan_.lanes[place.first].tasks[place.second]; }
+
+  void note_lane(int lane_index) {
+    const Lane& lane = plan_.lanes[lane_index];
+    for (int64_t index = 0; index < std::ssize(lane.tasks); ++index) {
+      const Task& task = lane.tasks[index];
+      const bool tile = lane.rank == rank_ && is_gemm_tile(task);
+      for (const auto* regions : {&task.reads, &task.addends}) {
+        for (const Region& read : *regions) {
+          if (read.rank != rank_) continue;
+          reads_[read.buffer].push_back({&read, &task});
+          most_rows_ = std::max(most_rows_, read.rows);
+        }
+      }
+      if (tile && task.writes.size() == 1 && task.writes[0].to.rank == rank_)
+        tiles_[key_of(task.writes[0].to)] = {lane_index, index};
+      for (const Post& post : task.posts) {
+        if (post.signal.rank != rank_) continue;
+        Posters& posters = posters_[post.signal.index];
+        posters.total += post.add;
+        if (tile) posters.tiles.emplace_back(lane_index, index);
+        posters.others_here = posters.others_here || (lane.rank == rank_ && !tile);
+        posters.elsewhere = posters.elsewhere || lane.rank != rank_;
+      }
+    }
+  }
+
+  /// Whether rows of a buffer lie as tensor copies take them.
+  [[nodiscard]] bool is_aligned(const Region& region) const {
+    const Buffer& buffer = plan_.buffers[region.buffer];
+    return shape_on(buffer, region.rank).cols * bytes_of(buffer.dtype) % 16 == 0;
+  }
+
+  /// Whether what a tile makes may stay in registers: a part of a sum, whole, in workspace.
+  [[nodiscard]] bool may_stay(const Task& tile) const {
+    const Write& write = tile.writes[0];
+    const Buffer& buffer = plan_.buffers[write.to.buffer];
+    const Shape shape = result_shape(tile);
+    return write.mode == WriteMode::store && write.to.rank == rank_ && write.to.rows == shape.rows &&
+           write.to.cols == shape.cols && buffer.dtype == dtype_of(tile) && tile.epilogue.empty() &&
+           tile.addends.empty() && depth_of(tile) > 0 && is_aligned(tile.reads[0]) && is_aligned(tile.reads[1]) &&
+           (buffer.scope == Scope::local || buffer.scope == Scope::symmetric);
+  }
+
+  [[nodiscard]] bool read_by_others(const Region& region, const Task& sum) const {
+    const auto& reads = reads_[region.buffer];
+    const auto row_of = [](const Read& read) { return read.region->row; };
+    const auto first = std::ranges::lower_bound(reads, region.row - most_rows_, {}, row_of);
+    const auto last = std::ranges::lower_bound(reads, region.row + region.rows, {}, row_of);
+    return std::any_of(first, last,
+                       [&](const Read& read) { return read.reader != &sum && overlap(*read.region, region); });
+  }
+
+  /// Whether the other reads of a sum can be loaded as addends of the tile.
+  [[nodiscard]] bool addends_fit(const Task& sum, int own, const Task& tile) const {
+    const Region& mine = sum.reads[own];
+    const TileShape shape{static_cast<int>(tile.gemm.tile_m), static_cast<int>(tile.gemm.tile_n)};
+    for (const Region& read : sum.reads) {
+      const Buffer& buffer = plan_.buffers[read.buffer];
+      if (read.rank != rank_ || buffer.dtype != dtype_of(tile)) return false;
+      if (!is_aligned(read)) return false;
+      if (&read != &mine && overlap(read, mine)) return false;
+    }
+    return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_partials(shape);
+  }
+
+  /// What is left to wait for when `tile` is made, or nothing where that might be for ever.
+  [[nodiscard]] std::optional<std::vector<Wait>> waits_left(const Task& sum, int own, const Place& tile) {
+    std::vector<Wait> left;
+    for (const Wait& wait : sum.waits) {
+      Wait now = wait;
+      now.from_col = depth_of(at(tile));
+      if (wait.signal.rank != rank_) return std::nullopt;
+      const Posters& posters = posters_[wait.signal.index];
+      const bool by_tiles_here = !posters.elsewhere && !posters.tiles.empty();
+      if (!by_tiles_here && needs_.of(wait.signal, tile) >= tile.second - margin_) {
+        return std::nullopt;
+      }
+      if (posters.tiles.empty()) {
+        left.push_back(now);
+        continue;
+      }
+      if (std::ranges::find(posters.tiles, tile) == posters.tiles.end() || posters.others_here) return std::nullopt;
+      if (!posters.elsewhere) {
+        // Only tiles of this rank post it: they made the part that the tile brings.
+        const bool apart = std::ranges::count(sum.reads, sum.reads[own].buffer, &Region::buffer) == 1;
+        if (!apart) return std::nullopt;
+        continue;
+      } else if (posters.tiles.size() == 1 && wait.at_least == posters.total) {
+        for (const Post& post : at(tile).posts) now.at_least -= post.signal == wait.signal ? post.add : 0;
+      } else {
+        return std::nullopt;
+      }
+      if (now.at_least > 0) left.push_back(now);
+    }
+    return left;
+  }
+
+  /// The fused form of a task, if it is a sum that a tile can complete.
+  [[nodiscard]] std::optional<FusedSum> complete(int lane, int64_t index) {
+    const Task& sum = at({lane, index});
+    if (is_serial(plan_.lanes[lane].engine) || sum.kind != TaskKind::reduce) return std::nullopt;
+    for (int own = 0; own < std::ssize(sum.reads); ++own) {
+      const auto tile = tiles_.find(key_of(sum.reads[own]));
+      if (tile == tiles_.end() || sum.reads[own].rank != rank_) continue;
+      const Task& maker = at(tile->second);
+      if (slow_exit(plan_, sum, dtype_of(maker))) return std::nullopt;
+      if (!may_stay(maker) || !addends_fit(sum, own, maker) || read_by_others(sum.reads[own], sum)) return std::nullopt;
+      auto waits = waits_left(sum, own, tile->second);
+      if (!waits) return std::nullopt;
+      return FusedSum{tile->second.first, tile->second.second, lane, index, own, std::move(*waits)};
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] DType dtype_of(const Task& tile) const { return plan_.buffers[tile.reads[0].buffer].dtype; }
+
+  const Plan& plan_;
+  int rank_;
+  std::vector<Posters> posters_;
+  std::map<Key, Place> tiles_;
+  std::vector<std::vector<Read>> reads_;  ///< of the rank's buffers, by first row
+  int64_t most_rows_ = 0;
+  TileNeeds& needs_;
+  /// Tiles of a pair end together: all of a pair must come before all of another.
+  int64_t margin_ =
+      std::ranges::any_of(plan_.lanes, [](const Lane& lane) { return std::ranges::any_of(lane.tasks, in_cluster); })
+          ? 2
+          : 0;
+};
+
+/// The tile ends as the sum does.
+void fuse(Plan& plan, const FusedSum& fused) {
+  Task& tile = plan.lanes[fused.tile_lane].tasks[fused.tile];
+  const Task& sum = plan.lanes[fused.sum_lane].tasks[fused.sum];
+  tile.addends = sum.reads;
+  tile.addends.erase(tile.addends.begin() + fused.own);
+  tile.product_place = fused.own;
+  tile.writes = sum.writes;
+  tile.epilogue = sum.epilogue;
+  tile.waits.insert(tile.waits.end(), fused.waits.begin(), fused.waits.end());
+  tile.posts.insert(tile.posts.end(), sum.posts.begin(), sum.posts.end());
+}
+
+/// Take tasks out of their lanes, and lanes that have none left out of the plan.
+void remove(Plan& plan, const std::set<Place>& tasks) {
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    std::vector<Task> left;
+    for (int64_t task = 0; task < std::ssize(plan.lanes[lane].tasks); ++task) {
+      if (!tasks.contains({lane, task})) left.push_back(std::move(plan.lanes[lane].tasks[task]));
+    }
+    plan.lanes[lane].tasks = std::move(left);
+  }
+  std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
+}
+
+/// What a tile posts for its own sum alone nobody waits for now.
+void drop_idle_posts(Plan& plan) {
+  std::vector<int> waiters(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      for (const Wait& wait : task.waits) ++waiters[signal_id(plan, wait.signal)];
+    }
+  }
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (task.addends.empty()) continue;
+      std::erase_if(task.posts, [&](const Post& post) {
+        const auto own = std::ranges::count(task.waits, post.signal, &Wait::signal);
+        return waiters[signal_id(plan, post.signal)] == own;
+      });
+    }
+  }
+}
+
+/// Why no tile of the plan may complete a sum, or nothing.
+std::string no_sums(const Plan& plan) {
+  if (const auto slow = slow_tiles(plan)) return *slow;
+  // Tensor loads cannot look whether data is there.
+  if (std::ranges::any_of(plan.buffers, &Buffer::ll)) return "LL data: tensor loads cannot look whether it is there";
+  return {};
+}
+
+}  // namespace
+
+std::string fuse_sums(Plan& plan, const Target&) {
+  int64_t sums = 0;
+  for (const Lane& lane : plan.lanes) sums += std::ranges::count(lane.tasks, TaskKind::reduce, &Task::kind);
+  if (sums == 0) return "no sums";
+  if (const std::string reason = no_sums(plan); !reason.empty()) return reason;
+  std::vector<FusedSum> all;
+  TileNeeds needs(plan);
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    for (FusedSum& sum : SumFinder(plan, rank, needs).find()) all.push_back(std::move(sum));
+  }
+  std::set<Place> fused;
+  for (const FusedSum& sum : all) {
+    fuse(plan, sum);
+    fused.insert({sum.sum_lane, sum.sum});
+  }
+  if (fused.empty()) return fmt::format("{} sums stay in lanes of their own", sums);
+  remove(plan, fused);
+  drop_idle_posts(plan);
+  return fmt::format("{} of {} sums are completed by the tiles that make their last part", fused.size(), sums);
+}
+
+}  // namespace tilewire::lowering
