@@ -2,6 +2,7 @@
 # Installs what is missing, builds tilewire three times and passes its tests: all of them optimised; with
 # AddressSanitizer and UndefinedBehaviorSanitizer all but the operators on 5, 6 and 7 ranks; with ThreadSanitizer those
 # whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
+# All builds compile several sources at once (CMAKE_UNITY_BUILD), which halves their time.
 # TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
 # Usage: tools/test.sh [stage ...], stages: format size release asan tsan (default: all)
 set -uo pipefail
@@ -43,17 +44,17 @@ check_size() {
   fi
 }
 
-# Build a preset and pass its tests; $2... are further arguments of ctest.
+# Build a target of a preset and pass its tests; $3... are further arguments of ctest.
 build_and_test() {
-  local preset=$1
-  shift
+  local preset=$1 target=$2
+  shift 2
   # g++ 12 warns of its own headers where code is instrumented.
   local strict=OFF
   [[ $preset == release ]] && strict=$werror
   # The sanitizers' presets leave CUDA out.
   local cuda=()
   [[ $preset == release ]] && cuda=(-DTILEWIRE_CUDA="${TILEWIRE_CUDA:-AUTO}")
-  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_WERROR="$strict" "${cuda[@]}" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_WERROR="$strict" -DCMAKE_UNITY_BUILD=ON "${cuda[@]}" && cmake --build --preset "$preset" --target "$target"; } >"$log" 2>&1; then
     fail_stage "$preset" "does not build"
     return
   fi
@@ -85,10 +86,10 @@ for stage in "${stages[@]}"; do
   case $stage in
     format) check_format ;;
     size) check_size ;;
-    release) build_and_test release ;;
-    asan) build_and_test asan -E '_[567]_ranks' ;;
+    release) build_and_test release all ;;
+    asan) build_and_test asan all -E '_[567]_ranks' ;;
     # Ranks as threads only; what has one thread has no races.
-    tsan) build_and_test tsan -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
+    tsan) build_and_test tsan rank_tests -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
     *) echo "unknown stage $stage; known: format size release asan tsan" >&2; exit 2 ;;
   esac
 done
