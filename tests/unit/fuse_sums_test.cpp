@@ -179,7 +179,8 @@ TEST(FusedSums, CompleteEveryHopOfARing) {
 TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   const Plan plan = plan_of("gemm_reduce_scatter", 1024, {.transport = Transport::copy_engine});
   TileNeeds needs(plan);
-  for (const Wait& wait : fused_sums(plan, 0).front().waits) {
+  const Task first = fused_sums(plan, 0).front();
+  for (const Wait& wait : first.waits) {
     // All tiles of the other three owners come first: positions 1 to 24, after the handshake.
     if (wait.signal.rank == 0 && signal_name(plan, wait.signal).starts_with("arrived")) {
       EXPECT_EQ(needs.of(wait.signal), 24);
