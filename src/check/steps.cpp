@@ -14,9 +14,8 @@ namespace {
 
 class StepMaker {
  public:
-  explicit StepMaker(const Plan& plan) : all_{plan, {}}, first_signal_(num_signals(plan)), next_signal_(first_signal_) {
-    rows_.resize(plan.team.num_ranks);
-  }
+  explicit StepMaker(const Plan& plan)
+      : all_{plan, {}}, first_signal_(num_signals(plan)), next_signal_(first_signal_) {}
 
   Steps make() {
     for (Lane& lane : all_.plan.lanes) {
@@ -34,20 +33,13 @@ class StepMaker {
     }
     if (next_signal_ > first_signal_)
       all_.plan.signals.push_back({"steps of tiles", first_signal_, next_signal_ - first_signal_});
-    for (const auto& [dtype, buffer] : products_) {
-      for (const auto& rows : rows_) {
-        const auto found = rows.find(buffer);
-        if (found == rows.end()) continue;
-        all_.plan.buffers[buffer].rows = std::max(all_.plan.buffers[buffer].rows, found->second);
-      }
-    }
     return std::move(all_);
   }
 
  private:
   void add_steps(Lane& lane, Task task) {
     const Task tile = task;
-    std::erase_if(task.waits, [&](const Wait& wait) { return completes(tile, wait); });
+    std::erase_if(task.waits, [&](const Wait& wait) { return is_for_addends(tile, wait); });
     std::set<int64_t> cuts{0};
     for (const Wait& wait : task.waits) cuts.insert(wait.from_col);
     for (Wait& wait : task.waits) wait.from_col = 0;
@@ -62,11 +54,6 @@ class StepMaker {
     lane.tasks.push_back(std::move(sum));
   }
 
-  /// Whether a wait is for what is added.
-  [[nodiscard]] static bool completes(const Task& tile, const Wait& wait) {
-    return !tile.addends.empty() && comes_after_product(tile, wait);
-  }
-
   /// Columns [begin, end) of A, and all of B, are read when the waits up to `begin` are over; then the product is told.
   [[nodiscard]] static Task early_load(const Task& tile, int64_t begin, int64_t end, Signal done) {
     Task load{.kind = TaskKind::sync, .posts = {{done}}};
@@ -75,7 +62,7 @@ class StepMaker {
     a.cols = end - begin;
     load.reads = {a, tile.reads[1]};
     for (const Wait& wait : tile.waits) {
-      if (wait.from_col > begin || completes(tile, wait)) continue;
+      if (wait.from_col > begin || is_for_addends(tile, wait)) continue;
       load.waits.push_back(wait);
       load.waits.back().from_col = 0;
     }
@@ -98,14 +85,14 @@ class StepMaker {
     product.writes = {{.to = made}};
     product.posts = {{done}};
     for (Wait wait : tile.waits) {
-      if (!completes(tile, wait)) continue;
+      if (!is_for_addends(tile, wait)) continue;
       wait.from_col = 0;
       for (const Post& post : tile.posts) wait.at_least += post.signal == wait.signal ? post.add : 0;
       sum.waits.push_back(wait);
     }
     for (const Post& post : tile.posts) {
       const bool awaited = std::ranges::any_of(
-          tile.waits, [&](const Wait& wait) { return completes(tile, wait) && wait.signal == post.signal; });
+          tile.waits, [&](const Wait& wait) { return is_for_addends(tile, wait) && wait.signal == post.signal; });
       (awaited ? product : sum).posts.push_back(post);
     }
     return sum;
@@ -116,19 +103,17 @@ class StepMaker {
     const auto [found, is_new] = products_.try_emplace(dtype, static_cast<int>(buffers.size()));
     if (is_new) buffers.push_back({.name = "products of tiles", .dtype = dtype});
     Buffer& buffer = buffers[found->second];
-    buffer.cols = std::max(buffer.cols, shape.cols);
-    int64_t& rows = rows_[rank][found->second];
     const Region made{
-        .rank = rank, .buffer = found->second, .row = rows, .rows = shape.rows, .col = 0, .cols = shape.cols};
-    rows += shape.rows;
+        .rank = rank, .buffer = found->second, .row = buffer.rows, .rows = shape.rows, .cols = shape.cols};
+    buffer.rows += shape.rows;
+    buffer.cols = std::max(buffer.cols, shape.cols);
     return made;
   }
 
   Steps all_;
   int first_signal_;
   int next_signal_;
-  std::map<DType, int> products_{};             ///< buffers of products
-  std::vector<std::map<int, int64_t>> rows_{};  ///< of these, by rank: rows in use
+  std::map<DType, int> products_{};  ///< buffers of products, of all ranks one below the other
 };
 
 }  // namespace

@@ -31,9 +31,9 @@ namespace tilewire {
   return reads;
 }
 
-/// Whether no column of A needs a wait of a tile.
-[[nodiscard]] inline bool comes_after_product(const Task& task, const Wait& wait) {
-  return wait.from_col > 0 && wait.from_col == depth_of(task);
+/// Whether a wait of a task is for what is added to its product: no column of A needs it.
+[[nodiscard]] inline bool is_for_addends(const Task& task, const Wait& wait) {
+  return !task.addends.empty() && wait.from_col > 0 && wait.from_col == depth_of(task);
 }
 
 }  // namespace tilewire

@@ -13,7 +13,6 @@
 #include "lower/passes.hpp"
 #include "lower/tensor_cores.hpp"
 #include "lower/tile_needs.hpp"
-#include "lower/tile_shapes.hpp"
 
 namespace tilewire::lowering {
 namespace {
@@ -55,15 +54,13 @@ class SumFinder {
   }
 
   [[nodiscard]] std::vector<FusedSum> find() {
-    std::map<Place, FusedSum> by_tile;
+    std::vector<FusedSum> found;
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != rank_) continue;
       for (int64_t task = 0; task < std::ssize(plan_.lanes[lane].tasks); ++task) {
-        if (auto sum = complete(lane, task)) by_tile.insert_or_assign({sum->tile_lane, sum->tile}, std::move(*sum));
+        if (auto sum = complete(lane, task)) found.push_back(std::move(*sum));
       }
     }
-    std::vector<FusedSum> found;
-    for (auto& [tile, sum] : by_tile) found.push_back(std::move(sum));
     return found;
   }
 
@@ -100,12 +97,6 @@ class SumFinder {
     }
   }
 
-  /// Whether rows of a buffer lie as tensor copies take them.
-  [[nodiscard]] bool is_aligned(const Region& region) const {
-    const Buffer& buffer = plan_.buffers[region.buffer];
-    return shape_on(buffer, region.rank).cols * bytes_of(buffer.dtype) % 16 == 0;
-  }
-
   /// Whether what a tile makes may stay in registers: a part of a sum, whole, in workspace.
   [[nodiscard]] bool may_stay(const Task& tile) const {
     const Write& write = tile.writes[0];
@@ -113,8 +104,8 @@ class SumFinder {
     const Shape shape = result_shape(tile);
     return write.mode == WriteMode::store && write.to.rank == rank_ && write.to.rows == shape.rows &&
            write.to.cols == shape.cols && buffer.dtype == dtype_of(tile) && tile.epilogue.empty() &&
-           tile.addends.empty() && depth_of(tile) > 0 && is_aligned(tile.reads[0]) && is_aligned(tile.reads[1]) &&
-           (buffer.scope == Scope::local || buffer.scope == Scope::symmetric);
+           tile.addends.empty() && depth_of(tile) > 0 && has_aligned_rows(plan_, tile.reads[0]) &&
+           has_aligned_rows(plan_, tile.reads[1]) && (buffer.scope == Scope::local || buffer.scope == Scope::symmetric);
   }
 
   [[nodiscard]] bool read_by_others(const Region& region, const Task& sum) const {
@@ -129,14 +120,13 @@ class SumFinder {
   /// Whether the other reads of a sum can be loaded as addends of the tile.
   [[nodiscard]] bool addends_fit(const Task& sum, int own, const Task& tile) const {
     const Region& mine = sum.reads[own];
-    const TileShape shape{static_cast<int>(tile.gemm.tile_m), static_cast<int>(tile.gemm.tile_n)};
     for (const Region& read : sum.reads) {
       const Buffer& buffer = plan_.buffers[read.buffer];
       if (read.rank != rank_ || buffer.dtype != dtype_of(tile)) return false;
-      if (!is_aligned(read)) return false;
+      if (!has_aligned_rows(plan_, read)) return false;
       if (&read != &mine && overlap(read, mine)) return false;
     }
-    return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_partials(shape);
+    return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_partials(tile_shape_of(tile.gemm));
   }
 
   /// What is left to wait for when `tile` is made, or nothing where that might be for ever.
@@ -161,11 +151,9 @@ class SumFinder {
         const bool apart = std::ranges::count(sum.reads, sum.reads[own].buffer, &Region::buffer) == 1;
         if (!apart) return std::nullopt;
         continue;
-      } else if (posters.tiles.size() == 1 && wait.at_least == posters.total) {
-        for (const Post& post : at(tile).posts) now.at_least -= post.signal == wait.signal ? post.add : 0;
-      } else {
-        return std::nullopt;
       }
+      if (posters.tiles.size() != 1 || wait.at_least != posters.total) return std::nullopt;
+      for (const Post& post : at(tile).posts) now.at_least -= post.signal == wait.signal ? post.add : 0;
       if (now.at_least > 0) left.push_back(now);
     }
     return left;

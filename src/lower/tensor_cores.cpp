@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/text.hpp"
-#include "lower/tile_shapes.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire {
@@ -15,7 +14,7 @@ namespace {
 /// What is added to a tile comes as its operands do, and at once.
 std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DType operands) {
   if (task.addends.empty()) return std::nullopt;
-  const int most = most_partials({static_cast<int>(task.gemm.tile_m), static_cast<int>(task.gemm.tile_n)});
+  const int most = most_partials(tile_shape_of(task.gemm));
   if (std::ssize(task.addends) > most)
     return fmt::format("a tile of {} x {} with {} addends, at most {}", task.gemm.tile_m, task.gemm.tile_n,
                        task.addends.size(), most);
@@ -24,6 +23,11 @@ std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DTyp
 }
 
 }  // namespace
+
+bool has_aligned_rows(const Plan& plan, const Region& region) {
+  const Buffer& buffer = plan.buffers[region.buffer];
+  return shape_on(buffer, region.rank).cols * bytes_of(buffer.dtype) % 16 == 0;
+}
 
 std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
   if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
@@ -43,7 +47,7 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   const Task* product = first_product(plan);
   if (product == nullptr) return "no tiles";
   const DType dtype = plan.buffers[product->reads[0].buffer].dtype;
-  const TileShape shape{static_cast<int>(product->gemm.tile_m), static_cast<int>(product->gemm.tile_n)};
+  const TileShape shape = tile_shape_of(product->gemm);
   if (dtype != DType::bf16 && dtype != DType::fp16) return "type " + to_string(dtype);
   if (!is_compiled(shape)) {
     return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);

@@ -5,9 +5,18 @@
 #include <optional>
 #include <string>
 
+#include "lower/tile_shapes.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
+
+/// The shape of the kernel's tile.
+[[nodiscard]] inline TileShape tile_shape_of(const GemmParams& gemm) {
+  return {static_cast<int>(gemm.tile_m), static_cast<int>(gemm.tile_n)};
+}
+
+/// Whether rows of a region's buffer, where they are dense, begin as tensor copies want it: at multiples of 16 bytes.
+[[nodiscard]] bool has_aligned_rows(const Plan& plan, const Region& region);
 
 /// The first product of the plan by tiles, or by the library where none is, or nothing: all of a plan are alike.
 [[nodiscard]] const Task* first_product(const Plan& plan);

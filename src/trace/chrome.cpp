@@ -131,7 +131,7 @@ class Writer {
   [[nodiscard]] json wishes(const TraceEvent& of) const {
     json args{{"task", task_name(plan_, of.lane, of.task)}};
     for (const Wait& wait : task_of(of).waits) {
-      if (of.sum_ns > 0 && comes_after_product(task_of(of), wait)) continue;
+      if (of.sum_ns > 0 && is_for_addends(task_of(of), wait)) continue;
       args["waits"].push_back(
           fmt::format("{} >= {} ({})", signal_name(plan_, wait.signal), wait.at_least, to_string(wait.purpose)));
     }
@@ -172,7 +172,7 @@ class Writer {
       if (from == nullptr) continue;
       // NOTE: an arrow's tail must lie inside its slice and before its head; a waiter can start before the
       // poster has noted its own end.
-      const bool adds = to.sum_ns > 0 && comes_after_product(task_of(to), wait);
+      const bool adds = to.sum_ns > 0 && is_for_addends(task_of(to), wait);
       const int64_t head = adds ? to.sum_ns : to.start_ns;
       const int64_t tail = std::max(from->start_ns, std::min(from->end_ns - 1, head));
       const std::string name = signal_name(plan_, wait.signal);

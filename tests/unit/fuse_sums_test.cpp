@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "lower/passes.hpp"
 #include "lower/tensor_cores.hpp"
 #include "lower/tile_needs.hpp"
@@ -42,7 +43,7 @@ std::vector<Task> fused_sums(const Plan& plan, int rank) {
 std::vector<Wait> waits_for_addends(const Task& tile) {
   std::vector<Wait> waits;
   for (const Wait& wait : tile.waits) {
-    if (wait.from_col == depth_of(tile)) waits.push_back(wait);
+    if (is_for_addends(tile, wait)) waits.push_back(wait);
   }
   return waits;
 }

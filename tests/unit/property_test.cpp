@@ -61,7 +61,7 @@ Problem random_problem(Random& random, const char* op) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kRounds = 6;
 #else
-constexpr int kRounds = 40;
+constexpr int kRounds = 60;
 #endif
 
 class RandomProblems : public ::testing::TestWithParam<const char*> {};

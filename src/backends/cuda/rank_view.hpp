@@ -70,7 +70,7 @@ struct RankView {
     for (size_t i = 0; i < task.waits.size(); ++i) {
       const Wait& wait = task.waits[i];
       const size_t id = signal_id(plan, wait.signal);
-      const bool adds = !task.addends.empty() && comes_after_product(task, wait);
+      const bool adds = is_for_addends(task, wait);
       if (facts.elided[id] || (which != Waits::all && adds != (which == Waits::of_addends))) continue;
       const int64_t step = which == Waits::of_product ? std::min(wait.from_col, depth_of(task) - 1) / kTileK : 0;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),

@@ -18,9 +18,10 @@ std::optional<std::string> unaligned_rows(const Plan& plan) {
     for (const Task& task : lane.tasks) {
       if (lane.rank != 0 || task.kind != TaskKind::compute) continue;
       for (const Region& read : task.reads) {
+        if (has_aligned_rows(plan, read)) continue;
         const Buffer& buffer = plan.buffers[read.buffer];
-        const int64_t bytes = shape_on(buffer, 0).cols * bytes_of(buffer.dtype);
-        if (bytes % 16 != 0) return fmt::format("rows of {} have {} bytes, want a multiple of 16", buffer.name, bytes);
+        return fmt::format("rows of {} have {} bytes, want a multiple of 16", buffer.name,
+                           shape_on(buffer, read.rank).cols * bytes_of(buffer.dtype));
       }
     }
   }

@@ -40,9 +40,7 @@ GemmBodyKind kind_of(const Plan& plan) {
   const Task* product = first_product(plan);
   if (product == nullptr) return {};
   const GemmParams& gemm = product->gemm;
-  return {plan.buffers[product->reads[0].buffer].dtype,
-          gemm.b_layout == BLayout::kn,
-          {static_cast<int>(gemm.tile_m), static_cast<int>(gemm.tile_n)}};
+  return {plan.buffers[product->reads[0].buffer].dtype, gemm.b_layout == BLayout::kn, tile_shape_of(gemm)};
 }
 
 }  // namespace tilewire::cuda

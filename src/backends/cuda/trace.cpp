@@ -14,8 +14,7 @@ namespace {
 
 /// Whether a task waits before it begins, not for addends alone.
 bool waits_first(const Task& task) {
-  const auto later = [&](const Wait& wait) { return !task.addends.empty() && comes_after_product(task, wait); };
-  return !std::ranges::all_of(task.waits, later);
+  return !std::ranges::all_of(task.waits, [&](const Wait& wait) { return is_for_addends(task, wait); });
 }
 
 /// Workers, which are CTAs so far, become rows: each CTA has as many as it needs.

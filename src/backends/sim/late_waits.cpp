@@ -18,7 +18,7 @@ void EventEngine::find_late_waits() {
     const bool late = task.waits.front().purpose == Purpose::data && a.scope != Scope::input && a.dtype != DType::fp32;
     if (!late && task.addends.empty()) continue;
     for (const Wait& wait : task.waits)
-      late_waits_[t].push_back(late || comes_after_product(task, wait) ? wait.from_col : 0);
+      late_waits_[t].push_back(late || is_for_addends(task, wait) ? wait.from_col : 0);
   }
 }
 
