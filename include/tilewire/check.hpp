@@ -12,11 +12,12 @@ namespace tilewire {
 
 /// What an element of a caller's buffer stands for.
 enum class Role {
-  a,        ///< element (row, col) of A: row = m, col = k
-  b,        ///< element of B in the problem's layout
-  bias,     ///< element (0, n) of an epilogue operand
-  partial,  ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
-  indices,  ///< row indices into a table
+  a,         ///< element (row, col) of A: row = m, col = k
+  b,         ///< element of B in the problem's layout
+  bias,      ///< element (0, n) of an epilogue operand
+  residual,  ///< element (m, n) of an epilogue operand
+  partial,   ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
+  indices,   ///< row indices into a table
 };
 
 /// Where one rank's copy of a caller's buffer lies in the global tensor. Local (0, 0) is global

@@ -9,7 +9,7 @@ enum class EpilogueKind {
   gelu,
   relu,
   scale,
-  residual,  ///< of plans made by hand; in a Problem not implemented yet
+  residual,  ///< add a matrix like the output
 };
 
 /// One step applied to finished elements, once, after the reduction across ranks.

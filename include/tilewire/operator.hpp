@@ -13,10 +13,21 @@
 
 namespace tilewire {
 
+/// What an operator does, in this order: a collective on A, a product, a collective on the result. Schedules and the
+/// command line ask for this, never for names.
+struct Structure {
+  Collective before = Collective::none;
+  bool multiplies = true;  ///< without a product the problem has no k, and its input is x
+  Collective after = Collective::none;
+
+  bool operator==(const Structure&) const = default;
+};
+
 /// One row of the table of operators. Functions take a validated problem.
 struct Operator {
   const char* name;
   const char* summary;
+  Structure structure{};
   /// Throw Error(invalid_input) that names the rule broken. Called after the rules of all operators.
   void (*validate)(const Problem&, int num_ranks);
   /// Callers' buffers in the order of `Op::run`: scope input or output, shapes per rank.
@@ -33,6 +44,8 @@ struct Operator {
 [[nodiscard]] std::span<const Operator> operators();
 /// Throw Error(invalid_input) that lists the known names.
 [[nodiscard]] const Operator& find_operator(const std::string& name);
+/// The structure of the problem's operator.
+[[nodiscard]] const Structure& structure_of(const Problem& problem);
 /// What a plan for the problem is to compute. Throws Error(invalid_input) for a broken rule.
 [[nodiscard]] Specification specification_of(const Problem& problem, int num_ranks);
 /// All rules that a problem must keep, whichever schedule runs it. Throws Error(invalid_input).

@@ -150,7 +150,7 @@ enum class Collective {
   all_gather,      ///< W = R(0), R(1), ... one below the other, on every rank
   reduce_scatter,  ///< W(r) = the r-th of n equal parts of the rows of R(0) + R(1) + ...
   all_reduce,      ///< W = R(0) + R(1) + ... on every rank
-  all_to_all,
+  all_to_all,      ///< of n equal parts of the rows of each R and W, part s of R(r) = part r of W(s)
 };
 
 /// L2 eviction priority of the lines that a tile loads.

@@ -46,7 +46,8 @@ class CollectiveCheck {
       refuse("{}: a library stores whole results", name);
     if (dtype_of(from(t)) != dtype_of(to(t)))
       refuse("{} takes {} and gives {}: dtypes differ", name, to_string(dtype_of(from(t))), to_string(dtype_of(to(t))));
-    if (task.collective != Collective::all_gather && dtype_of(from(t)) == DType::int32)
+    const bool sums = task.collective != Collective::all_gather && task.collective != Collective::all_to_all;
+    if (sums && dtype_of(from(t)) == DType::int32)
       refuse("{} sums {}, which is int32", name, region_name(plan_, from(t)));
     check_shape(t);
   }
@@ -66,6 +67,8 @@ class CollectiveCheck {
     const Collective kind = tasks_.task[t]->collective;
     const int64_t given = kind == Collective::all_gather ? n * from(t).rows : from(t).rows;
     const int64_t taken = kind == Collective::reduce_scatter ? n * to(t).rows : to(t).rows;
+    if (kind == Collective::all_to_all && from(t).rows % n != 0)
+      refuse("{}: {} has no {} equal parts", tasks_.name(t), region_name(plan_, from(t)), n);
     if (given != taken || from(t).cols != to(t).cols)
       refuse("{}: {} of {} on {} ranks does not give {}", tasks_.name(t), to_string(kind), region_name(plan_, from(t)),
              n, region_name(plan_, to(t)));

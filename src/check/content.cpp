@@ -62,7 +62,8 @@ int Values::sum(int x, int y) {
 }
 
 std::string Values::describe(const Patch& patch) const {
-  static constexpr std::array kNames{"A", "B", "bias", "output", "indices", "a constant", "what was refused before"};
+  static constexpr std::array kNames{"A",      "B",       "bias",       "residual",
+                                     "output", "indices", "a constant", "what was refused before"};
   const Value& value = all_[patch.content.value];
   const std::string where = extent_name("rows", patch.content.row, patch.at.row0, patch.at.row1) +
                             extent_name("cols", patch.content.col, patch.at.col0, patch.at.col1);
@@ -80,6 +81,8 @@ What what_of(Role role) {
       return What::b;
     case Role::bias:
       return What::bias;
+    case Role::residual:
+      return What::residual;
     case Role::partial:
       return What::partial;
     case Role::indices:

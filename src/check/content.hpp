@@ -16,7 +16,7 @@ namespace tilewire::checking {
 /// Offset of content that is the same at every row (or column): an empty sum.
 inline constexpr int64_t kAnywhere = std::numeric_limits<int64_t>::min();
 
-enum class What { a, b, bias, partial, indices, constant, unknown };  ///< unknown: refused before
+enum class What { a, b, bias, residual, partial, indices, constant, unknown };  ///< unknown: refused before
 
 struct Value {
   What what = What::unknown;

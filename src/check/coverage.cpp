@@ -92,21 +92,27 @@ class Execution {
         break;
     }
     if (task.epilogue.empty()) return result;
-    Operand bias;
     for (const EpilogueStep& step : task.epilogue) {
-      if (step.kind == EpilogueKind::bias) bias = read(*step.operand);
+      if (step.kind == EpilogueKind::bias) result = with_operand(values_, result, read(*step.operand), What::bias);
+      if (step.kind == EpilogueKind::residual)
+        result = with_operand(values_, result, read(*step.operand), What::residual);
     }
-    return finished(values_, result, bias);
+    return finished(values_, result);
   }
 
   /// A rank's result of the collective whose parts are the tasks of one meeting.
   std::vector<Patch> collected(const Task& task) {
     const Region& to = task.writes[0].to;
     std::vector<Patch> result;
-    if (task.collective != Collective::all_gather) result = {{{0, to.rows, 0, to.cols}, values_.zero()}};
+    const bool exchanges = task.collective == Collective::all_to_all;
+    if (task.collective != Collective::all_gather && !exchanges) result = {{{0, to.rows, 0, to.cols}, values_.zero()}};
     for (const int call : tasks_.meetings[tasks_.meeting[t_]]) {
       Region from = tasks_.task[call]->reads[0];
-      if (task.collective == Collective::all_gather) {
+      if (exchanges) {
+        from.rows = to.rows / plan_.team.num_ranks;
+        from.row += tasks_.rank[t_] * from.rows;
+      }
+      if (exchanges || task.collective == Collective::all_gather) {
         for (const Patch& patch : read(from).patches) result.push_back(moved(patch, tasks_.rank[call] * from.rows, 0));
         continue;
       }

@@ -150,9 +150,34 @@ std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std
   return result;
 }
 
-std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums, const Operand& bias) {
+std::vector<Patch> with_operand(Values& values, const std::vector<Patch>& sums, const Operand& operand, What what) {
+  const bool by_row = what == What::residual;  // a bias is the same for all rows
   std::vector<Patch> result;
-  const auto finish = [&](Patch patch) {
+  for (const Patch& sum : sums) {
+    for (const Patch& step : operand.patches) {
+      Patch patch = sum;
+      patch.at.col0 = std::max(sum.at.col0, step.at.col0);
+      patch.at.col1 = std::min(sum.at.col1, step.at.col1);
+      if (by_row) patch.at = intersect(sum.at, step.at);
+      if (patch.at.empty()) continue;
+      if (step.content == Values::unknown()) patch.content = Values::unknown();
+      if (patch.content != Values::unknown()) {
+        require_what(values, step, what, by_row ? "the residual" : "the bias");
+        if (!agree(sum.content.col, step.content.col) || (by_row && !agree(sum.content.row, step.content.row)))
+          refuse("adds {} to {}: different {}", values.describe(step), values.describe(patch),
+                 by_row ? "elements" : "columns");
+        patch.content.col = step.content.col;
+        if (by_row) patch.content.row = step.content.row;
+      }
+      result.push_back(patch);
+    }
+  }
+  return result;
+}
+
+std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums) {
+  std::vector<Patch> result;
+  for (Patch patch : sums) {
     if (patch.content != Values::unknown()) {
       require_what(values, patch, What::partial, "a sum");
       Value value = values[patch.content.value];
@@ -161,23 +186,6 @@ std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums, cons
       patch.content.value = values.add(std::move(value));
     }
     result.push_back(patch);
-  };
-  for (const Patch& sum : sums) {
-    if (bias.patches.empty()) finish(sum);
-    for (const Patch& step : bias.patches) {
-      Patch patch = sum;
-      patch.at.col0 = std::max(sum.at.col0, step.at.col0);
-      patch.at.col1 = std::min(sum.at.col1, step.at.col1);
-      if (patch.at.empty()) continue;
-      if (step.content == Values::unknown()) patch.content = Values::unknown();
-      if (patch.content != Values::unknown()) {
-        require_what(values, step, What::bias, "the bias");
-        if (!agree(sum.content.col, step.content.col))
-          refuse("adds {} to {}: different columns", values.describe(step), values.describe(patch));
-        patch.content.col = step.content.col;
-      }
-      finish(patch);
-    }
   }
   return result;
 }

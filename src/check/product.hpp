@@ -20,7 +20,10 @@ struct Operand {
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
 /// Element by element, of two unfinished sums of one shape.
 [[nodiscard]] std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std::vector<Patch>& y);
-/// The epilogue applied; `bias` has no patches where there is none.
-[[nodiscard]] std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums, const Operand& bias);
+/// A bias or a residual added, which must be the columns', or the elements'.
+[[nodiscard]] std::vector<Patch> with_operand(Values& values, const std::vector<Patch>& sums, const Operand& operand,
+                                              What what);
+/// The epilogue applied.
+[[nodiscard]] std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums);
 
 }  // namespace tilewire::checking

@@ -32,7 +32,6 @@ class StructureCheck {
       if (post.signal.rank != rank() && link_between(plan_.team, rank(), post.signal.rank).reach == Reach::none)
         refuse("{} posts to {}: no link leads there", name(), signal_name(plan_, post.signal));
     }
-    check_known(task);
     check_shapes(task);
     check_epilogue(task);
   }
@@ -62,17 +61,6 @@ class StructureCheck {
     if (!allowed)
       refuse("{} {} {}: the link between the two ranks has reach {}", name(), verb, region_name(plan_, region),
              to_string(reach));
-  }
-
-  void check_known(const Task& task) {
-    const auto unsupported = [&](bool found, const char* what) {
-      if (found) report_.add(Rule::unsupported, "{}: the checker cannot prove plans with {}", name(), what);
-    };
-    unsupported(task.kind == TaskKind::collective_call && task.collective == Collective::all_to_all,
-                "an all-to-all of a library");
-    unsupported(
-        std::ranges::any_of(task.epilogue, [](const EpilogueStep& s) { return s.kind == EpilogueKind::residual; }),
-        "a residual in the epilogue");
   }
 
   void check_shapes(const Task& task) {
@@ -158,6 +146,9 @@ class StructureCheck {
     for (const EpilogueStep& step : task.epilogue) {
       if (step.kind == EpilogueKind::bias && (step.operand->rows != 1 || step.operand->cols != result.cols))
         refuse("{} adds {} as bias to {} columns", name(), region_name(plan_, *step.operand), result.cols);
+      if (step.kind == EpilogueKind::residual && Shape{step.operand->rows, step.operand->cols} != result)
+        refuse("{} adds {} as residual to {} x {}", name(), region_name(plan_, *step.operand), result.rows,
+               result.cols);
     }
   }
 

@@ -38,6 +38,7 @@ class Traffic {
     const bool gathers = task.collective == Collective::all_gather;
     Region part = gathers ? task.reads[0] : task.writes[0].to;
     const int n = plan_.team.num_ranks;
+    if (task.collective == Collective::all_to_all) part.rows /= n;
     for (int peer = 0; peer < n; ++peer) {
       if (task.collective != Collective::all_reduce) {
         move(peer, rank, part);

@@ -121,7 +121,7 @@ size_t sequential_contender(Case& c, const Plan& plan) {
 // A plan on a device whose GEMM finds the caller's data: that of `sequential`, or for a gather one of its own.
 Plan gemm_yardstick(Case& c, const Plan& sequential) {
   const int ranks = c.group.team().num_ranks;
-  if (c.problem.op != "all_gather_gemm" || c.problem.m == 0) return sequential;
+  if (structure_of(c.problem).before != Collective::all_gather || c.problem.m == 0) return sequential;
   const Problem problem = gemm_of_gather(c.problem, ranks);
   if (!c.gemm_tensors) {
     auto tensors = std::make_shared<RankTensors>(c.group, problem);

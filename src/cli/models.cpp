@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/text.hpp"
+#include "tilewire/operator.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -49,12 +50,12 @@ const Model& find_model(const std::string& name) {
 }
 
 std::vector<LayerShape> layer_shapes(const Model& model, const std::string& op) {
-  if (op == "all_gather_gemm") return {{model.qkv, model.hidden}, {model.up, model.hidden}};
-  if (op == "all_reduce") return {{model.hidden, 0}};
-  if (op == "gemm_reduce_scatter" || op == "gemm_all_reduce") {
-    return {{model.hidden, model.attention}, {model.hidden, model.ffn}};
-  }
-  fail(ErrorKind::invalid_input, "--model: no shapes of a layer for operator '{}'", op);
+  const Structure& structure = find_operator(op).structure;
+  if (!structure.multiplies) return {{model.hidden, 0}};
+  // What comes from sums is what a layer ends with; gathered and exchanged is what it begins with.
+  const bool sums = structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce;
+  if (sums) return {{model.hidden, model.attention}, {model.hidden, model.ffn}};
+  return {{model.qkv, model.hidden}, {model.up, model.hidden}};
 }
 
 }  // namespace tilewire::cli

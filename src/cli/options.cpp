@@ -73,7 +73,7 @@ std::vector<Sizes> sizes_of(const Options& options, const std::string& op) {
   const int ways = int{by_flags} + int{!options.shapes.empty()} + int{!options.model.empty()};
   require(ways == 1, "give the sizes in one way: -m -n -k, --shapes or --model (got {} of them)", ways);
   require(!options.tokens || !options.model.empty(), "--tokens goes with --model; without it give -m");
-  const bool needs_k = op != "all_reduce";
+  const bool needs_k = find_operator(op).structure.multiplies;
   if (!options.shapes.empty()) return sizes_of_file(options.shapes, needs_k);
   if (by_flags) {
     require(options.m && options.n && (options.k || !needs_k), "{} needs -m, -n{}", op, needs_k ? " and -k" : "");
@@ -121,6 +121,11 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->type_name("repeatable|any")
       ->group(group);
   verb.add_flag("--bias", options.bias, "Add a bias to the output")->group(group);
+  verb.add_option("--epilogue", options.epilogue,
+                  "Steps for finished elements, in order: bias, gelu, relu, scale=FACTOR, residual")
+      ->delimiter(',')
+      ->type_name("STEP")
+      ->group(group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
   verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
   verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")
@@ -193,16 +198,39 @@ DType dtype_of(const std::string& flag, const std::string& name) {
   fail(ErrorKind::invalid_input, "{}: unknown '{}'; known: fp32, bf16, fp16", flag, shown_name(name));
 }
 
+std::vector<Epilogue> epilogue_of(const Options& options) {
+  std::vector<Epilogue> steps;
+  if (options.bias) steps.push_back({.kind = EpilogueKind::bias});
+  for (const std::string& text : options.epilogue) {
+    const size_t equals = text.find('=');
+    Epilogue step{.kind = parse<EpilogueKind>(text.substr(0, equals), "--epilogue")};
+    const bool scales = step.kind == EpilogueKind::scale;
+    require(scales == (equals != std::string::npos), "--epilogue {}: {}", shown_name(text),
+            scales ? "want scale=FACTOR" : "only scale has a value");
+    if (scales) {
+      char* end = nullptr;
+      step.value = std::strtod(text.c_str() + equals + 1, &end);
+      require(end != text.c_str() + equals + 1 && *end == 0 && std::isfinite(step.value),
+              "--epilogue {}: want a number behind scale=", shown_name(text));
+    }
+    if (step.kind == EpilogueKind::bias && options.bias) continue;
+    steps.push_back(step);
+  }
+  return steps;
+}
+
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {
-  Problem problem{.op = op, .m = m, .n = n, .k = op == "all_reduce" ? 0 : k};
+  Problem problem{.op = op, .m = m, .n = n, .k = k};
+  const Structure structure = structure_of(problem);
+  if (!structure.multiplies) problem.k = 0;
   problem.dtype = dtype_of("--dtype", options.dtype.empty() ? "bf16" : options.dtype);
   if (!options.out_dtype.empty()) problem.out_dtype = dtype_of("--out-dtype", options.out_dtype);
   problem.b_layout = parse<BLayout>(options.b_layout, "--b-layout");
   problem.reduction = parse<Reduction>(options.reduction, "--reduction");
   // A flag that an operator has no use for concerns the other operators of the command.
   const bool alone = options.operators.size() <= 1;
-  if (options.bias && (alone || op != "all_reduce")) problem.epilogue.push_back({.kind = EpilogueKind::bias});
-  if (options.gathered) problem.gathered_output = alone || op == "all_gather_gemm";
+  if (alone || structure.multiplies) problem.epilogue = epilogue_of(options);
+  if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
   problem.allow_tf32 = options.allow_tf32;
   problem.arena = options.arena;
   validate(problem, options.ranks);

@@ -28,6 +28,7 @@ struct Options {
   std::string b_layout = "nk";
   std::string reduction = "repeatable";
   bool bias = false;
+  std::vector<std::string> epilogue{};  ///< "gelu", "scale=0.5"
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;
@@ -74,6 +75,8 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 
 /// The type of matrices that a flag names. Throws Error(invalid_input) that lists them.
 [[nodiscard]] DType dtype_of(const std::string& flag, const std::string& name);
+/// What --bias and --epilogue say. Throws Error(invalid_input) for a step that is not known.
+[[nodiscard]] std::vector<Epilogue> epilogue_of(const Options& options);
 /// The problems that the flags name: every operator x every shape. Validated.
 [[nodiscard]] std::vector<Problem> problems_of(const Options& options);
 /// One problem with these sizes and the flags' types. Validated.

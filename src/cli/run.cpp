@@ -2,6 +2,7 @@
 // Called by main.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 
@@ -14,6 +15,7 @@
 #include "core/text.hpp"
 #include "operators/verify.hpp"
 #include "tilewire/op.hpp"
+#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cli {
@@ -48,7 +50,7 @@ bool is_global(const Run& run, const std::string& input) {
 void check_run_names(const Run& run) {
   const Options& options = run.options;
   Problem problem{.op = options.operators.front(), .m = 1, .n = 1, .k = 1};
-  if (options.bias) problem.epilogue.push_back({.kind = EpilogueKind::bias});
+  problem.epilogue = epilogue_of(options);
   problem.gathered_output = options.gathered;
   check_buffer_names(problem, run.inputs, run.outputs);
   require(!run.outputs.empty() || options.verify || !options.trace.empty(),
@@ -74,7 +76,7 @@ void complete_from_files(Run& run) {
     complete(options.m, x->rows);
     complete(options.n, x->cols);
   }
-  const bool needs_k = options.operators.front() != "all_reduce";
+  const bool needs_k = find_operator(options.operators.front()).structure.multiplies;
   require(options.m && options.n && (options.k || !needs_k),
           "-m, -n and -k are needed where a file holds one rank's part");
 }
@@ -126,10 +128,12 @@ void run_verb(Run& run) {
   const FlagFile trace = trace_file(options);
   run.inputs = parse_file_names("--input", run.input_texts);
   run.outputs = parse_file_names("--output", run.output_texts);
-  const bool gemm = options.operators.front() != "all_reduce";
-  options.bias = options.bias || (gemm && run.inputs.contains("bias"));
+  const Structure& structure = find_operator(options.operators.front()).structure;
+  options.bias = options.bias || (structure.multiplies && run.inputs.contains("bias"));
+  const bool asked = std::ranges::count(options.epilogue, "residual") > 0;
+  if (structure.multiplies && run.inputs.contains("residual") && !asked) options.epilogue.emplace_back("residual");
   options.gathered =
-      options.gathered || (options.operators.front() == "all_gather_gemm" && run.outputs.contains("gathered"));
+      options.gathered || (structure.before == Collective::all_gather && run.outputs.contains("gathered"));
   check_run_names(run);
   complete_from_files(run);
   const Problem problem = problems_of(options).front();
@@ -142,9 +146,9 @@ constexpr const char* kRunFooter =
 part; a path without it for one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by
 the operator's rule. Sizes and type come from the files where they hold whole matrices. An output may be a device or a
 pipe: /dev/null, /dev/stdout.
-  inputs   a, b, bias of the GEMM operators; x of all_reduce, always per rank
+  inputs   a, b, bias, residual of the GEMM operators; x of all_reduce, always per rank
   outputs  c, and gathered of all_gather_gemm; y of all_reduce
---input bias=FILE implies --bias, --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
+--input bias=FILE implies --bias, residual=FILE a residual as the last step. --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
 A file of one dimension is a matrix of one row.
 Types: '<f4' fp32, '<f2' fp16; bf16 as '<V2' or 'bfloat16' (what ml_dtypes saves) or, with --dtype bf16, as
 '<u2'. float64 is refused, and so are big endian and matrices in Fortran order. A NaN or an Inf in an input goes where

@@ -189,9 +189,9 @@ void simulate_all(const Sim& sim, const Machine& machine) {
 }
 
 // What says which plan an operator's is.
-constexpr std::array kPlanFlags{"-m",           "-n",          "-k",         "--shapes",    "--model", "--tokens",
-                                "--dtype",      "--out-dtype", "--b-layout", "--reduction", "--bias",  "--gathered",
-                                "--allow-tf32", "--arena",     "--schedule", "--configs"};
+constexpr std::array kPlanFlags{"-m",         "-n",           "-k",         "--shapes",    "--model",  "--tokens",
+                                "--dtype",    "--out-dtype",  "--b-layout", "--reduction", "--bias",   "--epilogue",
+                                "--gathered", "--allow-tf32", "--arena",    "--schedule",  "--configs"};
 
 // Of flags that ask for nothing to be simulated.
 void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed) {

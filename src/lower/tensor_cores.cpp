@@ -31,9 +31,11 @@ bool has_aligned_rows(const Plan& plan, const Region& region) {
 
 std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
   if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
-  if (task.epilogue.size() > 1) return "an epilogue of several steps";
-  if (!task.epilogue.empty() && task.epilogue[0].kind != EpilogueKind::bias) {
-    return "an epilogue of " + to_string(task.epilogue[0].kind);
+  for (const EpilogueStep& step : task.epilogue) {
+    if (!step.operand) continue;
+    const DType dtype = plan.buffers[step.operand->buffer].dtype;
+    if (dtype != operands && dtype != DType::fp32)
+      return fmt::format("a {} of {}", to_string(step.kind), to_string(dtype));
   }
   for (const Write& write : task.writes) {
     const DType dtype = plan.buffers[write.to.buffer].dtype;

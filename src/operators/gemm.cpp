@@ -55,6 +55,25 @@ bool has_bias(const Problem& problem) {
   return !problem.epilogue.empty() && problem.epilogue.front().kind == EpilogueKind::bias;
 }
 
+bool has_residual(const Problem& problem) {
+  return std::ranges::count(problem.epilogue, EpilogueKind::residual, &Epilogue::kind) > 0;
+}
+
+void add_operands(const Problem& problem, const std::vector<Shape>& bias, const std::vector<Shape>& residual,
+                  std::vector<Buffer>& inputs) {
+  if (has_bias(problem)) inputs.push_back(sharded_buffer("bias", problem.dtype, Scope::input, bias));
+  if (has_residual(problem))
+    inputs.push_back(sharded_buffer("residual", out_dtype_of(problem), Scope::input, residual));
+}
+
+void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Shape residual_at, int& buffer,
+                          std::vector<Meaning>& meanings) {
+  if (has_bias(problem)) meanings.push_back({.buffer = buffer++, .rank = rank, .role = Role::bias, .col = bias_col});
+  if (!has_residual(problem)) return;
+  meanings.push_back(
+      {.buffer = buffer++, .rank = rank, .role = Role::residual, .row = residual_at.rows, .col = residual_at.cols});
+}
+
 std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks) {
   std::vector<Shape> a;
   std::vector<Shape> b;
@@ -65,19 +84,16 @@ std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks) {
   }
   std::vector<Buffer> buffers{sharded_buffer("a", problem.dtype, Scope::input, a),
                               sharded_buffer("b", problem.dtype, Scope::input, b)};
-  if (has_bias(problem)) buffers.push_back(whole_buffer("bias", problem.dtype, Scope::input, {1, problem.n}));
   return buffers;
 }
 
 std::vector<Meaning> k_sharded_meanings(const Problem& problem, int num_ranks, int rank) {
   const int64_t k = shard_of(problem.k, num_ranks, rank).begin;
   const bool nk = problem.b_layout == BLayout::nk;
-  std::vector<Meaning> meanings{
+  return {
       {.buffer = 0, .rank = rank, .role = Role::a, .col = k},
       {.buffer = 1, .rank = rank, .role = Role::b, .row = nk ? 0 : k, .col = nk ? k : 0},
   };
-  if (has_bias(problem)) meanings.push_back({.buffer = 2, .rank = rank, .role = Role::bias});
-  return meanings;
 }
 
 double element(const Tensor& tensor, int64_t row, int64_t col) {
@@ -112,22 +128,44 @@ void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum
   }
 }
 
-void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& sum) {
+DoubleMatrix doubles_of(const Tensor& tensor) {
+  DoubleMatrix values(tensor.rows, tensor.cols);
+  for (int64_t row = 0; row < tensor.rows; ++row) {
+    for (int64_t col = 0; col < tensor.cols; ++col) values.at(row, col) = element(tensor, row, col);
+  }
+  return values;
+}
+
+void apply_epilogue(const Problem& problem, const Tensor* bias, const DoubleMatrix* residual, DoubleMatrix& sum) {
   for (const Epilogue& step : problem.epilogue) {
     for (int64_t row = 0; row < sum.rows; ++row) {
       for (int64_t col = 0; col < sum.cols; ++col) {
-        const double operand = step.kind == EpilogueKind::bias ? element(*bias, 0, col) : 0;
+        const double operand = step.kind == EpilogueKind::bias       ? element(*bias, 0, col)
+                               : step.kind == EpilogueKind::residual ? residual->at(row, col)
+                                                                     : 0;
         sum.at(row, col) = apply_step(step, sum.at(row, col), operand);
       }
     }
   }
 }
 
+void apply_epilogue(const Problem& problem, const std::vector<Tensor>& tensors, DoubleMatrix& sum) {
+  if (problem.epilogue.empty()) return;
+  const bool bias = has_bias(problem);
+  const DoubleMatrix residual = has_residual(problem) ? doubles_of(tensors[bias ? 3 : 2]) : DoubleMatrix(0, 0);
+  apply_epilogue(problem, bias ? &tensors[2] : nullptr, &residual, sum);
+}
+
 DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   DoubleMatrix sum(problem.m, problem.n);
   for (const std::vector<Tensor>& mine : tensors) add_product(mine[0], by_rows_of_k(problem, mine[1]), sum);
-  apply_epilogue(problem, has_bias(problem) ? &tensors[0][2] : nullptr, sum);
   return sum;
+}
+
+DoubleMatrix rows_of(const DoubleMatrix& matrix, Range rows) {
+  DoubleMatrix some(rows.size(), matrix.cols);
+  std::copy_n(matrix.values.begin() + rows.begin * matrix.cols, std::ssize(some.values), some.values.begin());
+  return some;
 }
 
 void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to) {
@@ -135,6 +173,15 @@ void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to) {
     for (int64_t col = 0; col < to.cols; ++col) {
       store_one(static_cast<float>(from.at(first_row + row, col)), const_cast<char*>(element_at(to, row, col)),
                 to.dtype);
+    }
+  }
+}
+
+void store_block(const DoubleMatrix& from, int64_t first_col, int64_t first_row, const Tensor& to) {
+  for (int64_t row = 0; row < from.rows; ++row) {
+    for (int64_t col = 0; col < to.cols; ++col) {
+      store_one(static_cast<float>(from.at(row, first_col + col)),
+                const_cast<char*>(element_at(to, first_row + row, col)), to.dtype);
     }
   }
 }

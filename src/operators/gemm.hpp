@@ -1,4 +1,4 @@
-// What the operators that contain a GEMM share: buffers of A, B and bias, and the reference product.
+// What the operators that contain a GEMM share: buffers of A, B and of the epilogue, and the reference product.
 // Called by the operators' folders.
 #pragma once
 
@@ -31,9 +31,19 @@ struct DoubleMatrix {
 [[nodiscard]] Shape b_shape(const Problem& problem, int64_t n, int64_t k);
 /// Whether the problem's epilogue starts with a bias, which is then an input of 1 x columns.
 [[nodiscard]] bool has_bias(const Problem& problem);
-/// Inputs a, b and bias of an operator whose A and B are sharded along K: GEMM, then a sum over ranks.
+/// Whether it has a residual, which is then the last input: of the output's type, with the rows and columns that the
+/// operator says.
+[[nodiscard]] bool has_residual(const Problem& problem);
+/// Add what the epilogue asks for to an operator's inputs: bias and residual, with a shape for every rank.
+void add_operands(const Problem& problem, const std::vector<Shape>& bias, const std::vector<Shape>& residual,
+                  std::vector<Buffer>& inputs);
+/// And what they stand for on `rank`: the bias begins with column `bias_col` of the output, the residual with element
+/// (row, col). `buffer`: the number of the next buffer, which is counted up.
+void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Shape residual_at, int& buffer,
+                          std::vector<Meaning>& meanings);
+/// Inputs a and b of an operator whose A and B are sharded along K: GEMM, then a sum over ranks.
 [[nodiscard]] std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks);
-/// The meanings of these inputs for one rank, buffers numbered from 0.
+/// The meanings of these inputs for one rank.
 [[nodiscard]] std::vector<Meaning> k_sharded_meanings(const Problem& problem, int num_ranks, int rank);
 
 /// One element of a tensor as double.
@@ -42,12 +52,21 @@ struct DoubleMatrix {
 [[nodiscard]] std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b);
 /// sum += A * B in double; `b` from by_rows_of_k.
 void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum);
-/// Apply the epilogue to `sum` in double; `bias` may be null where there is none.
-void apply_epilogue(const Problem& problem, const Tensor* bias, DoubleMatrix& sum);
-/// What k_sharded_inputs give: the sum over ranks of A * B, then the epilogue. `tensors` by rank.
+/// A tensor as doubles.
+[[nodiscard]] DoubleMatrix doubles_of(const Tensor& tensor);
+/// Apply the epilogue to `sum` in double; `bias` and `residual`, of the sum's shape, are null where there is none.
+void apply_epilogue(const Problem& problem, const Tensor* bias, const DoubleMatrix* residual, DoubleMatrix& sum);
+/// The same with the operands among a rank's tensors: a, b, then bias and residual where there are some. The residual
+/// has the sum's shape.
+void apply_epilogue(const Problem& problem, const std::vector<Tensor>& tensors, DoubleMatrix& sum);
+/// What k_sharded_inputs give: the sum over ranks of A * B. `tensors` by rank.
 [[nodiscard]] DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors);
+/// Rows of a matrix.
+[[nodiscard]] DoubleMatrix rows_of(const DoubleMatrix& matrix, Range rows);
 /// Round rows [first_row, ...) of `from` into `to`.
 void store_rows(const DoubleMatrix& from, int64_t first_row, const Tensor& to);
+/// Round columns [first_col, ...) of all of `from` into rows [first_row, ...) of `to`.
+void store_block(const DoubleMatrix& from, int64_t first_col, int64_t first_row, const Tensor& to);
 /// Copy rows [first_row, ...) of `to` from all of `from`; same dtype.
 void copy_rows(const Tensor& from, const Tensor& to, int64_t first_row);
 

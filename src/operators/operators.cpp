@@ -8,6 +8,7 @@
 #include "operators/all_gather_gemm/all_gather_gemm.hpp"
 #include "operators/all_reduce/all_reduce.hpp"
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
+#include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
@@ -46,25 +47,29 @@ void validate_epilogue(const Problem& problem) {
   for (size_t i = 0; i < problem.epilogue.size(); ++i) {
     const EpilogueKind kind = problem.epilogue[i].kind;
     require(kind != EpilogueKind::bias || i == 0, "epilogue: bias is step {}, must be the first", i);
-    if (kind == EpilogueKind::residual) fail(ErrorKind::unsupported, "epilogue: residual is not implemented");
   }
+  const auto residuals = std::ranges::count(problem.epilogue, EpilogueKind::residual, &Epilogue::kind);
+  require(residuals <= 1, "epilogue: {} residuals, want at most one", residuals);
 }
 
 }  // namespace
 
 std::span<const Operator> operators() {
-  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(), gemm_all_reduce(), all_reduce()};
+  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(), gemm_all_reduce(), gemm_all_to_all(),
+                                 all_reduce()};
   return kTable;
 }
 
 const Operator& find_operator(const std::string& name) {
-  std::string known;
   for (const Operator& op : operators()) {
     if (op.name == name) return op;
-    known += (known.empty() ? "" : ", ") + std::string(op.name);
   }
+  std::string known;
+  for (const Operator& op : operators()) known += (known.empty() ? "" : ", ") + std::string(op.name);
   fail(ErrorKind::invalid_input, "unknown operator '{}'; known: {}", shown_name(name), known);
 }
+
+const Structure& structure_of(const Problem& problem) { return find_operator(problem.op).structure; }
 
 void validate(const Problem& problem, int num_ranks) {
   const Operator& op = find_operator(problem.op);
@@ -72,8 +77,8 @@ void validate(const Problem& problem, int num_ranks) {
   validate_sizes(problem);
   validate_types(problem);
   validate_epilogue(problem);
-  require(!problem.gathered_output || problem.op.starts_with("all_gather"), "gathered_output: {} gathers nothing",
-          problem.op);
+  require(!problem.gathered_output || op.structure.before == Collective::all_gather,
+          "gathered_output: {} gathers nothing", problem.op);
   op.validate(problem, num_ranks);
   const std::vector<Buffer> buffers = op.buffers(problem, num_ranks);
   for (const std::string& name : problem.arena) {

@@ -189,7 +189,7 @@ DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> row
       }
     }
   });
-  apply_epilogue_to(output, values);
+  apply_epilogue_to(output, rows, values);
   return values;
 }
 
@@ -210,11 +210,13 @@ std::vector<float> Inputs::bias_of(const Part& output) const {
   return {begin, begin + cols.size()};
 }
 
-void Inputs::apply_epilogue_to(const Part& output, DoubleMatrix& values) const {
+void Inputs::apply_epilogue_to(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const {
   if (!output.meaning.finished) return;
+  DoubleMatrix residual(values.rows, values.cols);
+  add_input_rows(Role::residual, output, rows, residual);
   std::vector<float> bias = bias_of(output);
   const Tensor operand = make_tensor(bias.data(), DType::fp32, 1, std::ssize(bias));
-  apply_epilogue(problem_, bias.empty() ? nullptr : &operand, values);
+  apply_epilogue(problem_, bias.empty() ? nullptr : &operand, &residual, values);
 }
 
 // B times the random vector, and the sums of squares along B's rows.
@@ -274,12 +276,19 @@ RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) co
   for (const Epilogue& step : problem_.epilogue) {
     if (step.kind == EpilogueKind::gelu || step.kind == EpilogueKind::relu) sizes.dots.clear();
   }
-  // The rest is linear: what it makes of a row of zeros is added to every row.
-  DoubleMatrix zeros(1, output.shape.cols);
-  apply_epilogue_to(output, zeros);
+  // The rest is linear: it adds to every row what it makes of zeros there, in all rows the same without a residual.
+  const auto shift_of = [&](int64_t row) {
+    DoubleMatrix zeros(1, output.shape.cols);
+    apply_epilogue_to(output, {&row, 1}, zeros);
+    double shift = 0;
+    for (int64_t col = 0; col < zeros.cols; ++col) shift += signs[output.meaning.col + col] * zeros.at(0, col);
+    return shift;
+  };
   double shift = 0;
-  for (int64_t col = 0; col < zeros.cols; ++col) shift += signs[output.meaning.col + col] * zeros.at(0, col);
-  for (double& value : sizes.dots) value = value * factor + shift;
+  for (int64_t row = 0; row < std::ssize(sizes.dots); ++row) {
+    if (row == 0 || has_residual(problem_)) shift = shift_of(row);
+    sizes.dots[row] = sizes.dots[row] * factor + shift;
+  }
   for (double& value : sizes.squares) value *= factor * factor;
   return sizes;
 }

@@ -69,7 +69,8 @@ class Inputs {
   [[nodiscard]] RowSizes weigh_rows(Role role, const Part& output, const RowSizes& weights) const;
   /// The columns of the rank's bias that belong to an output; empty where it has none.
   [[nodiscard]] std::vector<float> bias_of(const Part& output) const;
-  void apply_epilogue_to(const Part& output, DoubleMatrix& values) const;
+  /// Of these local rows.
+  void apply_epilogue_to(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;
 
   const Operator& op_;
   Problem problem_;

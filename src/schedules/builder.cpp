@@ -96,11 +96,12 @@ Region PlanBuilder::whole(int rank, int buffer) const {
   return region(rank, buffer, {0, shape.rows}, {0, shape.cols});
 }
 
-std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range cols) const {
+std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range rows, Range cols) const {
   std::vector<EpilogueStep> steps;
   for (const Epilogue& step : problem_.epilogue) {
     steps.push_back({.kind = step.kind, .value = step.value});
     if (step.kind == EpilogueKind::bias) steps.back().operand = region(rank, buffer("bias"), {0, 1}, cols);
+    if (step.kind == EpilogueKind::residual) steps.back().operand = region(rank, buffer("residual"), rows, cols);
   }
   return steps;
 }

@@ -40,8 +40,8 @@ class PlanBuilder {
   [[nodiscard]] static Region region(int rank, int buffer, Range rows, Range cols);
   /// All of a rank's buffer.
   [[nodiscard]] Region whole(int rank, int buffer) const;
-  /// The problem's epilogue for these columns of the output on `rank`.
-  [[nodiscard]] std::vector<EpilogueStep> epilogue(int rank, Range cols) const;
+  /// The problem's epilogue on `rank`, for these rows of the residual, and columns of that and of the bias.
+  [[nodiscard]] std::vector<EpilogueStep> epilogue(int rank, Range rows, Range cols) const;
 
   /// Tell every peer that `rank` has begun this call. `lane` must not be waiting for anything yet.
   void say_ready(int rank, int lane);

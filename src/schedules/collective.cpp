@@ -9,10 +9,6 @@
 namespace tilewire {
 namespace {
 
-bool has_gemm(const Problem& problem) { return problem.op != "all_reduce"; }
-
-bool scatters(const Problem& problem) { return problem.op == "gemm_reduce_scatter"; }
-
 DType wire_of(const Problem& problem, const Config& config) { return config.wire.value_or(out_dtype_of(problem)); }
 
 /// Whether a sum of the library is not yet the output.
@@ -26,7 +22,12 @@ class CollectivePlanner {
       : build_(problem, team, config), wire_(wire_of(problem, config)) {}
 
   Plan make() {
-    gathers(build_.problem()) ? add_gather() : add_reduction();
+    if (gathers(problem()))
+      add_gather();
+    else if (exchanges(problem()))
+      add_exchange();
+    else
+      add_reduction();
     return build_.take();
   }
 
@@ -52,24 +53,47 @@ class CollectivePlanner {
                         .reads = {build_.whole(rank, build_.buffer("a"))},
                         .writes = {{build_.whole(rank, gathered)}}});
       const Region to = build_.whole(rank, c);
-      if (to.cols > 0) add_product(rank, lane, gathered, to, build_.epilogue(rank, {0, to.cols}));
+      if (to.cols > 0) add_product(rank, lane, gathered, to, build_.epilogue(rank, {0, to.rows}, {0, to.cols}));
+    }
+  }
+
+  /// A call of the GEMM for each owner's columns puts them where they are sent from.
+  void add_exchange() {
+    const int c = build_.buffer("c");
+    const int64_t rows = problem().m / build_.num_ranks();
+    const int64_t cols = problem().n / build_.num_ranks();
+    const int made = build_.add_buffer("made", out_dtype_of(problem()), problem().m, cols, Scope::local);
+    for (int rank = 0; rank < build_.num_ranks(); ++rank) {
+      const int lane = add_library_lane(rank);
+      for (int owner = 0; owner < build_.num_ranks(); ++owner) {
+        const Range block = shard_of(problem().n, build_.num_ranks(), owner);
+        build_.add_product(
+            lane, -1, build_.whole(rank, build_.buffer("a")), block,
+            {.kind = TaskKind::gemm_call,
+             .writes = {{PlanBuilder::region(rank, made, {owner * rows, (owner + 1) * rows}, {0, cols})}},
+             .epilogue = build_.epilogue(rank, {0, rows}, block)});
+      }
+      build_.add(lane, {.kind = TaskKind::collective_call,
+                        .collective = Collective::all_to_all,
+                        .reads = {build_.whole(rank, made)},
+                        .writes = {{build_.whole(rank, c)}}});
     }
   }
 
   /// What the library sums is the output, unless there is something to be done to it.
   void add_reduction() {
-    const int output = build_.buffer(has_gemm(problem()) ? "c" : "y");
+    const int output = build_.buffer(multiplies(problem()) ? "c" : "y");
     const int64_t m = problem().m;
     const int64_t n = problem().n;
     const int partial =
-        has_gemm(problem()) ? build_.add_buffer("partial", wire_, m, n, Scope::local) : build_.buffer("x");
+        multiplies(problem()) ? build_.add_buffer("partial", wire_, m, n, Scope::local) : build_.buffer("x");
     const bool more = finishes(problem(), build_.config());
     const int64_t rows = scatters(problem()) ? m / build_.num_ranks() : m;
     const int sum = more ? build_.add_buffer("sum", wire_, rows, n, Scope::local) : output;
     const int summed = more ? build_.add_signals("summed", 1) : 0;
     for (int rank = 0; rank < build_.num_ranks(); ++rank) {
       const int lane = add_library_lane(rank);
-      if (has_gemm(problem())) add_product(rank, lane, build_.buffer("a"), build_.whole(rank, partial), {});
+      if (multiplies(problem())) add_product(rank, lane, build_.buffer("a"), build_.whole(rank, partial), {});
       Task call{.kind = TaskKind::collective_call,
                 .collective = scatters(problem()) ? Collective::reduce_scatter : Collective::all_reduce,
                 .reads = {build_.whole(rank, partial)},
@@ -89,7 +113,7 @@ class CollectivePlanner {
                         .reads = {PlanBuilder::region(rank, sum, tile.rows, tile.cols)},
                         .writes = {{PlanBuilder::region(rank, output, tile.rows, tile.cols)}},
                         .waits = {summed},
-                        .epilogue = build_.epilogue(rank, tile.cols)});
+                        .epilogue = build_.epilogue(rank, tile.rows, tile.cols)});
     }
   }
 
@@ -101,24 +125,27 @@ class CollectivePlanner {
 std::optional<std::string> refuses_shares(const Problem& problem, const Team& team) {
   const int ranks = team.num_ranks;
   if (ranks == 1) return "one rank has nothing to exchange";
-  if (problem.m == 0 || problem.n == 0 || (has_gemm(problem) && problem.k == 0)) return "m, n or k is 0";
-  const bool shares_rows = gathers(problem) || scatters(problem);
+  if (problem.m == 0 || problem.n == 0 || (multiplies(problem) && problem.k == 0)) return "m, n or k is 0";
+  const bool shares_rows = !all_reduces(problem);
   if (shares_rows && problem.m % ranks != 0)
     return fmt::format("the library wants equal shares, and {} rows on {} ranks are not", problem.m, ranks);
-  if (has_gemm(problem) && !gathers(problem) && shard_of(problem.k, ranks, ranks - 1).size() == 0)
+  if (exchanges(problem) && problem.n % ranks != 0)
+    return fmt::format("the library wants equal shares, and {} columns on {} ranks are not", problem.n, ranks);
+  if (multiplies(problem) && (scatters(problem) || all_reduces(problem)) &&
+      shard_of(problem.k, ranks, ranks - 1).size() == 0)
     return fmt::format("rank {} has no part of K", ranks - 1);
   return std::nullopt;
 }
 
 std::optional<std::string> refuses_knobs(const Problem& problem, const Config& config) {
-  if (has_gemm(problem) && config.compute != Provider::library)
+  if (multiplies(problem) && config.compute != Provider::library)
     return "it needs compute = library: tiles that wait hold the SMs that the library's collective needs";
-  if (!has_gemm(problem) && config.compute == Provider::library) return "compute: there is no GEMM";
+  if (!multiplies(problem) && config.compute == Provider::library) return "compute: there is no GEMM";
   const bool tiles = config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n || config.group_m > 1;
   if (tiles || config.tile_workers > 0 || config.cluster_m * config.cluster_n > 1)
     return "tile_m, tile_n, group_m, tile_workers, cluster_m, cluster_n: calls of the library have no tiles";
-  if (gathers(problem)) return ignored_knob(config, {"compute", "collective"});
-  if (!has_gemm(problem) && wire_of(problem, config) != problem.dtype) return "wire: the library sums x as it is";
+  if (gathers(problem) || exchanges(problem)) return ignored_knob(config, {"compute", "collective"});
+  if (!multiplies(problem) && wire_of(problem, config) != problem.dtype) return "wire: the library sums x as it is";
   if (config.reduce_workers > 0 && !finishes(problem, config)) return "reduce_workers: the library sums";
   return ignored_knob(config, {"compute", "collective", "wire", "reduce_workers"});
 }
@@ -128,7 +155,7 @@ std::optional<std::string> refuses_knobs(const Problem& problem, const Config& c
 std::optional<std::string> refuses_collective(const Problem& problem, const Team& team, const Config& config) {
   auto reason = refuses_shares(problem, team);
   if (!reason) reason = refuses_knobs(problem, config);
-  if (!reason && !gathers(problem) && problem.reduction == Reduction::repeatable)
+  if (!reason && (scatters(problem) || all_reduces(problem)) && problem.reduction == Reduction::repeatable)
     reason = "the library sums in an order of its own: needs reduction = any";
   if (reason) return "collective = library: " + *reason;
   return std::nullopt;

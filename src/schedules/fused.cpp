@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "core/text.hpp"
+#include "schedules/all_to_all.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
@@ -39,16 +40,16 @@ bool turns(const Config& config) { return config.group_owners > 1 || config.roun
 /// Knobs of tiles, where there are calls of the library.
 std::optional<std::string> refuses_library(const Problem& problem, const Config& config) {
   if (config.compute == Provider::tiles) return std::nullopt;
-  if (problem.op == "all_reduce") return "compute = library: there is no GEMM";
+  if (!multiplies(problem)) return "compute = library: there is no GEMM";
   if (config.split_k > 1) return "split_k: the vendor's library decides how to split";
   const bool clusters = config.cluster_m * config.cluster_n * config.cluster_split_k > 1;
   if (config.group_m > 1 || config.tile_workers > 0 || clusters)
     return "group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: calls of the library have no tiles";
-  if (gathers(problem)) {
+  if (gathers(problem) || exchanges(problem)) {
     if (config.tile_m == Config{}.tile_m && config.tile_n == Config{}.tile_n) return std::nullopt;
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
-  if (problem.op == "gemm_reduce_scatter") {
+  if (scatters(problem)) {
     if (config.transport == Transport::copy_engine) return std::nullopt;
     return "compute = library: its results are sent by copy engines";
   }
@@ -94,7 +95,6 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
 }
 
 std::optional<std::string> refuses_reduce(const Problem& problem, const Team& team, const Config& config) {
-  const bool scatters = problem.op == "gemm_reduce_scatter";
   const bool ring = config.algorithm == Algorithm::ring;
   const bool sends = config.transport == Transport::copy_engine && !ring;
   if (auto knob = ignored_knob(
@@ -107,14 +107,14 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
     return "group_owners, rounds: only tile_order = rank_shifted of reductions with owners turns from owner to owner";
   if (ring && config.group_owners > 1) return "group_owners: a ring has one owner's tiles after the other's";
   if (auto knob = refuses_turns(config)) return knob;
-  if (config.chunk_rows > 0 && (!sends || !scatters))
+  if (config.chunk_rows > 0 && (!sends || !scatters(problem)))
     return "chunk_rows: only copy lanes of a reduce-scatter send chunks";
   if (ring && (config.copy_lanes != 1 || config.pacing == Pacing::lockstep))
     return "copy_lanes, pacing: a ring has no copy lanes, whoever has summed sends";
   if (!sends && config.copy_lanes != 1) return "copy_lanes: transport = store has no copy lanes";
   if (!sends && config.pacing == Pacing::lockstep)
     return "pacing = lockstep: stores from tiles are paced by their order";
-  if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase)) {
+  if (scatters(problem) && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase)) {
     return "one_shot and two_phase are algorithms of an all-reduce";
   }
   if (ring && (config.reduce_mode != ReduceMode::staged || config.reduce_when != ReduceWhen::beside ||
@@ -135,29 +135,31 @@ std::optional<std::string> refuses_reduce(const Problem& problem, const Team& te
                        ring ? "a ring" : "accumulate");
   }
   if (auto flags = refuses_ll(config)) return flags;
-  if (problem.op == "all_reduce") return refuses_transport(config, {Transport::ll});
+  if (!multiplies(problem)) return refuses_transport(config, {Transport::ll});
   if (config.reduce_mode == ReduceMode::pull) return refuses_transport(config, {});
   return refuses_transport(config, {Transport::bulk, Transport::tma, Transport::ll});
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op =
-          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
+  if (auto op = unknown_operator(problem, has_one_collective)) {
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
   if (auto library = refuses_library(problem, config)) return library;
+  if (exchanges(problem)) return refuses_all_to_all(config);
   return gathers(problem) ? refuses_gather(problem, config) : refuses_reduce(problem, team, config);
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (gathers(problem)) return make_gather_plan(problem, team, config);
+  if (exchanges(problem)) return make_all_to_all_plan(problem, team, config);
   const bool by_library = config.compute == Provider::library;
   const Ownership of_all = by_library ? Ownership::columns : Ownership::tiles;
-  return make_reduce_plan(problem, team, config, problem.op == "gemm_reduce_scatter" ? Ownership::rows : of_all);
+  return make_reduce_plan(problem, team, config, scatters(problem) ? Ownership::rows : of_all);
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {
+  if (exchanges(problem)) return all_to_all_choices(problem, team);
   if (on_gpus(team)) return fused_choices(problem, team);
   const Pacing pacing = team.num_ranks > 2 ? Pacing::lockstep : Pacing::unpaced;
   std::vector<Config> list;
@@ -173,7 +175,7 @@ std::vector<Config> candidates(const Problem& problem, const Team& team) {
   with([](Config&) {});
   with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing; });
   with([](Config& c) { c.reduce_mode = ReduceMode::pull; });
-  if (problem.op != "gemm_reduce_scatter") with([](Config& c) { c.algorithm = Algorithm::one_shot; });
+  if (!scatters(problem)) with([](Config& c) { c.algorithm = Algorithm::one_shot; });
   return list;
 }
 

@@ -349,7 +349,7 @@ class GatherPlanner {
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
                 .waits = waits_for(rank, tile.rows),
-                .epilogue = build_.epilogue(rank, tile.cols)};
+                .epilogue = build_.epilogue(rank, tile.rows, tile.cols)};
       const Region a = is_mine(rank, tile.rows) ? shard_region(rank, a_, tile.rows, depth())
                                                 : PlanBuilder::region(rank, gathered_, tile.rows, depth());
       build_.add_product(tile_lanes_[rank], sum_lanes_[rank], a, tile.cols, std::move(task));

@@ -32,7 +32,8 @@ int64_t most_rows(const Problem& problem, const Team& team) {
 }  // namespace
 
 std::vector<Config> stream_ordered_gemm(const Problem& problem, const Team& team) {
-  if (team.num_ranks == 1 || problem.op == "all_reduce" || problem.m > most_rows(problem, team)) return {};
+  if (team.num_ranks == 1 || !multiplies(problem) || exchanges(problem) || problem.m > most_rows(problem, team))
+    return {};
   const int sms = working_sms(team);
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   Config config{.schedule = "sequential", .compute = Provider::library};
@@ -44,8 +45,7 @@ std::vector<Config> stream_ordered_gemm(const Problem& problem, const Team& team
         part_of(shard >= config.copy_workers ? shard : shard * (team.num_ranks - 1), config.copy_workers);
     return {config};
   }
-  const bool scatters = problem.op == "gemm_reduce_scatter";
-  if (scatters) {
+  if (scatters(problem)) {
     cut_sums(config, shard, problem.n, sms);
   } else {
     cut_sums(config, problem.m, problem.n, int64_t{sms} * team.num_ranks);
@@ -58,7 +58,7 @@ std::vector<Config> stream_ordered_gemm(const Problem& problem, const Team& team
 std::vector<Config> columns_at_owners(const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 4096;  // elements of a slice that are worth a worker
   const bool even = problem.n > 0 && problem.n % (kUnit * team.num_ranks) == 0;
-  if (team.num_ranks == 1 || problem.op != "gemm_all_reduce" || problem.m >= kM1024 || !even) return {};
+  if (team.num_ranks == 1 || !multiplies(problem) || !all_reduces(problem) || problem.m >= kM1024 || !even) return {};
   Config config{.schedule = "fused", .compute = Provider::library};
   config.reduce_workers = working_sms(team);
   const int64_t cols = problem.n / team.num_ranks;

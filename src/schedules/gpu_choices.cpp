@@ -23,7 +23,7 @@ namespace {
 Config with_summers(Config config, const Problem& problem, const Team& team) {
   constexpr int64_t kOthers = 2;
   const int64_t tiles = ceil_div(problem.n, config.tile_n);
-  const bool lands = problem.op == "gemm_all_reduce" && config.algorithm != Algorithm::one_shot;
+  const bool lands = multiplies(problem) && all_reduces(problem) && config.algorithm != Algorithm::one_shot;
   const int64_t free = (team.devices[0].sms - tiles - kOthers) / (lands ? 2 : 1);
   config.reduce_workers = static_cast<int>(std::clamp<int64_t>(free, 16, 64));
   return config;
@@ -49,8 +49,7 @@ std::vector<int> many_rounds(const Problem& problem, const Team& team) {
   constexpr int kMostWaves = 8;
   if (problem.m >= kLeast) return {4, 32};
   if (problem.m < kM1024) return {};
-  if (problem.op == "gemm_reduce_scatter")
-    return team.num_ranks > 2 && sums_soon(problem, team) ? std::vector{8} : std::vector<int>{};
+  if (scatters(problem)) return team.num_ranks > 2 && sums_soon(problem, team) ? std::vector{8} : std::vector<int>{};
   const auto turns = static_cast<int>(waves_of(problem, team, tiles_for(problem, team).front()));
   return turns > 3 && turns <= kMostWaves ? std::vector{turns} : std::vector<int>{};
 }
@@ -61,7 +60,7 @@ Config with_rounds(Config config, const Problem& problem, const Team& team, int 
   constexpr int kManyRounds = 16;
   constexpr int64_t kFewerRows = 512;  // than with_tile has together
   config.rounds = rounds;
-  if (rounds < kManyRounds || problem.op != "gemm_reduce_scatter" || team.num_ranks < 3) return config;
+  if (rounds < kManyRounds || !scatters(problem) || team.num_ranks < 3) return config;
   config.group_m = std::max<int64_t>(1, kFewerRows / config.tile_m);
   return config;
 }
@@ -80,20 +79,19 @@ std::optional<TileChoice> pair_of_owner(const Problem& problem, const Team& team
 /// Few or some rows: tiles whose K several CTAs share; and flags in the data, which some rows may have, too. An
 /// all-reduce of few rows in one shot; of a row of tiles in one round.
 std::vector<Config> reduce_parts_choices(const Problem& problem, const Team& team, Transport at_once) {
-  if (problem.m > kM512 || problem.op == "all_reduce") return {};
-  const bool scatters = problem.op == "gemm_reduce_scatter";
+  if (problem.m > kM512 || !multiplies(problem)) return {};
   const TileChoice tile = row_of_tiles(problem, team);
   Config flags = with_tile({.schedule = "fused", .transport = at_once}, problem, tile);
-  if (!scatters && problem.m <= kM64) flags.algorithm = Algorithm::one_shot;
+  if (!scatters(problem) && problem.m <= kM64) flags.algorithm = Algorithm::one_shot;
   flags = with_summers(flags, problem, team);
   Config stores{.schedule = "fused", .transport = Transport::tma};
-  if (team.num_ranks > 1 && (scatters || problem.m > tile.m)) stores.rounds = 2;
+  if (team.num_ranks > 1 && (scatters(problem) || problem.m > tile.m)) stores.rounds = 2;
   std::vector<Config> list;
   if (problem.m > kM64 && problem.m <= kM128) list.push_back(flags);
   for (const TileChoice& each : in_parts_of_k(problem, team, tile)) {
-    if (problem.m > kM64 || !scatters) list.push_back(with_tile(stores, problem, each));
+    if (problem.m > kM64 || !scatters(problem)) list.push_back(with_tile(stores, problem, each));
     flags.cluster_split_k = each.cluster_split_k;
-    if (problem.m <= (scatters ? kM128 : kM64)) list.push_back(flags);
+    if (problem.m <= (scatters(problem) ? kM128 : kM64)) list.push_back(flags);
   }
   return list;
 }
@@ -147,7 +145,7 @@ std::vector<Config> sent_choices(const Problem& problem, const Team& team) {
 /// Many rows, in any order of summing: each tile adds its part to what the rank before has sent.
 std::vector<Config> ring_choices(const Config& first, const Problem& problem, const Team& team) {
   constexpr int64_t kLeast = 8192;  // rows: a stage takes several waves of tiles, so that parts are here in time
-  if (problem.op != "gemm_reduce_scatter" || problem.reduction != Reduction::any) return {};
+  if (!scatters(problem) || problem.reduction != Reduction::any) return {};
   if (team.num_ranks < 3 || problem.m < kLeast) return {};
   Config ring = first;
   ring.algorithm = Algorithm::ring;
@@ -155,20 +153,19 @@ std::vector<Config> ring_choices(const Config& first, const Problem& problem, co
 }
 
 std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
-  const bool scatters = problem.op == "gemm_reduce_scatter";
   constexpr int64_t kMost = 4096;  // rows, where owners have few
   Config stores{.schedule = "fused"};
-  if (problem.op != "all_reduce") stores.transport = Transport::tma;
+  if (multiplies(problem)) stores.transport = Transport::tma;
   // Few rows: flags in the data, which are looked at 16 bytes at a time where elements are short.
   const Transport at_once = bytes_of(out_dtype_of(problem)) == 2 ? Transport::ll : stores.transport;
   std::vector<Config> list = with_tiles(stores, problem, team, 1);
   // NOTE: early: it is mostly the fastest where it is a choice, and the tuner has only so much time.
   append(list, columns_at_owners(problem, team));
-  if (problem.op != "all_reduce" && problem.m <= kM64) {
+  if (multiplies(problem) && problem.m <= kM64) {
     // What comes after the last tiles is done at once, as soon as it is there.
     list.push_back(with_summers(list.front(), problem, team));
     list.back().transport = at_once;
-  } else if (problem.op != "all_reduce" && team.num_ranks > 1) {
+  } else if (multiplies(problem) && team.num_ranks > 1) {
     list.push_back(with_rounds(list.front(), problem, team, some_rounds(problem, team)));
     if (const auto pair = pair_of_owner(problem, team)) list.push_back(with_tile(stores, problem, *pair));
     for (const int rounds : many_rounds(problem, team)) {
@@ -182,7 +179,7 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
       }
     }
   }
-  if (problem.op == "gemm_all_reduce" && problem.m > kM64 && team.num_ranks > 1) {
+  if (multiplies(problem) && all_reduces(problem) && problem.m > kM64 && team.num_ranks > 1) {
     // Small tiles, whose sums are on their way while others are made.
     list.push_back(with_tile(stores, problem, {.m = 128, .n = 128, .cluster_m = 2}));
     list.back().rounds = 2;
@@ -190,14 +187,14 @@ std::vector<Config> reduce_choices(const Problem& problem, const Team& team) {
   append(list, ring_choices(list.front(), problem, team));
   append(list, reduce_parts_choices(problem, team, at_once));
   append(list, reduce_free_choices(stores, problem, team));
-  if (problem.op != "all_reduce") append(list, reduce_together_choices(stores, problem, team));
-  if (scatters) append(list, sent_choices(problem, team));
+  if (multiplies(problem)) append(list, reduce_together_choices(stores, problem, team));
+  if (scatters(problem)) append(list, sent_choices(problem, team));
   append(list, with_tiles({.schedule = "fused", .reduce_mode = ReduceMode::pull}, problem, team, 1));
   Config one_shot = stores;
   one_shot.algorithm = Algorithm::one_shot;
-  if (!scatters) append(list, with_tiles(one_shot, problem, team, 1));
-  if (!scatters && problem.m <= kM64) {
-    if (problem.op == "gemm_all_reduce") list.back() = with_summers(list.back(), problem, team);
+  if (!scatters(problem)) append(list, with_tiles(one_shot, problem, team, 1));
+  if (!scatters(problem) && problem.m <= kM64) {
+    if (multiplies(problem) && all_reduces(problem)) list.back() = with_summers(list.back(), problem, team);
     list.back().transport = at_once;
   }
   const std::vector<Config> others = with_tiles(stores, problem, team, 3);
@@ -215,8 +212,8 @@ bool on_gpus(const Team& team) {
 std::vector<Config> sequential_choices(const Problem& problem, const Team& team) {
   Config config{.schedule = "sequential"};
   if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
-  std::vector<Config> list = with_tiles(config, problem, team, 1);
-  config.compute = problem.op == "all_reduce" ? Provider::tiles : Provider::library;
+  std::vector<Config> list = with_tiles(config, made_by_a_rank(problem, team), team, 1);
+  config.compute = multiplies(problem) ? Provider::library : Provider::tiles;
   if (config.compute == Provider::library) list.push_back(config);
   append(list, stream_ordered_gemm(problem, team));
   config.collective = Provider::library;

@@ -23,7 +23,7 @@ int64_t own_cols(const Problem& problem, const Team& team) {
 }
 
 /// Whether there are tiles that tensor cores make.
-bool has_fast_tiles(const Problem& problem) { return problem.op != "all_reduce" && problem.dtype != DType::fp32; }
+bool has_fast_tiles(const Problem& problem) { return multiplies(problem) && problem.dtype != DType::fp32; }
 
 /// Tiles of all rows, which are cut for each of so many owners.
 int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners = 1) {
@@ -41,6 +41,12 @@ int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile
 }
 
 }  // namespace
+
+Problem made_by_a_rank(const Problem& problem, const Team& team) {
+  Problem mine = problem;
+  if (exchanges(problem)) mine.m = shard_of(problem.m, team.num_ranks, 0).size();
+  return mine;
+}
 
 int64_t part_of(int64_t whole, int64_t parts) { return std::max<int64_t>(1, ceil_div(whole, parts)); }
 
@@ -102,7 +108,7 @@ std::vector<TileChoice> in_parts_of_k(const Problem& problem, const Team& team, 
   constexpr int64_t kLeast = 512;  // columns of A for each part
   constexpr int64_t kMost = 8;
   if (!has_fast_tiles(problem)) return {};
-  const int64_t depth = gathers(problem) ? problem.k : problem.k / team.num_ranks;
+  const int64_t depth = gathers(problem) || exchanges(problem) ? problem.k : problem.k / team.num_ranks;
   const int64_t tiles = tiles_of(problem, team, tile);
   const int64_t parts = std::max<int64_t>(1, (team.devices[0].sms - kBeside) / std::max<int64_t>(1, tiles));
   std::vector<TileChoice> list;
@@ -136,7 +142,7 @@ Config with_tile(Config config, const Problem& problem, const TileChoice& tile) 
   constexpr int64_t kGroupRows = 2048;  // that stay in the L2 cache while columns pass
   config.tile_m = tile.m;
   config.tile_n = tile.n;
-  if (problem.op == "all_reduce") return config;
+  if (!multiplies(problem)) return config;
   config.cluster_m = tile.cluster_m;
   config.cluster_n = tile.cluster_n;
   config.cluster_split_k = tile.cluster_split_k;

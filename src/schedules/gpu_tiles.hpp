@@ -12,6 +12,9 @@
 
 namespace tilewire {
 
+/// The problem as one rank's tiles see it: where they make its own rows alone, it has no others.
+[[nodiscard]] Problem made_by_a_rank(const Problem& problem, const Team& team);
+
 struct TileChoice {
   int64_t m = 128;
   int64_t n = 256;

@@ -25,12 +25,29 @@ std::optional<std::string> ignored_knob(const Config& config, std::initializer_l
   return std::nullopt;
 }
 
-std::optional<std::string> unknown_operator(const Problem& problem, std::initializer_list<const char*> known) {
-  if (std::ranges::find(known, problem.op) != known.end()) return std::nullopt;
-  return fmt::format("it can do {}", fmt::join(known, ", "));
+std::optional<std::string> unknown_operator(const Problem& problem, bool (*known)(const Structure&)) {
+  if (known(structure_of(problem))) return std::nullopt;
+  std::string names;
+  for (const Operator& op : operators()) {
+    if (known(op.structure)) names += (names.empty() ? "" : ", ") + std::string(op.name);
+  }
+  return "it can do " + names;
 }
 
-bool gathers(const Problem& problem) { return problem.op == "all_gather_gemm"; }
+bool has_one_collective(const Structure& structure) {
+  const bool gathers = structure.before == Collective::all_gather && structure.after == Collective::none;
+  const bool others = structure.before == Collective::none &&
+                      (structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce ||
+                       structure.after == Collective::all_to_all);
+  return structure.multiplies ? gathers || others
+                              : structure == Structure{.multiplies = false, .after = Collective::all_reduce};
+}
+
+bool multiplies(const Problem& problem) { return structure_of(problem).multiplies; }
+bool gathers(const Problem& problem) { return structure_of(problem).before == Collective::all_gather; }
+bool scatters(const Problem& problem) { return structure_of(problem).after == Collective::reduce_scatter; }
+bool all_reduces(const Problem& problem) { return structure_of(problem).after == Collective::all_reduce; }
+bool exchanges(const Problem& problem) { return structure_of(problem).after == Collective::all_to_all; }
 
 std::optional<std::string> refuses_gather_algorithm(const Config& config) {
   const bool ring = config.algorithm == Algorithm::ring;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tilewire/config.hpp"
+#include "tilewire/operator.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/problem.hpp"
 
@@ -16,11 +17,18 @@ namespace tilewire {
 /// every schedule hands on to the kernels (tile shape, pipeline, workers of the tile lane).
 [[nodiscard]] std::optional<std::string> ignored_knob(const Config& config,
                                                       std::initializer_list<const char*> honoured);
-/// That the operator is none of these, or nothing.
-[[nodiscard]] std::optional<std::string> unknown_operator(const Problem& problem,
-                                                          std::initializer_list<const char*> known);
-/// Whether the operator's collective comes first: an all-gather of A.
+/// That the operator's structure is not `known`, and which operators' are; or nothing.
+[[nodiscard]] std::optional<std::string> unknown_operator(const Problem& problem, bool (*known)(const Structure&));
+/// Whether an operator has one collective: an all-gather before the product, or any other after it.
+[[nodiscard]] bool has_one_collective(const Structure& structure);
+/// Whether there is a GEMM.
+[[nodiscard]] bool multiplies(const Problem& problem);
+/// Whether the operator's collective is this one: an all-gather of A ...
 [[nodiscard]] bool gathers(const Problem& problem);
+/// ... a reduce-scatter of rows, an all-reduce, an all-to-all of columns.
+[[nodiscard]] bool scatters(const Problem& problem);
+[[nodiscard]] bool all_reduces(const Problem& problem);
+[[nodiscard]] bool exchanges(const Problem& problem);
 /// Why no all-gather has this algorithm with this direction and pacing, or nothing.
 [[nodiscard]] std::optional<std::string> refuses_gather_algorithm(const Config& config);
 /// Why what is no gather cannot have this order of tiles, or nothing.

@@ -1,5 +1,5 @@
 // Plans of a GEMM whose own output, of which nothing is summed, is gathered or exchanged as it is made (T3, section
-// 7.1). No operator does that yet: for studies by the simulator and tests.
+// 7.1). For studies and tests: gemm_all_to_all is planned by all_to_all.cpp, and no operator gathers its output yet.
 #pragma once
 
 #include "schedules/output_map.hpp"

@@ -6,6 +6,7 @@
 
 #include "core/text.hpp"
 #include "schedules/builder.hpp"
+#include "schedules/knobs.hpp"
 #include "schedules/partition.hpp"
 
 namespace tilewire {
@@ -18,7 +19,7 @@ class MappedPlanner {
         map_(map),
         n_(team.num_ranks),
         wire_(config.wire.value_or(out_dtype_of(problem))),
-        whole_(problem.op == "gemm_all_reduce"),
+        whole_(all_reduces(problem)),
         gathers_(map.any_stores()),
         cut_(partition_output(problem, config, n_, Ownership::rows)) {
     for (Slice& slice : cut_.slices) {
@@ -231,11 +232,12 @@ class MappedPlanner {
 
   [[nodiscard]] Task result_task(const Slice& slice) {
     const int rank = slice.owner;
+    const Region to = in_output(rank, slice.rows, slice.cols);
     Task task{.kind = TaskKind::reduce,
               .reads = {place(rank, rank, slice.rows, slice.cols)},
-              .writes = {{in_output(rank, slice.rows, slice.cols)}},
+              .writes = {{to}},
               .waits = {{{rank, updated_ + slice.chunk}, kAllPosts}},
-              .epilogue = build_.epilogue(rank, slice.cols)};
+              .epilogue = build_.epilogue(rank, {to.row, to.row + to.rows}, slice.cols)};
     if (gathers_) task.posts = {{{rank, stored_ + slice.chunk}}};
     return task;
   }

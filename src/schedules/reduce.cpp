@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "schedules/builder.hpp"
+#include "schedules/knobs.hpp"
 #include "schedules/partition.hpp"
 #include "schedules/route.hpp"
 
@@ -19,7 +20,7 @@ class ReducePlanner {
         route_(route_of(config)),
         ownership_(share),
         one_shot_(config.algorithm == Algorithm::one_shot),
-        has_gemm_(problem.op != "all_reduce"),
+        has_gemm_(multiplies(problem)),
         wire_(config.wire.value_or(out_dtype_of(problem))),
         cut_(partition_output(problem, config, n_, share)),
         slices_(cut_.slices),
@@ -67,7 +68,7 @@ class ReducePlanner {
                                    : build_.add_buffer("partial", wire_, problem().m, problem().n,
                                                        peers_read ? Scope::symmetric : Scope::local);
     }
-    lands_in_output_ = !uses_ll() && in_arena(problem(), problem().op == "all_reduce" ? "y" : "c");
+    lands_in_output_ = !uses_ll() && in_arena(problem(), has_gemm_ ? "c" : "y");
     if (broadcasts())
       landing_ = lands_in_output_ ? output_ : symmetric("result", out_dtype_of(problem()), problem().m, problem().n);
     if (has_gemm_) build_.expect_products(std::ssize(tiles_));
@@ -326,8 +327,9 @@ class ReducePlanner {
   /// Epilogue and destinations of the task that completes a slice at its owner.
   void finish(Task& task, const Slice& slice) {
     const int rank = slice.owner;
-    task.epilogue = build_.epilogue(rank, slice.cols);
-    task.writes = {{in_output(rank, slice)}};
+    const Region to = in_output(rank, slice);
+    task.epilogue = build_.epilogue(rank, {to.row, to.row + to.rows}, slice.cols);
+    task.writes = {{to}};
     if (!broadcasts()) return;
     for (const int peer : peers_after(n_, rank)) {
       task.writes.push_back({in_landing(peer, slice)});

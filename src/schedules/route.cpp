@@ -3,6 +3,7 @@
 #include "schedules/route.hpp"
 
 #include "schedules/builder.hpp"
+#include "schedules/knobs.hpp"
 
 namespace tilewire {
 
@@ -18,12 +19,12 @@ bool keeps_partial(Route route) { return route != Route::stage && route != Route
 bool sums_in_place(const Problem& problem, const Config& config, int num_ranks) {
   const Route route = route_of(config);
   const bool peers_read = route == Route::pull && num_ranks > 1;
-  return problem.op == "all_reduce" && keeps_partial(route) &&
-         config.wire.value_or(out_dtype_of(problem)) == problem.dtype && (!peers_read || in_arena(problem, "x"));
+  return !multiplies(problem) && keeps_partial(route) && config.wire.value_or(out_dtype_of(problem)) == problem.dtype &&
+         (!peers_read || in_arena(problem, "x"));
 }
 
 std::optional<std::string> refuses_tile_knobs(const Problem& problem, const Team& team, const Config& config) {
-  if (problem.op != "all_reduce") return std::nullopt;
+  if (multiplies(problem)) return std::nullopt;
   if (config.split_k > 1 || config.group_m > 1 || config.group_owners > 1 || config.rounds > 1)
     return "split_k, group_m, group_owners, rounds: there is no GEMM";
   if (!sums_in_place(problem, config, team.num_ranks)) return std::nullopt;

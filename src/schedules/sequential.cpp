@@ -2,6 +2,7 @@
 // others, no overlap. What overlap is measured against. Listed in schedules.cpp.
 #include "schedules/sequential.hpp"
 
+#include "schedules/all_to_all.hpp"
 #include "schedules/collective.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
@@ -17,7 +18,7 @@ Config apart(const Problem& problem, Config config) {
   config.transport = config.copy_workers > 0 ? Transport::store : Transport::copy_engine;
   config.release = Release::all;
   config.tile_order = TileOrder::naive;
-  if (!gathers(problem)) config.reduce_when = ReduceWhen::after;
+  if (scatters(problem) || all_reduces(problem)) config.reduce_when = ReduceWhen::after;
   return config;
 }
 
@@ -28,10 +29,9 @@ std::optional<std::string> refuses_sums(const Problem& problem, const Team& team
   if (config.reduce_mode == ReduceMode::accumulate)
     return "reduce_mode = accumulate: tiles add, and here they are stored";
   if (config.algorithm == Algorithm::ring) return "algorithm = ring: it sums on its way, and here owners do at the end";
-  if (config.algorithm != Algorithm::direct && problem.op == "gemm_reduce_scatter")
+  if (config.algorithm != Algorithm::direct && scatters(problem))
     return "one_shot and two_phase are algorithms of an all-reduce";
-  if (config.chunk_rows > 0 && problem.op != "gemm_reduce_scatter")
-    return "chunk_rows: only a reduce-scatter sends chunks";
+  if (config.chunk_rows > 0 && !scatters(problem)) return "chunk_rows: only a reduce-scatter sends chunks";
   const bool sends = config.chunk_rows > 0 || config.copy_lanes > 1 || config.pacing == Pacing::lockstep;
   if (config.reduce_mode == ReduceMode::pull && sends)
     return "chunk_rows, copy_lanes, pacing: with reduce_mode = pull owners read, and nothing is sent";
@@ -40,8 +40,7 @@ std::optional<std::string> refuses_sums(const Problem& problem, const Team& team
 }
 
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op =
-          unknown_operator(problem, {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"})) {
+  if (auto op = unknown_operator(problem, has_one_collective)) {
     return op;
   }
   if (auto peer = unreachable_peer(team)) return peer;
@@ -51,11 +50,12 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   const bool clusters = config.cluster_m * config.cluster_n * config.cluster_split_k > 1;
   if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
     return "group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: one call of the library has no tiles";
-  if (library && problem.op == "all_reduce") return "compute = library: there is no GEMM";
-  if (!gathers(problem)) return refuses_sums(problem, team, config);
+  if (library && !multiplies(problem)) return "compute = library: there is no GEMM";
+  if (scatters(problem) || all_reduces(problem)) return refuses_sums(problem, team, config);
   if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
+  if (exchanges(problem)) return ignored_knob(config, {"split_k", "reduce_workers", "copy_lanes", "pacing", "compute"});
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
   return ignored_knob(
       config, {"split_k", "copy_workers", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
@@ -63,7 +63,8 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
-  const Ownership share = problem.op == "gemm_reduce_scatter" ? Ownership::rows : Ownership::tiles;
+  if (exchanges(problem)) return make_all_to_all_plan(problem, team, apart(problem, config));
+  const Ownership share = scatters(problem) ? Ownership::rows : Ownership::tiles;
   return gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
                           : make_reduce_plan(problem, team, apart(problem, config), share);
 }

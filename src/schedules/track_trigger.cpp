@@ -11,14 +11,18 @@ namespace {
 
 bool is_ring(const Config& config) { return config.algorithm == Algorithm::ring; }
 
+bool sums_products(const Structure& structure) {
+  return structure.multiplies && structure.before == Collective::none &&
+         (structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce);
+}
+
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, {"gemm_reduce_scatter", "gemm_all_reduce"})) return op;
+  if (auto op = unknown_operator(problem, sums_products)) return op;
   if (auto peer = unreachable_peer(team)) return peer;
-  const bool scatters = problem.op == "gemm_reduce_scatter";
-  if (scatters && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase))
+  if (scatters(problem) && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase))
     return "one_shot and two_phase are algorithms of an all-reduce";
   if (config.algorithm == Algorithm::one_shot) return "one_shot: each chunk of the sum has one owner here";
-  if (scatters && !is_ring(config) && (config.copy_lanes > 1 || config.chunk_rows > 0))
+  if (scatters(problem) && !is_ring(config) && (config.copy_lanes > 1 || config.chunk_rows > 0))
     return "copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on";
   if (problem.reduction == Reduction::repeatable) return "memory sums in the order of arrival: needs reduction = any";
   if (auto order = refuses_in_step(config)) return order;
@@ -28,7 +32,7 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   const int ranks = team.num_ranks;
-  if (problem.op == "gemm_all_reduce")
+  if (all_reduces(problem))
     return make_mapped_plan(problem, team, config, is_ring(config) ? ring_all_reduce(ranks) : direct_all_reduce(ranks));
   return make_mapped_plan(problem, team, config,
                           is_ring(config) ? ring_reduce_scatter(ranks) : direct_reduce_scatter(ranks));

@@ -17,12 +17,16 @@ Config pulled(Config config) {
   return config;
 }
 
+bool sums_for_all(const Structure& structure) {
+  return structure.before == Collective::none && structure.after == Collective::all_reduce;
+}
+
 std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, {"gemm_all_reduce", "all_reduce"})) return op;
+  if (auto op = unknown_operator(problem, sums_for_all)) return op;
   if (auto peer = unreachable_peer(team)) return peer;
   if (auto knob = refuses_tile_knobs(problem, team, pulled(config))) return knob;
-  if (config.launches > 1 && problem.op == "all_reduce") return "launches: there are no tiles beside the sums";
-  const bool in_place = problem.op == "all_reduce" && in_arena(problem, "x");
+  if (config.launches > 1 && !multiplies(problem)) return "launches: there are no tiles beside the sums";
+  const bool in_place = !multiplies(problem) && in_arena(problem, "x");
   if (in_place && config.release == Release::all) return "release: x lies in the arena, no tile is made first";
   return ignored_knob(config, {"split_k", "reduce_workers", "wire", "release", "launches"});
 }

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "schedules/knobs.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire {
@@ -60,7 +61,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});
     vary(configs, &Config::compute, {Provider::tiles, Provider::library});
     for (Config& config : configs) {
-      if (config.compute == Provider::library && problem.op == "all_gather_gemm") untile(config);
+      if (config.compute == Provider::library && (gathers(problem) || exchanges(problem))) untile(config);
     }
     vary(configs, &Config::collective, {Provider::tiles, Provider::library});
     for (Config& config : configs) {

@@ -15,6 +15,7 @@
 #include "chakra.pb.h"
 #include "cli/chakra_files.hpp"
 #include "cli/command.hpp"
+#include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/print.hpp"
@@ -194,7 +195,7 @@ TEST(Chakra, GraphsRunAndKeepTheBooks) {
 
 TEST(Chakra, EveryVariantHasGraphsThatRun) {
   int plans = 0;
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : testing::operator_names()) {
     Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     if (problem.op == "all_reduce") problem.k = 0;
     for (const Config& config :

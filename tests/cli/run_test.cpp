@@ -9,6 +9,7 @@
 
 #include "cli/command.hpp"
 #include "cli/npy.hpp"
+#include "operator_names.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -102,7 +103,7 @@ TEST_P(Run, NanAndInfPassThrough) {
   EXPECT_TRUE(std::isinf(c.at(0, 3)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::Values("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"),
+INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::ValuesIn(testing::operator_names(testing::has_gemm)),
                          [](const auto& op) { return std::string(op.param); });
 
 using Files = Run;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/convert.hpp"
+#include "operator_names.hpp"
 #include "tilewire/operator.hpp"
 
 namespace tilewire {
@@ -136,8 +137,7 @@ TEST_P(Verify, NanAndInfMustBeWhereTheReferenceHasThem) {
   for (const VerifyOptions& options : kWays) EXPECT_FALSE(world.compare(options, {1e-5}).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Verify,
-                         ::testing::Values("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"),
+INSTANTIATE_TEST_SUITE_P(Operators, Verify, ::testing::ValuesIn(testing::operator_names()),
                          [](const auto& op) { return std::string(op.param); });
 
 TEST(VerifyGathered, MovedBitsMustBeTheSame) {

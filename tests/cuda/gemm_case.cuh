@@ -36,10 +36,10 @@ __global__ void fill(T* p, size_t n, unsigned seed) {
   }
 }
 
-/// The plain product over k in [k_begin, k_end), in double.
+/// The plain product over k in [k_begin, k_end), in double; with `residual` GELU, a half of that, and the residual.
 template <typename T>
-__global__ void reference(const T* a, const T* b, const T* bias, double* c, int m, int n, int k, int k_begin, int k_end,
-                          bool b_is_kn) {
+__global__ void reference(const T* a, const T* b, const T* bias, const T* residual, double* c, int m, int n, int k,
+                          int k_begin, int k_end, bool b_is_kn) {
   const int col = blockIdx.x * blockDim.x + threadIdx.x;
   const int row = blockIdx.y;
   if (col >= n || row >= m) return;
@@ -48,7 +48,12 @@ __global__ void reference(const T* a, const T* b, const T* bias, double* c, int 
     const size_t at = b_is_kn ? static_cast<size_t>(i) * n + col : static_cast<size_t>(col) * k + i;
     sum += static_cast<double>(static_cast<float>(a[static_cast<size_t>(row) * k + i])) * static_cast<float>(b[at]);
   }
-  c[static_cast<size_t>(row) * n + col] = sum;
+  const size_t place = static_cast<size_t>(row) * n + col;
+  if (residual != nullptr) {
+    sum *= 0.5 * 0.5 * (1 + erf(sum / sqrt(2.0)));
+    sum += static_cast<double>(static_cast<float>(residual[place]));
+  }
+  c[place] = sum;
 }
 
 template <typename T>
@@ -108,6 +113,7 @@ struct Case {
   DType out = DType::bf16;
   bool b_is_kn = false;
   bool bias = false;
+  bool steps = false;  // GELU, a factor, and a residual, too
   TileShape shape{};
   ClusterShape cluster{};
   StoreVia via = StoreVia::tensor_map;
@@ -117,10 +123,10 @@ struct Case {
   std::string name() const {
     static const char* const kVia[] = {"pointer", "tensor", "bulk"};
     char text[200];
-    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s tile %dx%d cluster %ux%u %s%s split %d", m, n, k,
+    std::snprintf(text, sizeof text, "%dx%dx%d %s->%s B[%s]%s%s tile %dx%d cluster %ux%u %s%s split %d", m, n, k,
                   dtype == DType::bf16 ? "bf16" : "fp16", out == DType::fp32 ? "fp32" : "same", b_is_kn ? "K,N" : "N,K",
-                  bias ? " bias" : "", shape.m, shape.n, cluster.m, cluster.n, kVia[static_cast<int>(via)],
-                  counter ? " counter" : "", split);
+                  bias ? " bias" : "", steps ? " steps" : "", shape.m, shape.n, cluster.m, cluster.n,
+                  kVia[static_cast<int>(via)], counter ? " counter" : "", split);
     return text;
   }
 };
@@ -128,13 +134,14 @@ struct Case {
 /// Inputs, poisoned output and expected result of a case.
 struct Setup {
   Case c;
-  Memory a, b, bias, out, expected, counter;
+  Memory a, b, bias, residual, out, expected, counter;
 
   explicit Setup(const Case& k)
       : c(k),
         a(2ul * k.m * k.k),
         b(2ul * k.n * k.k),
         bias(2ul * k.n),
+        residual(2ul * k.m * k.n),
         out(4ul * k.m * k.n),
         expected(8ul * k.m * k.n),
         counter(8) {
@@ -143,7 +150,7 @@ struct Setup {
     CHECK(cudaMemset(counter.data, 0, 8));
     load_gemm_tiles(kind());
     k.dtype == DType::bf16 ? make<__nv_bfloat16>(seed) : make<__half>(seed);
-    seed += 3;
+    seed += 4;
     CHECK(cudaDeviceSynchronize());
   }
 
@@ -152,12 +159,14 @@ struct Setup {
     fill<<<256, 256>>>(a.as<T>(), static_cast<size_t>(c.m) * c.k, seed);
     fill<<<256, 256>>>(b.as<T>(), static_cast<size_t>(c.n) * c.k, seed + 1);
     fill<<<256, 256>>>(bias.as<T>(), static_cast<size_t>(c.n), seed + 2);
+    if (c.steps) fill<<<256, 256>>>(residual.as<T>(), static_cast<size_t>(c.m) * c.n, seed + 3);
     expect<T>(0, c.k);
   }
   template <typename T>
   void expect(int k_begin, int k_end) {
     reference<<<dim3((c.n + 127) / 128, c.m), 128>>>(a.as<T>(), b.as<T>(), c.bias ? bias.as<T>() : nullptr,
-                                                     expected.as<double>(), c.m, c.n, c.k, k_begin, k_end, c.b_is_kn);
+                                                     c.steps ? residual.as<T>() : nullptr, expected.as<double>(), c.m,
+                                                     c.n, c.k, k_begin, k_end, c.b_is_kn);
   }
 
   PlainProduct product() const {
@@ -166,8 +175,13 @@ struct Setup {
     p.b = c.b_is_kn ? MatrixView{b.data, c.dtype, c.k, c.n, c.n} : MatrixView{b.data, c.dtype, c.n, c.k, c.k};
     p.c = {out.data, c.out == DType::fp32 ? DType::fp32 : c.dtype, c.m, c.n, c.n};
     p.b_is_kn = c.b_is_kn;
-    p.bias = c.bias ? bias.data : nullptr;
-    p.bias_dtype = c.dtype;
+    if (c.bias) p.epilogue = {{.dtype = c.dtype, .operand = bias.as<std::byte>()}};
+    if (c.steps) {
+      p.epilogue.push_back({.kind = EpilogueKind::gelu});
+      p.epilogue.push_back({.kind = EpilogueKind::scale, .value = 0.5F});
+      p.epilogue.push_back(
+          {.kind = EpilogueKind::residual, .dtype = c.dtype, .operand = residual.as<std::byte>(), .ld = c.n});
+    }
     p.shape = c.shape;
     p.cluster = c.cluster;
     p.group_m = 3;

@@ -213,6 +213,8 @@ void all_tests(bool small) {
           product(c, parts);
           c.out = DType::fp32;
           product(c, parts);
+          c.steps = true;
+          product(c, parts);
         }
       }
       product({.m = 1000, .n = 3000, .k = parts * least, .shape = shape}, parts);

@@ -253,6 +253,10 @@ std::vector<Case> cases_of_runtime_rows() {
       c.out = DType::fp32;
       c.b_is_kn = c.bias = true;
       cases.push_back(c);
+      c.steps = true;
+      cases.push_back(c);
+      c.out = DType::bf16;
+      cases.push_back(c);
     }
     cases.push_back({.m = 2 * rows + 8, .n = 1000, .k = 1000, .out = DType::fp32, .shape = shape, .split = 3});
   }
@@ -276,6 +280,8 @@ std::vector<Case> all_cases(bool small) {
             c.cluster = cluster;
             c.via = via;
             cases.push_back(c);
+            c.steps = via != StoreVia::pointer;
+            if (c.steps) cases.push_back(c);
             c.cluster = kAlone;
             c.counter = true;
             c.m = 2048;

@@ -12,13 +12,19 @@
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/facts.hpp"
+#include "operator_names.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::testing {
 
-inline constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
+inline const std::vector<const char*> kOperators = operator_names();
+
+/// Whether parts of all ranks are summed.
+inline bool sums(const Structure& structure) {
+  return structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce;
+}
 
 /// At most so many of the configs: one of every schedule and transport, in random order, then another of each.
 inline std::vector<Config> few(std::vector<Config> configs, size_t most, uint64_t seed) {
@@ -40,6 +46,7 @@ class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
     if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
   }
   [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] const Structure& structure() const { return find_operator(op()).structure; }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
   [[nodiscard]] bool shares_gpus() const { return ranks() > cuda::num_gpus(); }
   void expect(const Problem& problem, const Config& base, size_t most, uint64_t seed, int calls = 2) const {

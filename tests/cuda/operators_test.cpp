@@ -116,11 +116,34 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
   }
 }
 
+/// Every step, on tensor cores and on worker CTAs, where tiles sum, too.
+TEST_P(OnGpus, EveryStepOfAnEpilogue) {
+  if (!structure().multiplies) GTEST_SKIP() << "takes no epilogue";
+  uint64_t seed = 250;
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const bool wide : {false, true}) {
+      Problem problem{.op = op(), .m = 300, .n = 264, .k = 72 * ranks(), .dtype = dtype};
+      if (wide) problem.out_dtype = DType::fp32;
+      problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::scale, 0.5}};
+      problem.epilogue.insert(problem.epilogue.end(), {{EpilogueKind::residual}, {EpilogueKind::relu}});
+      for (const int rows : {64, 104, 128}) expect(problem, {.tile_m = rows, .tile_n = 128}, 8, ++seed);
+      std::vector<Config> sums{{.tile_n = 128, .transport = Transport::tma}, {.transport = Transport::tma}};
+      sums[1].cluster_m = 2;
+      std::erase_if(sums, [&](const Config& config) {
+        return find_schedule(config.schedule).refuses(problem, {.num_ranks = ranks()}, config).has_value();
+      });
+      if (sums.empty()) continue;
+      expect_right(problem, ranks(), sums, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
+  }
+}
+
 /// Copies that are long enough for copy engines: ragged, in pieces of rows and of columns, paced or not, pulled.
 TEST_P(OnGpus, CopyEngines) {
   const bool gathers = op() == std::string("all_gather_gemm");
   const bool scatters = op() == std::string("gemm_reduce_scatter");
-  if (ranks() == 1 || (!gathers && !scatters)) GTEST_SKIP() << "all-reduces send tile by tile";
+  const bool exchanges = structure().after == Collective::all_to_all;
+  if (ranks() == 1 || (!gathers && !scatters && !exchanges)) GTEST_SKIP() << "all-reduces send tile by tile";
   if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   uint64_t seed = 600;
   for (const bool more : {false, true}) {
@@ -158,7 +181,7 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
     const Problem problem{.op = op, .m = 64, .n = 264, .k = 64 * kRanks, .dtype = DType::bf16};
     for (const Config& base : {Config{.tile_m = 64, .tile_n = 128}, Config{.tile_m = 64, .tile_n = 64}}) {
       auto configs = few(all_variants(problem, {.num_ranks = kRanks}, base), 8, ++seed);
-      if (op != std::string("all_gather_gemm")) configs.push_back(base), configs.back().transport = Transport::ll;
+      if (sums(find_operator(op).structure)) configs.push_back(base), configs.back().transport = Transport::ll;
       expect_right(problem, kRanks, configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 20, .seed = seed});
     }
   }
@@ -166,7 +189,7 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
 
 /// Long tiles, during which parts of a sum that was made in the same turn come late.
 TEST_P(OnGpus, SumsDuringLongTiles) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles sum";
+  if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "no tiles sum";
   const Problem problem{.op = op(), .m = 128 * ranks(), .n = 520, .k = 3136 * ranks(), .dtype = DType::bf16};
   std::vector<Config> configs;
   for (const int rounds : {1, 2}) {
@@ -214,7 +237,7 @@ TEST_P(OnGpus, LongRows) {
 
 /// Who sums looks at the data itself: on tensor cores and worker CTAs, in 16 and 32 bits, whole and ragged.
 TEST_P(OnGpus, FlagsTravelWithTheData) {
-  if (op() == std::string("all_gather_gemm")) GTEST_SKIP() << "tiles cannot look at what they load";
+  if (!sums(structure())) GTEST_SKIP() << "tiles cannot look at what they load";
   const bool scatters = op() == std::string("gemm_reduce_scatter");
   uint64_t seed = 800;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
@@ -246,6 +269,12 @@ TEST_P(OnGpus, ForSanitizers) {
     with([](Config& c) { c.reduce_workers = 0, c.chunk_rows = 20; });
     with([](Config& c) { c.reduce_workers = 0, c.direction = Direction::pull; });
     with([](Config& c) { c.reduce_workers = 0, c.tile_m = 72; });
+  } else if (structure().after == Collective::all_to_all) {
+    with([](Config&) {});
+    with([](Config& c) { c.transport = Transport::copy_engine, c.chunk_rows = 20; });
+    with([](Config& c) { c.transport = Transport::bulk, c.rounds = 2; });
+    with([](Config& c) { c.transport = Transport::tma, c.tile_m = 72; });
+    with([](Config& c) { c.transport = Transport::tma, c.tile_m = 128, c.cluster_m = 2; });
   } else {
     const bool products = op() != std::string("all_reduce");
     with([](Config&) {});

@@ -7,6 +7,7 @@
 
 #include "backends/cuda/failures.hpp"
 #include "backends/cuda/work_order.hpp"
+#include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
@@ -26,7 +27,7 @@ std::vector<std::tuple<int64_t, size_t, size_t>> in_order(const Plan& plan) {
 }
 
 TEST(CudaOrder, NoTaskWaitsForALaterOne) {
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : testing::operator_names()) {
     const Problem problem{.op = op, .m = 150, .n = 64, .k = 32, .dtype = DType::fp32, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};
     for (const Config& config : all_variants(problem, team, {.tile_m = 16, .tile_n = 16, .chunk_rows = 10})) {

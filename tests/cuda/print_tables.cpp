@@ -72,8 +72,8 @@ class Text {
 void print(Text& text, const HostTable& t) {
   for (const TileRecord& x : t.tiles) {
     text.line("tile", x.a_row, x.b_col, x.k_begin, x.k_steps, x.a_map, x.b_map, x.rows, x.cols, x.first_wait,
-              x.first_post, x.first_write, x.num_waits, x.num_posts, x.num_writes, x.split, x.flags, x.task, x.bias,
-              x.first_partial, x.num_partials, x.own_partial, x.num_partial_waits);
+              x.first_post, x.first_write, x.num_waits, x.num_posts, x.num_writes, x.split, x.flags, x.task,
+              x.num_steps, x.first_partial, x.num_partials, x.own_partial, x.num_partial_waits);
   }
   for (const WaitRecord& x : t.waits) text.line("wait", x.signal, x.at_least, x.total, x.index, x.step);
   for (const PostRecord& x : t.posts) text.line("post", x.signal, x.add, x.remote);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gemm_table.hpp"
+#include "operator_names.hpp"
 #include "schedules/gpu_choices.hpp"
 
 namespace tilewire::cuda {
@@ -98,7 +99,7 @@ TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
 
 TEST(TileShapes, WhatIsMeasuredIsCompiled) {
   Team team{.num_ranks = 1};
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+  for (const char* op : testing::operator_names(testing::has_gemm)) {
     for (int64_t m = 1; m < 5000; m = m * 9 / 8 + 1) {
       for (const int ranks : {1, 2, 4, 8}) {
         team.num_ranks = ranks;

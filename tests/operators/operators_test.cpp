@@ -7,6 +7,7 @@
 #include <array>
 #include <random>
 
+#include "operator_names.hpp"
 #include "operators/run_case.hpp"
 #include "operators/tensors.hpp"
 #include "operators/verify.hpp"
@@ -15,7 +16,7 @@
 namespace tilewire::testing {
 namespace {
 
-constexpr const char* kOperators[] = {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"};
+const std::vector<const char*> kOperators = testing::operator_names();
 
 std::vector<Config> few(const std::vector<Config>& configs, size_t most, uint64_t seed) {
   if (configs.size() <= most) return configs;
@@ -93,11 +94,28 @@ TEST_P(EveryOperator, LayoutsBiasGatheredAndArena) {
     for (const bool arena : {false, true}) {
       Problem problem{.op = op(), .m = 26, .n = 19, .k = 17, .dtype = DType::bf16, .b_layout = layout};
       problem.out_dtype = DType::fp32;
-      if (has_gemm) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
+      if (has_gemm) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       problem.gathered_output = op() == std::string("all_gather_gemm");
       if (arena) {
         for (const Buffer& buffer : find_operator(op()).buffers(problem, ranks())) problem.arena.push_back(buffer.name);
       }
+      const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 40, seed),
+                   {.num_calls = 2, .seed = seed});
+      ++seed;
+    }
+  }
+}
+
+TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
+  if (!find_operator(op()).structure.multiplies) GTEST_SKIP() << "takes no epilogue";
+  uint64_t seed = 700;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const bool arena : {false, true}) {
+      Problem problem{.op = op(), .m = 31, .n = 22, .k = 17, .dtype = dtype, .reduction = Reduction::any};
+      problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::scale, 0.5}};
+      problem.epilogue.insert(problem.epilogue.end(), {{EpilogueKind::residual}, {EpilogueKind::relu}});
+      if (arena) problem.arena = {"c", "residual"};
       const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
       expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 40, seed),
                    {.num_calls = 2, .seed = seed});

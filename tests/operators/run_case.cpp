@@ -149,9 +149,17 @@ std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uin
       if (buffer.scope == Scope::input) fill_random(ranks[rank].tensors.back(), random);
     }
   }
-  if (num_ranks == 1 || problem.epilogue.empty() || problem.op == "all_gather_gemm") return ranks;
-  // NOTE: the bias of a sum over ranks is the same on all of them.
-  for (int rank = 1; rank < num_ranks; ++rank) std::ranges::copy(ranks[0].memory[2], ranks[rank].memory[2].begin());
+  // NOTE: what of an epilogue's operands stands for the same elements on two ranks is the same.
+  const std::vector<Meaning> meanings = find_operator(problem.op).meanings(problem, num_ranks);
+  for (const Meaning& mine : meanings) {
+    if (mine.role != Role::bias && mine.role != Role::residual) continue;
+    const auto& from = *std::ranges::find_if(meanings, [&](const Meaning& other) {
+      return other.buffer == mine.buffer && other.row == mine.row && other.col == mine.col;
+    });
+    const std::vector<std::byte> given = ranks[from.rank].memory[from.buffer];
+    if (given.size() == ranks[mine.rank].memory[mine.buffer].size())
+      std::ranges::copy(given, ranks[mine.rank].memory[mine.buffer].begin());
+  }
   return ranks;
 }
 

@@ -129,14 +129,24 @@ TEST(CheckStructure, RefusesAnEpilogueThatIsNotTheProblems) {
   expect_refused(plan, Rule::structure, {"task 0 of lane reduce on rank 0", "is not the problem's"});
 }
 
-TEST(CheckStructure, SaysWhatItCannotProve) {
-  Plan plan = scatter_plan(2);
-  Task& task = plan.lanes[0].tasks[0];
-  task.kind = TaskKind::collective_call;
-  task.collective = Collective::all_to_all;
-  task.reads.resize(1);
-  task.writes.resize(1);
-  expect_refused(plan, Rule::unsupported, {"task 0 of lane tiles on rank 0", "an all-to-all of a library"});
+/// A residual like the sum, read where it is not.
+TEST(CheckCoverage, RefusesAResidualOfOtherElements) {
+  const Problem problem{.op = "gemm_reduce_scatter", .m = 32, .n = 16, .k = 8, .epilogue = {{EpilogueKind::residual}}};
+  const Config config{.tile_m = 8, .tile_n = 8};
+  const auto damaged = [&](auto&& damage) {
+    Plan plan = make_plan(problem, {.num_ranks = 2}, config);
+    EXPECT_TRUE(check(plan).ok());
+    for (Lane& lane : plan.lanes) {
+      for (Task& task : lane.tasks) {
+        if (lane.rank == 1 && !task.epilogue.empty() && task.epilogue[0].operand->row == 0)
+          damage(*task.epilogue[0].operand);
+      }
+    }
+    return plan;
+  };
+  expect_refused(damaged([](Region& region) { region.row = 8; }), Rule::coverage,
+                 {"adds residual rows", "different elements"});
+  expect_refused(damaged([](Region& region) { region.rows = 4; }), Rule::structure, {"as residual to 8 x 8"});
 }
 
 TEST(CheckStructure, RefusesPostsThatOverflow) {

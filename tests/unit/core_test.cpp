@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/convert.hpp"
+#include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/tilewire.hpp"
@@ -31,7 +32,7 @@ Plan small_plan(const char* op = "gemm_reduce_scatter") {
 }
 
 TEST(Json, PlansRoundTrip) {
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+  for (const char* op : testing::operator_names(testing::has_gemm)) {
     const Plan plan = small_plan(op);
     const Plan again = from_json_text<Plan>(to_string(plan));
     EXPECT_EQ(again, plan);

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "operator_names.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {
@@ -17,7 +18,7 @@ Team team_of_gpus(int ranks) {
 }
 
 TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : testing::operator_names()) {
     for (const int ranks : {1, 2, 4}) {
       constexpr std::array<std::pair<int64_t, int64_t>, 7> kShapes{
           {{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}, {4096, 1024}}};

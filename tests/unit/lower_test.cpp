@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "operator_names.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/tilewire.hpp"
 
@@ -148,7 +149,7 @@ TEST(Lower, EveryChoiceIsProvenAfterEveryPass) {
   int plans = 0;
   for (const char* name : {"h200x2", "h100x4"}) {
     const Target& target = find_target(name);
-    for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    for (const char* op : testing::operator_names()) {
       for (const int64_t m : {64, 500, 2048}) {
         const Problem problem{.op = op, .m = m, .n = 1024, .k = 512, .dtype = DType::bf16};
         const Team team = team_of(target, target.ranks);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/lower.hpp"
@@ -49,7 +50,7 @@ Problem random_problem(Random& random, const char* op) {
   problem.b_layout = any_of<BLayout>(random, {BLayout::nk, BLayout::kn});
   problem.reduction = any_of<Reduction>(random, {Reduction::repeatable, Reduction::any});
   if (problem.op != "all_reduce" && between(random, 0, 1) == 1)
-    problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}};
+    problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}, {EpilogueKind::residual}};
   problem.gathered_output = problem.op == "all_gather_gemm" && between(random, 0, 1) == 1;
   for (const Buffer& buffer : find_operator(op).buffers(problem, 1)) {
     if (between(random, 0, 2) == 0) problem.arena.push_back(buffer.name);
@@ -108,8 +109,7 @@ TEST_P(RandomProblems, EveryKnobIsProven) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checker, RandomProblems,
-                         ::testing::Values("all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"),
+INSTANTIATE_TEST_SUITE_P(Checker, RandomProblems, ::testing::ValuesIn(testing::operator_names()),
                          [](const auto& param) { return std::string(param.param); });
 
 // ---- damaged plans are refused -----------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operator_names.hpp"
 #include "schedules/tile_order.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
@@ -338,7 +339,7 @@ TEST(Rules, EveryAcceptedKnobChangesThePlan) {
       {"tile_order", "naive"},  {"tile_order", "in_step"}, {"release", "all"},        {"reduce_mode", "accumulate"},
       {"reduce_when", "after"}, {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
       {"pacing", "lockstep"},   {"compute", "library"},    {"collective", "library"}};
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : testing::operator_names()) {
     const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};
     for (const Config& config : all_variants(problem, team, {.tile_m = 8, .tile_n = 8})) {

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cpu_time.hpp"
+#include "operator_names.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/t3.hpp"
 
@@ -55,7 +56,7 @@ TEST(SimSpeed, TheLargestSubLayerOfT3) {
 
 TEST(SimSpeed, OperatorsOfEightRanks) {
   const Machine machine = load_machine("h800_nvlink8");
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+  for (const char* op : testing::operator_names(testing::has_gemm)) {
     const Problem problem{.op = op, .m = kTimesCount ? 8192 : 1024, .n = 8192, .k = 8192, .dtype = DType::bf16};
     const Plan plan = make_plan(problem, team_of(machine, 8), {});
     const double seconds = seconds_of(plan, machine, op);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check_plans.hpp"
+#include "operator_names.hpp"
 #include "schedules/parts.hpp"
 #include "schedules/task_limit.hpp"
 #include "schedules/variants.hpp"
@@ -174,7 +175,7 @@ TEST(Sim, KnobsOfAPlanAreChecked) {
 
 TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
   int plans = 0;
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : testing::operator_names()) {
     Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     if (problem.op == "all_reduce") problem.k = 0;
     const Machine machine = load_machine("h200x4");
@@ -195,7 +196,7 @@ TEST(Sim, EveryVariantRunsAndKeepsTheBooks) {
 }
 
 TEST(Sim, WhatLeavesADeviceIsWhatTheCheckerCounts) {
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
+  for (const char* op : testing::operator_names(testing::has_gemm)) {
     const Problem problem{.op = op, .m = 512, .n = 512, .k = 512};
     const Plan plan = make_plan(problem, {.num_ranks = 4}, {.tile_m = 64, .tile_n = 64});
     Machine machine = bare_network("fully_connected:4");

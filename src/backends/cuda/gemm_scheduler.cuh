@@ -27,13 +27,15 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
   atomicExch(&counter[1], 0u);
 }
 
-/// Bring what a task writes and posts to its slot, by one warp.
+/// Bring what a task writes and posts to its slot, and its epilogue near, by one warp.
 __device__ inline void fetch_writes(const GemmTable& table, TaskSlot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
   const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
 #pragma unroll 1
   for (uint32_t i = threadIdx.x % 32; i < words; i += 32) to[i] = __ldg(from + i);
+  if (threadIdx.x % 32 < task.tile.num_steps)
+    ptx::prefetch_line(table.epilogue + task.tile.first_step + threadIdx.x % 32);
   const uint32_t posts = min(uint32_t{task.tile.num_posts}, kSlotPosts);
 #pragma unroll 1
   for (uint32_t i = threadIdx.x % 32; i < posts; i += 32) task.posts[i] = table.posts[task.tile.first_post + i];

@@ -16,7 +16,7 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   const uint32_t next = index + launch.ctas;
   if (!Body::kSums || tile.num_partials == 0 || launch.counter != nullptr || next >= launch.table.num_tiles)
     return false;
-  if (tile.bias != nullptr || (tile.flags & kOutputFp32) != 0) return false;
+  if (tile.num_steps != 0 || (tile.flags & kOutputFp32) != 0) return false;
   // All parts of a chunk are held while the next step is taken (send_short_sum), beside the step before, which goes
   // back only then: with one stage less it would wait for ever.
   if (tile.num_partials > (Body::kStages - 2) * Body::kPartialsPerStage) return false;
@@ -87,7 +87,7 @@ inline constexpr int kFewPartials = 3;
 
 /// Whether a sum has no more, and is nothing but their sum, in chunks that are swizzled as parts are.
 __device__ inline bool has_few_partials(const TileRecord& tile) {
-  return tile.num_partials <= kFewPartials && tile.bias == nullptr && (tile.flags & (kOutputFp32 | kPlain)) == 0;
+  return tile.num_partials <= kFewPartials && tile.num_steps == 0 && (tile.flags & (kOutputFp32 | kPlain)) == 0;
 }
 
 /// Where the few parts of a consumer's chunk lie in shared memory, in their order: the tile's own at `own`, the others

@@ -50,6 +50,7 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   all.add(table.tiles, &out.table.tiles);
   all.add(table.waits, &out.table.waits);
   all.add(table.posts, &out.table.posts);
+  all.add(table.epilogue, &out.table.epilogue);
   all.add(table.writes, &out.table.writes);
   all.add(table.parts, &out.table.parts);
   out.memory = all.finish(stream);
@@ -84,9 +85,9 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterSh
           cluster.m, cluster.n, cluster.k);
   const auto agree = [&](const TileRecord& x, const TileRecord& y) {
     if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_partials != y.num_partials) return false;
-    // Other parts of their sums must come at the same time (comes_late): hops of a ring have no bias, sums may.
+    // Other parts of their sums must come at the same time (comes_late): hops of a ring have no epilogue, sums may.
     const auto wide = [](const TileRecord& tile) { return (tile.flags & kOutputFp32) != 0; };
-    if (x.num_partials > 0 && ((x.bias == nullptr) != (y.bias == nullptr) || wide(x) != wide(y))) return false;
+    if (x.num_partials > 0 && ((x.num_steps == 0) != (y.num_steps == 0) || wide(x) != wide(y))) return false;
     return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
   };
   std::vector<TileRecord> paired;
@@ -166,6 +167,22 @@ std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_
   return order;
 }
 
+namespace {
+
+/// The epilogue of a matrix for its tile at (row, col).
+void add_epilogue(HostTable& table, TileRecord& tile, const std::vector<EpilogueRecord>& steps, int64_t row,
+                  int64_t col) {
+  tile.first_step = static_cast<uint32_t>(table.epilogue.size());
+  tile.num_steps = static_cast<uint32_t>(steps.size());
+  for (EpilogueRecord step : steps) {
+    const int64_t at = step.kind == EpilogueKind::residual ? row * step.ld + col : col;
+    if (step.operand != nullptr) step.operand += at * bytes_of(step.dtype);
+    table.epilogue.push_back(step);
+  }
+}
+
+}  // namespace
+
 HostTable plain_table(const PlainProduct& p) {
   HostTable table;
   table.maps = {make_a_map(p.a, p.shape, rows_of_a_box(p.shape, p.cluster)),
@@ -191,8 +208,7 @@ HostTable plain_table(const PlainProduct& p) {
       tile.num_writes = 1;
       if (p.c.dtype == DType::fp32) tile.flags |= kOutputFp32;
       if (p.via == StoreVia::bulk) tile.flags |= kPlain;
-      if (p.bias_dtype == DType::fp32) tile.flags |= kBiasFp32;
-      if (p.bias != nullptr) tile.bias = static_cast<const char*>(p.bias) + col * bytes_of(p.bias_dtype);
+      add_epilogue(table, tile, p.epilogue, row, col);
       tile.task = static_cast<uint32_t>(table.tiles.size());
       table.writes.push_back(
           {.to = static_cast<char*>(const_cast<void*>(p.c.data)) + (row * p.c.ld + col) * bytes_of(p.c.dtype),

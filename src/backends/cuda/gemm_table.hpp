@@ -21,6 +21,7 @@ struct HostTable {
   std::vector<PostRecord> posts{};
   std::vector<WriteRecord> writes{};
   std::vector<PartialRecord> parts{};
+  std::vector<EpilogueRecord> epilogue{};
   std::vector<CUtensorMap> maps{};
   std::vector<RowSplit> splits{};  ///< at most kMostSplits
   CacheHints cache_hints{};
@@ -53,14 +54,13 @@ void split_k_in_cluster(HostTable& table, int parts);
 /// column by column; 0 = along a Hilbert curve.
 [[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);
 
-/// C = A * B (+ bias) on one GPU.
+/// C = A * B on one GPU, and an epilogue.
 struct PlainProduct {
   MatrixView a{};  ///< [M,K]
   MatrixView b{};  ///< [N,K], or [K,N] where b_is_kn
   MatrixView c{};  ///< [M,N]; fp32, or the dtype of A and B
   bool b_is_kn = false;
-  const void* bias = nullptr;
-  DType bias_dtype = DType::bf16;
+  std::vector<EpilogueRecord> epilogue{};  ///< of all of C
   TileShape shape{};
   ClusterShape cluster{};
   int group_m = 8;

@@ -82,6 +82,7 @@ struct GemmTable {
   const PostRecord* posts = nullptr;
   const WriteRecord* writes = nullptr;
   const PartialRecord* parts = nullptr;
+  const EpilogueRecord* epilogue = nullptr;
   const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;

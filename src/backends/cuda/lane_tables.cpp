@@ -344,15 +344,7 @@ class TableMaker {
                                  static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
                                  view_.dtype_of(write.to), view_.mode_of(write)});
     }
-    for (const EpilogueStep& what : task.epilogue) {
-      EpilogueRecord record{.kind = what.kind, .value = static_cast<float>(what.value)};
-      if (what.operand) {
-        record.operand = view_.data_of(*what.operand);
-        record.ld = view_.base(*what.operand).ld;
-        record.dtype = view_.dtype_of(*what.operand);
-      }
-      workers.epilogue.push_back(record);
-    }
+    view_.add_epilogue(task, workers.epilogue);
     view_.add_waits(task, RankView::Waits::all, workers.waits);
     view_.add_posts(task, workers.posts);
     step.num_sources = small_count("sources", workers.sources.size() - step.first_source);

@@ -21,7 +21,7 @@ bool in_vectors(const std::byte* data, int64_t ld, int64_t cols, int64_t rows, D
          (rows <= 1 || ld * size % kVector == 0);
 }
 
-Plain kind_of(const HostWorkerTable& workers, const OpRecord& step) {
+Plain plain_kind(const HostWorkerTable& workers, const OpRecord& step) {
   const auto sources = std::span(workers.sources).subspan(step.first_source, step.num_sources);
   const auto targets = std::span(workers.targets).subspan(step.first_target, step.num_targets);
   if ((step.code != OpCode::copy && step.code != OpCode::reduce) || step.polls || step.num_epilogue > 0)
@@ -67,7 +67,7 @@ Plain plain_ops(const HostWorkerTable& workers, bool after) {
     for (const OpRecord& step : std::span(workers.ops).subspan(lane.first_op, lane.num_ops)) {
       if (step.num_waits > kPlainRecords || step.num_posts > kPlainRecords) return Plain::no;
       if (step.code == OpCode::sync) continue;
-      const Plain kind = kind_of(workers, step);
+      const Plain kind = plain_kind(workers, step);
       if (kind == Plain::no) return Plain::no;
       if (all != Plain::sums) all = kind;
     }

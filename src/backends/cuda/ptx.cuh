@@ -178,6 +178,9 @@ __device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.sh
 __device__ inline void fence_tensor_map(const CUtensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
+/// Ask for the line of `from`, which will be read soon.
+__device__ inline void prefetch_line(const void* from) { asm volatile("prefetch.global.L1 [%0];" ::"l"(from)); }
+
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -78,6 +78,18 @@ struct RankView {
     }
   }
 
+  void add_epilogue(const Task& task, std::vector<EpilogueRecord>& steps) const {
+    for (const EpilogueStep& step : task.epilogue) {
+      EpilogueRecord record{.kind = step.kind, .value = static_cast<float>(step.value)};
+      if (step.operand) {
+        record.operand = data_of(*step.operand);
+        record.ld = base(*step.operand).ld;
+        record.dtype = dtype_of(*step.operand);
+      }
+      steps.push_back(record);
+    }
+  }
+
   void add_posts(const Task& task, std::vector<PostRecord>& posts) const {
     const bool far = std::ranges::any_of(task.writes, [&](const Write& write) { return write.to.rank != rank; });
     for (const Post& post : task.posts) {

@@ -161,11 +161,9 @@ void TileRecords::add(int lane, int64_t index) {
   sort_waits(tile);
   if (!task.addends.empty()) add_sum(tile, task, view_.name_sum(lane, index));
   for (const Write& write : task.writes) add_write(tile, write);
-  if (!task.epilogue.empty()) {
-    const Region& bias = *task.epilogue[0].operand;
-    tile.bias = view_.data_of(bias);
-    if (view_.dtype_of(bias) == DType::fp32) tile.flags |= kBiasFp32;
-  }
+  tile.first_step = static_cast<uint32_t>(view_.out.gemm.epilogue.size());
+  tile.num_steps = static_cast<uint32_t>(task.epilogue.size());
+  view_.add_epilogue(task, view_.out.gemm.epilogue);
   tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
   view_.out.gemm.tiles.push_back(tile);
 }

@@ -2,7 +2,11 @@
 // Made on the host from a Plan, uploaded once; read on the device by gemm_tiles.cuh. Plain data on both sides.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "tilewire/dtype.hpp"
+#include "tilewire/epilogue.hpp"
 
 namespace tilewire::cuda {
 
@@ -23,14 +27,24 @@ struct CacheHints {
 /// Bits of TileRecord::flags.
 enum TileFlags : uint16_t {
   kOutputFp32 = 1,  ///< the tile leaves as fp32; otherwise in the dtype of the inputs
-  kBiasFp32 = 2,    ///< the bias is fp32; otherwise of the dtype of the inputs
+  kPlain = 2,       ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
   kLeavesFar = 4,   ///< a destination is on another GPU: links are slower than memory
   kAStands = 8,     ///< nobody writes A during the call: it may be loaded before the tile's waits are over
   kBStands = 16,    ///< nor B
-  kPlain = 32,      ///< finished chunks lie in shared memory row by row, as bulk copies take them; else swizzled
 };
 
-/// One tile of C = A * B (+ bias) over a range of K. Tasks are taken in list order.
+/// A step of an epilogue.
+struct EpilogueRecord {
+  EpilogueKind kind = EpilogueKind::bias;
+  DType dtype = DType::fp32;           ///< of `operand`: of a tile's, fp32 or the inputs'
+  float value = 1;                     ///< the factor of `scale`
+  const std::byte* operand = nullptr;  ///< bias: 1 x cols; residual: rows x cols
+  int64_t ld = 0;                      ///< elements from row to row of a residual
+
+  bool operator==(const EpilogueRecord&) const = default;
+};
+
+/// One tile of C = A * B over a range of K, and its epilogue. Tasks are taken in list order.
 struct alignas(64) TileRecord {
   int32_t a_row = 0;         ///< first row in the A map
   int32_t b_col = 0;         ///< first column of the result in the B map
@@ -49,7 +63,8 @@ struct alignas(64) TileRecord {
   uint8_t split = 0;           ///< some rows of A lie elsewhere: number of GemmTable::splits, from 1 on; 0 = none
   uint16_t flags = 0;          ///< TileFlags
   uint32_t task = 0;           ///< number of the task, for reports
-  const void* bias = nullptr;  ///< bias of the tile's first column, or none
+  uint32_t first_step = 0;     ///< in GemmTable::epilogue
+  uint32_t num_steps = 0;      ///< of its epilogue
   uint32_t first_partial = 0;  ///< in GemmTable::parts
   uint8_t num_partials = 0;    ///< the tile is one part of a sum; so many others (at most most_partials) lie in memory
   uint8_t own_partial = 0;     ///< its place among all
@@ -68,7 +83,7 @@ inline constexpr int kRowsOfSplit = 8;
 inline constexpr int kMostSplits = 2;
 
 /// Another part of the sum that a tile belongs to. All parts, the tile's own included, are of the inputs' dtype; they
-/// are added in fp32, in their order, before bias, rounding and stores.
+/// are added in fp32, in their order, before epilogue, rounding and stores.
 struct PartialRecord {
   int32_t row = 0;    ///< of the tile's element (0, 0) in the map
   int32_t col = 0;    ///< its column

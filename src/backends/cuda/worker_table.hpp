@@ -7,7 +7,6 @@
 
 #include "backends/cuda/tile_table.hpp"
 #include "tilewire/dtype.hpp"
-#include "tilewire/epilogue.hpp"
 
 #ifdef __CUDACC__
 #define TILEWIRE_BOTH_SIDES __host__ __device__
@@ -85,14 +84,6 @@ struct TargetRecord {
   StoreMode mode = StoreMode::store;
 
   bool operator==(const TargetRecord&) const = default;
-};
-
-struct EpilogueRecord {
-  EpilogueKind kind = EpilogueKind::bias;
-  DType dtype = DType::fp32;  ///< of `operand`
-  float value = 1;
-  const std::byte* operand = nullptr;  ///< bias: 1 x cols; residual: rows x cols
-  int64_t ld = 0;
 };
 
 /// A lane: `ctas` CTAs take its steps in turn; all of them work on every step where it is `serial`.

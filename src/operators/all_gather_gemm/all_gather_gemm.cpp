@@ -21,7 +21,7 @@ std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   }
   std::vector<Buffer> all{sharded_buffer("a", problem.dtype, Scope::input, a),
                           sharded_buffer("b", problem.dtype, Scope::input, b)};
-  if (has_bias(problem)) all.push_back(sharded_buffer("bias", problem.dtype, Scope::input, bias));
+  add_operands(problem, bias, c, all);
   all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
   if (problem.gathered_output) {
     all.push_back(whole_buffer("gathered", problem.dtype, Scope::output, {problem.m, problem.k}));
@@ -38,7 +38,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
     all.push_back(
         {.buffer = buffer++, .rank = rank, .role = Role::a, .row = shard_of(problem.m, num_ranks, rank).begin});
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? n : 0, .col = nk ? 0 : n});
-    if (has_bias(problem)) all.push_back({.buffer = buffer++, .rank = rank, .role = Role::bias, .col = n});
+    add_operand_meanings(problem, rank, n, {0, n}, buffer, all);
     all.push_back({.buffer = buffer++,
                    .rank = rank,
                    .role = Role::partial,
@@ -56,7 +56,7 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   const int num_ranks = static_cast<int>(tensors.size());
-  const size_t c = has_bias(problem) ? 3 : 2;
+  const size_t c = 2 + static_cast<size_t>(has_bias(problem)) + static_cast<size_t>(has_residual(problem));
   for (const std::vector<Tensor>& mine : tensors) {
     DoubleMatrix sum(problem.m, mine[c].cols);
     const std::vector<float> b = by_rows_of_k(problem, mine[1]);
@@ -67,7 +67,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
       std::copy(part.values.begin(), part.values.end(), sum.values.begin() + rows.begin * sum.cols);
       if (problem.gathered_output) copy_rows(tensors[owner][0], mine[c + 1], rows.begin);
     }
-    apply_epilogue(problem, has_bias(problem) ? &mine[2] : nullptr, sum);
+    apply_epilogue(problem, mine, sum);
     store_rows(sum, 0, mine[c]);
   }
 }
@@ -77,6 +77,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
 Operator all_gather_gemm() {
   return {.name = "all_gather_gemm",
           .summary = "C[:, shard] = all_gather(A) * B[shard]: A sharded by rows, B by columns",
+          .structure = {.before = Collective::all_gather},
           .validate = [](const Problem&, int) {},
           .buffers = buffers,
           .meanings = meanings,

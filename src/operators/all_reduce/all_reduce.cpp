@@ -45,6 +45,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
 Operator all_reduce() {
   return {.name = "all_reduce",
           .summary = "Y = sum over ranks of X, tile by tile",
+          .structure = {.multiplies = false, .after = Collective::all_reduce},
           .validate = forbid_epilogue,
           .buffers = buffers,
           .meanings = meanings,

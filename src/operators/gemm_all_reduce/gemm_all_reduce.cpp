@@ -9,6 +9,8 @@ namespace {
 
 std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
+  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}),
+               std::vector<Shape>(num_ranks, {problem.m, problem.n}), all);
   all.push_back(whole_buffer("c", out_dtype_of(problem), Scope::output, {problem.m, problem.n}));
   return all;
 }
@@ -17,7 +19,9 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
-    all.push_back({.buffer = has_bias(problem) ? 3 : 2,
+    int buffer = 2;
+    add_operand_meanings(problem, rank, 0, {}, buffer, all);
+    all.push_back({.buffer = buffer,
                    .rank = rank,
                    .role = Role::partial,
                    .terms = {0, problem.k},
@@ -31,7 +35,8 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 }
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
-  const DoubleMatrix sum = k_sharded_sum(problem, tensors);
+  DoubleMatrix sum = k_sharded_sum(problem, tensors);
+  apply_epilogue(problem, tensors[0], sum);
   for (const std::vector<Tensor>& mine : tensors) store_rows(sum, 0, mine.back());
 }
 
@@ -40,6 +45,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
 Operator gemm_all_reduce() {
   return {.name = "gemm_all_reduce",
           .summary = "C = all_reduce(A * B): A and B sharded along K, C whole on every rank",
+          .structure = {.after = Collective::all_reduce},
           .validate = [](const Problem&, int) {},
           .buffers = buffers,
           .meanings = meanings,

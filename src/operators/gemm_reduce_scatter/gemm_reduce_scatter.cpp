@@ -11,6 +11,7 @@ std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
   std::vector<Shape> c;
   for (int rank = 0; rank < num_ranks; ++rank) c.push_back({shard_of(problem.m, num_ranks, rank).size(), problem.n});
+  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}), c, all);
   all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
   return all;
 }
@@ -19,7 +20,9 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
-    all.push_back({.buffer = has_bias(problem) ? 3 : 2,
+    int buffer = 2;
+    add_operand_meanings(problem, rank, 0, {shard_of(problem.m, num_ranks, rank).begin, 0}, buffer, all);
+    all.push_back({.buffer = buffer,
                    .rank = rank,
                    .role = Role::partial,
                    .row = shard_of(problem.m, num_ranks, rank).begin,
@@ -37,7 +40,9 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
   const DoubleMatrix sum = k_sharded_sum(problem, tensors);
   for (int rank = 0; rank < std::ssize(tensors); ++rank) {
     const Range rows = shard_of(problem.m, static_cast<int>(tensors.size()), rank);
-    store_rows(sum, rows.begin, tensors[rank].back());
+    DoubleMatrix mine = rows_of(sum, rows);
+    apply_epilogue(problem, tensors[rank], mine);
+    store_rows(mine, 0, tensors[rank].back());
   }
 }
 
@@ -46,6 +51,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
 Operator gemm_reduce_scatter() {
   return {.name = "gemm_reduce_scatter",
           .summary = "C[shard, :] = reduce_scatter(A * B): A and B sharded along K, C by rows",
+          .structure = {.after = Collective::reduce_scatter},
           .validate = [](const Problem&, int) {},
           .buffers = buffers,
           .meanings = meanings,

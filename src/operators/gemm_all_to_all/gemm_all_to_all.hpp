@@ -1,0 +1,11 @@
+// The table entry of gemm_all_to_all.
+// Called by src/operators/operators.cpp.
+#pragma once
+
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Operator gemm_all_to_all();
+
+}  // namespace tilewire

@@ -1,0 +1,286 @@
+// Plans of GEMM + AllToAll: a rank makes its rows, and each column block goes to the rank that owns it.
+// Called by fused.cpp and sequential.cpp, which differ in the config alone.
+#include "schedules/all_to_all.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "schedules/builder.hpp"
+#include "schedules/gpu_choices.hpp"
+#include "schedules/gpu_copies.hpp"
+#include "schedules/gpu_tiles.hpp"
+#include "schedules/knobs.hpp"
+#include "schedules/ranges.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Part of the product that goes to one rank: a tile, or rows that a copy sends. Rows and columns are global.
+struct Block {
+  int owner = 0;
+  Tile at;
+};
+
+class AllToAllPlanner {
+ public:
+  AllToAllPlanner(const Problem& problem, const Team& team, const Config& config)
+      : build_(problem, team, config), n_(team.num_ranks) {
+    for (int rank = 0; rank < n_; ++rank) {
+      tiles_.push_back(tiles_of(rank));
+      sent_.push_back(sends() ? chunks_of(rank) : tiles_in_order(rank));
+    }
+  }
+
+  Plan make() {
+    add_buffers();
+    for (int rank = 0; rank < n_; ++rank) add_rank(rank);
+    return build_.take();
+  }
+
+ private:
+  [[nodiscard]] const Config& config() const { return build_.config(); }
+  [[nodiscard]] const Problem& problem() const { return build_.problem(); }
+  [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
+  /// Tiles are stored on their own rank, and copies send them.
+  [[nodiscard]] bool sends() const { return config().transport == Transport::copy_engine && n_ > 1; }
+  /// All of a rank's rows are multiplied in one call of the library, own columns among them.
+  [[nodiscard]] bool one_call() const { return by_library() && sends() && config().release == Release::all; }
+  /// Peers address the output.
+  [[nodiscard]] bool into_output() const { return in_arena(problem(), "c"); }
+  [[nodiscard]] Range rows_of(int rank) const { return shard_of(problem().m, n_, rank); }
+  [[nodiscard]] Range cols_of(int owner) const { return shard_of(problem().n, n_, owner); }
+
+  /// Tiles of a rank, row by row; no tile has columns of two owners, but where one call makes all.
+  [[nodiscard]] std::vector<Block> tiles_of(int rank) const {
+    std::vector<Block> tiles;
+    if (one_call()) {
+      if (rows_of(rank).size() * problem().n > 0) tiles.push_back({rank, {rows_of(rank), {0, problem().n}}});
+      return tiles;
+    }
+    for (const Range rows : cuts(rows_of(rank), by_library() ? config().chunk_rows : config().tile_m)) {
+      for (int owner = 0; owner < n_; ++owner) {
+        for (const Range cols : cuts(cols_of(owner), by_library() ? 0 : config().tile_n))
+          tiles.push_back({owner, {rows, cols}});
+      }
+    }
+    return tiles;
+  }
+
+  /// In the order in which the rank makes them: rank + 1's first, its own last.
+  [[nodiscard]] std::vector<Block> tiles_in_order(int rank) const {
+    std::vector<Tile> tiles;
+    std::vector<int> stages;
+    for (const Block& tile : tiles_[rank]) {
+      tiles.push_back(tile.at);
+      stages.push_back(config().tile_order == TileOrder::naive ? 0 : (tile.owner - rank - 1 + n_) % n_);
+    }
+    std::vector<Block> blocks;
+    for (const int index : order_tiles(tiles, stages, config(), LocalTiles::last))
+      blocks.push_back(tiles_[rank][index]);
+    return blocks;
+  }
+
+  /// What copies send, peer after peer; and where one call makes all, the columns that stay.
+  [[nodiscard]] std::vector<Block> chunks_of(int rank) const {
+    std::vector<int> owners = peers_after(n_, rank);
+    if (one_call()) owners.push_back(rank);
+    std::vector<Block> chunks;
+    for (const int owner : owners) {
+      for (const Range rows : cuts(rows_of(rank), config().chunk_rows)) {
+        if (rows.size() * cols_of(owner).size() > 0) chunks.push_back({owner, {rows, cols_of(owner)}});
+      }
+    }
+    return chunks;
+  }
+
+  void add_buffers() {
+    c_ = build_.buffer("c");
+    const DType dtype = out_dtype_of(problem());
+    size_t most_sent = 0;
+    size_t most_tiles = 0;
+    for (int rank = 0; rank < n_; ++rank) {
+      most_sent = std::max(most_sent, sent_[rank].size());
+      most_tiles = std::max(most_tiles, tiles_[rank].size());
+    }
+    if (sends()) {
+      partial_ = build_.add_buffer("partial", dtype, rows_of(0).size(), problem().n, Scope::local);
+      made_ = build_.add_signals("made", config().release == Release::all ? 1 : static_cast<int>(most_sent));
+    }
+    landing_ = c_;
+    if (n_ > 1 && !into_output())
+      landing_ = build_.add_buffer("landed", dtype, problem().m, cols_of(0).size(), Scope::symmetric);
+    // What lies in workspace is copied block by block.
+    most_sent_ = static_cast<int>(most_sent);
+    landed_ = build_.add_signals("landed", into_output() ? 1 : n_ * most_sent_);
+    if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
+    build_.expect_products(static_cast<int64_t>(most_tiles));
+  }
+
+  /// Counts block number `index` of `maker` at its owner.
+  [[nodiscard]] Signal landed(int maker, int owner, size_t index) const {
+    return {owner, landed_ + (into_output() ? 0 : maker * most_sent_ + static_cast<int>(index))};
+  }
+  [[nodiscard]] Signal made(int rank, size_t chunk) const {
+    return {rank, made_ + (config().release == Release::all ? 0 : static_cast<int>(chunk))};
+  }
+
+  /// A block in its owner's `buffer`, which has all rows and the owner's columns.
+  [[nodiscard]] Region at_owner(const Block& block, int buffer) const {
+    const int64_t first = cols_of(block.owner).begin;
+    return PlanBuilder::region(block.owner, buffer, block.at.rows,
+                               {block.at.cols.begin - first, block.at.cols.end - first});
+  }
+  /// Global rows among a rank's own.
+  [[nodiscard]] Range rows_at(int rank, Range rows) const {
+    const int64_t first = rows_of(rank).begin;
+    return {rows.begin - first, rows.end - first};
+  }
+  /// A block in the maker's own rows.
+  [[nodiscard]] Region at_maker(int rank, const Block& block, int buffer) const {
+    return PlanBuilder::region(rank, buffer, rows_at(rank, block.at.rows), block.at.cols);
+  }
+
+  void add_rank(int rank) {
+    const int tiles =
+        build_.add_lane(rank, by_library() ? Engine::library : Engine::tiles, "tiles", config().tile_workers);
+    const int sums = config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1;
+    build_.say_ready(rank, tiles);
+    add_tiles(rank, tiles, sums);
+    if (sends()) add_copies(rank);
+    if (n_ > 1) add_landings(rank);
+  }
+
+  void add_tiles(int rank, int lane, int sum_lane) {
+    const int a = build_.buffer("a");
+    const std::vector<Block> ordered = tiles_in_order(rank);
+    for (size_t i = 0; i < ordered.size(); ++i) {
+      const Block& tile = ordered[i];
+      Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
+                .epilogue = build_.epilogue(rank, rows_at(rank, tile.at.rows), tile.at.cols)};
+      if (one_call() || (sends() && tile.owner != rank)) {
+        task.writes = {{at_maker(rank, tile, partial_)}};
+        for (size_t chunk = 0; chunk < sent_[rank].size(); ++chunk) {
+          const Block& sent = sent_[rank][chunk];
+          if (meet(sent.at.rows, tile.at.rows) && meet(sent.at.cols, tile.at.cols))
+            task.posts.push_back({made(rank, chunk)});
+        }
+        PlanBuilder::merge_posts(task);
+      } else {
+        deliver(task, rank, i, tile);
+      }
+      const Region rows = at_maker(rank, {rank, {tile.at.rows, {0, problem().k}}}, a);
+      build_.add_product(lane, sum_lane, rows, tile.at.cols, std::move(task));
+    }
+  }
+
+  /// Write block number `index` where it belongs, and say so.
+  void deliver(Task& task, int rank, size_t index, const Block& block) {
+    task.writes = {{at_owner(block, block.owner == rank ? c_ : landing_)}};
+    if (block.owner == rank) return;
+    task.waits.push_back(build_.ready(rank, block.owner));
+    task.posts.push_back({landed(rank, block.owner, index)});
+  }
+
+  void add_copies(int rank) {
+    std::vector<int> lanes;
+    for (int lane = 0; lane < config().copy_lanes; ++lane) lanes.push_back(build_.add_lane(rank, Engine::copy, "send"));
+    for (size_t chunk = 0; chunk < sent_[rank].size(); ++chunk) {
+      const Block& block = sent_[rank][chunk];
+      const int phase = (block.owner - rank + n_) % n_;
+      Task task{.kind = TaskKind::copy, .reads = {at_maker(rank, block, partial_)}};
+      deliver(task, rank, chunk, block);
+      task.waits.push_back({made(rank, chunk), kAllPosts});
+      if (config().pacing == Pacing::lockstep && phase > 0) pace(task, rank, phase);
+      build_.add(lanes[(phase + n_ - 1) % n_ % lanes.size()], std::move(task));
+    }
+  }
+
+  /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 which I have left.
+  void pace(Task& task, int rank, int phase) const {
+    if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
+    task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
+  }
+
+  /// Take what peers have sent, in the order in which it comes.
+  void add_landings(int rank) {
+    const int lane = build_.add_lane(rank, Engine::reduce, "land", config().reduce_workers);
+    if (into_output()) {
+      build_.add(lane, {.kind = TaskKind::sync, .waits = {{landed(rank, rank, 0), kAllPosts}}});
+      return;
+    }
+    for (const int maker : peers_before(n_, rank)) {
+      for (size_t index = 0; index < sent_[maker].size(); ++index) {
+        const Block& block = sent_[maker][index];
+        if (block.owner != rank) continue;
+        build_.add(lane, {.kind = TaskKind::copy,
+                          .reads = {at_owner(block, landing_)},
+                          .writes = {{at_owner(block, c_)}},
+                          .waits = {{landed(maker, rank, index)}}});
+      }
+    }
+  }
+
+  PlanBuilder build_;
+  int n_;
+  std::vector<std::vector<Block>> tiles_;  ///< by rank
+  std::vector<std::vector<Block>> sent_;   ///< by rank: what arrives somewhere in one task, in its order
+  int most_sent_ = 0;
+  int c_ = 0, landing_ = 0, partial_ = 0;
+  int made_ = 0, landed_ = 0, pace_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::string> refuses_all_to_all(const Config& config) {
+  const bool library = config.compute == Provider::library;
+  const bool sends = config.transport == Transport::copy_engine;
+  if (auto knob = ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "tile_order", "rounds",
+                                        "copy_lanes", "pacing", "compute"})) {
+    return knob;
+  }
+  if (auto order = refuses_in_step(config)) return order;
+  if (config.transport == Transport::ll) return "transport = ll: nobody sums here, who could look at what was sent";
+  if (config.rounds > 1 && (config.tile_order == TileOrder::naive || library))
+    return "rounds: only tiles that are not in tile_order = naive turn from owner to owner";
+  if (library && config.transport != Transport::store && !sends)
+    return "compute = library: the library stores, or copy engines send";
+  if (library && config.tile_order == TileOrder::naive) return "tile_order: calls of the library have no tiles";
+  if (!sends && (config.copy_lanes > 1 || config.pacing == Pacing::lockstep))
+    return "copy_lanes, pacing: only transport = copy_engine has copy lanes";
+  if (!sends && !library && config.chunk_rows > 0) return "chunk_rows: only copy lanes and the library have chunks";
+  return std::nullopt;
+}
+
+Plan make_all_to_all_plan(const Problem& problem, const Team& team, const Config& config) {
+  return AllToAllPlanner(problem, team, config).make();
+}
+
+std::vector<Config> all_to_all_choices(const Problem& problem, const Team& team) {
+  Config engines = paced("fused", team);
+  Config library = engines;
+  library.compute = Provider::library;
+  if (!on_gpus(team)) return {Config{.schedule = "fused"}, engines, library};
+  const Problem mine = made_by_a_rank(problem, team);
+  const Config stores{.schedule = "fused", .transport = Transport::tma};
+  std::vector<Config> list = with_tiles(stores, mine, team, 1);
+  if (team.num_ranks > 1) {
+    for (const int rounds : {2, 4}) {
+      list.push_back(list.front());
+      list.back().rounds = rounds;
+    }
+  }
+  const std::vector<Config> more = with_tiles(stores, mine, team, 3);
+  list.insert(list.end(), more.begin() + 1, more.end());
+  list.push_back(with_tile(stores, mine, {.m = 256, .n = 192, .cluster_n = 2}));
+  for (const TileChoice& tile : free_tiles(mine, team)) list.push_back(with_tile(stores, mine, tile));
+  if (mine.m <= kM512) {
+    for (const TileChoice& tile : in_parts_of_k(mine, team, row_of_tiles(mine, team)))
+      list.push_back(with_tile(stores, mine, tile));
+  }
+  append(list, with_tiles(engines, mine, team, 1));
+  list.push_back(library);
+  list.push_back({.schedule = "fused", .compute = Provider::library});
+  return list;
+}
+
+}  // namespace tilewire
