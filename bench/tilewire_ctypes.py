@@ -16,7 +16,8 @@ class Tensor(ctypes.Structure):
 
 class JoinOptions(ctypes.Structure):
     _fields_ = [("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
-                ("job", ctypes.c_char_p), ("arena_bytes", ctypes.c_int64), ("timeout_s", ctypes.c_double)]
+                ("job", ctypes.c_char_p), ("arena_bytes", ctypes.c_int64), ("timeout_s", ctypes.c_double),
+                ("order", ctypes.c_int32)]
 
 
 class TilewireError(Exception):
@@ -45,7 +46,7 @@ class Team:
     """This process's membership, by what the launcher put into the environment; or a team of its own, of one rank on
     the GPU with the number `alone_on`."""
 
-    def __init__(self, library, backend, arena_bytes, alone_on=None):
+    def __init__(self, library, backend, arena_bytes, alone_on=None, order=0):
         self._library = ctypes.CDLL(library)
         for name, arguments in _FUNCTIONS.items():
             getattr(self._library, name).argtypes = arguments
@@ -60,7 +61,7 @@ class Team:
         else:
             self.call("tilewire_join_options_default", ctypes.byref(options))
             options.local_rank, options.job = alone_on, f"alone-{os.getpid()}".encode()
-        options.arena_bytes = arena_bytes
+        options.arena_bytes, options.order = arena_bytes, order
         self.call("tilewire_join", backend.encode(), ctypes.byref(options), ctypes.byref(self._group))
 
     def call(self, name, *arguments):

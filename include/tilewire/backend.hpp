@@ -19,6 +19,13 @@
 
 namespace tilewire {
 
+/// Who keeps the calls of a rank one after another on its GPU.
+enum class CallOrder {
+  any,     ///< the library, by events: calls and replays of graphs may come on any streams
+  stream,  ///< the caller, as with NCCL: a call or replay begins when the one before has ended, as in one stream. So no
+           ///< event lies between them, which in a graph costs microseconds. An overlap breaks the team, by name
+};
+
 /// How to join a team.
 struct JoinOptions {
   int rank = 0;
@@ -27,6 +34,7 @@ struct JoinOptions {
   int64_t arena_bytes = int64_t{16} << 30;  ///< most symmetric memory of a rank; committed as it is needed
   double timeout_s = 30;                    ///< deadline of every wait, start-up included
   int local_rank = -1;                      ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
+  CallOrder order = CallOrder::any;         ///< cuda: where each rank has a GPU to itself. The same on all ranks
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
@@ -149,6 +157,7 @@ struct LaunchOptions {
   bool threads = false;  ///< ranks as threads of this process instead of processes
   int64_t arena_bytes = JoinOptions{}.arena_bytes;
   double timeout_s = JoinOptions{}.timeout_s;
+  CallOrder order = CallOrder::any;  ///< as JoinOptions
 };
 
 /// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the

@@ -81,6 +81,10 @@ TILEWIRE_API tilewire_status tilewire_check_backend(const char* backend);
 
 // ---- Teams. ----
 
+/// Of tilewire_join_options: each call or replay of a rank begins when the one before has ended, as in one stream; the
+/// library puts no events between them. An overlap breaks the team: TILEWIRE_INVALID_INPUT.
+#define TILEWIRE_ORDER_STREAM 1
+
 /// How to join a team. Filled by one of the two functions below, then changed where wanted.
 typedef struct tilewire_join_options {
   int32_t rank;
@@ -89,6 +93,7 @@ typedef struct tilewire_join_options {
   const char* job;      ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
   int64_t arena_bytes;  ///< most symmetric memory of a rank, in bytes; committed as it is needed
   double timeout_s;     ///< deadline of every wait, in seconds
+  int32_t order;        ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
 } tilewire_join_options;
 
 /// Rank 0 of 1, 16 GiB of arena, 30 s.
@@ -118,6 +123,7 @@ typedef struct tilewire_launch_options {
   int32_t threads;      ///< 0 = ranks are child processes; else threads of this process
   int64_t arena_bytes;  ///< 0 = 16 GiB
   double timeout_s;     ///< 0 = 30; less is TILEWIRE_INVALID_INPUT
+  int32_t order;        ///< as tilewire_join_options
 } tilewire_launch_options;
 
 /// Start ranks on this host, call `body` on each, and return when all have ended: TILEWIRE_OK, or the error of the

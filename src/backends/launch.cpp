@@ -109,7 +109,12 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     const auto live = [&, rank] {
-      const JoinOptions join_options{rank, num_ranks, "threads", options.arena_bytes, options.timeout_s};
+      const JoinOptions join_options{.rank = rank,
+                                     .num_ranks = num_ranks,
+                                     .job = "threads",
+                                     .arena_bytes = options.arena_bytes,
+                                     .timeout_s = options.timeout_s,
+                                     .order = options.order};
       const auto join_rank = [&] {
         try {
           host::Membership membership{segment, Descriptor()};

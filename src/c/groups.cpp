@@ -15,13 +15,19 @@ std::unique_ptr<tilewire_group> new_handle(std::unique_ptr<Group> joined, Group&
   return std::unique_ptr<tilewire_group>(new tilewire_group{std::move(joined), group, group.backend()});
 }
 
+CallOrder order_of(int32_t order) {
+  require(order == 0 || order == TILEWIRE_ORDER_STREAM, "order = {}: want 0 or TILEWIRE_ORDER_STREAM", order);
+  return order == 0 ? CallOrder::any : CallOrder::stream;
+}
+
 JoinOptions to_cpp(const tilewire_join_options& options) {
   return {.rank = options.rank,
           .num_ranks = options.num_ranks,
           .job = options.job != nullptr ? options.job : env::job(),
           .arena_bytes = options.arena_bytes,
           .timeout_s = options.timeout_s,
-          .local_rank = options.local_rank};
+          .local_rank = options.local_rank,
+          .order = order_of(options.order)};
 }
 
 tilewire_join_options to_c(const JoinOptions& options) {
@@ -30,7 +36,8 @@ tilewire_join_options to_c(const JoinOptions& options) {
           .local_rank = options.local_rank,
           .job = nullptr,
           .arena_bytes = options.arena_bytes,
-          .timeout_s = options.timeout_s};
+          .timeout_s = options.timeout_s,
+          .order = options.order == CallOrder::stream ? TILEWIRE_ORDER_STREAM : 0};
 }
 
 LaunchOptions to_cpp(const tilewire_launch_options& options) {
@@ -39,6 +46,7 @@ LaunchOptions to_cpp(const tilewire_launch_options& options) {
   if (options.backend != nullptr) to.backend = options.backend;
   if (options.arena_bytes != 0) to.arena_bytes = options.arena_bytes;
   if (options.timeout_s != 0) to.timeout_s = options.timeout_s;
+  to.order = order_of(options.order);
   return to;
 }
 

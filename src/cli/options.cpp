@@ -163,6 +163,10 @@ void add_rank_flags(CLI::App& verb, Options& options) {
       ->type_name("N")
       ->group(group);
   verb.add_flag("--threads", options.threads, "Ranks are threads of this process, not processes")->group(group);
+  verb.add_option("--order", options.order,
+                  "cuda: who keeps a rank's calls in order: any: the library, stream: one stream")
+      ->type_name("any|stream")
+      ->group(group);
   verb.add_option("--timeout", options.timeout_s, "Deadline of every wait (default: TILEWIRE_TIMEOUT_S, else 30)")
       ->check([](const std::string& text) {
         const bool good = std::strtod(text.c_str(), nullptr) > 0;

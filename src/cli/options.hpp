@@ -40,6 +40,7 @@ struct Options {
   std::string backend = "host";
   int ranks = 4;
   bool threads = false;
+  std::string order = "any";
   std::optional<double> timeout_s;  ///< default: the environment's
   double arena_gib = 16;
   uint64_t seed = 1;

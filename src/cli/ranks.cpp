@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cli/counted.hpp"
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
 
@@ -16,12 +17,19 @@ namespace {
 
 constexpr double kMostArenaGib = 32768;  // of all ranks: what a host's shared memory takes
 
+CallOrder order_of(const Options& options) {
+  const bool stream = options.order == "stream";
+  require(stream || options.order == "any", "--order: unknown '{}'; known: any, stream", shown_name(options.order));
+  return stream ? CallOrder::stream : CallOrder::any;
+}
+
 /// Join the team whose ranks a launcher started.
 std::unique_ptr<Group> join_launched(const Options& options, const env::Place& place, int64_t arena_bytes,
                                      double timeout_s) {
   JoinOptions join_options = join_options_from_env();
   join_options.arena_bytes = arena_bytes;
   join_options.timeout_s = timeout_s;
+  join_options.order = order_of(options);
   try {
     return join(options.backend, join_options);
   } catch (const Error& error) {
@@ -68,7 +76,11 @@ void run_on_ranks(const Options& options, const std::function<void(Group&)>& bod
     std::cerr << fmt::format("tilewire: note: {}: {} ranks are started here\n", *half, options.ranks);
   }
   launch(options.ranks,
-         {.backend = options.backend, .threads = options.threads, .arena_bytes = arena_bytes, .timeout_s = timeout_s},
+         {.backend = options.backend,
+          .threads = options.threads,
+          .arena_bytes = arena_bytes,
+          .timeout_s = timeout_s,
+          .order = order_of(options)},
          body);
 }
 

@@ -35,10 +35,11 @@ void InPlaces::SetUp() {
   if (place_.num_ranks < 2) GTEST_SKIP() << "this machine has fewer than 2 GPUs";
 }
 
-void InPlaces::launch_ranks(const std::function<void(Group&)>& body) const {
+void InPlaces::launch_ranks(const std::function<void(Group&)>& body, CallOrder order) const {
   in_child([&] {
     if (place_.one_gpu) see_one_gpu();
-    launch(place_.num_ranks, {.backend = "cuda", .threads = place_.threads, .timeout_s = 20}, [&](Group& group) {
+    const LaunchOptions options{.backend = "cuda", .threads = place_.threads, .timeout_s = 20, .order = order};
+    launch(place_.num_ranks, options, [&](Group& group) {
       load_call_kernels();
       group.barrier();
       body(group);
@@ -73,6 +74,8 @@ std::vector<Sample> samples() {
           {{.op = "all_reduce", .m = 300, .n = 512, .dtype = DType::fp32}, tiles},
           {{.op = "gemm_all_reduce", .m = 40, .n = 1024, .k = 512}, flags},
           {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn},
+          {{.op = "gemm_all_to_all", .m = 640, .n = 512, .k = 384}, tiles},
+          {{.op = "gemm_all_to_all", .m = 4096, .n = 1024, .k = 256}, engines},
           {{.op = "all_gather_gemm", .m = 8192, .n = 128, .k = 4096}, many}};
 }
 

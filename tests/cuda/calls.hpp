@@ -36,7 +36,7 @@ class InPlaces : public ::testing::TestWithParam<Place> {
  protected:
   void SetUp() override;
   /// `body` on all ranks, with the kernels of these tests loaded.
-  void launch_ranks(const std::function<void(Group&)>& body) const;
+  void launch_ranks(const std::function<void(Group&)>& body, CallOrder order = CallOrder::any) const;
 
   Place place_{};
 };

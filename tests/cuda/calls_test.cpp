@@ -181,6 +181,73 @@ TEST_P(CudaCalls, CollectivesOfTheLibraryInGraphsAndOutOfStep) {
   launch_ranks([&](Group& group) { mix_samples(group, collective_samples(), seed, replays(), true); });
 }
 
+/// No events lie between calls: eager ones and replays of one stream follow each other all the same.
+TEST_P(CudaCalls, InTheCallersOrderCallsOfOneStreamFollowEachOther) {
+  if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU have one call under way each";
+  const uint64_t seed = new_seed();
+  const auto body = [&](Group& group) {
+    const cuda::Stream stream = new_stream();
+    std::vector<Op> ops;
+    std::vector<Caller> callers;
+    for (const Sample& sample : samples()) ops.push_back(make_op(group, sample.problem, sample.config));
+    for (Op& op : ops) callers.emplace_back(group, op, stream.get());
+    const cuda::Graph graph = capture(group, stream.get(), [&] {
+      for (Caller& caller : callers) caller.run();
+      for (Caller& caller : callers) caller.run();
+    });
+    const auto count = std::ssize(callers);
+    const int64_t rounds = 5;
+    const Hashes hashes(group, rounds * count);
+    const Hashes again(group, rounds * count);
+    for (int64_t i = 0; i < rounds; ++i) {
+      for (int64_t c = 0; c < count; ++c) callers[c].fill(seed + i * count + c);
+      settle(stream.get());
+      cuda::launch_graph(graph, stream.get());
+      for (Caller& caller : callers) caller.run();
+      cuda::launch_graph(graph, stream.get());
+      for (int64_t c = 0; c < count; ++c) callers[c].hash(hashes.at(i * count + c));
+      settle(stream.get());
+      for (int64_t c = 0; c < count; ++c) call_once(group, callers[c], seed + i * count + c, again.at(i * count + c));
+    }
+    want_same(hashes.values(), again.values(), "calls in the caller's order");
+  };
+  launch_ranks(body, CallOrder::stream);
+}
+
+TEST_P(CudaCalls, CallsThatOverlapAgainstThePromiseAreNamed) {
+  if (place_.shared() || place_.num_ranks == 1) GTEST_SKIP() << "no call waits for another rank's";
+  const auto body = [&](Group& group) {
+    const Problem problem{.op = "all_reduce", .m = 64, .n = 512, .dtype = DType::fp32};
+    const Config few{.tile_m = 16, .tile_n = 128, .tile_workers = 2, .reduce_workers = 2};
+    Op first = make_op(group, problem, few);
+    Op second = make_op(group, problem, few);
+    Caller x(group, first);
+    Caller y(group, second);
+    x.fill(1);
+    y.fill(2);
+    settle(x.stream());
+    settle(y.stream());
+    group.barrier();
+    // The others never call, so that the first call waits until the second one is noticed.
+    std::string said;
+    try {
+      if (group.team().rank == 0) {
+        x.run();
+        y.run();
+        settle(x.stream());
+        settle(y.stream());
+        x.run();
+      }
+      group.barrier();
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    if (said.find("a call was under way when another began") == std::string::npos)
+      throw Error(ErrorKind::internal, "the overlap is not named: " + said);
+  };
+  launch_ranks(body, CallOrder::stream);
+}
+
 TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {
   if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU have one call under way each";
   const uint64_t seed = new_seed();

@@ -39,24 +39,26 @@ uint64_t capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? capture : 0;
 }
 
-CallOrder::CallOrder(bool shares_device) : shares_device_(shares_device) {
+CallSequence::CallSequence(CallOrder order, int device, bool shares_device)
+    : by_caller_(order == CallOrder::stream && !shares_device), device_(device), shares_device_(shares_device) {
   if (shares_device) return;
   end_ = new_event();
   default_ = new_event();
 }
 
-void CallOrder::follow_default(cudaStream_t stream) {
+void CallSequence::follow_default(cudaStream_t stream) {
   if (shares_device_ || !takes_work(cudaStreamLegacy)) return;
   check(cudaEventRecord(default_.get(), cudaStreamLegacy), "cudaEventRecord");
   wait_for(stream, default_);
 }
 
-void CallOrder::begin(cudaStream_t stream, uint64_t capture) {
+void CallSequence::begin(cudaStream_t stream, uint64_t capture) {
   if (shares_device_) {
     // NOTE: a kernel behind one that waits for peers would hold up the peers' kernels in a queue that they share.
     if (capture == 0) check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return;
   }
+  if (by_caller_) return;
   // NOTE: on the stream of the call before, too: a replay elsewhere may have come between the two.
   if (capture == 0) return wait_for(stream, end_);
   const auto before = std::ranges::find(captured_, capture, &Captured::capture);
@@ -64,8 +66,8 @@ void CallOrder::begin(cudaStream_t stream, uint64_t capture) {
   before != captured_.end() ? wait_for(stream, before->end) : wait_for(stream, end_, cudaEventWaitExternal);
 }
 
-void CallOrder::end(cudaStream_t stream, uint64_t capture) {
-  if (shares_device_) return;
+void CallSequence::end(cudaStream_t stream, uint64_t capture) {
+  if (shares_device_ || by_caller_) return;
   if (capture == 0) return check(cudaEventRecord(end_.get(), stream), "cudaEventRecord");
   check(cudaEventRecordWithFlags(end_.get(), stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   auto mine = std::ranges::find(captured_, capture, &Captured::capture);
@@ -76,8 +78,15 @@ void CallOrder::end(cudaStream_t stream, uint64_t capture) {
   check(cudaEventRecord(mine->end.get(), stream), "cudaEventRecord");
 }
 
-void CallOrder::wait() const {
-  if (!shares_device_) static_cast<void>(cudaEventSynchronize(end_.get()));
+void CallSequence::wait() const {
+  if (shares_device_) return;
+  if (!by_caller_) return static_cast<void>(cudaEventSynchronize(end_.get()));
+  // Nobody knows the streams of replays.
+  int before = device_;
+  static_cast<void>(cudaGetDevice(&before));
+  static_cast<void>(cudaSetDevice(device_));
+  static_cast<void>(cudaDeviceSynchronize());
+  static_cast<void>(cudaSetDevice(before));
 }
 
 }  // namespace tilewire::cuda

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
+#include "tilewire/backend.hpp"
 
 namespace tilewire::cuda {
 
@@ -26,19 +27,19 @@ class BesideCapture {
 /// The number of the capture that a stream takes part in, 0 = none. Throws Error(invalid_input) where it has failed.
 [[nodiscard]] uint64_t capture_of(cudaStream_t stream);
 
-class CallOrder {
+class CallSequence {
  public:
   /// On a device that ranks share nothing may wait in a queue: there each call is enqueued when its stream is empty,
-  /// and its caller waits for its end.
-  explicit CallOrder(bool shares_device);
+  /// and its caller waits for its end, whatever `order` says.
+  CallSequence(CallOrder order, int device, bool shares_device);
 
   /// What is enqueued next in `stream` comes after the work that the legacy default stream holds: copies by cudaMemcpy,
   /// which may return before the data lies on the device; and so after the work of streams without
   /// cudaStreamNonBlocking. Not on a shared device, where that stream is all ranks', nor while a stream that waits for
   /// it is captured.
   void follow_default(cudaStream_t stream);
-  /// What is enqueued next in `stream` comes after all calls before, replays of graphs included. `capture`:
-  /// capture_of(stream).
+  /// What is enqueued next in `stream` comes after all calls before, replays of graphs included; with
+  /// CallOrder::stream by the caller's promise. `capture`: capture_of(stream).
   void begin(cudaStream_t stream, uint64_t capture);
   /// What was enqueued since `begin` is a call.
   void end(cudaStream_t stream, uint64_t capture);
@@ -51,6 +52,8 @@ class CallOrder {
     Event end;
   };
 
+  bool by_caller_;
+  int device_;
   bool shares_device_;
   Event end_;                         ///< of the last call, as replays see it too
   Event default_{};                   ///< of the legacy default stream

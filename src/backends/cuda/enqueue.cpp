@@ -98,17 +98,24 @@ void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamb
 void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
   const Preamble& preamble = bound.tables.preamble;
   const bool more = bound.after.num_lanes > 0 || preamble.num_posts > 0 || bound.traced;
-  if (before.table.num_lanes > 0 || bound.tables.first.has_task)
-    launch_part(before, bound.plain, bound.tables.first, !more, stream);
+  const bool has_before = before.table.num_lanes > 0 || bound.tables.first.has_task;
+  if (has_before) {
+    WorkerLaunch first = before;
+    first.begins = true;
+    launch_part(first, bound.plain, bound.tables.first, !more, stream);
+  }
   bound.calls[0]->enqueue(stream);
   if (!more) return;
   WorkerLaunch after = before;
   after.table = bound.after;
+  after.begins = !has_before;
   launch_part(after, bound.plain_after, preamble, true, stream);
 }
 
 /// What waits and posts for the whole call.
-void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream) {
+void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
+  WorkerLaunch workers = all;
+  workers.begins = true;
   if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{
         .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};

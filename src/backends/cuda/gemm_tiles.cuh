@@ -261,6 +261,9 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
     if (group == 0) {
       ptx::give_registers<56>();
       if (warp == 1) schedule_tiles(cta, none);
+      // This one has nothing to store for a while.
+      if (warp == 3 && index == 0 && threadIdx.x % 32 == 0) note_call(launch.workers);
+      __syncwarp();
       if (warp >= 2) store_tiles(cta, warp - 2);
     } else {
       ptx::take_registers<224>();

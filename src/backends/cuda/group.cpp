@@ -125,7 +125,8 @@ void CudaGroup::start(const JoinOptions& options) {
   ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
   zero(head);
   failures_ = std::make_unique<Failures>(reinterpret_cast<const WaitFailure*>(status_page()));
-  calls_ = std::make_unique<CallOrder>(shares_device_);
+  order_ = options.order;
+  calls_ = std::make_unique<CallSequence>(order_, device_, shares_device_);
   watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort,
                                         reinterpret_cast<uint32_t*>(status_page() + kStopOffset),
                                         AbortWatch::Calls{.look = [this] { static_cast<void>(find_failure()); },
@@ -277,6 +278,7 @@ WaitWatch CudaGroup::watch_of(uint32_t owner) const {
           .abort = &head(rank())->abort,
           .failure = reinterpret_cast<WaitFailure*>(status_page()),
           .stop = reinterpret_cast<const uint32_t*>(status_page() + kStopOffset),
+          .calls = order_ == CallOrder::stream && !shares_device_ ? &head(rank())->calls : nullptr,
           .owner = owner};
 }
 

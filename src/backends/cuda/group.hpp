@@ -83,7 +83,7 @@ class CudaGroup final : public Group {
   [[nodiscard]] Failures& failures() const { return *failures_; }
   /// Why my kernels gave up, if they did: the group is then broken for all.
   std::optional<Error> find_failure();
-  [[nodiscard]] CallOrder& calls() const { return *calls_; }
+  [[nodiscard]] CallSequence& calls() const { return *calls_; }
   /// A stream of my device that no caller knows, for copies that nothing waits for in a queue.
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
@@ -105,10 +105,11 @@ class CudaGroup final : public Group {
   std::string hardware_;
   std::string kind_ = "gpu";  ///< of all ranks' GPUs: "h200"
   bool shares_device_ = false;
+  CallOrder order_ = CallOrder::any;
   std::vector<int> devices_;
   HostMemory status_page_;
   std::unique_ptr<Failures> failures_;
-  std::unique_ptr<CallOrder> calls_;
+  std::unique_ptr<CallSequence> calls_;
   Stream stream_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::mutex communicator_mutex_;  ///< the watch asks for it, too

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 
+#include "backends/cuda/tile_table.hpp"
+
 namespace tilewire::cuda {
 
 /// Zeroed memory is a valid head.
 struct alignas(128) Head {
   uint32_t abort = 0;     ///< not 0: the team is broken, all waits end. Whoever gives up writes 1 on every rank
   uint32_t reported = 0;  ///< not 0: a kernel of this rank has said, or is saying, what it waited for
+  TeamCalls calls{};      ///< of this rank
 };
 
 /// Bytes of the arena that are the head's.

@@ -153,6 +153,7 @@ __global__ void __launch_bounds__(kPlainThreads, 1)
     plain_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ Preamble preamble,
                  const PlainOp* steps, bool ends_call) {
   __shared__ PlainShared shared;
+  if (blockIdx.x == 0 && threadIdx.x == kPlainThreads - 32) note_call(launch);
   if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kPlainThreads - 32)
     open_workers(launch, preamble);
   if (blockIdx.x < launch.table.ctas) {

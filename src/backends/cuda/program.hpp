@@ -103,7 +103,7 @@ class CudaProgram final : public Program {
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream);
-  void enqueue_kernels(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream);
+  void enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream);
   void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side, bool captured);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;

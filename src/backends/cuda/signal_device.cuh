@@ -76,6 +76,14 @@ __device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
   return true;
 }
 
+/// Whether two calls of the rank are under way, where their order is the caller's.
+__device__ inline bool calls_overlap(const TeamCalls* calls) {
+  if (calls == nullptr) return false;
+  const auto* now = reinterpret_cast<const volatile TeamCalls*>(calls);
+  const uint64_t ended = now->ended / kWholeCall;
+  return now->begun > ended + 1;
+}
+
 /// Ask all to leave; the first to report says why. The report is complete before `written` is seen by the host.
 __device__ inline void report_failure(const WaitWatch& watch, const WaitFailure& failure) {
   atomicExch(watch.abort, 1u);
@@ -87,9 +95,20 @@ __device__ inline void report_failure(const WaitWatch& watch, const WaitFailure&
   out.wanted = failure.wanted;
   out.seen = failure.seen;
   out.epoch = failure.epoch;
+  out.overlaps = calls_overlap(watch.calls) ? 1 : 0;
   out.told = failure.told;
   __threadfence_system();
   *reinterpret_cast<volatile uint32_t*>(&out.written) = 1;
+}
+
+/// The first launch of a call begins, by one thread of it that others need not wait for: where the caller keeps calls
+/// in order, all before have ended.
+__device__ inline void note_call(const WorkerLaunch& launch) {
+  TeamCalls* calls = launch.watch.calls;
+  if (calls == nullptr || !launch.begins) return;
+  const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&calls->begun), 1ull);
+  const uint64_t ended = reinterpret_cast<volatile TeamCalls*>(calls)->ended;
+  if (ended != before * kWholeCall) report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended});
 }
 
 /// Wait for one signal; false if the deadline passed or the team leaves; then the first wait of a task to fail is

@@ -145,6 +145,13 @@ struct alignas(16) WriteRecord {
 };
 static_assert(sizeof(WriteRecord) == 32);
 
+/// Calls of all programs of a rank, where the caller keeps them in order (CallOrder::stream): so many CTAs' parts have
+/// ended (as CallCounters::calls), and so many calls have begun.
+struct TeamCalls {
+  uint64_t ended = 0;
+  uint64_t begun = 0;
+};
+
 /// What a failed wait leaves in host-mapped memory. `written` is set last.
 struct WaitFailure {
   uint32_t written = 0;
@@ -154,7 +161,8 @@ struct WaitFailure {
   uint64_t wanted = 0;
   uint64_t seen = 0;
   uint64_t epoch = 0;
-  uint64_t told = 0;  ///< 1: it was asked to leave before its own deadline
+  uint64_t overlaps = 0;  ///< not 0: two calls of the rank were under way, against CallOrder::stream
+  uint64_t told = 0;      ///< 1: it was asked to leave before its own deadline
 };
 
 /// How a kernel's waits end when nobody posts.
@@ -164,7 +172,8 @@ struct WaitWatch {
   WaitFailure* failure = nullptr;  ///< host-mapped; filled by the first wait that fails
   /// The host's way to say leave where its streams are stuck: host-mapped, looked at seldom. Or none.
   const uint32_t* stop = nullptr;
-  uint32_t owner = 0;  ///< whose launch it is, for the report
+  TeamCalls* calls = nullptr;  ///< where calls that overlap are noticed, or none
+  uint32_t owner = 0;          ///< whose launch it is, for the report
 };
 
 }  // namespace tilewire::cuda

@@ -135,6 +135,7 @@ struct WorkerLaunch {
   CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
   WaitWatch watch{};
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
+  bool begins = false;        ///< the launch is the first of its call
 };
 
 /// Most posts of a stream-ordered call of the library, and of the handshake before it.
@@ -156,6 +157,8 @@ struct Preamble {
 inline constexpr uint32_t kLaneTurn = 0xFFFFFFFF;
 /// As WaitFailure::wait: a copy that was let go did not end.
 inline constexpr uint32_t kCopyEnd = 0xFFFFFFFE;
+/// As WaitFailure::wait: nothing was waited for, another call was under way.
+inline constexpr uint32_t kOverlap = 0xFFFFFFFC;
 /// As WaitFailure::wait: not all of what a step looks at has come.
 inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 

@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kOpThreads, 1)
                   bool ends_call) {
   __shared__ WorkerShared shared;
   static_assert(kOpThreads <= kMostWarpgroups * kWarpgroupThreads);
+  if (blockIdx.x == 0 && threadIdx.x == kOpThreads - 32) note_call(launch);
   // A warp that has nothing else to do, where lanes are few.
   if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kOpThreads - 32)
     open_workers(launch, preamble);
@@ -24,6 +25,7 @@ __global__ void __launch_bounds__(kOpThreads, 1)
 constexpr uint32_t kSyncThreads = 256;
 
 __global__ void __launch_bounds__(kSyncThreads) sync_kernel(const __grid_constant__ WorkerLaunch launch) {
+  if (blockIdx.x == 0 && threadIdx.x == blockDim.x - 32) note_call(launch);
   const uint32_t lane = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (threadIdx.x % 32 == 0 && lane < launch.table.sync_lanes) run_sync_lane(launch, lane);
   leave_call(launch);

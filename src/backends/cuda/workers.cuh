@@ -236,6 +236,7 @@ __device__ inline void leave_call(const WorkerLaunch& launch) {
   if (threadIdx.x != 0) return;
   auto* calls = reinterpret_cast<unsigned long long*>(&launch.counters->calls);
   const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
+  if (launch.watch.calls != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(&launch.watch.calls->ended), part);
   if (launch.table.helper_ctas == 0) {
     atomicAdd(calls, part);
     return;
