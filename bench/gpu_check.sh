@@ -237,14 +237,14 @@ run_tests() {
   # of the time goes to starting ranks.
   mapfile -t jobs < <(parts_of operators 2 "$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
-    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK HelperCtas TilesOf160Columns)" operators_of_all)
+    ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK HelperCtas TilesOf160Columns EveryStep SomeTiles)" operators_of_all)
   together "$all" "${jobs[@]}"
 }
 
 run_benchmarks() {
   # Configs are each schedule's own choice for GPUs; the large shapes are peers.py's.
   if [[ $gpus -gt 1 ]]; then
-    measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce -m 2048 -n 2048 -k 2048
+    measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce gemm_all_to_all -m 2048 -n 2048 -k 2048
     # What a trace costs: total_us and traced_us of the first row.
     measure traced gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --set tile_m=128 --set tile_n=256 \
       --set cluster_m=2 --set group_m=16 --set transport=tma --no-verify --trace "$results/trace.json"

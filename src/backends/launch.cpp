@@ -320,7 +320,13 @@ void launch_processes(int num_ranks, const LaunchOptions& options, const Body& b
   flush_streams();
   Children children(options.timeout_s);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    children.start(options.backend, {rank, num_ranks, job, options.arena_bytes, options.timeout_s}, body);
+    const JoinOptions join_options{.rank = rank,
+                                   .num_ranks = num_ranks,
+                                   .job = job,
+                                   .arena_bytes = options.arena_bytes,
+                                   .timeout_s = options.timeout_s,
+                                   .order = options.order};
+    children.start(options.backend, join_options, body);
   }
   throw_worst(children.wait_all());
 }

@@ -76,7 +76,7 @@ class SumFinder {
     const Lane& lane = plan_.lanes[lane_index];
     for (int64_t index = 0; index < std::ssize(lane.tasks); ++index) {
       const Task& task = lane.tasks[index];
-      const bool tile = lane.rank == rank_ && is_gemm_tile(task);
+      const bool tile = lane.rank == rank_ && lane.kernel == 0 && is_gemm_tile(task);
       for (const auto* regions : {&task.reads, &task.addends}) {
         for (const Region& read : *regions) {
           if (read.rank != rank_) continue;

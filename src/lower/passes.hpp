@@ -10,6 +10,9 @@ namespace tilewire::lowering {
 /// Copy lanes whose copies are small or in parts, and library lanes without a call that the library takes, become lanes
 /// of worker CTAs; the others stay with copy engines and the library.
 [[nodiscard]] std::string assign_engines(Plan& plan, const Target& target);
+/// Tiles that tensor cores do not take, or not the kernel that makes most of them, get lanes and kernels of their
+/// own.
+[[nodiscard]] std::string part_slow_tiles(Plan& plan, const Target& target);
 /// Tiles load for themselves, not in clusters, on ranks where a pair could wait for ever: what a tile waits for needs a
 /// tile, on any rank, near its own place.
 [[nodiscard]] std::string pair_tiles(Plan& plan, const Target& target);
@@ -17,7 +20,6 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string hint_caches(Plan& plan, const Target& target);
 /// Tiles wait for columns of A when their loads come to these, and for what their results alone need with the last one.
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
-
 /// Sums whose last part nobody else reads are completed by the tile that makes it.
 [[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
 

@@ -45,34 +45,61 @@ std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType o
   return std::nullopt;
 }
 
-std::optional<std::string> slow_tiles(const Plan& plan) {
-  const Task* product = first_product(plan);
-  if (product == nullptr) return "no tiles";
-  const DType dtype = plan.buffers[product->reads[0].buffer].dtype;
-  const TileShape shape = tile_shape_of(product->gemm);
+std::optional<std::string> slow_tile(const Plan& plan, const Task& task) {
+  const DType dtype = plan.buffers[task.reads[0].buffer].dtype;
+  const TileShape shape = tile_shape_of(task.gemm);
   if (dtype != DType::bf16 && dtype != DType::fp16) return "type " + to_string(dtype);
-  if (!is_compiled(shape)) {
-    return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
-  }
+  if (!is_compiled(shape)) return fmt::format("tiles of {} x {} are not compiled", shape.m, shape.n);
+  const Shape result = result_shape(task);
+  if (result.rows > shape.m || result.cols > shape.n)
+    return fmt::format("a result of {} x {} in a tile of {} x {}", result.rows, result.cols, shape.m, shape.n);
+  if (auto reason = slow_exit(plan, task, dtype)) return reason;
+  return slow_addends(plan, task, dtype);
+}
+
+std::optional<std::string> slow_tiles(const Plan& plan) {
+  const Task* first = first_product(plan);
+  if (first == nullptr || first->kind != TaskKind::compute)
+    return first == nullptr ? "no tiles" : "one call of the library";
+  const DType dtype = plan.buffers[first->reads[0].buffer].dtype;
   for (const Lane& lane : plan.lanes) {
+    if (lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute && task.kind != TaskKind::gemm_call) continue;
-      if (task.kind == TaskKind::gemm_call) return "one call of the library";
-      if (auto reason = slow_exit(plan, task, dtype)) return reason;
-      if (auto reason = slow_addends(plan, task, dtype)) return reason;
+      if (task.kind != TaskKind::compute) continue;
+      if (auto reason = slow_tile(plan, task)) return reason;
+      if (plan.buffers[task.reads[0].buffer].dtype != dtype || task.gemm.b_layout != first->gemm.b_layout ||
+          tile_shape_of(task.gemm) != tile_shape_of(first->gemm))
+        return "tiles of several types, layouts or shapes";
     }
   }
   return std::nullopt;
 }
 
-const Task* first_product(const Plan& plan) {
-  for (const TaskKind kind : {TaskKind::compute, TaskKind::gemm_call}) {
-    for (const Lane& lane : plan.lanes) {
-      const auto found = std::ranges::find(lane.tasks, kind, &Task::kind);
-      if (found != lane.tasks.end()) return &*found;
+double slow_share(const Plan& plan) {
+  const bool all = slow_tiles(plan).has_value();
+  double slow = 0;
+  double whole = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.kind != TaskKind::compute) continue;
+      const Shape shape = result_shape(task);
+      const double work = static_cast<double>(shape.rows * shape.cols) * static_cast<double>(depth_of(task));
+      whole += work;
+      if (all || lane.kernel > 0) slow += work;
     }
   }
-  return nullptr;
+  return whole > 0 ? slow / whole : 0;
+}
+
+const Task* first_product(const Plan& plan) {
+  const Task* call = nullptr;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.kind == TaskKind::compute && lane.kernel == 0) return &task;
+      if (task.kind == TaskKind::gemm_call && call == nullptr) call = &task;
+    }
+  }
+  return call;
 }
 
 }  // namespace tilewire

@@ -18,12 +18,18 @@ namespace tilewire {
 /// Whether rows of a region's buffer, where they are dense, begin as tensor copies want it: at multiples of 16 bytes.
 [[nodiscard]] bool has_aligned_rows(const Plan& plan, const Region& region);
 
-/// The first product of the plan by tiles, or by the library where none is, or nothing: all of a plan are alike.
+/// The first product of the plan by the kernel of tiles, or by the library where none is, or nothing.
 [[nodiscard]] const Task* first_product(const Plan& plan);
 
-/// Why tensor cores cannot take the plan's tiles (type, layout, tile shape, epilogue), or nothing. What depends on
+/// Why tensor cores cannot take a tile (type, tile shape, epilogue, destinations, addends), or nothing. What depends on
 /// addresses alone, alignment, is found when tables are made.
+[[nodiscard]] std::optional<std::string> slow_tile(const Plan& plan, const Task& task);
+
+/// The same for all tiles of the plan, but for those of lanes with a kernel of their own (part_slow_tiles).
 [[nodiscard]] std::optional<std::string> slow_tiles(const Plan& plan);
+
+/// Share of the plan's multiply-adds by tiles that run without tensor cores, 0 to 1.
+[[nodiscard]] double slow_share(const Plan& plan);
 
 /// The same for the way out of one task's result: its epilogue and destinations. `operands`: type of the tiles' A and
 /// B.

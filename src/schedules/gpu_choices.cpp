@@ -218,7 +218,8 @@ std::vector<Config> sequential_choices(const Problem& problem, const Team& team)
   append(list, stream_ordered_gemm(problem, team));
   config.collective = Provider::library;
   config.pacing = Pacing::unpaced;
-  if (!refuses_collective(problem, team, config)) list.push_back(config);
+  // NOTE: GPUs call no all-to-all of the library (refusals.cpp).
+  if (!exchanges(problem) && !refuses_collective(problem, team, config)) list.push_back(config);
   return list;
 }
 

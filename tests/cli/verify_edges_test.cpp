@@ -52,7 +52,7 @@ void columns_reference(const Problem& p, const std::vector<std::vector<Tensor>>&
     for (int owner = 0; owner < num_ranks; ++owner) {
       DoubleMatrix whole(tensors[owner][0].rows, p.n);
       add_product(tensors[owner][0], b, whole);
-      apply_epilogue(p, &mine[2], whole);
+      apply_epilogue(p, mine, whole);
       DoubleMatrix part(whole.rows, mine[3].cols);
       for (int64_t row = 0; row < part.rows; ++row) {
         for (int64_t col = 0; col < part.cols; ++col) part.at(row, col) = whole.at(row, first + col);

@@ -190,10 +190,28 @@ Caller::Caller(Group& group, Op& op, cudaStream_t stream)
   stream_ = own_stream_.get();
 }
 
+namespace {
+
+/// The rank whose number the values of a rank's input follow: the lowest that has the same elements of the operand.
+int rank_of_values(const std::vector<Meaning>& meanings, int rank, int buffer) {
+  const auto of = [&](int owner) {
+    return *std::ranges::find_if(meanings, [&](const Meaning& m) { return m.rank == owner && m.buffer == buffer; });
+  };
+  const Meaning mine = of(rank);
+  for (int lower = 0; lower < rank && mine.role != Role::partial; ++lower) {
+    if (of(lower).row == mine.row && of(lower).col == mine.col) return lower;
+  }
+  return rank;
+}
+
+}  // namespace
+
 void Caller::fill(uint64_t seed) const {
+  const auto meanings = find_operator(op_.problem().op).meanings(op_.problem(), group_.team().num_ranks);
   int buffer = 0;
   for (const Tensor& input : tensors_.inputs()) {
-    fill_input(input, key_of(seed, group_.team().rank, buffer++), stream_);
+    const int rank = rank_of_values(meanings, group_.team().rank, buffer);
+    fill_input(input, key_of(seed, rank, buffer++), stream_);
   }
   for (const Tensor& output : tensors_.outputs()) poison(output, stream_);
 }
@@ -227,9 +245,10 @@ void Caller::want_right(uint64_t seed) const {
   const Problem& problem = op_.problem();
   const int num_ranks = group_.team().num_ranks;
   const auto buffers = find_operator(problem.op).buffers(problem, num_ranks);
+  const auto meanings = find_operator(problem.op).meanings(problem, num_ranks);
   const ReadRow read = [&](int buffer, int rank, int64_t row, float* to) {
     const int64_t cols = shape_on(buffers[buffer], rank).cols;
-    const uint64_t key = key_of(seed, rank, buffer);
+    const uint64_t key = key_of(seed, rank_of_values(meanings, rank, buffer), buffer);
     for (int64_t col = 0; col < cols; ++col) to[col] = input_value(key, row * cols + col);
   };
   const Expected expected(problem, num_ranks, group_.team().rank, read);

@@ -80,22 +80,6 @@ void add_up(const std::vector<const char*>& given, size_t first, size_t count, v
   }
 }
 
-/// Parts of a group: to a rank, or from it.
-struct Part {
-  const char* from = nullptr;
-  char* to = nullptr;
-  size_t bytes = 0;
-  int peer = 0;
-};
-struct Parts {
-  std::vector<Part> sent{};
-  std::vector<Part> received{};
-};
-thread_local Parts parts;
-thread_local void* comm_of_group = nullptr;
-
-size_t bytes_of(size_t count, int type) { return count * (type == 7 || type == 2 ? 4 : 2); }
-
 }  // namespace
 
 extern "C" {
@@ -155,7 +139,7 @@ int ncclCommAbort(void* handle) {
 }
 
 int ncclAllGather(const void* from, void* to, size_t count, int type, void* comm, void*) {
-  const size_t bytes = bytes_of(count, type);
+  const size_t bytes = count * (type == 7 || type == 2 ? 4 : 2);
   return collect(comm, from, [&](const auto& given, int) {
     for (size_t rank = 0; rank < given.size(); ++rank) {
       std::memcpy(static_cast<char*>(to) + rank * bytes, given[rank], bytes);
@@ -169,34 +153,6 @@ int ncclReduceScatter(const void* from, void* to, size_t count, int, int, void* 
 
 int ncclAllReduce(const void* from, void* to, size_t count, int, int, void* comm, void*) {
   return collect(comm, from, [&](const auto& given, int) { add_up(given, 0, count, to); });
-}
-
-int ncclGroupStart() {
-  parts = {};
-  return kSuccess;
-}
-
-int ncclSend(const void* from, size_t count, int type, int peer, void* comm, void*) {
-  parts.sent.push_back({.from = static_cast<const char*>(from), .bytes = bytes_of(count, type), .peer = peer});
-  comm_of_group = comm;
-  return kSuccess;
-}
-
-int ncclRecv(void* to, size_t count, int type, int peer, void* comm, void*) {
-  parts.received.push_back({.to = static_cast<char*>(to), .bytes = bytes_of(count, type), .peer = peer});
-  comm_of_group = comm;
-  return kSuccess;
-}
-
-/// The first part for a rank is the first one that it receives from there.
-int ncclGroupEnd() {
-  return collect(comm_of_group, &parts, [&](const auto& given, int rank) {
-    for (const Part& mine : parts.received) {
-      for (const Part& part : reinterpret_cast<const Parts*>(given[mine.peer])->sent) {
-        if (part.peer == rank && part.bytes == mine.bytes) std::memcpy(mine.to, part.from, part.bytes);
-      }
-    }
-  });
 }
 
 }  // extern "C"

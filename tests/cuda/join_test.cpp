@@ -234,10 +234,10 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
     // Operands that the tensor cores would read as another type.
     Plan mixed = product_plan(2, DType::bf16);
     mixed.buffers[1].dtype = DType::fp16;
-    refused(mixed, "products of fp16 beside products of bf16");
+    refused(mixed, "products of bf16 and fp16");
     mixed = product_plan(2, DType::fp16);
     mixed.buffers[1].dtype = DType::fp32;
-    refused(mixed, "products of fp32 beside products of fp16");
+    refused(mixed, "products of fp16 and fp32");
     for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
       want(group.unsupported(product_plan(2, dtype)).empty(), "{}", to_string(dtype));
     }

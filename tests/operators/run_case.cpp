@@ -112,8 +112,9 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
 }
 
 /// The plan of a config, as made or lowered for GPUs.
-Plan plan_of(const Problem& problem, const Team& team, const Config& config, bool lowered) {
+Plan plan_of(const Problem& problem, const Team& team, const Config& config, const CaseOptions& options, bool lowered) {
   Plan plan = make_plan(problem, team, config);
+  if (options.change) options.change(plan);
   return lowered ? lower(std::move(plan), gpu_target("h200", team.num_ranks, 132)).plan : plan;
 }
 
@@ -192,12 +193,13 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
            }
            for (size_t i = 0; i < configs.size(); ++i) {
              const bool lowered = i >= asked.size();
-             const Plan plan = plan_of(problem, group.team(), configs[i], lowered);
+             const Plan plan = plan_of(problem, group.team(), configs[i], options, lowered);
              if (!group.unsupported(plan).empty()) {
                if (group.team().rank == 0) skipped[i] = 1;
                continue;
              }
-             Op op = lowered ? make_op(group, plan, options.op) : make_op(group, problem, configs[i], options.op);
+             const bool as_plan = lowered || options.change;
+             Op op = as_plan ? make_op(group, plan, options.op) : make_op(group, problem, configs[i], options.op);
              for (int call = 0; call < options.num_calls; ++call) {
                run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs);
                if (options.meet) group.barrier();

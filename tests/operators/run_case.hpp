@@ -31,7 +31,8 @@ struct CaseOptions {
   bool meet = false;  ///< after each call and its copies: none is a call ahead where `run` waits for the end
   double timeout_s = 30;
   uint64_t seed = 1;
-  bool lowered = false;  ///< the same configs once more, lowered for GPUs
+  std::function<void(Plan&)> change{};  ///< what is done to each plan before it is loaded
+  bool lowered = false;                 ///< the same configs once more, lowered for GPUs
   OpOptions op;
 };
 

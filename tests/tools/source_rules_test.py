@@ -37,6 +37,15 @@ RULES = [
         "right": "std::ostringstream text;",
     },
     {
+        "folders": ["include", "src/backends", "src/c", "src/check", "src/cli", "src/core", "src/lower",
+                    "src/schedules", "src/studies", "src/trace", "src/tuner"],
+        "pattern": r'(==|!=|starts_with\()\s*"(all_gather|gemm_|all_reduce)|\bop\s*[!=]=\s*"',
+        "except": [],
+        "why": "an operator is known by its structure (structure_of), so that a new one is one row of the table",
+        "wrong": 'if (problem.op == "gemm_reduce_scatter") return;',
+        "right": "if (scatters(problem)) return;",
+    },
+    {
         "folders": ["src/backends", "src/check", "src/lower"],
         "pattern": r'\bplan_?(\.|->)(config|problem|note)\b|\b(Config|Problem|PlanNote|note_of)\b'
                    r'|#\s*include "tilewire/(config|problem|schedule|operator)\.hpp"',

@@ -2,147 +2,10 @@
 // chunks, for the storing warps (gemm_store.cuh). Used by gemm_tiles.cuh.
 #pragma once
 
+#include "backends/cuda/gemm_steps.cuh"
 #include "backends/cuda/gemm_sum.cuh"
 
 namespace tilewire::cuda {
-
-/// Element `at` of an operand, in fp32.
-template <typename In>
-__device__ inline float operand_at(const EpilogueRecord& step, int64_t at) {
-  if (step.dtype == DType::fp32) return reinterpret_cast<const float*>(step.operand)[at];
-  return static_cast<float>(reinterpret_cast<const In*>(step.operand)[at]);
-}
-
-/// The bias of a column of the tile.
-template <typename In>
-__device__ inline float bias_of(const EpilogueRecord& step, const TileRecord& tile, int col) {
-  return col < tile.cols ? operand_at<In>(step, col) : 0;
-}
-
-/// The residual of two neighbours of a row of the tile.
-template <typename In>
-__device__ inline float2 residual_of(const EpilogueRecord& step, const TileRecord& tile, int row, int col) {
-  if (row >= tile.rows || col >= tile.cols) return {};
-  const int64_t at = row * step.ld + col;
-  if (step.dtype != DType::fp32 && (reinterpret_cast<uintptr_t>(step.operand) + 2 * at) % 4 == 0 && col + 1 < tile.cols)
-    return widen_pair(In{}, reinterpret_cast<const uint32_t*>(step.operand)[at / 2]);
-  return {operand_at<In>(step, at), col + 1 < tile.cols ? operand_at<In>(step, at + 1) : 0};
-}
-
-/// Add the bias to kBlocks sums of some columns each, from column `first` of the tile on; or of some rows of the
-/// consumer's columns, where the body flips.
-template <class Body, int kBlocks, int kValues>
-__device__ __forceinline__ void add_bias(const EpilogueRecord& step, const TileRecord& tile, int first,
-                                         float (&sums)[kBlocks][kValues]) {
-  using In = typename Body::In;
-  const int thread = static_cast<int>(ptx::thread_here());
-  if constexpr (Body::kSwapAb) {
-    const int col = first + thread % 128 / 32 * 16 + thread % 32 / 4;
-    const float x = bias_of<In>(step, tile, col);
-    const float y = bias_of<In>(step, tile, col + 8);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) sums[0][i] += i % 4 < 2 ? x : y;
-    return;
-  }
-  first += thread % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kValues / 4; ++i) {
-    const int col = first + i * 8;
-    const float x = bias_of<In>(step, tile, col);
-    const float y = bias_of<In>(step, tile, col + 1);
-#pragma unroll
-    for (int m = 0; m < kBlocks; ++m) {
-      sums[m][4 * i] += x;
-      sums[m][4 * i + 1] += y;
-      sums[m][4 * i + 2] += x;
-      sums[m][4 * i + 3] += y;
-    }
-  }
-}
-
-/// Add the residual to the same sums, which begin at (row, col) of the tile.
-template <class Body, int kBlocks, int kValues>
-__device__ __forceinline__ void add_residual(const EpilogueRecord& step, const TileRecord& tile, int row, int col,
-                                             float (&sums)[kBlocks][kValues]) {
-  using In = typename Body::In;
-  const int thread = static_cast<int>(ptx::thread_here());
-  const int line = thread % 128 / 32 * 16 + thread % 32 / 4;
-  if constexpr (Body::kSwapAb) {
-    col += line;
-    row += thread % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const int at_row = row + i / 4 * 8 + i % 2;
-      const int at_col = col + i % 4 / 2 * 8;
-      if (at_row < tile.rows && at_col < tile.cols) sums[0][i] += operand_at<In>(step, at_row * step.ld + at_col);
-    }
-    return;
-  }
-  row += line;
-  col += thread % 4 * 2;
-#pragma unroll
-  for (int m = 0; m < kBlocks; ++m) {
-#pragma unroll
-    for (int i = 0; i < kValues / 2; ++i) {
-      const float2 pair = residual_of<In>(step, tile, row + m * 64 + i % 2 * 8, col + i / 2 * 8);
-      sums[m][2 * i] += pair.x;
-      sums[m][2 * i + 1] += pair.y;
-    }
-  }
-}
-
-/// Each of a thread's sums by itself. NOTE: some at a time, which come to the front, so that one piece of code does for
-/// all: unrolled, it was a third of the kernels.
-template <int kBlocks, int kValues, class Change>
-__device__ __forceinline__ void change_each(float (&sums)[kBlocks][kValues], const Change& change) {
-  constexpr int kAll = kBlocks * kValues;
-  constexpr int kAtOnce = std::min(8, kAll);
-  static_assert(kAll % kAtOnce == 0);
-#pragma unroll 1
-  for (int done = 0; done < kAll; done += kAtOnce) {
-    float changed[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) changed[i] = change(sums[i / kValues][i % kValues]);
-#pragma unroll
-    for (int i = kAtOnce; i < kAll; ++i) {
-      const int to = i - kAtOnce;
-      sums[to / kValues][to % kValues] = sums[i / kValues][i % kValues];
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int to = kAll - kAtOnce + i;
-      sums[to / kValues][to % kValues] = changed[i];
-    }
-  }
-}
-
-/// The tile's epilogue, if any, for kBlocks sums of some columns each, which begin at (row, col) of the tile; or of
-/// some rows, where the body flips. The same arithmetic as apply_epilogue of the workers (finish.cuh).
-template <class Body, int kBlocks, int kValues>
-__device__ __forceinline__ void apply_steps(const Cta<Body>& cta, const TileRecord& tile, int row, int col,
-                                            float (&sums)[kBlocks][kValues]) {
-#pragma unroll 1
-  for (uint32_t i = 0; i < tile.num_steps; ++i) {
-    const EpilogueRecord& step = cta.launch.table.epilogue[tile.first_step + i];
-    switch (step.kind) {
-      case EpilogueKind::bias:
-        add_bias<Body>(step, tile, col, sums);
-        break;
-      case EpilogueKind::residual:
-        add_residual<Body>(step, tile, row, col, sums);
-        break;
-      case EpilogueKind::gelu:
-        change_each(sums, [](float value) { return value * (0.5F * (1.0F + erff(value * 0.70710678F))); });
-        break;
-      case EpilogueKind::relu:
-        change_each(sums, [](float value) { return value < 0 ? 0 : value; });
-        break;
-      case EpilogueKind::scale:
-        change_each(sums, [factor = step.value](float value) { return value * factor; });
-        break;
-    }
-  }
-}
 
 /// The buffer that a consumer's next chunk goes to, when it is free.
 template <class Body>
@@ -179,6 +42,22 @@ __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, 
   give_buffer(cta, group, buffer);
 }
 
+/// The sums of chunk `index` with their epilogue: all of a thread's at once, as registers hold little else then.
+template <class Body>
+__device__ __forceinline__ void sum_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
+                                          const uint32_t* own, const Ring<Body::kStages>& first,
+                                          float (&totals)[1][32]) {
+#pragma unroll
+  for (int unit = 0; unit < 4; ++unit) {
+    float total[8];
+    sum_unit(cta, tile, group, unit, own + 4 * unit, first, total);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) totals[0][8 * unit + i] = total[i];
+  }
+  const ChunkPlace<Body, typename Body::In> place(group, index);
+  apply_steps(cta, tile, place.row, place.col, totals);
+}
+
 /// The same for a sum, of which this thread has its tile's own part of chunk `index`: the other parts are added, and
 /// the epilogue is applied where the tile may have one.
 template <class Body, typename Out, bool kEpilogue>
@@ -189,6 +68,8 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
   if (!has_chunk(cta, index)) return;
   const Ring<Body::kStages> first = stage;
   await_partials(cta, tile, stage);
+  float totals[1][kEpilogue ? 32 : 8];
+  if constexpr (kEpilogue) sum_chunk(cta, tile, group, index, own, first, totals);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const ChunkPlace<Body, Out> place(group, index * kPieces + piece);
@@ -197,21 +78,15 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
 #pragma unroll
     for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
       const int in_chunk = Body::kSwapAb ? unit : piece * kUnits<Body, Out> + unit;
-      float total[1][8];
-      sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, total[0]);
-      if constexpr (kEpilogue) {
-        const int further = unit * kUnitCols;
-        if constexpr (Body::kSwapAb) {
-          apply_steps(cta, tile, place.row + further, group * Body::kGroupM, total);
-        } else {
-          apply_steps(cta, tile, place.row, place.col + further, total);
-        }
-      }
+      if constexpr (!kEpilogue) sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, totals[0]);
+      float total[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) total[i] = totals[0][kEpilogue ? 8 * in_chunk + i : i];
       if constexpr (kPieces > 1) {
-        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, total[0]);
+        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, total);
       } else {
         uint32_t packed[4];
-        pack_sums<In>(packed, total[0]);
+        pack_sums<In>(packed, total);
         write_unit_of<Body>(to, swizzle_of(tile), unit, piece, packed);
       }
     }

@@ -203,11 +203,7 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
         continue;
       }
     }
-    if (!sum) {
-      const int row = Body::kSwapAb || Body::kSplitN ? 0 : group * Body::kGroupM;
-      const int col = Body::kSwapAb ? group * Body::kGroupM : Body::kSplitN ? group * Body::kGroupN : 0;
-      apply_steps(cta, tile, row, col, sums);
-    }
+    if (!sum) apply_steps(cta, tile, group, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
       for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);

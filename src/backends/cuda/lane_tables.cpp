@@ -23,6 +23,9 @@ constexpr int kLeastForLibrary = 16;
 
 bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
 
+/// Whether tensor cores make a lane's tiles, where they make any.
+bool by_tensor_cores(const Lane& lane) { return lane.kernel == 0 && has_tiles(lane); }
+
 class TableMaker {
  public:
   TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
@@ -36,14 +39,14 @@ class TableMaker {
     out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
     out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
-                       return lane.rank == view_.rank &&
+                       return lane.rank == view_.rank && by_tensor_cores(lane) &&
                               std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
                      });
     if (fast) out_.cluster = cluster_of_tiles();
     if (fast && tiles_.take_local_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
-      if (fast && has_tiles(plan_.lanes[lane])) {
+      if (fast && by_tensor_cores(plan_.lanes[lane])) {
         add_tile_lane(lane);
       } else if (out_.stream_ordered) {
         add_stream_ordered_lane(lane);
@@ -86,7 +89,7 @@ class TableMaker {
     for (const Lane& lane : plan_.lanes) {
       if (lane.rank != view_.rank) continue;
       ++lanes;
-      if (!has_tiles(lane)) continue;
+      if (!by_tensor_cores(lane)) continue;
       tiles += std::ranges::count_if(lane.tasks, is_tile);
       workers = workers_of(lane);
     }
@@ -280,7 +283,7 @@ class TableMaker {
 
   [[nodiscard]] int workers_of(const Lane& lane) const {
     if (lane.workers > 0) return lane.workers;
-    if (has_tiles(lane)) return room_.sms;
+    if (by_tensor_cores(lane)) return room_.sms;
     // What begins when everything else has ended has the device to itself.
     const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
     if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);

@@ -42,10 +42,6 @@ struct Functions {
   NcclResult (*destroy)(NcclComm) = nullptr;
   NcclResult (*all_gather)(const void*, void*, size_t, NcclType, NcclComm, cudaStream_t) = nullptr;
   NcclResult (*reduce_scatter)(const void*, void*, size_t, NcclType, NcclSum, NcclComm, cudaStream_t) = nullptr;
-  NcclResult (*group_start)() = nullptr;
-  NcclResult (*group_end)() = nullptr;
-  NcclResult (*send)(const void*, size_t, NcclType, int, NcclComm, cudaStream_t) = nullptr;
-  NcclResult (*receive)(void*, size_t, NcclType, int, NcclComm, cudaStream_t) = nullptr;
   NcclResult (*all_reduce)(const void*, void*, size_t, NcclType, NcclSum, NcclComm, cudaStream_t) = nullptr;
 
   void check(NcclResult result, const char* call) const {
@@ -66,10 +62,6 @@ Functions look_up(const char* name) {
   library.find(all.all_gather, "ncclAllGather");
   library.find(all.reduce_scatter, "ncclReduceScatter");
   library.find(all.all_reduce, "ncclAllReduce");
-  library.find(all.group_start, "ncclGroupStart");
-  library.find(all.group_end, "ncclGroupEnd");
-  library.find(all.send, "ncclSend");
-  library.find(all.receive, "ncclRecv");
   all.missing = library.missing();
   return all;
 }
@@ -174,22 +166,8 @@ struct Communicator::State {
   Functions nccl{};
   std::timed_mutex mutex{};  ///< held while NCCL is called with `comm`
   NcclComm comm = nullptr;
-  int num_ranks = 0;
   std::atomic<bool> aborted{false};
   std::shared_ptr<Aside> aborting{};
-
-  /// The n-th of equal parts to rank n, and from it.
-  void exchange(const LibraryCollective& call, cudaStream_t stream) const {
-    const int64_t part = call.from_elements / num_ranks;
-    const auto count = static_cast<size_t>(part);
-    nccl.check(nccl.group_start(), "ncclGroupStart");
-    for (int peer = 0; peer < num_ranks; ++peer) {
-      const int64_t at = peer * part * bytes_of(call.dtype);
-      nccl.check(nccl.send(call.from + at, count, type_of(call.dtype), peer, comm, stream), "ncclSend");
-      nccl.check(nccl.receive(call.to + at, count, type_of(call.dtype), peer, comm, stream), "ncclRecv");
-    }
-    nccl.check(nccl.group_end(), "ncclGroupEnd");
-  }
 
   void enqueue(const LibraryCollective& call, cudaStream_t stream) {
     const std::lock_guard lock(mutex);
@@ -205,9 +183,8 @@ struct Communicator::State {
                           "ncclReduceScatter");
       case Collective::all_reduce:
         return nccl.check(nccl.all_reduce(call.from, call.to, from, type, NcclSum::sum, comm, stream), "ncclAllReduce");
-      case Collective::all_to_all:
-        return exchange(call, stream);
       case Collective::none:
+      case Collective::all_to_all:
         break;
     }
     fail(ErrorKind::internal, "{} is not called", to_string(call.kind));
@@ -255,7 +232,6 @@ Communicator::Communicator(host::HostGroup& ranks, int device, const char* name)
     : ranks_(ranks), device_(device), state_(std::make_shared<State>()) {
   const auto ids = host::agree(ranks, [&] {
     state_->nccl = look_up(name);
-    state_->num_ranks = ranks.team().num_ranks;
     if (!state_->nccl.missing.empty()) fail(ErrorKind::unsupported, "{}", state_->nccl.missing);
     set_defaults();
     NcclId id;

@@ -47,8 +47,7 @@ Known known_to_kernels() {
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call, TaskKind::collective_call},
       .bodies = {Body::gemm},
-      .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
-                      Collective::all_to_all},
+      .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
@@ -64,19 +63,17 @@ Known known_to_kernels() {
   };
 }
 
-/// Tensor cores and the library take both operands of a product in the problem's type, as kernels are chosen by it.
+/// Tensor cores and the library take both operands of a product in one type.
 std::optional<std::string> refuses_operands(const Plan& plan) {
   const bool fast = !slow_tiles(plan);
-  const GemmBodyKind kind = kind_of(plan);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      const bool by_type = task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast);
+      const bool by_type =
+          task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast && lane.kernel == 0);
       if (!by_type) continue;
-      for (const Region& read : task.reads) {
-        const DType dtype = plan.buffers[read.buffer].dtype;
-        if (dtype == kind.dtype) continue;
-        return fmt::format("products of {} beside products of {}", to_string(dtype), to_string(kind.dtype));
-      }
+      const DType a = plan.buffers[task.reads[0].buffer].dtype;
+      const DType b = plan.buffers[task.reads[1].buffer].dtype;
+      if (a != b) return fmt::format("products of {} and {}", to_string(a), to_string(b));
     }
   }
   return std::nullopt;

@@ -42,7 +42,12 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     remarks.push_back("slow: tiles run without tensor cores: " + *rows);
     return remarks;
   }
-  if (const auto reason = slow_tiles(plan)) remarks.push_back("slow: tiles run without tensor cores: " + *reason);
+  if (const auto reason = slow_tiles(plan)) {
+    remarks.push_back("slow: tiles run without tensor cores: " + *reason);
+  } else if (const double share = slow_share(plan); share > 0) {
+    remarks.push_back(
+        fmt::format("slow: {:.1f} % of the multiply-adds run without tensor cores (part_slow_tiles)", 100 * share));
+  }
   if (const auto spare = local_rows(plan, 0).spare.size(); spare > 0)
     remarks.push_back(
         fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "

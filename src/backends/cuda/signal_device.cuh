@@ -80,8 +80,7 @@ __device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
 __device__ inline bool calls_overlap(const TeamCalls* calls) {
   if (calls == nullptr) return false;
   const auto* now = reinterpret_cast<const volatile TeamCalls*>(calls);
-  const uint64_t ended = now->ended / kWholeCall;
-  return now->begun > ended + 1;
+  return now->begun > now->ended + 1;
 }
 
 /// Ask all to leave; the first to report says why. The report is complete before `written` is seen by the host.
@@ -108,7 +107,7 @@ __device__ inline void note_call(const WorkerLaunch& launch) {
   if (calls == nullptr || !launch.begins) return;
   const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&calls->begun), 1ull);
   const uint64_t ended = reinterpret_cast<volatile TeamCalls*>(calls)->ended;
-  if (ended != before * kWholeCall) report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended});
+  if (ended != before) report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended});
 }
 
 /// Wait for one signal; false if the deadline passed or the team leaves; then the first wait of a task to fail is

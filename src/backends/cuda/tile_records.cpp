@@ -29,7 +29,7 @@ bool is_aligned(const RankView& view, const Region& read) {
 /// Whether tensor copies can load every operand.
 bool loads_by_tensor_map(const RankView& view) {
   for (const Lane& lane : view.plan.lanes) {
-    if (lane.rank != view.rank) continue;
+    if (lane.rank != view.rank || lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
       if (!is_tile(task)) continue;
       for (const Region& read : task.reads) {
@@ -251,7 +251,9 @@ std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Wri
   const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
   const bool twice = overlap && write.mode == WriteMode::accumulate;
   const Base& at = view_.base(to);
-  const bool fits = reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0;
+  // NOTE: a tensor store whose first column is not at 16 bytes never ends.
+  const bool fits =
+      reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0 && write.to.col * size % 16 == 0;
   // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
   // And additions of one GPU meet those of others at the same scope.
   const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;

@@ -145,8 +145,8 @@ struct alignas(16) WriteRecord {
 };
 static_assert(sizeof(WriteRecord) == 32);
 
-/// Calls of all programs of a rank, where the caller keeps them in order (CallOrder::stream): so many CTAs' parts have
-/// ended (as CallCounters::calls), and so many calls have begun.
+/// Calls of all programs of a rank that have ended, and that have begun, where the caller keeps them in order
+/// (CallOrder::stream).
 struct TeamCalls {
   uint64_t ended = 0;
   uint64_t begun = 0;

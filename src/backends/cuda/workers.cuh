@@ -236,13 +236,15 @@ __device__ inline void leave_call(const WorkerLaunch& launch) {
   if (threadIdx.x != 0) return;
   auto* calls = reinterpret_cast<unsigned long long*>(&launch.counters->calls);
   const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
-  if (launch.watch.calls != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(&launch.watch.calls->ended), part);
-  if (launch.table.helper_ctas == 0) {
+  TeamCalls* team = launch.watch.calls;
+  if (launch.table.helper_ctas == 0 && team == nullptr) {
     atomicAdd(calls, part);
     return;
   }
-  __threadfence();
-  if ((atomicAdd(calls, part) + part) % kWholeCall == 0) clear_helped(launch);
+  if (launch.table.helper_ctas > 0) __threadfence();
+  if ((atomicAdd(calls, part) + part) % kWholeCall != 0) return;
+  if (launch.table.helper_ctas > 0) clear_helped(launch);
+  if (team != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(&team->ended), 1ull);
 }
 
 }  // namespace tilewire::cuda

@@ -1,0 +1,105 @@
+// Tiles that tensor cores do not take get lanes of their own, so that the others keep them.
+// Listed in lower.cpp.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/gemm_tasks.hpp"
+#include "core/text.hpp"
+#include "lower/passes.hpp"
+#include "lower/tensor_cores.hpp"
+
+namespace tilewire::lowering {
+namespace {
+
+/// What tiles of one kernel have in common.
+auto kernel_of(const Plan& plan, const Task& tile) {
+  return std::tuple(plan.buffers[tile.reads[0].buffer].dtype, tile.gemm.b_layout, tile.gemm.tile_m, tile.gemm.tile_n);
+}
+
+int64_t multiply_adds(const Task& tile) {
+  const Shape shape = result_shape(tile);
+  return shape.rows * shape.cols * depth_of(tile);
+}
+
+bool may_hold_tiles(const Lane& lane) { return lane.kernel == 0 && !is_serial(lane.engine); }
+
+/// A tile of the kernel that makes most of what tensor cores can, or null.
+const Task* tile_of_most(const Plan& plan) {
+  std::map<decltype(kernel_of(plan, Task{})), std::pair<int64_t, const Task*>> kernels;
+  for (const Lane& lane : plan.lanes) {
+    if (!may_hold_tiles(lane)) continue;
+    for (const Task& task : lane.tasks) {
+      if (!is_gemm_tile(task) || slow_tile(plan, task)) continue;
+      auto& [work, first] = kernels[kernel_of(plan, task)];
+      work += multiply_adds(task);
+      if (first == nullptr) first = &task;
+    }
+  }
+  const auto most = std::ranges::max_element(kernels, {}, [](const auto& kernel) { return kernel.second.first; });
+  return most == kernels.end() ? nullptr : most->second.second;
+}
+
+/// What was parted, and why the first of it.
+struct Parted {
+  int64_t tiles = 0;
+  int64_t work = 0;
+  int64_t of_work = 0;
+  std::string reason{};
+};
+
+/// Tiles of a lane that the kernel of `like` does not make, in a lane of their own.
+Lane part(const Plan& plan, Lane& lane, const Task& like, int kernel, Parted& parted) {
+  Lane slow{.rank = lane.rank, .engine = lane.engine, .name = lane.name + "_slow", .kernel = kernel};
+  std::vector<Task> fast;
+  const auto key = kernel_of(plan, like);
+  for (Task& task : lane.tasks) {
+    std::optional<std::string> reason;
+    if (is_gemm_tile(task)) {
+      reason = slow_tile(plan, task);
+      if (!reason && kernel_of(plan, task) != key)
+        reason = fmt::format("tiles of {} x {} beside others of {} x {}", task.gemm.tile_m, task.gemm.tile_n,
+                             like.gemm.tile_m, like.gemm.tile_n);
+      parted.of_work += multiply_adds(task);
+    }
+    if (!reason) {
+      fast.push_back(std::move(task));
+      continue;
+    }
+    if (parted.tiles++ == 0) parted.reason = *reason;
+    parted.work += multiply_adds(task);
+    slow.tasks.push_back(std::move(task));
+  }
+  lane.tasks = std::move(fast);
+  return slow;
+}
+
+}  // namespace
+
+std::string part_slow_tiles(Plan& plan, const Target& target) {
+  if (!target.streams) return "ranks share a GPU, where a call is one kernel";
+  const Task* most = tile_of_most(plan);
+  if (most == nullptr) return "no tiles that tensor cores take";
+  const Task like = *most;
+  std::vector<int> kernels(plan.team.num_ranks, 0);
+  for (const Lane& lane : plan.lanes) kernels[lane.rank] = std::max(kernels[lane.rank], lane.kernel);
+  Parted parted;
+  const size_t lanes = plan.lanes.size();
+  for (size_t i = 0; i < lanes; ++i) {
+    if (!may_hold_tiles(plan.lanes[i])) continue;
+    int& kernel = kernels[plan.lanes[i].rank];
+    Lane slow = part(plan, plan.lanes[i], like, kernel + 1, parted);
+    if (slow.tasks.empty()) continue;
+    ++kernel;
+    plan.lanes.push_back(std::move(slow));
+  }
+  std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
+  if (parted.tiles == 0) return "tensor cores take all tiles";
+  return fmt::format("{} tiles, {:.1f} % of the multiply-adds, run without tensor cores in lanes of their own: {}",
+                     parted.tiles, 100.0 * static_cast<double>(parted.work) / static_cast<double>(parted.of_work),
+                     parted.reason);
+}
+
+}  // namespace tilewire::lowering
