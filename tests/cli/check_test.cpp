@@ -147,7 +147,8 @@ TEST(Plan, IsLoweredForMachinesThatAreNotHere) {
   const std::string args = "plan gemm_reduce_scatter -m 1024 -n 1024 -k 1024 --target h200x4 ";
   const Outcome passes = run_tilewire(args + "--passes");
   EXPECT_EQ(passes.code, 0) << passes.err;
-  for (const char* pass : {"lowered     for h200x4", "assign_engines", "part_slow_tiles", "pair_tiles", "hint_caches", "defer_waits"})
+  for (const char* pass :
+       {"lowered     for h200x4", "assign_engines", "part_slow_tiles", "pair_tiles", "hint_caches", "defer_waits"})
     EXPECT_NE(passes.out.find(pass), std::string::npos) << passes.out;
   const std::string path = fresh_folder() + "/plan.json";
   const Outcome written = run_tilewire(args + "--lowered --after hint_caches --json " + path);

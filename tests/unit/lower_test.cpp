@@ -57,9 +57,9 @@ TEST(Lower, SaysWhatItCannotDo) {
   EXPECT_EQ(text([&] { static_cast<void>(lower(two, target)); }), "target h200x4 has 4 ranks, the plan is for 2");
   EXPECT_EQ(text([&] { static_cast<void>(lower(lower(plan, target).plan, target)); }),
             "the plan is lowered for h200x4 already");
-  EXPECT_EQ(
-      text([&] { static_cast<void>(lower(plan, target, "unroll")); }),
-      "target h200x4 has no pass 'unroll'; it has: assign_engines, part_slow_tiles, pair_tiles, hint_caches, defer_waits, fuse_sums");
+  EXPECT_EQ(text([&] { static_cast<void>(lower(plan, target, "unroll")); }),
+            "target h200x4 has no pass 'unroll'; it has: assign_engines, part_slow_tiles, pair_tiles, hint_caches, "
+            "defer_waits, fuse_sums");
   EXPECT_EQ(text([&] { require_target(lower(plan, target).plan, find_target("h100x4")); }),
             "the plan is lowered for h200x4, and this is h100x4");
 }
