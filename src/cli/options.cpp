@@ -217,8 +217,8 @@ std::vector<Epilogue> epilogue_of(const Options& options) {
       require(end != text.c_str() + equals + 1 && *end == 0 && std::isfinite(step.value),
               "--epilogue {}: want a number behind scale=", shown_name(text));
     }
-    if (step.kind == EpilogueKind::bias && options.bias) continue;
-    steps.push_back(step);
+    const bool given = options.bias && &text == &options.epilogue.front() && step.kind == EpilogueKind::bias;
+    if (!given) steps.push_back(step);
   }
   return steps;
 }

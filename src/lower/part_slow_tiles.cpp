@@ -10,6 +10,7 @@
 #include "core/text.hpp"
 #include "lower/passes.hpp"
 #include "lower/tensor_cores.hpp"
+#include "tilewire/print.hpp"
 
 namespace tilewire::lowering {
 namespace {
@@ -17,6 +18,12 @@ namespace {
 /// What tiles of one kernel have in common.
 auto kernel_of(const Plan& plan, const Task& tile) {
   return std::tuple(plan.buffers[tile.reads[0].buffer].dtype, tile.gemm.b_layout, tile.gemm.tile_m, tile.gemm.tile_n);
+}
+
+/// "bf16 nk tiles of 128 x 128".
+std::string kernel_name(const Plan& plan, const Task& tile) {
+  return fmt::format("{} {} tiles of {} x {}", to_string(plan.buffers[tile.reads[0].buffer].dtype),
+                     to_string(tile.gemm.b_layout), tile.gemm.tile_m, tile.gemm.tile_n);
 }
 
 int64_t multiply_adds(const Task& tile) {
@@ -42,6 +49,12 @@ const Task* tile_of_most(const Plan& plan) {
   return most == kernels.end() ? nullptr : most->second.second;
 }
 
+bool has_library_call(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return std::ranges::count(lane.tasks, TaskKind::gemm_call, &Task::kind) > 0;
+  });
+}
+
 /// What was parted, and why the first of it.
 struct Parted {
   int64_t tiles = 0;
@@ -60,8 +73,7 @@ Lane part(const Plan& plan, Lane& lane, const Task& like, int kernel, Parted& pa
     if (is_gemm_tile(task)) {
       reason = slow_tile(plan, task);
       if (!reason && kernel_of(plan, task) != key)
-        reason = fmt::format("tiles of {} x {} beside others of {} x {}", task.gemm.tile_m, task.gemm.tile_n,
-                             like.gemm.tile_m, like.gemm.tile_n);
+        reason = fmt::format("{} beside {}", kernel_name(plan, task), kernel_name(plan, like));
       parted.of_work += multiply_adds(task);
     }
     if (!reason) {
@@ -80,6 +92,7 @@ Lane part(const Plan& plan, Lane& lane, const Task& like, int kernel, Parted& pa
 
 std::string part_slow_tiles(Plan& plan, const Target& target) {
   if (!target.streams) return "ranks share a GPU, where a call is one kernel";
+  if (has_library_call(plan)) return "calls of the library multiply, and tiles beside them run without tensor cores";
   const Task* most = tile_of_most(plan);
   if (most == nullptr) return "no tiles that tensor cores take";
   const Task like = *most;
@@ -95,11 +108,11 @@ std::string part_slow_tiles(Plan& plan, const Target& target) {
     ++kernel;
     plan.lanes.push_back(std::move(slow));
   }
-  std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
   if (parted.tiles == 0) return "tensor cores take all tiles";
+  std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
+  const double share = static_cast<double>(parted.work) / static_cast<double>(std::max<int64_t>(1, parted.of_work));
   return fmt::format("{} tiles, {:.1f} % of the multiply-adds, run without tensor cores in lanes of their own: {}",
-                     parted.tiles, 100.0 * static_cast<double>(parted.work) / static_cast<double>(parted.of_work),
-                     parted.reason);
+                     parted.tiles, 100.0 * share, parted.reason);
 }
 
 }  // namespace tilewire::lowering

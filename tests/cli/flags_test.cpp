@@ -78,6 +78,7 @@ const BadFlags kBadFlags[] = {
     {"StepWithAValue", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue gelu=2", "only scale has a value"},
     {"ScaleWithoutAValue", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue scale", "want scale=FACTOR"},
     {"ScaleByAWord", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue scale=much", "want a number behind scale="},
+    {"BiasTwice", "plan gemm_all_reduce -m 1 -n 1 -k 1 --bias --epilogue gelu,bias", "must be the first"},
     {"TwoResiduals", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue residual,residual", "2 residuals"},
     {"EpilogueOfASum", "plan all_reduce -m 1 -n 1 --epilogue residual", "takes no epilogue"},
     {"NoTimeout", "bench all_reduce -m 1 -n 1 --timeout 0", "--timeout: want more than 0 seconds, got 0"},

@@ -94,6 +94,25 @@ TEST(LocalRows, NoneWhereNoTileIsSharedOrManyShareOne) {
   EXPECT_TRUE(local_rows(gather(576, low), 1).rows.empty()) << "not tiles of 128 rows";
 }
 
+/// A tile of another kernel reads its rows where copies bring them.
+TEST(LocalRows, NoneWhereATileOfAnotherKernelReadsThem) {
+  Plan plan = gather(512, in_step());
+  ASSERT_FALSE(local_rows(plan, 2).spare.empty());
+  Lane slow{.rank = 2, .name = "tiles_slow", .kernel = 1};
+  for (Lane& lane : plan.lanes) {
+    const auto shared = std::ranges::find_if(lane.tasks, [&](const Task& task) {
+      return lane.rank == 2 && task.kind == TaskKind::compute && task.reads[0].row == 256;
+    });
+    if (shared == lane.tasks.end()) continue;
+    slow.tasks.push_back(*shared);
+    lane.tasks.erase(shared);
+    break;
+  }
+  ASSERT_EQ(slow.tasks.size(), 1u);
+  plan.lanes.push_back(slow);
+  EXPECT_TRUE(local_rows(plan, 2).spare.empty());
+}
+
 TEST(LocalRows, NoneWhereAnybodyElseReadsOrWritesThem) {
   ASSERT_FALSE(local_rows(gather(512, in_step()), 1).rows.empty());
   Plan read = gather(512, in_step());

@@ -10,6 +10,7 @@
 #include "backends/cuda/nccl.hpp"
 #include "backends/cuda/stream_lanes.hpp"
 #include "core/convert.hpp"
+#include "lower/tensor_cores.hpp"
 #include "on_gpus.hpp"
 #include "tilewire/print.hpp"
 
@@ -133,6 +134,11 @@ TEST_P(OnGpus, SomeTilesWithoutTensorCores) {
     };
     std::vector<Config> configs{{.tile_n = 128}, {.tile_n = 128, .tile_workers = 3}};
     if (op() != std::string("all_gather_gemm")) configs[1].transport = Transport::tma;
+    for (const Config& config : configs) {
+      Plan plan = make_plan(problem, {.num_ranks = ranks()}, config);
+      change(plan);
+      EXPECT_GT(slow_share(lower(plan, gpu_target("h200", ranks(), 132)).plan), 0);
+    }
     expect_right(problem, ranks(), configs,
                  {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .change = change});
   }
@@ -149,6 +155,10 @@ TEST_P(OnGpus, EveryStepOfAnEpilogue) {
       problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::scale, 0.5}};
       problem.epilogue.insert(problem.epilogue.end(), {{EpilogueKind::residual}, {EpilogueKind::relu}});
       for (const int rows : {64, 104, 128}) expect(problem, {.tile_m = rows, .tile_n = 128}, 8, ++seed);
+      // Rows of the residual, and first columns, at odd elements.
+      Problem odd = problem;
+      odd.m = 302, odd.n = 106;
+      expect(odd, {.tile_m = 64, .tile_n = 128}, 6, ++seed);
       std::vector<Config> sums{{.tile_n = 128, .transport = Transport::tma}, {.transport = Transport::tma}};
       sums[1].cluster_m = 2;
       std::erase_if(sums, [&](const Config& config) {

@@ -79,6 +79,7 @@ TEST(AllToAll, MovesWhatItMust) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const bool arena : {false, true}) {
       const Problem problem = problem_of(arena, 61, 50);
+      EXPECT_GT(all_variants(problem, {.num_ranks = ranks}, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5}).size(), 3U);
       for (const Config& config :
            all_variants(problem, {.num_ranks = ranks}, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5})) {
         const Plan plan = make_plan(problem, {.num_ranks = ranks}, config);

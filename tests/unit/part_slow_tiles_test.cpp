@@ -86,7 +86,7 @@ TEST(PartSlowTiles, OneKernelMakesMost) {
   plan = with_some(std::move(plan), 4, [](Task& task) { task.gemm.tile_n = 128; });
   const std::string note = part(plan);
   EXPECT_NE(note.find("16 tiles, 25.0 %"), std::string::npos) << note;
-  EXPECT_NE(note.find("tiles of 128 x 128 beside others of 128 x 192"), std::string::npos) << note;
+  EXPECT_NE(note.find("bf16 nk tiles of 128 x 128 beside bf16 nk tiles of 128 x 192"), std::string::npos) << note;
   EXPECT_EQ(first_product(plan)->gemm.tile_n, 192);
 }
 
@@ -95,6 +95,17 @@ TEST(PartSlowTiles, TilesWithManyDestinationsAreParted) {
   Plan plan = with_some(made, 8, [&](Task& task) { task.writes.resize(17, task.writes[0]); });
   EXPECT_NE(part(plan).find("a tile with 17 destinations"), std::string::npos);
   EXPECT_EQ(count_of_tiles(plan, true), 8);
+}
+
+TEST(PartSlowTiles, BesideCallsOfTheLibraryNothingIsParted) {
+  Plan plan = with_some(plan_of(), 4, [](Task& task) { task.gemm.tile_m = 24; });
+  for (Task& task : plan.lanes[0].tasks) {
+    if (task.kind == TaskKind::compute) task.kind = TaskKind::gemm_call;
+  }
+  const Plan before = plan;
+  EXPECT_EQ(part(plan), "calls of the library multiply, and tiles beside them run without tensor cores");
+  EXPECT_EQ(plan, before);
+  EXPECT_EQ(slow_tiles(plan), "one call of the library");
 }
 
 TEST(PartSlowTiles, WhereRanksShareAGpuNothingIsParted) {

@@ -43,6 +43,7 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
   throw_if_failed();
   traced_ = nullptr;
   const cudaStream_t stream = stream_.get();
+  group_.calls().follow_calls(stream);
   const RunOptions options{.trace = burst.trace, .stream = stream};
   const Graph* replay = burst.graph ? &replay_of(inputs, outputs, burst.trace) : nullptr;
   const auto call = [&] { replay == nullptr ? run(inputs, outputs, options) : launch_graph(*replay, stream); };

@@ -39,8 +39,8 @@ uint64_t capture_of(cudaStream_t stream) {
   return status == cudaStreamCaptureStatusActive ? capture : 0;
 }
 
-CallSequence::CallSequence(CallOrder order, int device, bool shares_device)
-    : by_caller_(order == CallOrder::stream && !shares_device), device_(device), shares_device_(shares_device) {
+CallSequence::CallSequence(CallOrder order, bool shares_device)
+    : by_caller_(order == CallOrder::stream && !shares_device), shares_device_(shares_device) {
   if (shares_device) return;
   end_ = new_event();
   default_ = new_event();
@@ -50,6 +50,10 @@ void CallSequence::follow_default(cudaStream_t stream) {
   if (shares_device_ || !takes_work(cudaStreamLegacy)) return;
   check(cudaEventRecord(default_.get(), cudaStreamLegacy), "cudaEventRecord");
   wait_for(stream, default_);
+}
+
+void CallSequence::follow_calls(cudaStream_t stream) {
+  if (by_caller_) wait_for(stream, end_);
 }
 
 void CallSequence::begin(cudaStream_t stream, uint64_t capture) {
@@ -67,7 +71,7 @@ void CallSequence::begin(cudaStream_t stream, uint64_t capture) {
 }
 
 void CallSequence::end(cudaStream_t stream, uint64_t capture) {
-  if (shares_device_ || by_caller_) return;
+  if (shares_device_ || (by_caller_ && capture != 0)) return;
   if (capture == 0) return check(cudaEventRecord(end_.get(), stream), "cudaEventRecord");
   check(cudaEventRecordWithFlags(end_.get(), stream, cudaEventRecordExternal), "cudaEventRecordWithFlags");
   auto mine = std::ranges::find(captured_, capture, &Captured::capture);
@@ -79,14 +83,7 @@ void CallSequence::end(cudaStream_t stream, uint64_t capture) {
 }
 
 void CallSequence::wait() const {
-  if (shares_device_) return;
-  if (!by_caller_) return static_cast<void>(cudaEventSynchronize(end_.get()));
-  // Nobody knows the streams of replays.
-  int before = device_;
-  static_cast<void>(cudaGetDevice(&before));
-  static_cast<void>(cudaSetDevice(device_));
-  static_cast<void>(cudaDeviceSynchronize());
-  static_cast<void>(cudaSetDevice(before));
+  if (!shares_device_) static_cast<void>(cudaEventSynchronize(end_.get()));
 }
 
 }  // namespace tilewire::cuda

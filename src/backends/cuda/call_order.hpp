@@ -31,19 +31,23 @@ class CallSequence {
  public:
   /// On a device that ranks share nothing may wait in a queue: there each call is enqueued when its stream is empty,
   /// and its caller waits for its end, whatever `order` says.
-  CallSequence(CallOrder order, int device, bool shares_device);
+  CallSequence(CallOrder order, bool shares_device);
 
   /// What is enqueued next in `stream` comes after the work that the legacy default stream holds: copies by cudaMemcpy,
   /// which may return before the data lies on the device; and so after the work of streams without
   /// cudaStreamNonBlocking. Not on a shared device, where that stream is all ranks', nor while a stream that waits for
   /// it is captured.
   void follow_default(cudaStream_t stream);
+  /// With CallOrder::stream: what the library enqueues next in a `stream` of its own comes after the eager calls
+  /// before.
+  void follow_calls(cudaStream_t stream);
   /// What is enqueued next in `stream` comes after all calls before, replays of graphs included; with
   /// CallOrder::stream by the caller's promise. `capture`: capture_of(stream).
   void begin(cudaStream_t stream, uint64_t capture);
   /// What was enqueued since `begin` is a call.
   void end(cudaStream_t stream, uint64_t capture);
-  /// Return when all calls have ended, with an error or without. On a shared device they have.
+  /// Return when all calls have ended, with an error or without; with CallOrder::stream all eager ones. On a shared
+  /// device they have.
   void wait() const;
 
  private:
@@ -53,7 +57,6 @@ class CallSequence {
   };
 
   bool by_caller_;
-  int device_;
   bool shares_device_;
   Event end_;                         ///< of the last call, as replays see it too
   Event default_{};                   ///< of the legacy default stream

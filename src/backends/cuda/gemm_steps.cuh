@@ -25,8 +25,9 @@ template <typename In>
 __device__ inline float2 residual_of(const EpilogueRecord& step, const TileRecord& tile, int row, int col) {
   if (row >= tile.rows || col >= tile.cols) return {};
   const int64_t at = row * step.ld + col;
-  if (step.dtype != DType::fp32 && (reinterpret_cast<uintptr_t>(step.operand) + 2 * at) % 4 == 0 && col + 1 < tile.cols)
-    return widen_pair(In{}, reinterpret_cast<const uint32_t*>(step.operand)[at / 2]);
+  const std::byte* pair = step.operand + 2 * at;
+  if (step.dtype != DType::fp32 && reinterpret_cast<uintptr_t>(pair) % 4 == 0 && col + 1 < tile.cols)
+    return widen_pair(In{}, *reinterpret_cast<const uint32_t*>(pair));
   return {operand_at<In>(step, at), col + 1 < tile.cols ? operand_at<In>(step, at + 1) : 0};
 }
 

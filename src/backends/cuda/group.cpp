@@ -126,7 +126,7 @@ void CudaGroup::start(const JoinOptions& options) {
   zero(head);
   failures_ = std::make_unique<Failures>(reinterpret_cast<const WaitFailure*>(status_page()));
   order_ = options.order;
-  calls_ = std::make_unique<CallSequence>(order_, device_, shares_device_);
+  calls_ = std::make_unique<CallSequence>(order_, shares_device_);
   watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort,
                                         reinterpret_cast<uint32_t*>(status_page() + kStopOffset),
                                         AbortWatch::Calls{.look = [this] { static_cast<void>(find_failure()); },

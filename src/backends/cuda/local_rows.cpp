@@ -29,7 +29,8 @@ class LocalRowsFinder {
           if (read.rank != rank_) continue;
           const bool known = std::ranges::find(found.rows, read, &LocalRows::a) != found.rows.end();
           if (!known && !is_copied(read)) continue;
-          if (lane.rank != rank_ || !multiplies(task) || &read != task.reads.data()) return {};
+          // NOTE: tiles of other kernels read what lies in the copy.
+          if (lane.rank != rank_ || lane.kernel > 0 || !multiplies(task) || &read != task.reads.data()) return {};
           if (known) continue;
           const auto rows = rows_of(read);
           if (!rows || found.rows.size() == kMostSplits) return {};

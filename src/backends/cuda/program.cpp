@@ -327,7 +327,10 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   }
   const Bound& bound = bind(bases_of(inputs, outputs), options.trace, capture != 0);
   traced_ = options.trace ? &bound : nullptr;
-  if (!options.stream) group_.calls().follow_default(stream);
+  if (!options.stream) {
+    group_.calls().follow_default(stream);
+    group_.calls().follow_calls(stream);
+  }
   enqueue_call(bound, stream, capture);
   if (capture != 0 || (options.stream && !group_.shares_device())) return;
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

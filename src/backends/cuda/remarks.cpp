@@ -16,7 +16,7 @@ namespace {
 std::optional<std::string> unaligned_rows(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (lane.rank != 0 || task.kind != TaskKind::compute) continue;
+      if (lane.rank != 0 || lane.kernel > 0 || task.kind != TaskKind::compute) continue;
       for (const Region& read : task.reads) {
         if (has_aligned_rows(plan, read)) continue;
         const Buffer& buffer = plan.buffers[read.buffer];

@@ -18,7 +18,7 @@ std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
                        kMostClusterSplitRows);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute) continue;
+      if (task.kind != TaskKind::compute || lane.kernel > 0) continue;
       const int64_t least = int64_t{kTileK} * least_part_steps(shape) * parts;
       if (const int64_t depth = depth_of(task); depth < least)
         return fmt::format("tiles over {} columns of A, want at least {}", depth, least);
