@@ -102,6 +102,15 @@ void throw_worst(const std::vector<Ending>& endings) {
   fail(ErrorKind::rank_lost, "rank {} was killed by signal {} ({})", worst, ending.signal, strsignal(ending.signal));
 }
 
+JoinOptions join_options_of(const LaunchOptions& options, int rank, int num_ranks, const std::string& job) {
+  return {.rank = rank,
+          .num_ranks = num_ranks,
+          .job = job,
+          .arena_bytes = options.arena_bytes,
+          .timeout_s = options.timeout_s,
+          .order = options.order};
+}
+
 void launch_threads(int num_ranks, const LaunchOptions& options, const Body& body) {
   const Backend& backend = find_backend(options.backend);
   const std::shared_ptr<host::Segment> segment = host::Segment::create(num_ranks, options.arena_bytes);
@@ -109,12 +118,7 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const Body& bod
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     const auto live = [&, rank] {
-      const JoinOptions join_options{.rank = rank,
-                                     .num_ranks = num_ranks,
-                                     .job = "threads",
-                                     .arena_bytes = options.arena_bytes,
-                                     .timeout_s = options.timeout_s,
-                                     .order = options.order};
+      const JoinOptions join_options = join_options_of(options, rank, num_ranks, "threads");
       const auto join_rank = [&] {
         try {
           host::Membership membership{segment, Descriptor()};
@@ -320,13 +324,7 @@ void launch_processes(int num_ranks, const LaunchOptions& options, const Body& b
   flush_streams();
   Children children(options.timeout_s);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const JoinOptions join_options{.rank = rank,
-                                   .num_ranks = num_ranks,
-                                   .job = job,
-                                   .arena_bytes = options.arena_bytes,
-                                   .timeout_s = options.timeout_s,
-                                   .order = options.order};
-    children.start(options.backend, join_options, body);
+    children.start(options.backend, join_options_of(options, rank, num_ranks, job), body);
   }
   throw_worst(children.wait_all());
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "tilewire/plan.hpp"
@@ -12,6 +13,19 @@ namespace tilewire {
 /// Whether a task makes a tile of a GEMM.
 [[nodiscard]] inline bool is_gemm_tile(const Task& task) {
   return task.kind == TaskKind::compute && task.body == Body::gemm;
+}
+
+/// Whether the vendor's library multiplies somewhere in the plan.
+[[nodiscard]] inline bool has_library_call(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return std::ranges::find(lane.tasks, TaskKind::gemm_call, &Task::kind) != lane.tasks.end();
+  });
+}
+
+/// Multiply-adds of a product.
+[[nodiscard]] inline int64_t multiply_adds(const Task& task) {
+  const Shape shape = result_shape(task);
+  return shape.rows * shape.cols * depth_of(task);
 }
 
 /// Whether a tile is in a cluster whose CTAs load for each other.

@@ -2,7 +2,6 @@
 // Listed in lower.cpp.
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,20 +14,10 @@
 namespace tilewire::lowering {
 namespace {
 
-/// What tiles of one kernel have in common.
-auto kernel_of(const Plan& plan, const Task& tile) {
-  return std::tuple(plan.buffers[tile.reads[0].buffer].dtype, tile.gemm.b_layout, tile.gemm.tile_m, tile.gemm.tile_n);
-}
-
 /// "bf16 nk tiles of 128 x 128".
 std::string kernel_name(const Plan& plan, const Task& tile) {
   return fmt::format("{} {} tiles of {} x {}", to_string(plan.buffers[tile.reads[0].buffer].dtype),
                      to_string(tile.gemm.b_layout), tile.gemm.tile_m, tile.gemm.tile_n);
-}
-
-int64_t multiply_adds(const Task& tile) {
-  const Shape shape = result_shape(tile);
-  return shape.rows * shape.cols * depth_of(tile);
 }
 
 bool may_hold_tiles(const Lane& lane) { return lane.kernel == 0 && !is_serial(lane.engine); }
@@ -47,12 +36,6 @@ const Task* tile_of_most(const Plan& plan) {
   }
   const auto most = std::ranges::max_element(kernels, {}, [](const auto& kernel) { return kernel.second.first; });
   return most == kernels.end() ? nullptr : most->second.second;
-}
-
-bool has_library_call(const Plan& plan) {
-  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
-    return std::ranges::count(lane.tasks, TaskKind::gemm_call, &Task::kind) > 0;
-  });
 }
 
 /// What was parted, and why the first of it.

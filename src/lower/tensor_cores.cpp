@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -61,18 +62,13 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   const Task* first = first_product(plan);
   if (first == nullptr) return "no tiles";
   // NOTE: kernels of tiles and calls of the library would wait for each other's SMs.
-  for (const Lane& lane : plan.lanes) {
-    if (std::ranges::count(lane.tasks, TaskKind::gemm_call, &Task::kind) > 0) return "one call of the library";
-  }
-  const DType dtype = plan.buffers[first->reads[0].buffer].dtype;
+  if (has_library_call(plan)) return "one call of the library";
   for (const Lane& lane : plan.lanes) {
     if (lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;
       if (auto reason = slow_tile(plan, task)) return reason;
-      if (plan.buffers[task.reads[0].buffer].dtype != dtype || task.gemm.b_layout != first->gemm.b_layout ||
-          tile_shape_of(task.gemm) != tile_shape_of(first->gemm))
-        return "tiles of several types, layouts or shapes";
+      if (kernel_of(plan, task) != kernel_of(plan, *first)) return "tiles of several types, layouts or shapes";
     }
   }
   return std::nullopt;
@@ -85,8 +81,7 @@ double slow_share(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;
-      const Shape shape = result_shape(task);
-      const double work = static_cast<double>(shape.rows * shape.cols) * static_cast<double>(depth_of(task));
+      const auto work = static_cast<double>(multiply_adds(task));
       whole += work;
       if (all || lane.kernel > 0) slow += work;
     }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "lower/tile_shapes.hpp"
 #include "tilewire/plan.hpp"
@@ -13,6 +14,11 @@ namespace tilewire {
 /// The shape of the kernel's tile.
 [[nodiscard]] inline TileShape tile_shape_of(const GemmParams& gemm) {
   return {static_cast<int>(gemm.tile_m), static_cast<int>(gemm.tile_n)};
+}
+
+/// What tiles of one kernel have in common: type of A and B, layout of B, tile shape.
+[[nodiscard]] inline auto kernel_of(const Plan& plan, const Task& tile) {
+  return std::tuple(plan.buffers[tile.reads[0].buffer].dtype, tile.gemm.b_layout, tile.gemm.tile_m, tile.gemm.tile_n);
 }
 
 /// Whether rows of a region's buffer, where they are dense, begin as tensor copies want it: at multiples of 16 bytes.

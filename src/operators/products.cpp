@@ -126,10 +126,7 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
   std::vector<DoubleMatrix> outputs;
   for (const Part& part : outputs_of(rank)) {
     const Tensor& tensor = tensors[rank][part.meaning.buffer];
-    DoubleMatrix& values = outputs.emplace_back(tensor.rows, tensor.cols);
-    for (int64_t row = 0; row < tensor.rows; ++row) {
-      for (int64_t col = 0; col < tensor.cols; ++col) values.at(row, col) = element(tensor, row, col);
-    }
+    outputs.push_back(doubles_of(tensor));
   }
   return outputs;
 }

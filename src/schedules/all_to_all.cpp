@@ -190,15 +190,9 @@ class AllToAllPlanner {
       Task task{.kind = TaskKind::copy, .reads = {at_maker(rank, block, partial_)}};
       deliver(task, rank, chunk, block);
       task.waits.push_back({made(rank, chunk), kAllPosts});
-      if (config().pacing == Pacing::lockstep && phase > 0) pace(task, rank, phase);
+      if (phase > 0) build_.pace(task, rank, phase, pace_);
       build_.add(lanes[(phase + n_ - 1) % n_ % lanes.size()], std::move(task));
     }
-  }
-
-  /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 which I have left.
-  void pace(Task& task, int rank, int phase) const {
-    if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
-    task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
   }
 
   /// Take what peers have sent, in the order in which it comes.

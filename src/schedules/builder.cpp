@@ -123,6 +123,12 @@ Wait PlanBuilder::ready(int rank, int peer, Purpose purpose) {
   return {{rank, ready_ + peer}, 1, purpose};
 }
 
+void PlanBuilder::pace(Task& task, int rank, int phase, int first) const {
+  if (config_.pacing != Pacing::lockstep) return;
+  if (phase > 1) task.waits.push_back({{rank, first + phase - 1}, kAllPosts, Purpose::pace});
+  task.posts.push_back({{(rank + num_ranks() - 1) % num_ranks(), first + phase}});
+}
+
 Region PlanBuilder::b_region(int rank, Range cols, Range depth) const {
   const int b = buffer("b");
   return problem_.b_layout == BLayout::nk ? region(rank, b, cols, depth) : region(rank, b, depth, cols);

@@ -50,6 +50,10 @@ class PlanBuilder {
   /// Wait on `rank` until `peer` has begun this call.
   [[nodiscard]] Wait ready(int rank, int peer, Purpose purpose = Purpose::ready);
 
+  /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 which one this task leaves. `first`: of
+  /// signals, one for each phase.
+  void pace(Task& task, int rank, int phase, int first) const;
+
   /// Make room for `most` products on each rank; call before the first add_product.
   void expect_products(int64_t most);
   /// Add one GEMM tile to `lane`: A's rows times B's columns `cols` of `task.writes`' result, with the

@@ -242,7 +242,7 @@ class GatherPlanner {
         Task task =
             pulls() ? pull_task(rank, chunk) : push_task(peer, chunk, shard_region(rank, a_, cut_.chunks[chunk]));
         if (!pulls()) task.waits = handshakes(rank, phase, part == 0 && chunk == mine.begin);
-        pace(task, rank, phase);
+        build_.pace(task, rank, phase, pace_);
         build_.add(lane, std::move(task));
       }
     }
@@ -274,13 +274,6 @@ class GatherPlanner {
             .writes = {{gathered_region(rank, cut_.chunks[chunk])}},
             .waits = {there},
             .posts = {{arrived(rank, chunk)}, {{owner, taken_}}}};
-  }
-
-  /// Lockstep: turn to the next peer when rank + 1 has left it; tell rank - 1 what I have left.
-  void pace(Task& task, int rank, int phase) {
-    if (config().pacing != Pacing::lockstep) return;
-    if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
-    task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
   }
 
   /// Everything goes to rank + 1: my own shard, then each shard that I received.

@@ -252,10 +252,7 @@ class ReducePlanner {
               .posts = {{{owner, arrived_ + group_of(first)}}}};
     if (shakes_hands()) task.waits.push_back(build_.ready(rank, owner));
     if (!input_is_partial_) task.waits.push_back({{rank, made_ + made_index(first)}, kAllPosts});
-    if (config().pacing == Pacing::lockstep) {
-      if (phase > 1) task.waits.push_back({{rank, pace_ + phase - 1}, kAllPosts, Purpose::pace});
-      task.posts.push_back({{(rank + n_ - 1) % n_, pace_ + phase}});
-    }
+    build_.pace(task, rank, phase, pace_);
     return task;
   }
 
