@@ -223,6 +223,7 @@ struct Lane {
   std::string name{};
   int workers = 0;  ///< of a pool; 0 = the backend's choice
   int kernel = 0;   ///< on GPUs: which of the call's kernels, which run side by side, has its workers
+  int stage = 0;    ///< it begins when the rank's lanes of all earlier stages have ended
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "check/ll.hpp"
 #include "check/proofs.hpp"
 #include "check/steps.hpp"
+#include "core/implied_order.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -100,8 +103,8 @@ void prove_execution(const Tasks& tasks, const std::vector<Meaning>& meanings, R
   check_races(tasks, order, report);
 }
 
-/// The proofs of a plan whose indices are valid.
-void prove(const Plan& plan, const Specification& wanted, Report& report) {
+/// The proofs of a plan whose indices are valid, and whose signals say all of its order.
+void prove_ordered(const Plan& plan, const Specification& wanted, Report& report) {
   const std::vector<Meaning> meanings = meanings_of(plan, wanted, report);
   if (!report.empty()) return;
   const Tasks tasks(plan);
@@ -115,6 +118,13 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
   if (!report.empty()) return;
   const Steps steps = in_steps(plan);
   prove_execution(Tasks(steps.plan, {&plan, &steps.places}), meanings, report);
+}
+
+/// The proofs of a plan whose indices are valid.
+void prove(const Plan& plan, const Specification& wanted, Report& report) {
+  if (!uses_ll(plan) && !has_stages(plan)) return prove_ordered(plan, wanted, report);
+  if (const auto reason = refuses_ll(plan)) return report.add(Rule::structure, "LL data: {}", *reason);
+  prove_ordered(with_all_signals(plan), wanted, report);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr int kMostSignals = 1 << 24;
+constexpr int kLastStage = 15;
 
 /// Where in a plan something is wrong, for messages.
 struct Place {
@@ -51,7 +52,8 @@ void validate_buffers(const Plan& plan) {
             buffer.name, buffer.shapes.size(), num_ranks);
     require(buffer.scope != Scope::symmetric || buffer.shapes.empty(),
             "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
-    require(!buffer.ll || buffer.scope == Scope::symmetric, "buffer {}: LL data is symmetric workspace", buffer.name);
+    require(!buffer.ll || (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32),
+            "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
@@ -275,6 +277,8 @@ void validate(const Plan& plan) {
             num_ranks);
     require(where.workers >= 0, "lane {} ({}): {} workers", lane, where.name, where.workers);
     require(where.kernel >= 0, "lane {} ({}): kernel {}", lane, where.name, where.kernel);
+    require(where.stage >= 0 && where.stage <= kLastStage, "lane {} ({}): stage {}, want 0 to {}", lane, where.name,
+            where.stage, kLastStage);
     for (int64_t task = 0; task < std::ssize(where.tasks); ++task) {
       validate_task({plan, lane, task}, where.tasks[task], signals);
     }

@@ -22,5 +22,9 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
 /// Sums whose last part nobody else reads are completed by the tile that makes it.
 [[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
+/// One call of the vendor's GEMM by each rank stands between two kernels of a stream: lanes are cut into stages.
+[[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
+/// Waits for LL data by those who look at it go, and the posts that nobody else waits for.
+[[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
 
 }  // namespace tilewire::lowering

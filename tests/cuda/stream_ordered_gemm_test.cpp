@@ -1,7 +1,4 @@
-// Calls of the vendor's GEMM between two kernels of one stream: which tasks come before, which after, and that ranks
-// which do so come to an end; the tables of such a rank. Without a GPU.
-#include "backends/cuda/stream_ordered_gemm.hpp"
-
+// Calls of the vendor's GEMM between two kernels of one stream: the tables of such a rank. Without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +7,6 @@
 #include "backends/cuda/plain_ops.hpp"
 #include "core/text.hpp"
 #include "cuda/made_up_tables.hpp"
-#include "schedules/variants.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
@@ -30,105 +24,6 @@ Config pulls() {
 }
 
 Config at_owners() { return {.tile_m = 32, .tile_n = 128, .compute = Provider::library}; }
-
-/// Plays a plan on ranks that each do what comes before the call, then the call, then the rest; whether all of it ends.
-bool ends_in_phases(const Plan& plan, const std::vector<int64_t>& before) {
-  std::vector<int64_t> values(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, 0);
-  std::vector<int64_t> next(plan.lanes.size(), 0);
-  enum Phase { kBefore, kCall, kAfter };
-  std::vector<Phase> phases(plan.team.num_ranks, kBefore);
-  const auto calls = [](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
-  };
-  const auto limit = [&](size_t lane) {
-    const Phase phase = phases[plan.lanes[lane].rank];
-    if (phase == kAfter) return std::ssize(plan.lanes[lane].tasks);
-    return before[lane] + (phase == kCall && calls(plan.lanes[lane]) ? 1 : 0);
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-      while (next[lane] < limit(lane)) {
-        const Task& task = plan.lanes[lane].tasks[next[lane]];
-        const auto met = [&](const Wait& wait) { return values[signal_id(plan, wait.signal)] >= wait.at_least; };
-        if (!std::ranges::all_of(task.waits, met)) break;
-        for (const Post& post : task.posts) values[signal_id(plan, post.signal)] += post.add;
-        ++next[lane];
-        moved = true;
-      }
-    }
-    for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
-      bool over = phases[rank] != kAfter;
-      for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-        over = over && (plan.lanes[lane].rank != rank || next[lane] == limit(lane));
-      }
-      if (over) phases[rank] = phases[rank] == kBefore ? kCall : kAfter, moved = true;
-    }
-  }
-  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
-    if (next[lane] < std::ssize(plan.lanes[lane].tasks)) return false;
-  }
-  return true;
-}
-
-TEST(StreamOrderedGemm, EveryPlanWithOneCallEndsInPhases) {
-  int stream_ordered = 0;
-  int not_stream_ordered = 0;
-  for (const Problem& problem : {kGather, kScatter, kSum}) {
-    for (const int ranks : {1, 2, 3, 4}) {
-      const Team team{.num_ranks = ranks};
-      for (const Config& config : all_variants(problem, team, {.tile_m = 64, .tile_n = 128, .chunk_rows = 40})) {
-        if (config.compute != Provider::library) continue;
-        const Plan plan = make_plan(problem, team, config);
-        const std::vector<int64_t> before = tasks_before_calls(plan);
-        const bool stores = config.transport == Transport::store && problem.op == kSum.op;
-        const bool one_each =
-            config.collective == Provider::tiles && (stores || config.schedule == std::string("sequential"));
-        EXPECT_TRUE(!one_each || !before.empty()) << to_string(config) << " on " << ranks << " ranks";
-        ++(before.empty() ? not_stream_ordered : stream_ordered);
-        if (before.empty()) continue;
-        EXPECT_TRUE(ends_in_phases(plan, before)) << problem.op << " " << to_string(config) << " on " << ranks;
-      }
-    }
-  }
-  EXPECT_GT(stream_ordered, 50);
-  EXPECT_GT(not_stream_ordered, 20) << "collectives, and calls for each chunk";
-}
-
-TEST(StreamOrderedGemm, ACallThatWaitsForAnotherStandsInNoLine) {
-  Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
-  ASSERT_FALSE(tasks_before_calls(plan).empty());
-  const auto call_of = [&](int rank) -> Task& {
-    for (Lane& lane : plan.lanes) {
-      if (lane.rank == rank && lane.tasks[0].kind == TaskKind::gemm_call) return lane.tasks[0];
-    }
-    throw std::logic_error("no call");
-  };
-  const Signal told{1, num_signals(plan)};
-  plan.signals.push_back({"told", told.index, 1});
-  call_of(0).posts.push_back({told});
-  ASSERT_FALSE(tasks_before_calls(plan).empty());
-  call_of(1).waits.push_back({told});
-  EXPECT_TRUE(tasks_before_calls(plan).empty());
-}
-
-TEST(StreamOrderedGemm, WhatNoCallWaitsForRunsBesideIt) {
-  Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
-  ASSERT_FALSE(tasks_before_calls(plan).empty());
-  // As the exchange beside which `tilewire bench` times a GEMM.
-  const int buffer = static_cast<int>(plan.buffers.size());
-  plan.buffers.push_back({.name = "sent", .dtype = DType::bf16, .rows = 1, .cols = 64, .scope = Scope::symmetric});
-  const auto place = [&](int rank) { return Region{.rank = rank, .buffer = buffer, .rows = 1, .cols = 64}; };
-  Task copy{.kind = TaskKind::copy, .reads = {place(0)}, .writes = {{place(1)}}};
-  plan.lanes.push_back({.rank = 0, .engine = Engine::copy, .name = "send", .tasks = {copy}});
-  EXPECT_TRUE(tasks_before_calls(plan).empty());
-  plan.lanes.back().tasks[0].kind = TaskKind::sync;
-  EXPECT_FALSE(tasks_before_calls(plan).empty()) << "a handshake may come before";
-  // A caller's `gathered` that is completed beside the GEMM.
-  Problem gather = kGather;
-  gather.gathered_output = true;
-  EXPECT_TRUE(tasks_before_calls(make_plan(gather, {.num_ranks = 2}, kWorkers)).empty());
-}
 
 /// The tables of rank 0 of four.
 RankTables tables_of(const Problem& problem, const Config& config, bool traced = false) {
@@ -241,6 +136,7 @@ TEST(StreamOrderedGemm, ATraceKnowsWhenTheCallBeganAndEnded) {
     ASSERT_NE(begins, tables.workers.ops.end());
     EXPECT_EQ(begins->num_posts, 0) << "the kernel after the call posts";
     EXPECT_EQ(tables.names[tables.preamble.task].task, tables.works[0].task);
+    EXPECT_EQ(tables.names[tables.preamble.task].lane, tables.works[0].lane);
   }
 }
 

@@ -123,6 +123,21 @@ TEST_P(EveryOperator, PartedTilesHaveTheSameBits) {
   expect_right(problem, ranks(), {{.tile_n = 128}}, {.num_calls = 1, .seed = 60, .change = change, .lowered = true});
 }
 
+/// LL data, with its signals and, lowered, without.
+TEST_P(EveryOperator, DataStandsForSignals) {
+  uint64_t seed = 900;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    const Problem problem{.op = op(), .m = 36, .n = 24, .k = 16, .dtype = dtype};
+    std::vector<Config> configs;
+    for (const Algorithm algorithm : {Algorithm::direct, Algorithm::one_shot}) {
+      const Config config{.tile_m = 8, .tile_n = 8, .transport = Transport::ll, .algorithm = algorithm};
+      if (!find_schedule(config.schedule).refuses(problem, {.num_ranks = ranks()}, config)) configs.push_back(config);
+    }
+    if (configs.empty()) GTEST_SKIP() << "nobody sums";
+    expect_right(problem, ranks(), configs, {.num_calls = 3, .seed = seed++, .lowered = true});
+  }
+}
+
 TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
   if (!find_operator(op()).structure.multiplies) GTEST_SKIP() << "takes no epilogue";
   if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -350,6 +351,61 @@ TEST(ProgramThreads, ThatCannotStartAreAnError) {
   });
 }
 #endif
+
+/// all_gather_plan without the signals that LL data stands for.
+Plan ll_gather_plan(int num_ranks, int64_t cols) {
+  Plan plan = testing::all_gather_plan(num_ranks, cols);
+  plan.buffers[2].ll = true;
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::data; });
+      if (task.kind == TaskKind::copy) task.posts.clear();
+    }
+  }
+  return plan;
+}
+
+TEST_P(Programs, LlDataStandsForSignals) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kCols = 37;
+  launch(kRanks, small_launch(GetParam()), [](Group& group) {
+    const auto program = group.load(ll_gather_plan(kRanks, kCols));
+    const int rank = group.team().rank;
+    std::vector<float> in(kCols);
+    std::vector<float> out(kRanks * kCols);
+    const Tensor input = make_tensor(in.data(), DType::fp32, 1, kCols);
+    const Tensor output = make_tensor(out.data(), DType::fp32, kRanks, kCols);
+    for (int call = 0; call < 30; ++call) {
+      for (int64_t i = 0; i < kCols; ++i) in[i] = static_cast<float>(1000 * call + 100 * rank + i);
+      // All bits are 1: what missing data looks like.
+      in[call] = std::bit_cast<float>(~0U);
+      program->run({&input, 1}, {&output, 1}, {.max_delay_us = call % 3 == 0 ? 300 : 0});
+      for (int from = 0; from < kRanks; ++from) {
+        for (int64_t i = 0; i < kCols; ++i) {
+          const float value = out[from * kCols + i];
+          const bool right = i == call ? std::isnan(value) : value == static_cast<float>(1000 * call + 100 * from + i);
+          want(right, "call {}, element {} of rank {}: got {}", call, i, from, value);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Programs, MissingLlDataIsNamed) {
+  launch(2, small_launch(GetParam(), 0.4), [](Group& group) {
+    const auto program = group.load(ll_gather_plan(2, 4));
+    if (group.team().rank == 1) return std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::vector<float> memory(12);
+    const Tensor input = make_tensor(memory.data(), DType::fp32, 1, 4);
+    const Tensor output = make_tensor(memory.data() + 4, DType::fp32, 2, 4);
+    const Error error = error_of([&] { program->run({&input, 1}, {&output, 1}, {}); });
+    want(error.kind() == ErrorKind::timeout && error.wait().has_value(), "{}", error.what());
+    // Own rows come, if nothing else waits first for the peer to be ready.
+    const std::string& signal = error.wait()->signal;
+    want(signal == "ready[1] on rank 0" || signal == "the data of stage on rank 0 from row 1, column 0 on,", "{}",
+         error.what());
+  });
+}
 
 TEST_P(Programs, AFailureBreaksTheGroup) {
   launch(2, small_launch(GetParam(), 0.4), [](Group& group) {

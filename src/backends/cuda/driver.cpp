@@ -10,7 +10,7 @@
 namespace tilewire::cuda {
 namespace {
 
-ErrorKind kind_of(cudaError_t result) {
+ErrorKind error_kind_of(cudaError_t result) {
   switch (result) {
     case cudaErrorMemoryAllocation:
       return ErrorKind::invalid_input;
@@ -28,7 +28,7 @@ ErrorKind kind_of(cudaError_t result) {
   }
 }
 
-ErrorKind kind_of(CUresult result) {
+ErrorKind error_kind_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
       return ErrorKind::invalid_input;
@@ -63,7 +63,7 @@ void check(cudaError_t result, const char* call) {
   const char* hint = result == cudaErrorInitializationError
                          ? "; was CUDA started before this process was forked? Launch ranks before using CUDA"
                          : "";
-  fail(kind_of(result), "{}: {} ({}){}", call, cudaGetErrorName(result), cudaGetErrorString(result), hint);
+  fail(error_kind_of(result), "{}: {} ({}){}", call, cudaGetErrorName(result), cudaGetErrorString(result), hint);
 }
 
 void Driver::check(CUresult result, const char* call) const {
@@ -72,7 +72,7 @@ void Driver::check(CUresult result, const char* call) const {
   const char* words = "no words for it";
   get_error_name(result, &name);
   get_error_string(result, &words);
-  fail(kind_of(result), "{}: {} ({})", call, name, words);
+  fail(error_kind_of(result), "{}: {} ({})", call, name, words);
 }
 
 Driver load_driver() {

@@ -3,7 +3,6 @@
 #include "backends/cuda/lane_tables.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "backends/cuda/sm_shares.hpp"
@@ -35,7 +34,8 @@ class TableMaker {
     const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
     beside_library_ = std::ranges::any_of(
         plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.engine == Engine::library; });
-    out_.stream_ordered = beside_library_ && is_stream_ordered();
+    out_.stream_ordered =
+        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.stage > 0; });
     out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
     out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
@@ -49,11 +49,11 @@ class TableMaker {
       if (fast && by_tensor_cores(plan_.lanes[lane])) {
         add_tile_lane(lane);
       } else if (out_.stream_ordered) {
-        add_stream_ordered_lane(lane);
+        add_staged_lane(lane);
       } else if (by_stream(plan_.lanes[lane])) {
         add_stream_lane(lane);
       } else {
-        add_worker_lane(lane, 0, std::ssize(plan_.lanes[lane].tasks));
+        add_worker_lane(lane);
       }
     }
     tiles_.finish();
@@ -101,11 +101,11 @@ class TableMaker {
   /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
   void add_tile_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    std::vector<int64_t> others;
-    for (int64_t task = 0; task < std::ssize(lane.tasks); ++task) {
-      is_tile(lane.tasks[task]) ? tiles_.add(index, task) : others.push_back(task);
+    std::vector<Place> others;
+    for (const Place& at : all_of(index)) {
+      is_tile(task_at(at)) ? tiles_.add(at.lane, at.task) : others.push_back(at);
     }
-    if (!others.empty()) add_ops(index, others, 1, true);
+    if (!others.empty()) add_ops(others, 1, true);
     tile_workers_ = lane.workers;
   }
 
@@ -123,47 +123,43 @@ class TableMaker {
     return stream_copy(view_, task);
   }
 
-  /// Whether the rank's call of the GEMM is all that streams do, and can stand between two kernels in the caller's:
-  /// then no doorbell opens for it, and nothing that waits holds SMs beside it.
-  [[nodiscard]] bool is_stream_ordered() const {
-    if (view_.facts.before_call.empty()) return false;
-    return std::ranges::all_of(plan_.lanes, [&](const Lane& lane) {
-      if (lane.rank != view_.rank || !by_stream(lane)) return true;
-      return lane.engine == Engine::library && std::ranges::all_of(lane.tasks, [](const Task& task) {
-               const bool calls = calls_library(task) && is_work(task) && std::ssize(task.posts) <= kMostPreamblePosts;
-               return task.kind == TaskKind::sync || calls;
-             });
-    });
+  /// Whether the lane's call is made between two kernels of the caller's stream.
+  [[nodiscard]] bool calls_in_stage(int index) const {
+    return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
   }
 
-  /// What comes before the call, by one kernel, and what comes after it, by another.
-  void add_stream_ordered_lane(int index) {
-    const int64_t before = view_.facts.before_call[index];
-    if (plan_.lanes[index].engine == Engine::library) return add_stream_ordered_call(index, before);
-    add_worker_lane(index, 0, before);
-    const size_t first = out_.workers.lanes.size();
-    add_worker_lane(index, before, std::ssize(plan_.lanes[index].tasks));
-    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = true;
-  }
-
-  /// The call: the kernel before it waits for it, the one after it posts.
-  void add_stream_ordered_call(int index, int64_t call) {
+  /// Of stage 0 for the kernel before the call, of stage 2 for the one after it.
+  void add_staged_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    const Task& task = lane.tasks[call];
-    out_.works.push_back({.lane = index, .task = call, .what = library_gemm(view_, task)});
+    if (calls_in_stage(index)) return add_stream_ordered_call(index);
+    if (lane.engine == Engine::library && calls_in_stage(index + 1)) return;  // goes with the call
+    const size_t first = out_.workers.lanes.size();
+    add_worker_lane(index);
+    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = lane.stage == 2;
+  }
+
+  /// The call: the kernel before it does what its lane has before it, and waits for it, the one after it posts.
+  void add_stream_ordered_call(int index) {
+    const Task& task = plan_.lanes[index].tasks[0];
+    std::vector<Place> before;
+    if (index > 0 && plan_.lanes[index - 1].rank == view_.rank && plan_.lanes[index - 1].engine == Engine::library)
+      before = all_of(index - 1);
+    out_.works.push_back({.lane = index, .task = 0, .what = library_gemm(view_, task)});
     const bool waits = !task.waits.empty() || room_.traced;
-    const bool greets =
-        call > 0 && lane.tasks[0].waits.empty() && std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
-    if (greets) post_in_preamble(out_.first, lane.tasks[0], view_.name_task(index, 0));
+    const Task* first = before.empty() ? nullptr : &task_at(before[0]);
+    const bool greets = first != nullptr && first->waits.empty() && std::ssize(first->posts) <= kMostPreamblePosts;
+    if (greets) {
+      post_in_preamble(out_.first, *first, view_.name_task(before[0].lane, before[0].task));
+      before.erase(before.begin());
+    }
     out_.first.notes_begin = true;
-    add_sync_ops(index, greets, call + waits);
+    if (waits) before.push_back({index, 0});
+    if (!before.empty()) add_ops(before, 1, true);
     if (waits) {
       out_.workers.ops.back().code = OpCode::sync;
       out_.workers.ops.back().num_posts = 0;
     }
     post_in_preamble(out_.preamble, task, waits ? out_.workers.ops.back().task : 0);
-    add_sync_ops(index, call + 1, std::ssize(lane.tasks));
-    if (call + 1 < std::ssize(lane.tasks)) out_.workers.lanes.back().after = true;
   }
 
   /// A kernel posts for the task, number `name`, as it begins.
@@ -175,14 +171,6 @@ class TableMaker {
     preamble.task = name;
     preamble.has_task = true;
     preamble.waited = !task.waits.empty();
-  }
-
-  /// Tasks [first, end) of a lane, none of which moves anything itself.
-  void add_sync_ops(int index, int64_t first, int64_t end) {
-    if (first == end) return;
-    std::vector<int64_t> tasks(static_cast<size_t>(end - first));
-    std::iota(tasks.begin(), tasks.end(), first);
-    add_ops(index, tasks, 1, true);
   }
 
   /// Which tasks of a lane the sync-only lane lets go and waits for. All, where one waits or posts, or times are taken.
@@ -218,7 +206,7 @@ class TableMaker {
     const std::vector<bool> doorbells = doorbells_of(lane);
     const bool gated = std::ranges::count(doorbells, true) > 0;
     const size_t first_op = out_.workers.ops.size();
-    if (gated) add_sync_ops(index, 0, std::ssize(lane.tasks));
+    if (gated) add_ops(all_of(index), 1, true);
     for (size_t i = 0; i < lane.tasks.size(); ++i) {
       const Task& task = lane.tasks[i];
       const bool works = is_work(task);
@@ -239,27 +227,20 @@ class TableMaker {
     out_.streams.push_back({.urgent = copies, .has_notifier = copies && add_notifier({first, out_.works.end()})});
   }
 
-  /// Tasks [first, end) of a lane.
-  void add_worker_lane(int index, int64_t first, int64_t end) {
+  void add_worker_lane(int index) {
     const Lane& lane = plan_.lanes[index];
-    std::vector<int64_t> all;
-    bool moves = false;
-    for (int64_t task = first; task < end; ++task) {
-      require(!calls_collective(lane.tasks[task]), "{}: no worker makes a collective call", plan_.op);
-      all.push_back(task);
-      moves = moves || lane.tasks[task].kind != TaskKind::sync;
-    }
-    if (all.empty()) return;
+    for (const Task& task : lane.tasks)
+      require(!calls_collective(task), "{}: no worker makes a collective call", plan_.op);
+    const bool moves = std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
+    if (!moves) return add_ops(all_of(index), 1, true);
     const bool serial = is_serial(lane.engine);
-    if (!moves) return add_ops(index, all, 1, true);
     int ctas = workers_of(lane);
-    if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(all)));
+    if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
     // NOTE: a serial lane's products are whole steps of one CTA.
     if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_op(lane));
-    add_ops(index, all, ctas, false, serial);
+    add_ops(all_of(index), ctas, false, serial);
     out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0;
-    out_.workers.lanes.back().warpgroups =
-        !serial && std::ranges::all_of(all, [&](int64_t task) { return is_small(lane.tasks[task]); });
+    out_.workers.lanes.back().warpgroups = !serial && std::ranges::all_of(lane.tasks, is_small);
   }
 
   /// CTAs of which each has a part of the largest step that is worth its while: SMs are dear beside few tiles.
@@ -275,7 +256,7 @@ class TableMaker {
   }
 
   /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
-  [[nodiscard]] bool is_small(const Task& task) const {
+  [[nodiscard]] static bool is_small(const Task& task) {
     constexpr int64_t kMost = 4096;
     const Shape shape = result_shape(task);
     return !is_tile(task) && shape.rows * shape.cols <= kMost;
@@ -290,7 +271,22 @@ class TableMaker {
     return kCopyCtas;
   }
 
-  void add_ops(int lane, const std::vector<int64_t>& tasks, int ctas, bool sync_only, bool serial = false) {
+  /// A task of the plan.
+  struct Place {
+    int lane = 0;
+    int64_t task = 0;
+  };
+
+  [[nodiscard]] const Task& task_at(const Place& at) const { return plan_.lanes[at.lane].tasks[at.task]; }
+
+  /// All tasks of a lane.
+  [[nodiscard]] std::vector<Place> all_of(int lane) const {
+    std::vector<Place> tasks;
+    for (int64_t task = 0; task < std::ssize(plan_.lanes[lane].tasks); ++task) tasks.push_back({lane, task});
+    return tasks;
+  }
+
+  void add_ops(const std::vector<Place>& tasks, int ctas, bool sync_only, bool serial = false) {
     LaneRecord record{.first_op = static_cast<uint32_t>(out_.workers.ops.size()),
                       .num_ops = static_cast<uint32_t>(tasks.size()),
                       .ctas = static_cast<uint32_t>(ctas),
@@ -298,7 +294,7 @@ class TableMaker {
                       .sync_only = sync_only};
     record.progress = view_.addresses.progress + 2 * out_.workers.lanes.size();
     out_.workers.lanes.push_back(record);
-    for (const int64_t task : tasks) add_op(lane, task);
+    for (const Place& at : tasks) add_op(at);
   }
 
   [[nodiscard]] static OpCode act_of(const Task& task) {
@@ -317,13 +313,13 @@ class TableMaker {
     }
   }
 
-  void add_op(int lane, int64_t index) {
-    const Task& task = plan_.lanes[lane].tasks[index];
+  void add_op(const Place& at) {
+    const Task& task = task_at(at);
     HostWorkerTable& workers = out_.workers;
     const Shape shape = result_shape(task);
     OpRecord step{
         .code = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
-    step.task = view_.name_task(lane, index);
+    step.task = view_.name_task(at.lane, at.task);
     step.polls = view_.polls_data(task);
     step.value = static_cast<float>(task.value);
     step.first_source = static_cast<uint32_t>(workers.sources.size());
@@ -342,7 +338,7 @@ class TableMaker {
     }
     for (size_t i = 0; i < task.writes.size(); ++i) {
       const Write& write = task.writes[i];
-      if (spare_.contains({lane, index, i})) continue;
+      if (spare_.contains({at.lane, at.task, i})) continue;
       workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,
                                  static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
                                  view_.dtype_of(write.to), view_.mode_of(write)});
@@ -371,14 +367,7 @@ class TableMaker {
 
 }  // namespace
 
-PlanFacts facts_of(const Plan& whole, int rank) {
-  PlanFacts facts{signal_totals(whole), elided_signals(whole), local_rows(whole, rank)};
-  const std::vector<int64_t> before = tasks_before_calls(whole);
-  for (size_t lane = 0; lane < before.size(); ++lane) {
-    if (whole.lanes[lane].rank == rank) facts.before_call.push_back(before[lane]);
-  }
-  return facts;
-}
+PlanFacts facts_of(const Plan& whole, int rank) { return {signal_totals(whole), local_rows(whole, rank)}; }
 
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
                        const Room& room) {

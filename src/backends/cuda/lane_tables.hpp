@@ -10,7 +10,6 @@
 
 #include "backends/cuda/gemm_table.hpp"
 #include "backends/cuda/local_rows.hpp"
-#include "backends/cuda/stream_ordered_gemm.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/cuda/worker_table.hpp"
 #include "lower/tensor_cores.hpp"
@@ -104,9 +103,7 @@ void drop_repeated_waits(RankTables& tables);
 /// What the tables of one rank take from the whole plan.
 struct PlanFacts {
   std::vector<int64_t> totals{};  ///< signal_totals
-  std::vector<bool> elided{};     ///< elided_signals: neither waited for nor posted
   LocalRowsOfTiles own{};
-  std::vector<int64_t> before_call{};  ///< tasks_before_calls, of the rank's lanes
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
 

@@ -1,4 +1,4 @@
-// Elements that say themselves that they have arrived (see ll_protocol.hpp): publish, look, take.
+// Elements that say themselves that they have arrived (see core/ll.hpp): publish, look, take.
 // Used by whoever writes or reads such workspace. NOTE: what is written 16 bytes at a time may be read an element at a
 // time, and the other way round: only the elements, which are aligned, have to come whole.
 #pragma once

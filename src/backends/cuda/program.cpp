@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "backends/cuda/callers_stream.hpp"
-#include "backends/cuda/ll_protocol.hpp"
 #include "backends/cuda/sm_shares.hpp"
 #include "backends/cuda/task_spans.hpp"
 #include "backends/cuda/upload.hpp"
 #include "backends/cuda/work_order.hpp"
 #include "backends/tensors.hpp"
+#include "core/implied_order.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -85,7 +86,7 @@ std::vector<int> lanes_of(const Plan& plan, int rank) {
 
 /// order_of_tasks for the lanes of one rank.
 std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
-  const std::vector<std::vector<int64_t>> all = order_of_tasks(plan);
+  const std::vector<std::vector<int64_t>> all = order_of_tasks(with_all_signals(plan));
   std::vector<std::vector<int64_t>> mine;
   for (const int lane : lanes_of(plan, rank)) mine.push_back(all[lane]);
   return mine;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/ll_protocol.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -71,7 +71,7 @@ struct RankView {
       const Wait& wait = task.waits[i];
       const size_t id = signal_id(plan, wait.signal);
       const bool adds = is_for_addends(task, wait);
-      if (facts.elided[id] || (which != Waits::all && adds != (which == Waits::of_addends))) continue;
+      if (which != Waits::all && adds != (which == Waits::of_addends)) continue;
       const int64_t step = which == Waits::of_product ? std::min(wait.from_col, depth_of(task) - 1) / kTileK : 0;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
                        static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i), static_cast<uint32_t>(step)});
@@ -93,7 +93,6 @@ struct RankView {
   void add_posts(const Task& task, std::vector<PostRecord>& posts) const {
     const bool far = std::ranges::any_of(task.writes, [&](const Write& write) { return write.to.rank != rank; });
     for (const Post& post : task.posts) {
-      if (facts.elided[signal_id(plan, post.signal)]) continue;
       posts.push_back(
           {addresses.signal(post.signal), static_cast<uint64_t>(post.add), far || post.signal.rank != rank});
     }

@@ -5,9 +5,9 @@
 #include "backends/cuda/gemm_tiles.hpp"
 #include "backends/cuda/group.hpp"
 #include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/ll_protocol.hpp"
 #include "backends/cuda/stream_work.hpp"
 #include "backends/known.hpp"
+#include "check/ll.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -79,6 +79,30 @@ std::optional<std::string> refuses_operands(const Plan& plan) {
   return std::nullopt;
 }
 
+/// Stages are a kernel, a call of the library, and a kernel.
+std::optional<std::string> refuses_stages(const Plan& plan) {
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    int calls = 0;
+    bool staged = false;
+    bool others = false;
+    for (const Lane& lane : plan.lanes) {
+      if (lane.rank != rank) continue;
+      staged = staged || lane.stage > 0;
+      const bool call = lane.stage == 1 && lane.tasks.size() == 1 && calls_library(lane.tasks[0]) &&
+                        std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
+      calls += call ? 1 : 0;
+      const bool streams = lane.engine == Engine::copy || std::ranges::any_of(lane.tasks, [](const Task& t) {
+                             return calls_library(t) || calls_collective(t);
+                           });
+      others = others || (!call && (streams || lane.stage == 1 || lane.stage > 2));
+    }
+    if (staged && (calls != 1 || others))
+      return fmt::format("stages on rank {}: want a call of the library in stage 1, and workers in stages 0 and 2",
+                         rank);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
@@ -91,7 +115,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
-  if (const auto reason = refuses_ll(plan)) missing.push_back("LL: " + *reason);
+  if (const auto reason = checking::refuses_ll(plan)) missing.push_back("LL data: " + *reason);
+  if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
   if (gemm.cluster_split_k > 2 && shares_device_)

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/tile_table.hpp"
+#include "lower/kernel_limits.hpp"
 #include "tilewire/dtype.hpp"
 
 #ifdef __CUDACC__
@@ -137,9 +138,6 @@ struct WorkerLaunch {
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
   bool begins = false;        ///< the launch is the first of its call
 };
-
-/// Most posts of a stream-ordered call of the library, and of the handshake before it.
-inline constexpr int kMostPreamblePosts = 16;
 
 /// What a kernel does before its lanes: it posts for a task that was over when the kernel began, a handshake or the
 /// call of the library before it. It comes with the launch, as records in memory are far away then, and peers wait for

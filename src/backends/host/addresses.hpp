@@ -17,6 +17,7 @@ struct Block {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;  ///< elements
+  bool ll = false;     ///< Buffer::ll
 
   [[nodiscard]] std::byte* at(int64_t row, int64_t col) const { return data + (row * stride + col) * bytes_of(dtype); }
 };
@@ -36,12 +37,13 @@ class Addresses {
   [[nodiscard]] Base& base(int rank, int buffer) { return bases_[rank * plan_.buffers.size() + buffer]; }
   [[nodiscard]] Block block(const Region& region) const {
     const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
-    const DType dtype = plan_.buffers[region.buffer].dtype;
+    const Buffer& buffer = plan_.buffers[region.buffer];
     // NOTE: whoever reads a peer's memory has waited for that peer's begin of the call, hence for the offset.
     std::byte* first =
         base.announced == nullptr ? base.data : base.data + base.announced->load(std::memory_order_relaxed);
     const int64_t elements = region.row * base.stride + region.col;
-    return {first + elements * bytes_of(dtype), dtype, region.rows, region.cols, base.stride};
+    std::byte* data = first + elements * bytes_of(buffer.dtype);
+    return {data, buffer.dtype, region.rows, region.cols, base.stride, buffer.ll};
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "core/convert.hpp"
 #include "core/text.hpp"
@@ -23,6 +24,32 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
     while (!word.compare_exchange_weak(old, round(widen(old) + value), std::memory_order_relaxed)) {
     }
   }
+}
+
+template <class Word>
+constexpr Word kMissing = std::numeric_limits<Word>::max();
+
+// NOTE: relaxed: there is nothing to see but the elements themselves.
+template <class Word>
+void publish_words(const std::byte* from, int64_t n, std::byte* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    Word word = 0;
+    std::memcpy(&word, from + i * sizeof word, sizeof word);
+    if (word == kMissing<Word>) word >>= 1;
+    std::atomic_ref<Word>(reinterpret_cast<Word*>(to)[i]).store(word, std::memory_order_relaxed);
+  }
+}
+
+template <class Word>
+int64_t take_words(std::byte* from, int64_t n, std::byte* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    const std::atomic_ref<Word> at(reinterpret_cast<Word*>(from)[i]);
+    const Word word = at.load(std::memory_order_relaxed);
+    if (word == kMissing<Word>) return i;
+    at.store(kMissing<Word>, std::memory_order_relaxed);
+    std::memcpy(to + i * sizeof word, &word, sizeof word);
+  }
+  return n;
 }
 
 TILEWIRE_VECTOR_LOOPS
@@ -69,6 +96,14 @@ void accumulate(const float* values, int64_t n, std::byte* to, DType dtype) {
       break;
   }
   fail(ErrorKind::internal, "accumulate into int32");
+}
+
+void publish(const std::byte* from, int64_t n, std::byte* to, DType dtype) {
+  bytes_of(dtype) == 2 ? publish_words<uint16_t>(from, n, to) : publish_words<uint32_t>(from, n, to);
+}
+
+int64_t take_published(std::byte* from, int64_t n, std::byte* to, DType dtype) {
+  return bytes_of(dtype) == 2 ? take_words<uint16_t>(from, n, to) : take_words<uint32_t>(from, n, to);
 }
 
 }  // namespace tilewire::host

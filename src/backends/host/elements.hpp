@@ -13,5 +13,9 @@ void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* s
 void scale(float* values, int64_t n, float factor);
 /// Round each value to `dtype` and add it to what is there; atomic for each element.
 void accumulate(const float* values, int64_t n, std::byte* to, DType dtype);
+/// Store LL data (core/ll.hpp): an element whose bits are all 1, a NaN, becomes another NaN.
+void publish(const std::byte* from, int64_t n, std::byte* to, DType dtype);
+/// Take LL data, and leave it missing, up to the first element that is missing. Returns how many were there.
+[[nodiscard]] int64_t take_published(std::byte* from, int64_t n, std::byte* to, DType dtype);
 
 }  // namespace tilewire::host

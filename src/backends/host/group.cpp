@@ -107,11 +107,14 @@ void HostGroup::wait(Slot& slot, uint64_t wanted, const Describe& describe) cons
   if (reached_soon(slot, wanted)) return;
   const int64_t deadline = deadline_ns();
   while (!sleep_until_reached(slot, wanted, std::clamp<int64_t>(deadline - now_ns(), 0, kSlice))) {
-    const WaitReport report = describe(slot.value.load(std::memory_order_relaxed));
-    check_peers(report);
-    if (now_ns() < deadline) continue;
-    throw Error(ErrorKind::timeout, fmt::format("timeout after {} s: {}", timeout_s_, in_words(report)), report);
+    keep_waiting(deadline, describe(slot.value.load(std::memory_order_relaxed)));
   }
+}
+
+void HostGroup::keep_waiting(int64_t deadline_ns, const WaitReport& report) const {
+  check_peers(report);
+  if (now_ns() < deadline_ns) return;
+  throw Error(ErrorKind::timeout, fmt::format("timeout after {} s: {}", timeout_s_, in_words(report)), report);
 }
 
 Error HostGroup::stopped(const WaitReport& report) const {

@@ -65,6 +65,8 @@ class HostGroup final : public Group {
   void end_collective();
   /// Wait until `slot` reaches `wanted`. Throws Error(timeout) or Error(rank_lost) with the report.
   void wait(Slot& slot, uint64_t wanted, const Describe& describe) const;
+  /// The same of a wait that looks by itself, each time that it has to look again.
+  void keep_waiting(int64_t deadline_ns, const WaitReport& report) const;
   /// Throw what a wait would throw where the group is broken; `where` says what is stopped.
   void check_whole(const std::function<std::string()>& where) const;
   /// The same for the end of a call whose tasks are all done: harmless if who broke the group had done its share.

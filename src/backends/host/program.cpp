@@ -18,6 +18,7 @@
 #include "backends/messages.hpp"
 #include "core/caught.hpp"
 #include "core/cores.hpp"
+#include "core/implied_order.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -87,8 +88,7 @@ struct RunningLane {
 };
 
 struct Worker {
-  Worker(RunningLane& where, int number, const std::function<void(const Worker&)>& check_whole)
-      : lane(where), index(number), check([this, check_whole] { check_whole(*this); }) {}
+  Worker(RunningLane& where, int number) : lane(where), index(number) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() = default;
@@ -98,8 +98,8 @@ struct Worker {
   }
   RunningLane& lane;
   int index;
-  int64_t task = 0;             ///< taken last
-  std::function<void()> check;  ///< throws where the call is to end
+  int64_t task = 0;  ///< taken last
+  TaskRunner::Callbacks callbacks;
   std::minstd_rand random{std::random_device{}()};
   std::vector<TraceEvent> events;
 };
@@ -117,6 +117,7 @@ class HostProgram final : public Program {
   void run_task(Worker& worker, TaskRunner& runner, int64_t task);
   void wait_for(const Worker& worker, int64_t task, size_t wait) const;
   void check_whole(const Worker& worker) const;
+  void look_again(const Worker& worker, const Region& missing, int64_t& deadline_ns) const;
   void fail_with(const Error& error);
 
   HostGroup& group_;
@@ -150,7 +151,10 @@ void HostProgram::make_workers() {
   for (const auto& lane : lanes_) {
     const int count = workers_of(*lane->lane, cores_);
     for (int index = 0; index < count; ++index) {
-      workers_.push_back(std::make_unique<Worker>(*lane, index, [this](const Worker& who) { check_whole(who); }));
+      Worker& worker = *workers_.emplace_back(std::make_unique<Worker>(*lane, index));
+      worker.callbacks = {
+          [this, &worker] { check_whole(worker); },
+          [this, &worker](const Region& missing, int64_t& deadline_ns) { look_again(worker, missing, deadline_ns); }};
     }
   }
   agree(group_, [&] {
@@ -200,7 +204,7 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
 void HostProgram::work(Worker& worker, TaskRunner& runner) {
   try {
     const int gemm_threads = is_serial(worker.lane.lane->engine) ? cores_ : 1;
-    runner.begin_call(share_.plan, workspace_.addresses(), gemm_threads, worker.check);
+    runner.begin_call(share_.plan, workspace_.addresses(), gemm_threads, worker.callbacks);
     const int64_t count = std::ssize(worker.lane.lane->tasks);
     while (!failed_.load(std::memory_order_relaxed)) {
       const int64_t task = worker.lane.next.fetch_add(1, std::memory_order_relaxed);
@@ -249,6 +253,19 @@ void HostProgram::check_whole(const Worker& worker) const {
   });
 }
 
+void HostProgram::look_again(const Worker& worker, const Region& missing, int64_t& deadline_ns) const {
+  if (deadline_ns == 0) deadline_ns = group_.deadline_ns();
+  std::this_thread::yield();
+  const Buffer& buffer = share_.plan.buffers[missing.buffer];
+  group_.keep_waiting(deadline_ns, {.op = share_.plan.op,
+                                    .rank = group_.rank(),
+                                    .lane = worker.lane.lane->name,
+                                    .task = worker.task,
+                                    .signal = fmt::format("the data of {} on rank {} from row {}, column {} on,",
+                                                          buffer.name, missing.rank, missing.row, missing.col),
+                                    .wanted = 1});
+}
+
 void HostProgram::fail_with(const Error& error) {
   {
     const std::lock_guard lock(failure_guard_);
@@ -279,7 +296,7 @@ std::unique_ptr<Program> load_program(HostGroup& group, const Plan& plan) {
     fail(ErrorKind::unsupported, "the host cannot do: {}", fmt::join(missing, ", "));
   }
   require_runnable(plan);
-  return std::make_unique<HostProgram>(group, plan);
+  return std::make_unique<HostProgram>(group, has_stages(plan) ? with_stage_signals(plan) : plan);
 }
 
 }  // namespace tilewire::host

@@ -81,7 +81,7 @@ struct TaskRules {
 std::vector<std::string> missing_features(const Plan& plan) {
   const std::vector<DType> floats{DType::fp32, DType::bf16, DType::fp16};
   const std::vector<DType> all{DType::fp32, DType::bf16, DType::fp16, DType::int32};
-  const Known host{
+  Known host{
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call},
       .bodies = {Body::gemm, Body::pool},
@@ -94,7 +94,14 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .numbers = all,
       .moved = all,
       .added = floats,
+      .ll = true,
   };
+  // What passes for GPUs decide changes no result.
+  if (!plan.target.empty()) {
+    host.vias = {Via::automatic, Via::bulk, Via::tma};
+    host.cluster = host.cluster_split_k = std::numeric_limits<int>::max();
+    host.kernels = true;
+  }
   return unknown_parts(host, plan);
 }
 

@@ -8,6 +8,7 @@
 
 #include "backends/host/elements.hpp"
 #include "core/convert.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::host {
@@ -26,11 +27,11 @@ Operand operand_of(const Block& block, bool transposed) { return {block.data, bl
 }  // namespace
 
 void TaskRunner::begin_call(const Plan& plan, const Addresses& addresses, int gemm_threads,
-                            const std::function<void()>& check) {
+                            const Callbacks& callbacks) {
   plan_ = &plan;
   addresses_ = &addresses;
-  check_ = &check;
-  gemm_.begin_call(gemm_threads, check);
+  callbacks_ = &callbacks;
+  gemm_.begin_call(gemm_threads, callbacks.check);
 }
 
 void TaskRunner::run(const Task& task) {
@@ -58,7 +59,7 @@ bool TaskRunner::stored_by_library(const Task& task) const {
   const Write& write = task.writes[0];
   const Shape result = result_shape(task);
   const bool whole = write.to.rows == result.rows && write.to.cols == result.cols;
-  return write.mode == WriteMode::store && whole &&
+  return write.mode == WriteMode::store && whole && !is_ll(*plan_, write.to) &&
          gemm_.stores(plan_->buffers[task.reads[0].buffer].dtype, plan_->buffers[write.to.buffer].dtype);
 }
 
@@ -122,7 +123,7 @@ void TaskRunner::pool(const Task& task) {
   float* sums = scratch(2 * table.cols);
   float* spare = sums + table.cols;
   for (int64_t row = 0; row < indices.rows; ++row) {
-    (*check_)();
+    callbacks_->check();
     const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
     std::fill_n(sums, table.cols, 0.0F);
     for (int64_t i = 0; i < indices.cols; ++i) {
@@ -143,9 +144,30 @@ void TaskRunner::copy(const Task& task) {
       task.epilogue.empty() && std::none_of(task.writes.begin(), task.writes.end(),
                                             [](const Write& write) { return write.mode == WriteMode::accumulate; });
   if (!plain) return reduce(task);
+  const bool to_ll = std::ranges::any_of(task.writes, [&](const Write& write) { return is_ll(*plan_, write.to); });
+  if (from.ll || to_ll) return copy_rows(task);
   for (const Write& write : task.writes) {
     const Block to = addresses_->block(write.to);
     copy_block({from.at(write.first_row, 0), from.dtype, to.rows, from.cols, from.stride}, to);
+  }
+}
+
+void TaskRunner::copy_rows(const Task& task) {
+  const Block from = addresses_->block(task.reads[0]);
+  prepare_end(task);
+  for (int64_t row = 0; row < from.rows; ++row) {
+    callbacks_->check();
+    const std::byte* elements = elements_of(task.reads[0], from, row, 0, from.cols);
+    for (size_t i = 0; i < task.writes.size(); ++i) {
+      const Block& to = targets_[i];
+      const int64_t target_row = row - task.writes[i].first_row;
+      if (target_row < 0 || target_row >= to.rows) continue;
+      if (to.ll) {
+        publish(elements, from.cols, to.at(target_row, 0), to.dtype);
+      } else {
+        std::memcpy(to.at(target_row, 0), elements, static_cast<size_t>(from.cols * bytes_of(to.dtype)));
+      }
+    }
   }
 }
 
@@ -156,7 +178,7 @@ void TaskRunner::reduce(const Task& task) {
   for (const Region& read : task.reads) sources_.push_back(addresses_->block(read));
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
-    (*check_)();
+    callbacks_->check();
     // Rows of a tile lie on pages of their own, which the processor does not foresee.
     if (row + 1 < shape.rows) {
       for (const Block& from : sources_) prefetch(from.at(row + 1, 0), shape.cols * bytes_of(from.dtype));
@@ -165,10 +187,11 @@ void TaskRunner::reduce(const Task& task) {
       const int64_t n = std::min(kPiece, shape.cols - col);
       for (size_t i = 0; i < sources_.size(); ++i) {
         const Block& from = sources_[i];
+        const std::byte* elements = elements_of(task.reads[i], from, row, col, n);
         if (i > 0) {
-          add_row(from.at(row, col), from.dtype, n, sums, sums + kPiece);
+          add_row(elements, from.dtype, n, sums, sums + kPiece);
         } else {
-          load_row(from.at(row, col), from.dtype, n, sums);
+          load_row(elements, from.dtype, n, sums);
         }
       }
       finish(task, row, col, n, sums);
@@ -185,8 +208,8 @@ void TaskRunner::fill(const Task& task) {
     for (int64_t row = 0; row < to.rows; ++row) {
       if (task.writes[i].mode == WriteMode::accumulate) {
         accumulate(values, to.cols, to.at(row, 0), to.dtype);
-      } else if (row == 0) {
-        store_row(values, to.cols, to.at(0, 0), to.dtype);
+      } else if (row == 0 || to.ll) {
+        store(values, to.cols, to.at(row, 0), to);
       } else {
         std::memcpy(to.at(row, 0), to.at(0, 0), static_cast<size_t>(to.cols * bytes_of(to.dtype)));
       }
@@ -220,11 +243,32 @@ void TaskRunner::finish(const Task& task, int64_t row, int64_t col, int64_t n, f
     if (target_row < 0 || target_row >= to.rows || count <= 0) continue;
     auto* target = to.at(target_row, begin - write.first_col);
     if (write.mode == WriteMode::store) {
-      store_row(values + (begin - col), count, target, to.dtype);
+      store(values + (begin - col), count, target, to);
     } else {
       accumulate(values + (begin - col), count, target, to.dtype);
     }
   }
+}
+
+void TaskRunner::store(const float* values, int64_t n, std::byte* to, const Block& of) {
+  if (!of.ll) return store_row(values, n, to, of.dtype);
+  row_bytes_.resize(static_cast<size_t>(n * bytes_of(of.dtype)));
+  store_row(values, n, row_bytes_.data(), of.dtype);
+  publish(row_bytes_.data(), n, to, of.dtype);
+}
+
+const std::byte* TaskRunner::elements_of(const Region& region, const Block& from, int64_t row, int64_t col, int64_t n) {
+  if (!from.ll) return from.at(row, col);
+  const int64_t size = bytes_of(from.dtype);
+  taken_.resize(static_cast<size_t>(n * size));
+  int64_t deadline_ns = 0;
+  for (int64_t had = 0; had < n;) {
+    had += take_published(from.at(row, col + had), n - had, taken_.data() + had * size, from.dtype);
+    if (had == n) break;
+    callbacks_->look_again({region.rank, region.buffer, region.row + row, 1, region.col + col + had, n - had},
+                           deadline_ns);
+  }
+  return taken_.data();
 }
 
 void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int64_t n, float* values) {

@@ -37,6 +37,12 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
     throw;
   }
   place_buffers();
+  // NOTE: LL data is missing until it is written (core/ll.hpp).
+  for (int index = 0; index < std::ssize(plan.buffers); ++index) {
+    const Buffer& buffer = plan.buffers[index];
+    if (buffer.ll)
+      std::memset(addresses_.base(group.rank(), index).data, 0xFF, static_cast<size_t>(bytes_of_buffer(buffer)));
+  }
 }
 
 void Workspace::map_local() {

@@ -7,6 +7,8 @@
 #include "backends/sim/slow_values.hpp"
 #include "check/proofs.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/implied_order.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/sim.hpp"
@@ -34,6 +36,17 @@ bool takes_arrivals(const Plan& plan) {
   });
 }
 
+// The plan as the engine takes it, where it is another one: waits of tiles by columns where nobody has lowered the
+// plan, and signals for LL data and stages.
+std::optional<Plan> with_waits(const Plan& plan, const Machine& machine) {
+  if (!plan.target.empty())
+    return uses_ll(plan) || has_stages(plan) ? std::optional(with_all_signals(plan)) : std::nullopt;
+  if (!machine.compute.waits_by_columns || machine.controller || !takes_arrivals(plan)) return std::nullopt;
+  std::optional<Plan> deferred = plan;
+  static_cast<void>(lowering::defer_waits(*deferred, {}));
+  return deferred;
+}
+
 // Whether the plan came to its end.
 bool ran(sim::EventEngine& engine, const Machine& machine) {
   try {
@@ -53,12 +66,8 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
           machine.name, num_devices(machine), plan.team.num_ranks);
   const bool over_time = traffic.interval_ns != 0;
   if (over_time) check(traffic, machine);
-  std::optional<Plan> deferred;
-  if (plan.target.empty() && machine.compute.waits_by_columns && !machine.controller && takes_arrivals(plan)) {
-    deferred = plan;
-    static_cast<void>(lowering::defer_waits(*deferred, {}));
-  }
-  const Plan& timed = deferred ? *deferred : plan;
+  const std::optional<Plan> changed = with_waits(plan, machine);
+  const Plan& timed = changed ? *changed : plan;
   sim::EventEngine engine(timed, machine);
   if (over_time) engine.controller(traffic.device).note_traffic(traffic.interval_ns);
   if (ran(engine, machine)) {
@@ -70,7 +79,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
   }
   // NOTE: with one worker a lane nothing gets further than it did here, so the checker finds it, too.
   checking::Report report;
-  static_cast<void>(checking::check_progress(checking::Tasks(plan), report));
+  static_cast<void>(checking::check_progress(checking::Tasks(timed), report));
   std::string words;
   for (const Violation& violation : report.violations()) words += (words.empty() ? "" : "; ") + violation.text;
   fail(ErrorKind::refused_plan, "the plan comes to a halt: {}", words);

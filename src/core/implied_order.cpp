@@ -1,0 +1,118 @@
+// Plans whose order signals do not say alone, as the same plans with signals that do.
+// Used by the checker, the simulator, and backends.
+#include "core/implied_order.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/ll.hpp"
+#include "core/regions.hpp"
+
+namespace tilewire {
+namespace {
+
+/// A buffer on a rank.
+using Place = std::pair<int, int>;
+
+Place place_of(const Region& region) { return {region.rank, region.buffer}; }
+
+/// A task in a plan.
+struct Where {
+  size_t lane = 0;
+  size_t task = 0;
+};
+
+/// Of one buffer on one rank: what tasks write, by rows, and what they read.
+struct Uses {
+  std::vector<std::pair<Region, Where>> writes{};
+  std::vector<std::pair<Region, Where>> reads{};
+};
+
+std::map<Place, Uses> uses_of(const Plan& plan) {
+  std::map<Place, Uses> uses;
+  for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
+    for (size_t index = 0; index < plan.lanes[lane].tasks.size(); ++index) {
+      const Task& task = plan.lanes[lane].tasks[index];
+      for (const Write& write : task.writes) {
+        if (is_ll(plan, write.to)) uses[place_of(write.to)].writes.push_back({write.to, {lane, index}});
+      }
+      if (!polls(plan, plan.lanes[lane], task)) continue;
+      for (const Region& read : task.reads) uses[place_of(read)].reads.push_back({read, {lane, index}});
+    }
+  }
+  for (auto& [place, each] : uses)
+    std::ranges::sort(each.writes, {}, [](const auto& write) { return write.first.row; });
+  return uses;
+}
+
+/// The tasks of a lane that are over last: of a serial lane its last one.
+std::vector<Task*> last_of(Lane& lane) {
+  std::vector<Task*> tasks;
+  const size_t first = is_serial(lane.engine) && !lane.tasks.empty() ? lane.tasks.size() - 1 : 0;
+  for (size_t i = first; i < lane.tasks.size(); ++i) tasks.push_back(&lane.tasks[i]);
+  return tasks;
+}
+
+/// And those that begin first.
+std::vector<Task*> first_of(Lane& lane) {
+  std::vector<Task*> tasks;
+  const size_t end = is_serial(lane.engine) ? std::min<size_t>(1, lane.tasks.size()) : lane.tasks.size();
+  for (size_t i = 0; i < end; ++i) tasks.push_back(&lane.tasks[i]);
+  return tasks;
+}
+
+}  // namespace
+
+bool has_stages(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.stage > 0; });
+}
+
+Plan with_ll_signals(Plan plan) {
+  const int first = num_signals(plan);
+  int next = first;
+  for (const auto& [place, uses] : uses_of(plan)) {
+    for (const auto& [read, reader] : uses.reads) {
+      const Signal there{place.first, next};
+      int64_t writers = 0;
+      for (const auto& [write, writer] : uses.writes) {
+        if (write.row >= read.row + read.rows) break;
+        if (!overlap(write, read)) continue;
+        plan.lanes[writer.lane].tasks[writer.task].posts.push_back({there});
+        ++writers;
+      }
+      if (writers == 0) continue;
+      plan.lanes[reader.lane].tasks[reader.task].waits.push_back({there, writers});
+      ++next;
+    }
+  }
+  if (next > first) plan.signals.push_back({"LL data", first, next - first});
+  return plan;
+}
+
+Plan with_stage_signals(Plan plan) {
+  int most = 0;
+  for (const Lane& lane : plan.lanes) most = std::max(most, lane.stage);
+  const int first = num_signals(plan);
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    for (int stage = 1; stage <= most; ++stage) {
+      const Signal over{rank, first + stage - 1};
+      int64_t ends = 0;
+      for (Lane& lane : plan.lanes) {
+        if (lane.rank != rank || lane.stage >= stage) continue;
+        for (Task* task : last_of(lane)) task->posts.push_back({over}), ++ends;
+      }
+      for (Lane& lane : plan.lanes) {
+        if (lane.rank != rank || lane.stage != stage || ends == 0) continue;
+        for (Task* task : first_of(lane)) task->waits.push_back({over, ends});
+      }
+    }
+  }
+  if (most > 0) plan.signals.push_back({"earlier stages", first, most});
+  return plan;
+}
+
+Plan with_all_signals(Plan plan) { return with_stage_signals(with_ll_signals(std::move(plan))); }
+
+}  // namespace tilewire

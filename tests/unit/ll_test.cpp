@@ -1,0 +1,186 @@
+// What LL data leaves of signals, which plans cannot have it, and what the checker finds of it.
+// Built as part of the target `unit_core`.
+#include "check/ll.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "core/ll.hpp"
+#include "lower/passes.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/lower.hpp"
+#include "tilewire/machine.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire {
+namespace {
+
+Plan with_ll(const char* op, Config config = {}) {
+  config.tile_m = 64;
+  config.tile_n = 128;
+  config.transport = Transport::ll;
+  return make_plan({.op = op, .m = 64, .n = 1024, .k = 512, .dtype = DType::bf16}, {.num_ranks = 4}, config);
+}
+
+int64_t waits_of(const Plan& plan, Purpose purpose) {
+  int64_t count = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) count += std::ranges::count(task.waits, purpose, &Wait::purpose);
+  }
+  return count;
+}
+
+std::string elide(Plan& plan) {
+  const std::string note = lowering::elide_signals(plan, gpu_target("h200", plan.team.num_ranks, 132));
+  const CheckResult proof = check(plan);
+  EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+  return note;
+}
+
+TEST(LlData, StandsForEverySignalButReadiness) {
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    for (const Algorithm algorithm : {Algorithm::direct, Algorithm::one_shot}) {
+      if (op == std::string("gemm_reduce_scatter") && algorithm != Algorithm::direct) continue;
+      Plan plan = with_ll(op, {.algorithm = algorithm});
+      const int64_t by_signal = waits_of(plan, Purpose::data);
+      const int64_t for_owners = waits_of(plan, Purpose::ready);
+      const std::string note = elide(plan);
+      EXPECT_EQ(note.rfind("LL data stands for " + std::to_string(by_signal) + " waits and ", 0), 0u) << note;
+      EXPECT_EQ(waits_of(plan, Purpose::data), 0) << op;
+      EXPECT_EQ(waits_of(plan, Purpose::ready), for_owners) << op;
+      EXPECT_EQ(elide(plan), "no signal that LL data could stand for");
+    }
+  }
+}
+
+TEST(LlData, PartsOfKAreSummedBySignals) {
+  Plan plan = with_ll("gemm_all_reduce", {.split_k = 2});
+  const int64_t before = waits_of(plan, Purpose::data);
+  elide(plan);
+  EXPECT_GT(waits_of(plan, Purpose::data), 0);
+  EXPECT_LT(waits_of(plan, Purpose::data), before);
+}
+
+TEST(LlData, OtherTransportsHaveNone) {
+  Plan plan = with_ll("gemm_all_reduce");
+  for (Buffer& buffer : plan.buffers) buffer.ll = false;
+  const Plan before = plan;
+  EXPECT_EQ(elide(plan), "no LL data");
+  EXPECT_EQ(plan, before);
+}
+
+TEST(LlData, OnlyStagedPartsThatAreSummedAsTheyCome) {
+  const auto refused = [](const char* op, Config config) {
+    config.transport = Transport::ll;
+    return find_schedule(config.schedule)
+        .refuses({.op = op, .m = 64, .n = 64, .k = 64, .reduction = Reduction::any}, {.num_ranks = 2}, config)
+        .has_value();
+  };
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    EXPECT_FALSE(refused(op, {}));
+    EXPECT_TRUE(refused(op, {.reduce_mode = ReduceMode::pull}));
+    EXPECT_TRUE(refused(op, {.reduce_mode = ReduceMode::accumulate}));
+    EXPECT_TRUE(refused(op, {.reduce_when = ReduceWhen::after}));
+    EXPECT_TRUE(refused(op, {.algorithm = Algorithm::ring}));
+    EXPECT_TRUE(refused(op, {.schedule = "sequential"}));
+  }
+  EXPECT_FALSE(refused("gemm_all_reduce", {.algorithm = Algorithm::one_shot}));
+  EXPECT_TRUE(refused("gemm_all_reduce", {.schedule = "two_stream"}));
+  EXPECT_TRUE(refused("all_gather_gemm", {}));
+}
+
+/// What the checker says of a plan after `damage` to the first task of rank 1 that `wanted` picks.
+Violation found_after(const std::function<bool(const Lane&, const Task&)>& wanted,
+                      const std::function<void(Plan&, Lane&, Task&)>& damage, bool elided = false) {
+  Plan plan = with_ll("gemm_all_reduce");
+  if (elided) elide(plan);
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (lane.rank != 1 || !wanted(lane, task)) continue;
+      damage(plan, lane, task);
+      const CheckResult result = check(plan);
+      return result.ok() ? Violation{Rule::unsupported, "nothing"} : result.violations[0];
+    }
+  }
+  return {Rule::unsupported, "no such task"};
+}
+
+bool sums(const Lane&, const Task& task) { return task.kind == TaskKind::reduce; }
+bool lands(const Lane& lane, const Task&) { return lane.name == "land"; }
+bool makes(const Lane&, const Task& task) { return task.kind == TaskKind::compute; }
+
+TEST(LlData, PlansThatCannotHaveItAreRefusedInWords) {
+  const auto refusal = [](const auto& wanted, const auto& damage) {
+    const Violation found = found_after(wanted, damage);
+    EXPECT_EQ(found.rule, Rule::structure);
+    return found.text;
+  };
+  EXPECT_EQ(refusal(lands, [](Plan&, Lane& lane, Task&) { lane.engine = Engine::copy; }),
+            "LL data: a copy of lane land of rank 1 cannot look at what it reads");
+  EXPECT_EQ(refusal(sums,
+                    [](Plan& plan, Lane&, Task& task) {
+                      task.reads[0].buffer = static_cast<int>(plan.buffers.size() - 1);
+                      plan.buffers.back().scope = Scope::local;
+                      plan.buffers.back().ll = false;
+                    }),
+            "LL data: a reduce of lane reduce of rank 1 cannot look at what it reads");
+  EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.writes[0].mode = WriteMode::accumulate; }),
+            "LL data: staged is added to");
+  EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.waits.clear(); }),
+            "LL data: rank 1 writes staged of rank 2, whose readiness it does not wait for");
+  EXPECT_EQ(refusal(sums,
+                    [](Plan&, Lane&, Task& task) {
+                      std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::ready; });
+                    }),
+            "LL data: rank 1 writes result of rank 2, whose readiness it does not wait for");
+  EXPECT_EQ(refusal(sums, [](Plan&, Lane&, Task& task) { task.reads[1] = task.reads[0]; }),
+            "LL data: staged of rank 1 is read twice, from row 0 column 0 on");
+  EXPECT_EQ(refusal(sums, [](Plan&, Lane&, Task& task) { task.reads.pop_back(); }),
+            "LL data: staged of rank 1: 8192 more elements are written than read");
+  EXPECT_EQ(refusal(sums, [](Plan& plan, Lane&, Task&) { plan.buffers.back().dtype = DType::int32; })
+                .find("LL data is symmetric workspace of a floating type"),
+            std::string("buffer result: ").size());
+}
+
+/// Without signals the data itself keeps the order, and the checker sees it: a sum that its own part waits for.
+TEST(LlData, WaitsForItselfAreFound) {
+  const Violation found = found_after(
+      sums,
+      [](Plan& plan, Lane&, Task& task) {
+        const int last = num_signals(plan);
+        plan.signals.push_back({"summed", last, 1});
+        task.posts.push_back({{1, last}});
+        const Region part = task.reads[0];
+        for (Lane& lane : plan.lanes) {
+          for (Task& writer : lane.tasks) {
+            const auto same = [&](const Write& write) { return write.to == part; };
+            if (lane.rank == 1 && std::ranges::any_of(writer.writes, same)) writer.waits.push_back({{1, last}});
+          }
+        }
+      },
+      true);
+  EXPECT_EQ(found.rule, Rule::progress) << found.text;
+  EXPECT_NE(found.text.find("LL data"), std::string::npos) << found.text;
+}
+
+TEST(LlData, ASumThatTellsNobodyIsFound) {
+  // The output's rows of another sum: nothing orders the two.
+  const Violation found = found_after(
+      sums, [](Plan&, Lane&, Task& task) { task.posts.clear(); }, true);
+  EXPECT_NE(found.text, "nothing") << "what hears of the sum is not told";
+}
+
+TEST(LlData, TheSimulatorKeepsTheOrder) {
+  Plan plan = with_ll("gemm_all_reduce");
+  const Machine machine = load_machine("h200x4");
+  const double with_signals = simulate(plan, machine).total_ns;
+  const Plan lowered = lower(plan, gpu_target("h200", 4, 132)).plan;
+  const double without = simulate(lowered, machine).total_ns;
+  EXPECT_NEAR(without / with_signals, 1, 0.2);
+}
+
+}  // namespace
+}  // namespace tilewire
