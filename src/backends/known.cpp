@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/bodies.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -69,7 +70,8 @@ class Search {
   }
 
   void look_at(const Task& task, const Region& region) {
-    const bool indices = task.kind == TaskKind::compute && task.body == Body::pool && &region == &task.reads.back();
+    const bool indices =
+        task.kind == TaskKind::compute && facts_of(task.body).by_indices && &region == &task.reads.back();
     if (indices) return;
     const bool copies = task.kind == TaskKind::copy;
     want(copies ? known_.moved : known_.numbers, dtype_of(region), copies ? "copies of " : "numbers of ");

@@ -1,7 +1,7 @@
 // Coverage: the tasks executed on what elements stand for, in one order; the race check shows that every
 // other order gives the same. Called by check.cpp.
 #include "check/bands.hpp"
-#include "check/product.hpp"
+#include "check/bodies.hpp"
 #include "check/proofs.hpp"
 #include "core/text.hpp"
 
@@ -74,8 +74,7 @@ class Execution {
       case TaskKind::gemm_call: {
         const Operand first = read(task.reads[0]);
         const Operand second = read(task.reads[1]);
-        result = task.body == Body::pool ? pooled(values_, first, second)
-                                         : product_of(values_, task.gemm.b_layout, first, second);
+        result = proof_of(task.body).meaning(values_, task, first, second);
         break;
       }
       case TaskKind::copy:

@@ -2,7 +2,9 @@
 // Called by check.cpp.
 #include <algorithm>
 
+#include "check/bodies.hpp"
 #include "check/proofs.hpp"
+#include "core/bodies.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::checking {
@@ -92,39 +94,10 @@ class StructureCheck {
   }
 
   void check_compute(const Task& task) {
-    const Region& a = task.reads[0];
-    const Region& b = task.reads[1];
-    check_number(a);
     for (const Write& write : task.writes) check_number(write.to);
-    if (task.body == Body::pool) {
-      if (task.kind == TaskKind::gemm_call) refuse("{}: a GEMM call with the body pool", name());
-      if (dtype_of(b) != DType::int32)
-        refuse("{} takes indices from {}, which is not int32", name(), region_name(plan_, b));
-      const Shape table = shape_on(plan_.buffers[a.buffer], a.rank);
-      if (a.row != 0 || a.rows != table.rows)
-        refuse("{} pools from {}: indices count from the table's first row, so it must read all {} rows", name(),
-               region_name(plan_, a), table.rows);
-      return;
-    }
-    check_number(b);
-    const int64_t depth_a = depth_of(task);
-    const int64_t depth_b = task.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
-    if (depth_a != depth_b)
-      refuse("{} multiplies {} and {}: K is {} and {}", name(), region_name(plan_, a), region_name(plan_, b), depth_a,
-             depth_b);
-    check_addends(task);
-  }
-
-  void check_addends(const Task& task) {
-    const Shape result = result_shape(task);
-    for (const Region& addend : task.addends) {
-      check_number(addend);
-      if (Shape{addend.rows, addend.cols} != result)
-        refuse("{} adds {} to a product of {} x {}", name(), region_name(plan_, addend), result.rows, result.cols);
-      if (dtype_of(addend) != dtype_of(task.addends[0]))
-        refuse("{} adds {} and {}: dtypes {} and {} differ", name(), region_name(plan_, task.addends[0]),
-               region_name(plan_, addend), to_string(dtype_of(task.addends[0])), to_string(dtype_of(addend)));
-    }
+    if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
+      refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
+    for (const std::string& clause : proof_of(task.body).broken(plan_, task)) refuse("{} {}", name(), clause);
   }
 
   void check_number(const Region& region) {

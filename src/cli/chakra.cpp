@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/bodies.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
@@ -183,8 +184,7 @@ class Tracer {
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call:
-        if (task.body == Body::pool) return elements * task.reads[1].cols;
-        return elements * (2 * depth_of(task) + std::ssize(task.addends));
+        return static_cast<int64_t>(facts_of(task.body).ops(task)) + elements * std::ssize(task.addends);
       case TaskKind::reduce:
         return elements * std::ssize(task.reads);
       default:

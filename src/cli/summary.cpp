@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/counted.hpp"
+#include "core/bodies.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/operator.hpp"
@@ -123,10 +124,8 @@ std::string task_text(const Plan& plan, int64_t index, const Task& task) {
 }  // namespace
 
 double flops_of(const Task& task) {
-  if (task.kind != TaskKind::gemm_call && (task.kind != TaskKind::compute || task.body == Body::pool)) return 0;
-  const Shape shape = result_shape(task);
-  const int64_t depth = depth_of(task);
-  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth);
+  const bool computes = task.kind == TaskKind::gemm_call || task.kind == TaskKind::compute;
+  return computes && facts_of(task.body).multiplies ? facts_of(task.body).ops(task) : 0;
 }
 
 double moved_bytes_of(const Plan& plan, const Task& task) {

@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/bodies.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
 
 /// Whether a task makes a tile of a GEMM.
 [[nodiscard]] inline bool is_gemm_tile(const Task& task) {
-  return task.kind == TaskKind::compute && task.body == Body::gemm;
+  return task.kind == TaskKind::compute && facts_of(task.body).multiplies;
 }
 
 /// Whether the vendor's library multiplies somewhere in the plan.
@@ -23,10 +24,7 @@ namespace tilewire {
 }
 
 /// Multiply-adds of a product.
-[[nodiscard]] inline int64_t multiply_adds(const Task& task) {
-  const Shape shape = result_shape(task);
-  return shape.rows * shape.cols * depth_of(task);
-}
+[[nodiscard]] inline double multiply_adds(const Task& task) { return facts_of(task.body).ops(task) / 2; }
 
 /// Whether a tile is in a cluster whose CTAs load for each other.
 [[nodiscard]] inline bool in_cluster(const Task& task) {

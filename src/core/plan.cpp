@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/bodies.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -200,12 +201,8 @@ std::string task_name(const Plan& plan, int lane, int64_t task) {
 Shape result_shape(const Task& task) {
   switch (task.kind) {
     case TaskKind::compute:
-    case TaskKind::gemm_call: {
-      const Region& a = task.reads[0];
-      const Region& b = task.reads[1];
-      if (task.body == Body::pool) return {b.rows, a.cols};
-      return {a.rows, task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
-    }
+    case TaskKind::gemm_call:
+      return facts_of(task.body).result(task);
     case TaskKind::copy:
     case TaskKind::reduce:
       return {task.reads[0].rows, task.reads[0].cols};

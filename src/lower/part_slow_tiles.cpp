@@ -24,7 +24,7 @@ bool may_hold_tiles(const Lane& lane) { return lane.kernel == 0 && !is_serial(la
 
 /// A tile of the kernel that makes most of what tensor cores can, or null.
 const Task* tile_of_most(const Plan& plan) {
-  std::map<decltype(kernel_of(plan, Task{})), std::pair<int64_t, const Task*>> kernels;
+  std::map<decltype(kernel_of(plan, Task{})), std::pair<double, const Task*>> kernels;
   for (const Lane& lane : plan.lanes) {
     if (!may_hold_tiles(lane)) continue;
     for (const Task& task : lane.tasks) {
@@ -41,8 +41,8 @@ const Task* tile_of_most(const Plan& plan) {
 /// What was parted, and why the first of it.
 struct Parted {
   int64_t tiles = 0;
-  int64_t work = 0;
-  int64_t of_work = 0;
+  double work = 0;
+  double of_work = 0;
   std::string reason{};
 };
 
@@ -93,7 +93,7 @@ std::string part_slow_tiles(Plan& plan, const Target& target) {
   }
   if (parted.tiles == 0) return "tensor cores take all tiles";
   std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
-  const double share = static_cast<double>(parted.work) / static_cast<double>(std::max<int64_t>(1, parted.of_work));
+  const double share = parted.of_work > 0 ? parted.work / parted.of_work : 0;
   return fmt::format("{} tiles, {:.1f} % of the multiply-adds, run without tensor cores in lanes of their own: {}",
                      parted.tiles, 100.0 * share, parted.reason);
 }

@@ -81,7 +81,7 @@ double slow_share(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (task.kind != TaskKind::compute) continue;
-      const auto work = static_cast<double>(multiply_adds(task));
+      const auto work = multiply_adds(task);
       whole += work;
       if (all || lane.kernel > 0) slow += work;
     }

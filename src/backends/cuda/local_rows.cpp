@@ -7,6 +7,7 @@
 
 #include "backends/cuda/lane_tables.hpp"
 #include "check/rect.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/regions.hpp"
 
 namespace tilewire::cuda {
@@ -77,7 +78,7 @@ class LocalRowsFinder {
   }
 
   [[nodiscard]] bool multiplies(const Task& task) const {
-    return task.kind == TaskKind::compute && task.body == Body::gemm;
+    return is_gemm_tile(task);
   }
 
   [[nodiscard]] bool is_copied(const Region& region) const {

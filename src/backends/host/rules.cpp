@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/known.hpp"
+#include "core/bodies.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -53,7 +54,7 @@ struct TaskRules {
     const Task& t = task();
     const Region& a = t.reads[0];
     const Region& b = t.reads[1];
-    if (t.body == Body::pool) return check(dtype(b) == DType::int32, "the indices of a pool are int32");
+    if (facts_of(t.body).by_indices) return check(dtype(b) == DType::int32, "indices are int32");
     const int64_t a_depth = depth_of(t);
     const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");

@@ -3,6 +3,7 @@
 #include "backends/host/tasks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -26,6 +27,16 @@ Operand operand_of(const Block& block, bool transposed) { return {block.data, bl
 
 }  // namespace
 
+/// A row for each compute body.
+TaskRunner::Run TaskRunner::runs_of(Body body) {
+  struct Row {
+    Body body;
+    Run run;
+  };
+  static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply}, Row{Body::pool, &TaskRunner::pool}};
+  return std::ranges::find(kRows, body, &Row::body)->run;
+}
+
 void TaskRunner::begin_call(const Plan& plan, const Addresses& addresses, int gemm_threads,
                             const Callbacks& callbacks) {
   plan_ = &plan;
@@ -38,7 +49,7 @@ void TaskRunner::run(const Task& task) {
   switch (task.kind) {
     case TaskKind::compute:
     case TaskKind::gemm_call:
-      return task.body == Body::pool ? pool(task) : multiply(task);
+      return (this->*runs_of(task.body))(task);
     case TaskKind::copy:
       return copy(task);
     case TaskKind::reduce:

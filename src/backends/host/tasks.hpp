@@ -25,6 +25,8 @@ class TaskRunner {
   void run(const Task& task);
 
  private:
+  using Run = void (TaskRunner::*)(const Task& task);
+  [[nodiscard]] static Run runs_of(Body body);
   void multiply(const Task& task);
   /// A row of a tile's product and what is added to it, in `spare`, which has room for two rows.
   float* complete(const Task& task, int64_t row, float* product, float* spare);

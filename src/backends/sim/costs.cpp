@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/sim/load.hpp"
+#include "core/bodies.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 
@@ -189,7 +190,7 @@ Access Costs::inputs_of_step(const Cost& cost, int rank, int64_t step) {
 
 // Of a GEMM's inner loop along K; of what is copied, blocks of a size that hides what each costs.
 int64_t Costs::steps_of(const Task& task) const {
-  if (!machine_.controller || (task.kind == TaskKind::compute && task.body == Body::pool)) return 1;
+  if (!machine_.controller || (task.kind == TaskKind::compute && !facts_of(task.body).multiplies)) return 1;
   constexpr int64_t kBlockBytes = 32 << 10;
   const bool along_k = task.kind == TaskKind::compute;
   const int64_t step = machine_.controller->step_k;
@@ -202,9 +203,10 @@ int64_t Costs::steps_of(const Task& task) const {
 Cost Costs::tile(const Task& task, const Lane& lane) {
   const Shape shape = result_shape(task);
   Load loop(machine_);
-  if (task.body == Body::pool) {
+  const BodyFacts& body = facts_of(task.body);
+  if (!body.multiplies) {
     Region rows = task.reads[0];
-    rows.rows = task.reads[1].rows * task.reads[1].cols;
+    rows.rows = body.rows_read(task);
     read(loop, rows, lane.rank, bytes_of_region(rows), true);
   } else {
     const int64_t rows = std::max(shape.rows, task.gemm.tile_m);
@@ -230,7 +232,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
   for (const Region& addend : task.addends) read(stores, addend, lane.rank, bytes_of_region(addend), true);
   for (const Write& each : task.writes) write(stores, each, lane.rank, true);
   Cost cost{.stores_last = true, .latency_ns = stores.latency_ns()};
-  if (machine_.controller && task.body != Body::pool) {
+  if (machine_.controller && body.multiplies) {
     add_inner_loop(cost, loop, task, lane.rank);
   } else {
     add_steps(cost, loop, loop.request_ns() + loop.latency_ns(), steps_of(task));
@@ -254,7 +256,7 @@ void Costs::cache_results(const Task& task, int rank) {
 }
 
 void Costs::release_inputs(const Task& task, const Lane& lane) {
-  if (task.body == Body::pool || machine_.controller) return;
+  if (!facts_of(task.body).multiplies || machine_.controller) return;
   for (const Region& region : task.reads) {
     if (region.rank == lane.rank) caches_[lane.rank].release(region);
   }

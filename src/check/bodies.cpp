@@ -1,0 +1,85 @@
+// What the checker knows of each compute body.
+// Called by structure.cpp and coverage.cpp.
+#include "check/bodies.hpp"
+
+#include <array>
+
+#include "core/gemm_tasks.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::checking {
+namespace {
+
+using Clauses = std::vector<std::string>;
+
+DType dtype_of(const Plan& plan, const Region& region) { return plan.buffers[region.buffer].dtype; }
+
+void check_number(const Plan& plan, const Region& region, Clauses& broken) {
+  if (dtype_of(plan, region) == DType::int32)
+    broken.push_back(fmt::format("computes with {}, which is int32", region_name(plan, region)));
+}
+
+void check_addends(const Plan& plan, const Task& task, Clauses& broken) {
+  const Shape result = result_shape(task);
+  for (const Region& addend : task.addends) {
+    check_number(plan, addend, broken);
+    if (Shape{addend.rows, addend.cols} != result)
+      broken.push_back(
+          fmt::format("adds {} to a product of {} x {}", region_name(plan, addend), result.rows, result.cols));
+    const DType first = dtype_of(plan, task.addends[0]);
+    if (dtype_of(plan, addend) != first)
+      broken.push_back(fmt::format("adds {} and {}: dtypes {} and {} differ", region_name(plan, task.addends[0]),
+                                   region_name(plan, addend), to_string(first), to_string(dtype_of(plan, addend))));
+  }
+}
+
+Clauses broken_by_product(const Plan& plan, const Task& task) {
+  Clauses broken;
+  const Region& a = task.reads[0];
+  const Region& b = task.reads[1];
+  check_number(plan, a, broken);
+  check_number(plan, b, broken);
+  const int64_t depth_a = depth_of(task);
+  const int64_t depth_b = task.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
+  if (depth_a != depth_b)
+    broken.push_back(fmt::format("multiplies {} and {}: K is {} and {}", region_name(plan, a), region_name(plan, b),
+                                 depth_a, depth_b));
+  check_addends(plan, task, broken);
+  return broken;
+}
+
+std::vector<Patch> meaning_of_product(Values& values, const Task& task, const Operand& a, const Operand& b) {
+  return product_of(values, task.gemm.b_layout, a, b);
+}
+
+Clauses broken_by_pool(const Plan& plan, const Task& task) {
+  Clauses broken;
+  const Region& table = task.reads[0];
+  const Region& indices = task.reads[1];
+  check_number(plan, table, broken);
+  if (dtype_of(plan, indices) != DType::int32)
+    broken.push_back(fmt::format("takes indices from {}, which is not int32", region_name(plan, indices)));
+  const Shape whole = shape_on(plan.buffers[table.buffer], table.rank);
+  if (table.row != 0 || table.rows != whole.rows)
+    broken.push_back(fmt::format("pools from {}: indices count from the table's first row, so it must read all {} rows",
+                                 region_name(plan, table), whole.rows));
+  return broken;
+}
+
+std::vector<Patch> meaning_of_pool(Values& values, const Task&, const Operand& table, const Operand& indices) {
+  return pooled(values, table, indices);
+}
+
+constexpr std::array kProofs{
+    BodyProof{Body::gemm, broken_by_product, meaning_of_product},
+    BodyProof{Body::pool, broken_by_pool, meaning_of_pool},
+};
+static_assert(kProofs[static_cast<size_t>(Body::gemm)].body == Body::gemm);
+static_assert(kProofs[static_cast<size_t>(Body::pool)].body == Body::pool);
+
+}  // namespace
+
+const BodyProof& proof_of(Body body) { return kProofs[static_cast<size_t>(body)]; }
+
+}  // namespace tilewire::checking

@@ -1,0 +1,39 @@
+// The table of compute bodies.
+// Used by plans, the checker, the simulator, backends and the command line.
+#include "core/bodies.hpp"
+
+#include <array>
+
+namespace tilewire {
+namespace {
+
+Shape product_shape(const Task& task) {
+  const Region& b = task.reads[1];
+  return {task.reads[0].rows, task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
+}
+
+double product_ops(const Task& task) {
+  const Shape shape = product_shape(task);
+  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth_of(task));
+}
+
+int64_t all_rows(const Task& task) { return task.reads[0].rows; }
+
+Shape pooled_shape(const Task& task) { return {task.reads[1].rows, task.reads[0].cols}; }
+
+int64_t lookups(const Task& task) { return task.reads[1].rows * task.reads[1].cols; }
+
+double pooled_ops(const Task& task) { return static_cast<double>(lookups(task) * task.reads[0].cols); }
+
+constexpr std::array kBodies{
+    BodyFacts{Body::gemm, product_shape, product_ops, all_rows, true, false},
+    BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, false, true},
+};
+static_assert(kBodies[static_cast<size_t>(Body::gemm)].body == Body::gemm);
+static_assert(kBodies[static_cast<size_t>(Body::pool)].body == Body::pool);
+
+}  // namespace
+
+const BodyFacts& facts_of(Body body) { return kBodies[static_cast<size_t>(body)]; }
+
+}  // namespace tilewire
