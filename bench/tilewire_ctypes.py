@@ -15,7 +15,7 @@ class Tensor(ctypes.Structure):
 
 
 class JoinOptions(ctypes.Structure):
-    _fields_ = [("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
+    _fields_ = [("size", ctypes.c_uint64), ("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
                 ("job", ctypes.c_char_p), ("arena_bytes", ctypes.c_int64), ("timeout_s", ctypes.c_double),
                 ("order", ctypes.c_int32)]
 
@@ -55,7 +55,7 @@ class Team:
             getattr(self._library, name).argtypes = arguments
             getattr(self._library, name).restype = ctypes.c_char_p
         self._group = _POINTER()
-        options = JoinOptions()
+        options = JoinOptions(ctypes.sizeof(JoinOptions))
         if alone_on is None:
             self.call("tilewire_join_options_from_env", ctypes.byref(options))
         else:

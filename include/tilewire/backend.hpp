@@ -73,6 +73,8 @@ class Program {
   /// that the group is broken and every later call says so. Throws Error(invalid_input), before anything runs, where
   /// tensors are not what Op::run wants.
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
+  /// Return when all calls of the group that are enqueued have ended. Throws what failed. Not collective.
+  virtual void wait() {}
   /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
   [[nodiscard]] virtual std::optional<Error> failure() { return {}; }
   /// Make the calls of a burst, after one that is not counted, and wait for them. Nothing, and nothing is done, where

@@ -24,6 +24,8 @@ extern "C" {
 // - They return TILEWIRE_OK, or the kind of the error; tilewire_last_error() is its text. No C++ exception leaves.
 // - Text that goes in is UTF-8, ends with a zero byte, and is copied. Text that comes out belongs to the library.
 // - What a function gives through a pointer is null or zero where the function fails.
+// - Structs of options begin with their size, so that they may grow: fields that the caller's header lacks have their
+//   defaults. TILEWIRE_INVALID_INPUT for a size of no version, and where the library lacks fields that are not zero.
 // - "Collective": every rank of the team calls it, in the same order. The others are calls of one rank. Where ranks are
 //   at different functions all get TILEWIRE_INVALID_INPUT, "ranks call different collectives: rank 0 make_op, rank 1
 //   barrier"; where they run different operators, or one runs while another does something else, they wait until
@@ -85,15 +87,17 @@ TILEWIRE_API tilewire_status tilewire_check_backend(const char* backend);
 /// library puts no events between them. An overlap breaks the team: TILEWIRE_INVALID_INPUT.
 #define TILEWIRE_ORDER_STREAM 1
 
-/// How to join a team. Filled by one of the two functions below, then changed where wanted.
+/// How to join a team. `size` is the caller's; the rest is filled by one of the two functions below, then changed where
+/// wanted: tilewire_join_options options = {.size = sizeof options};
 typedef struct tilewire_join_options {
+  uint64_t size;  ///< sizeof(tilewire_join_options): which of the fields below the caller knows
   int32_t rank;
   int32_t num_ranks;
   int32_t local_rank;   ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
   const char* job;      ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
   int64_t arena_bytes;  ///< most symmetric memory of a rank, in bytes; committed as it is needed
   double timeout_s;     ///< deadline of every wait, in seconds
-  int32_t order;        ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
+  int32_t order;  ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
 } tilewire_join_options;
 
 /// Rank 0 of 1, 16 GiB of arena, 30 s.
@@ -117,8 +121,9 @@ TILEWIRE_API tilewire_status tilewire_leave(tilewire_group* group);
 /// was given. The group ends when the function returns, and with it what is left of its operators.
 typedef tilewire_status (*tilewire_rank_function)(tilewire_group* group, void* user);
 
-/// How to launch ranks. All zero is the default.
+/// How to launch ranks. All zero but `size` is the default.
 typedef struct tilewire_launch_options {
+  uint64_t size;        ///< sizeof(tilewire_launch_options)
   const char* backend;  ///< null = "host"
   int32_t threads;      ///< 0 = ranks are child processes; else threads of this process
   int64_t arena_bytes;  ///< 0 = 16 GiB
@@ -201,10 +206,17 @@ TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor
 /// without cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
 TILEWIRE_API tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                                    const tilewire_tensor* outputs, int32_t num_outputs);
+/// Return when the calls of the operator's group that tilewire_run has enqueued have ended, eager ones and, with the
+/// default order, replays of graphs that have begun; under "host" they have. The status is that of what failed.
+/// TILEWIRE_INVALID_INPUT for an operator that is null or not live.
+TILEWIRE_API tilewire_status tilewire_wait(tilewire_op* op);
 /// How the last tilewire_run or tilewire_run_and_wait of the operator ended, and its text, which is valid until the
 /// next one: TILEWIRE_OK and "" where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a
 /// null status, or an operator that is null or not live.
 TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
+/// Bytes of workspace that the operator holds on this rank: `symmetric` in the arena, signals not counted, and `local`.
+/// Either pointer may be null. TILEWIRE_INVALID_INPUT for an operator that is null or not live.
+TILEWIRE_API tilewire_status tilewire_workspace(const tilewire_op* op, int64_t* symmetric, int64_t* local);
 /// Which schedule runs, why it was chosen, and what else was considered. Null for an operator that is null or not live.
 /// Valid as long as the operator.
 TILEWIRE_API const char* tilewire_explain(const tilewire_op* op);

@@ -45,10 +45,20 @@ class Op {
   /// cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
   void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
+  /// Return when the calls of the group that `run` has enqueued have ended, eager ones and, with CallOrder::any,
+  /// replays of graphs that have begun; host: they have. Throws what failed.
+  void wait();
+
   /// As the schedule made it.
   [[nodiscard]] const Plan& plan() const { return plan_; }
   /// As it runs: lowered for the group's target. Traces number its lanes and tasks.
   [[nodiscard]] const Plan& lowered() const { return lowered_ ? *lowered_ : plan_; }
+  /// Bytes of workspace on this rank: in the arena, signals not counted, and of its own.
+  struct Workspace {
+    int64_t symmetric = 0;
+    int64_t local = 0;
+  };
+  [[nodiscard]] Workspace workspace() const { return {symmetric_bytes(lowered()), local_bytes(lowered())}; }
   [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
   [[nodiscard]] const Config& config() const { return made_of_.config; }
   /// Which schedule runs, why it was chosen, what else was considered, and what each pass of lowering did.

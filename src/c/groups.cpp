@@ -2,6 +2,7 @@
 // Called through tilewire/c.h.
 #include "c/errors.hpp"
 #include "c/handles.hpp"
+#include "c/options.hpp"
 #include "tilewire/env.hpp"
 
 using namespace tilewire;
@@ -10,6 +11,10 @@ using c::require_live;
 using c::require_pointer;
 
 namespace {
+
+/// Sizes of the structs when they got one.
+constexpr size_t kLeastJoin = offsetof(tilewire_join_options, order) + sizeof(int32_t);
+constexpr size_t kLeastLaunch = offsetof(tilewire_launch_options, order) + sizeof(int32_t);
 
 std::unique_ptr<tilewire_group> new_handle(std::unique_ptr<Group> joined, Group& group) {
   return std::unique_ptr<tilewire_group>(new tilewire_group{std::move(joined), group, group.backend()});
@@ -31,7 +36,8 @@ JoinOptions to_cpp(const tilewire_join_options& options) {
 }
 
 tilewire_join_options to_c(const JoinOptions& options) {
-  return {.rank = options.rank,
+  return {.size = sizeof(tilewire_join_options),
+          .rank = options.rank,
           .num_ranks = options.num_ranks,
           .local_rank = options.local_rank,
           .job = nullptr,
@@ -75,15 +81,18 @@ tilewire_status tilewire_check_backend(const char* backend) {
 tilewire_status tilewire_join_options_default(tilewire_join_options* options) {
   return guarded([&] {
     require_pointer(options, "tilewire_join_options_default", "options");
-    *options = to_c({});
+    c::write_options(to_c({}), *options, kLeastJoin, "tilewire_join_options_default");
   });
 }
 
 tilewire_status tilewire_join_options_from_env(tilewire_join_options* options) {
   return guarded([&] {
     require_pointer(options, "tilewire_join_options_from_env", "options");
-    *options = {};
-    *options = to_c(join_options_from_env());
+    const auto fill = [&](const tilewire_join_options& with) {
+      c::write_options(with, *options, kLeastJoin, "tilewire_join_options_from_env");
+    };
+    fill({});
+    fill(to_c(join_options_from_env()));
   });
 }
 
@@ -93,7 +102,7 @@ tilewire_status tilewire_join(const char* backend, const tilewire_join_options* 
     *group = nullptr;
     require_pointer(backend, "tilewire_join", "backend");
     require_pointer(options, "tilewire_join", "options");
-    std::unique_ptr<Group> joined = join(backend, to_cpp(*options));
+    std::unique_ptr<Group> joined = join(backend, to_cpp(c::read_options(*options, kLeastJoin, "tilewire_join")));
     Group& inside = *joined;
     *group = new_handle(std::move(joined), inside).release();
   });
@@ -113,7 +122,9 @@ tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options
                                 void* user) {
   return guarded([&] {
     require(body != nullptr, "tilewire_launch: body is a null pointer");
-    launch(num_ranks, to_cpp(options != nullptr ? *options : tilewire_launch_options{}), [&](Group& inside) {
+    const tilewire_launch_options known =
+        options != nullptr ? c::read_options(*options, kLeastLaunch, "tilewire_launch") : tilewire_launch_options{};
+    launch(num_ranks, to_cpp(known), [&](Group& inside) {
       // A child process inherits what its parent's thread remembers.
       c::last_error() = {};
       const auto group = new_handle(nullptr, inside);

@@ -105,6 +105,24 @@ tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* in
              [&](const auto& in, const auto& out) { op->op.run_and_wait(in, out); });
 }
 
+tilewire_status tilewire_wait(tilewire_op* op) {
+  return guarded([&] {
+    require_live(op, "tilewire_wait");
+    op->op.wait();
+  });
+}
+
+tilewire_status tilewire_workspace(const tilewire_op* op, int64_t* symmetric, int64_t* local) {
+  return guarded([&] {
+    if (symmetric != nullptr) *symmetric = 0;
+    if (local != nullptr) *local = 0;
+    require_live(op, "tilewire_workspace");
+    const Op::Workspace held = op->op.workspace();
+    if (symmetric != nullptr) *symmetric = held.symmetric;
+    if (local != nullptr) *local = held.local;
+  });
+}
+
 tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text) {
   return guarded([&] {
     require_pointer(status, "tilewire_last_status", "status");

@@ -112,6 +112,15 @@ void Op::run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> ou
   run_with(inputs, outputs, run_options_);
 }
 
+void Op::wait() {
+  try {
+    program_->wait();
+  } catch (const Error& error) {
+    status_ = error;
+    throw;
+  }
+}
+
 void Op::run_with(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
   status_.reset();
   try {

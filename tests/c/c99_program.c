@@ -57,6 +57,7 @@ static tilewire_status run_reduce_scatter(tilewire_group* group, tilewire_op* op
   mine.rows = my_rows;
   const tilewire_tensor inputs[] = {{a, TILEWIRE_FP32, M, my_k, my_k}, {b, TILEWIRE_FP32, N, my_k, my_k}};
   TRY(tilewire_run(op, inputs, 2, &mine, 1, NULL));
+  TRY(tilewire_wait(op));
   TRY(tilewire_run_and_wait(op, inputs, 2, &mine, 1));
 
   tilewire_status status = TILEWIRE_INTERNAL;
@@ -99,6 +100,11 @@ static tilewire_status be_rank(tilewire_group* group, void* user) {
   for (size_t i = 0; i < sizeof configs / sizeof *configs && status == TILEWIRE_OK; ++i) {
     tilewire_op* op = NULL;
     status = tilewire_make_op(group, problem, configs[i], &op);
+    int64_t symmetric = 0;
+    int64_t local = 0;
+    if (status == TILEWIRE_OK) status = tilewire_workspace(op, &symmetric, &local);
+    if (status == TILEWIRE_OK && symmetric + local <= 0)
+      return tilewire_fail(group, TILEWIRE_WRONG_RESULT, "no workspace");
     for (int call = 0; call < 3 && status == TILEWIRE_OK; ++call) status = run_reduce_scatter(group, op, a, b);
     if (status == TILEWIRE_OK && (strstr(tilewire_explain(op), "gemm_reduce_scatter") == NULL ||
                                   (i == 2 && strstr(tilewire_config(op), "\"tile_m\":16") == NULL))) {
@@ -113,7 +119,7 @@ static tilewire_status be_rank(tilewire_group* group, void* user) {
 }
 
 int main(int argc, char** argv) {
-  tilewire_launch_options options = {0};
+  tilewire_launch_options options = {.size = sizeof options};
   options.threads = argc > 1 && strcmp(argv[1], "threads") == 0;
   options.arena_bytes = 64 << 20;
   char word[] = "right";

@@ -23,13 +23,13 @@ class Tensor(ctypes.Structure):
 
 
 class JoinOptions(ctypes.Structure):
-    _fields_ = [("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
+    _fields_ = [("size", ctypes.c_uint64), ("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
                 ("job", ctypes.c_char_p), ("arena_bytes", ctypes.c_int64), ("timeout_s", ctypes.c_double),
                 ("order", ctypes.c_int32)]
 
 
 class LaunchOptions(ctypes.Structure):
-    _fields_ = [("backend", ctypes.c_char_p), ("threads", ctypes.c_int32), ("arena_bytes", ctypes.c_int64),
+    _fields_ = [("size", ctypes.c_uint64), ("backend", ctypes.c_char_p), ("threads", ctypes.c_int32), ("arena_bytes", ctypes.c_int64),
                 ("timeout_s", ctypes.c_double),
                 ("order", ctypes.c_int32)]
 
@@ -148,7 +148,7 @@ def multiply_all(group):
 
 def be_rank():
     """A process that a launcher started."""
-    options, group = JoinOptions(), ctypes.c_void_p()
+    options, group = JoinOptions(ctypes.sizeof(JoinOptions)), ctypes.c_void_p()
     call("tilewire_join_options_from_env", ctypes.byref(options))
     options.arena_bytes = ARENA_BYTES
     call("tilewire_join", b"host", ctypes.byref(options), ctypes.byref(group))
@@ -172,7 +172,7 @@ def on_threads(num_ranks, body):
             raised.append(error)
             return INVALID_INPUT
 
-    options = LaunchOptions(b"host", 1, ARENA_BYTES, 0)
+    options = LaunchOptions(ctypes.sizeof(LaunchOptions), b"host", 1, ARENA_BYTES, 0)
     status = LIBRARY.tilewire_launch(num_ranks, ctypes.byref(options), RankFunction(rank_function), None)
     if raised:
         raise raised[0]

@@ -36,7 +36,7 @@ tilewire_status call_body(tilewire_group* group, void* user) { return (*static_c
 /// Ranks as threads, with small arenas.
 tilewire_status on_ranks(int num_ranks, Body body, double timeout_s = 30) {
   const tilewire_launch_options options{
-      .backend = nullptr, .threads = 1, .arena_bytes = 1 << 20, .timeout_s = timeout_s};
+      .size = sizeof options, .backend = nullptr, .threads = 1, .arena_bytes = 1 << 20, .timeout_s = timeout_s};
   return tilewire_launch(num_ranks, &options, call_body, &body);
 }
 
@@ -48,7 +48,7 @@ tilewire_tensor dense(void* data, tilewire_dtype dtype, int64_t rows, int64_t co
 class OfOne : public ::testing::Test {
  protected:
   void SetUp() override {
-    tilewire_join_options options;
+    tilewire_join_options options{.size = sizeof options};
     ASSERT_EQ(tilewire_join_options_default(&options), TILEWIRE_OK);
     const std::string job = "c_errors." + std::to_string(getpid());
     options.job = job.c_str();
@@ -77,7 +77,7 @@ TEST(CErrors, NamesOfStatuses) {
 }
 
 TEST(CErrors, NullPointersAreNamed) {
-  tilewire_join_options options{};
+  tilewire_join_options options{.size = sizeof options};
   tilewire_tensor tensor{};
   tilewire_status status = TILEWIRE_OK;
   tilewire_group* group = nullptr;
@@ -104,6 +104,8 @@ TEST(CErrors, NullPointersAreNamed) {
   null(tilewire_run_and_wait(nullptr, nullptr, 0, nullptr, 0), "tilewire_run_and_wait: op");
   null(tilewire_last_status(nullptr, &status, nullptr), "tilewire_last_status: op");
   null(tilewire_last_status(nullptr, nullptr, nullptr), "tilewire_last_status: status");
+  null(tilewire_wait(nullptr), "tilewire_wait: op");
+  null(tilewire_workspace(nullptr, nullptr, nullptr), "tilewire_workspace: op");
 }
 
 TEST(CErrors, FunctionsWithoutStatusTellTheThread) {
@@ -133,7 +135,7 @@ TEST(CErrors, EachThreadHasItsOwnAndSuccessKeepsIt) {
 
 TEST(CErrors, TheEnvironmentMustNameTheRank) {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID"}) unsetenv(name);
-  tilewire_join_options options;
+  tilewire_join_options options{.size = sizeof options};
   expect_failure(tilewire_join_options_from_env(&options), "invalid_input: ", "RANK is not set");
   setenv("RANK", "5", 1);
   setenv("WORLD_SIZE", "2", 1);
@@ -152,7 +154,7 @@ TEST(CErrors, TheEnvironmentMustNameTheRank) {
 }
 
 TEST(CErrors, JoiningNamesWhatIsWrong) {
-  tilewire_join_options options;
+  tilewire_join_options options{.size = sizeof options};
   ASSERT_EQ(tilewire_join_options_default(&options), TILEWIRE_OK);
   tilewire_group* group = nullptr;
   expect_failure(tilewire_join("abacus", &options, &group), "invalid_input: ", "'abacus'");
@@ -166,10 +168,36 @@ TEST(CErrors, JoiningNamesWhatIsWrong) {
   EXPECT_EQ(group, nullptr);
 }
 
+TEST(CErrors, OptionsSayHowLargeTheyAre) {
+  // A header of later, whose struct has eight bytes more.
+  alignas(8) std::array<unsigned char, sizeof(tilewire_join_options) + 8> memory{};
+  memory.back() = 7;
+  auto* later = reinterpret_cast<tilewire_join_options*>(memory.data());
+  later->size = sizeof memory;
+  EXPECT_EQ(tilewire_join_options_default(later), TILEWIRE_OK);
+  EXPECT_EQ(later->size, sizeof memory);
+  EXPECT_EQ(later->num_ranks, 1);
+  EXPECT_EQ(memory.back(), 0) << "what the library does not know has its default";
+  memory.back() = 7;
+  tilewire_group* group = nullptr;
+  expect_failure(tilewire_join("host", later, &group), "invalid_input: ", "the others are not zero");
+  for (const uint64_t size : {uint64_t{0}, uint64_t{40}, uint64_t{1} << 20}) {
+    tilewire_join_options options{.size = size};
+    expect_failure(
+        tilewire_join_options_default(&options), "invalid_input: ",
+        "size = " + std::to_string(size) + ": want the size of the struct, " + std::to_string(sizeof options));
+    expect_failure(tilewire_join("host", &options, &group), "invalid_input: ", "tilewire_join: size = ");
+    const tilewire_launch_options launch{.size = size};
+    const auto fine = [](tilewire_group*, void*) -> tilewire_status { return TILEWIRE_OK; };
+    expect_failure(tilewire_launch(1, &launch, fine, nullptr), "invalid_input: ", "tilewire_launch: size = ");
+  }
+}
+
 TEST(CErrors, LaunchingNamesWhatIsWrong) {
   const auto fine = [](tilewire_group*, void*) -> tilewire_status { return TILEWIRE_OK; };
   expect_failure(tilewire_launch(0, nullptr, fine, nullptr), "invalid_input: ", "0 ranks");
-  const tilewire_launch_options options{.backend = "abacus", .threads = 1, .arena_bytes = 0, .timeout_s = 0};
+  const tilewire_launch_options options{
+      .size = sizeof options, .backend = "abacus", .threads = 1, .arena_bytes = 0, .timeout_s = 0};
   expect_failure(tilewire_launch(1, &options, fine, nullptr), "invalid_input: ", "'abacus'");
 }
 
@@ -289,7 +317,7 @@ TEST(CErrors, ForeignJsonOfOneRankIsToldToAll) {
 
 TEST(CErrors, TextsAreUtf8WhateverWasAsked) {
   tilewire_group* group = nullptr;
-  tilewire_join_options options;
+  tilewire_join_options options{.size = sizeof options};
   ASSERT_EQ(tilewire_join_options_default(&options), TILEWIRE_OK);
   expect_failure(tilewire_join("b\xff", &options, &group), "invalid_input: ", "'b\xEF\xBF\xBD'");
 }

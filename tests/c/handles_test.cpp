@@ -29,7 +29,7 @@ void expect_gone(tilewire_status status, const std::string& function, std::strin
 }
 
 tilewire_group* join_alone() {
-  tilewire_join_options options;
+  tilewire_join_options options{.size = sizeof options};
   EXPECT_EQ(tilewire_join_options_default(&options), TILEWIRE_OK);
   const std::string job = "c_handles." + std::to_string(getpid());
   options.job = job.c_str();
@@ -53,6 +53,10 @@ void expect_no_op(tilewire_op* op) {
   expect_gone(tilewire_free_op(op), "tilewire_free_op", kNoOp);
   expect_gone(tilewire_run(op, &tensor, 1, &tensor, 1, nullptr), "tilewire_run", kNoOp);
   expect_gone(tilewire_last_status(op, &status, nullptr), "tilewire_last_status", kNoOp);
+  expect_gone(tilewire_wait(op), "tilewire_wait", kNoOp);
+  int64_t bytes = 1;
+  expect_gone(tilewire_workspace(op, &bytes, nullptr), "tilewire_workspace", kNoOp);
+  EXPECT_EQ(bytes, 0);
   EXPECT_EQ(tilewire_explain(op), nullptr);
   EXPECT_EQ(tilewire_config(op), nullptr);
   expect_gone(tilewire_last_error_status(), "tilewire_config", kNoOp);
@@ -100,7 +104,8 @@ TEST(CHandles, WhatIsLeftOfALaunchedGroup) {
     kept.group = group;
     return tilewire_make_op(group, kSmall, "sequential", &kept.op);
   };
-  const tilewire_launch_options options{.backend = nullptr, .threads = 1, .arena_bytes = 1 << 20, .timeout_s = 0};
+  const tilewire_launch_options options{
+      .size = sizeof options, .backend = nullptr, .threads = 1, .arena_bytes = 1 << 20, .timeout_s = 0};
   EXPECT_EQ(tilewire_launch(1, &options, body, &left), TILEWIRE_INVALID_INPUT) << "an operator is not freed";
   expect_no_op(left.op);
   expect_no_group(left.group);

@@ -338,6 +338,13 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   throw_if_failed();
 }
 
+void CudaProgram::wait() {
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  group_.calls().wait();
+  throw_if_failed();
+}
+
 std::optional<Error> CudaProgram::failure() {
   try {
     throw_if_failed();

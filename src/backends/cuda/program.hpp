@@ -46,6 +46,7 @@ class CudaProgram final : public Program {
   ~CudaProgram() override;
   /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
+  void wait() override;
   [[nodiscard]] std::optional<Error> failure() override;
   /// In bursts.cpp.
   [[nodiscard]] std::optional<BurstTime> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
