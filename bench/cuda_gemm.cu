@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/tables/gemm_table.hpp"
 #include "commit.hpp"
 #include "cuda_timer.cuh"
 #include "tuner/measure.hpp"

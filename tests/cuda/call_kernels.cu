@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/runtime/driver.hpp"
 #include "cuda/call_kernels.hpp"
 
 namespace tilewire::testing {

@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/group.hpp"
+#include "backends/cuda/runtime/group.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
 #include "cuda/child.hpp"

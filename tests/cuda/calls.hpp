@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/runtime/driver.hpp"
 #include "operators/tensors.hpp"
 #include "tilewire/tilewire.hpp"
 

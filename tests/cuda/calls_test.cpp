@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "backends/cuda/cublaslt.hpp"
-#include "backends/cuda/nccl.hpp"
+#include "backends/cuda/vendor/cublaslt.hpp"
+#include "backends/cuda/vendor/nccl.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
 #include "operators/verify.hpp"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "backends/cuda/gemm_table.hpp"
-#include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/sm_shares.hpp"
+#include "backends/cuda/tables/gemm_table.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
+#include "backends/cuda/tables/sm_shares.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/cublaslt.hpp"
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/nccl.hpp"
+#include "backends/cuda/vendor/cublaslt.hpp"
+#include "backends/cuda/vendor/nccl.hpp"
 #include "backends/host/slot.hpp"
 #include "core/text.hpp"
 #include "cuda/calls.hpp"

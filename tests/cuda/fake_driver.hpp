@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/runtime/driver.hpp"
 
 namespace tilewire::testing {
 

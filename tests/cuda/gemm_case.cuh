@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/tables/gemm_table.hpp"
 #include "cuda/gemm_reference.cuh"
 
 using namespace tilewire;

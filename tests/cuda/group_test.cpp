@@ -1,6 +1,6 @@
 // Groups of GPUs: joining, memory that peers reach, growth, failures, and that nothing is left behind.
 // NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
-#include "backends/cuda/group.hpp"
+#include "backends/cuda/runtime/group.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <ostream>
 #include <thread>
 
-#include "backends/cuda/facts.hpp"
+#include "backends/cuda/runtime/facts.hpp"
 #include "cuda/child.hpp"
 #include "cuda/kernels.hpp"
 #include "ranks/plans.hpp"

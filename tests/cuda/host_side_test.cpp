@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "backends/cuda/cublaslt.hpp"
-#include "backends/cuda/facts.hpp"
+#include "backends/cuda/runtime/facts.hpp"
+#include "backends/cuda/vendor/cublaslt.hpp"
 #include "core/text.hpp"
 #include "cuda/call_kernels.hpp"
 #include "cuda/calls.hpp"

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/group.hpp"
+#include "backends/cuda/runtime/group.hpp"
 #include "cuda/fake_driver.hpp"
 #include "cuda/fake_runtime.hpp"
 #include "ranks/plans.hpp"

@@ -2,7 +2,7 @@
 // Used by group_test.cpp.
 #include <cuda_runtime.h>
 
-#include "backends/cuda/driver.hpp"
+#include "backends/cuda/runtime/driver.hpp"
 #include "cuda/kernels.hpp"
 
 namespace tilewire::testing {

@@ -7,10 +7,10 @@
 #include <functional>
 #include <set>
 
-#include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/rank_view.hpp"
-#include "backends/cuda/stream_lanes.hpp"
-#include "backends/cuda/work_order.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
+#include "backends/cuda/tables/rank_view.hpp"
+#include "backends/cuda/tables/stream_lanes.hpp"
+#include "backends/cuda/tables/work_order.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/error.hpp"

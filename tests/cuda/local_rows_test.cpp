@@ -1,6 +1,6 @@
 // Which rows of a rank's own input tiles load where they are, and which copies nobody needs then.
 // Needs no GPU.
-#include "backends/cuda/local_rows.hpp"
+#include "backends/cuda/tables/local_rows.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "backends/cuda/driver.hpp"
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/runtime/driver.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 
 namespace tilewire::cuda {
 

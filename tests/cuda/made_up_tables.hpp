@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 #include "tilewire/lower.hpp"
 #include "tilewire/plan.hpp"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "backends/cuda/symmetric_memory.hpp"
+#include "backends/cuda/runtime/symmetric_memory.hpp"
 #include "cuda/fake_driver.hpp"
 #include "ranks/plans.hpp"
 

@@ -1,5 +1,5 @@
 // A team's communicator on a fake NCCL: the look-up, ranks that meet, calls that hang or fail, and their ends.
-#include "backends/cuda/nccl.hpp"
+#include "backends/cuda/vendor/nccl.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

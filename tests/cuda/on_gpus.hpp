@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/facts.hpp"
+#include "backends/cuda/runtime/facts.hpp"
 #include "operator_names.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"

@@ -1,6 +1,6 @@
 // How tiles of every operator are made and leave: shapes, pairs, parts of K, ways to store and to sum. See on_gpus.hpp.
 // NOTE: part of the executable cuda_operators.
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 #include "on_gpus.hpp"
 
 namespace tilewire::testing {

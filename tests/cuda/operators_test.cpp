@@ -7,8 +7,8 @@
 #include <array>
 #include <cmath>
 
-#include "backends/cuda/nccl.hpp"
-#include "backends/cuda/stream_lanes.hpp"
+#include "backends/cuda/tables/stream_lanes.hpp"
+#include "backends/cuda/vendor/nccl.hpp"
 #include "core/convert.hpp"
 #include "lower/tensor_cores.hpp"
 #include "on_gpus.hpp"

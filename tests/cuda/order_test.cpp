@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "backends/cuda/failures.hpp"
-#include "backends/cuda/work_order.hpp"
+#include "backends/cuda/runtime/failures.hpp"
+#include "backends/cuda/tables/work_order.hpp"
 #include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/driver.hpp"
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/runtime/driver.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/lower.hpp"
 #include "tilewire/print.hpp"

@@ -1,6 +1,6 @@
 // What users are told of tiles that run slowly.
 // Needs no GPU.
-#include "backends/cuda/remarks.hpp"
+#include "backends/cuda/tables/remarks.hpp"
 
 #include <gtest/gtest.h>
 

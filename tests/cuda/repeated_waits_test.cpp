@@ -2,7 +2,7 @@
 // Needs no GPU.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 
 namespace tilewire::cuda {
 namespace {

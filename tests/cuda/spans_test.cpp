@@ -4,9 +4,9 @@
 #include <array>
 #include <vector>
 
-#include "backends/cuda/device_clock.hpp"
-#include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/task_spans.hpp"
+#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/runtime/device_clock.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 
 namespace tilewire::cuda {
 namespace {

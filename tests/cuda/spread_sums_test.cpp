@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backends/cuda/lane_tables.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 
 namespace tilewire::cuda {
 namespace {

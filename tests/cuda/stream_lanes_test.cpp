@@ -1,6 +1,6 @@
 // How the copies of a lane go through their stream, without a GPU: which look at no doorbell, which another stream
 // tells.
-#include "backends/cuda/stream_lanes.hpp"
+#include "backends/cuda/tables/stream_lanes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "backends/cuda/lane_tables.hpp"
-#include "backends/cuda/plain_ops.hpp"
+#include "backends/cuda/kernels/plain_ops.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
 #include "core/text.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "tilewire/schedule.hpp"

@@ -1,7 +1,7 @@
 // Which tiles the GEMM kernel takes, which of its bodies takes them, and what the L2 cache is told of them.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/gemm_table.hpp"
+#include "backends/cuda/tables/gemm_table.hpp"
 #include "operator_names.hpp"
 #include "schedules/gpu_choices.hpp"
 

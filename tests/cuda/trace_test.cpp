@@ -12,7 +12,7 @@
 #include <tuple>
 #include <utility>
 
-#include "backends/cuda/cublaslt.hpp"
+#include "backends/cuda/vendor/cublaslt.hpp"
 #include "backends/host/slot.hpp"
 #include "cuda/calls.hpp"
 #include "ranks/plans.hpp"

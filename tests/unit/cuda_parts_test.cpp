@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "backends/cuda/chunks.hpp"
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/unavailable.hpp"
+#include "backends/cuda/runtime/chunks.hpp"
+#include "backends/cuda/runtime/unavailable.hpp"
 #include "tilewire/backend.hpp"
 
 namespace tilewire {

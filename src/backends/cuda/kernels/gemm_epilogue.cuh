@@ -1,0 +1,215 @@
+// How a finished tile leaves its consumers: with epilogue and the other parts of a sum, rounded, into shared memory in
+// chunks, for the storing warps (gemm_store.cuh). Used by gemm_tiles.cuh.
+#pragma once
+
+#include "backends/cuda/kernels/gemm_steps.cuh"
+#include "backends/cuda/kernels/gemm_sum.cuh"
+
+namespace tilewire::cuda {
+
+/// The buffer that a consumer's next chunk goes to, when it is free.
+template <class Body>
+__device__ inline uint32_t take_buffer(const Cta<Body>& cta, int group, const Ring<Body::kBuffers>& buffer) {
+  ptx::barrier_wait(&cta.control.chunk_free[group][buffer.index], buffer.phase ^ 1);
+  __syncwarp();
+  return ptx::shared_address(cta.chunks + (group * Body::kBuffers + buffer.index) * kChunkBytes);
+}
+
+/// Hand it to the storing warp.
+template <class Body>
+__device__ inline void give_buffer(const Cta<Body>& cta, int group, Ring<Body::kBuffers>& buffer) {
+  ptx::fence_async_shared();
+  ptx::barrier_arrive(&cta.control.chunk_full[group][buffer.index]);
+  buffer.next();
+}
+
+/// Chunk `index` of a warpgroup's results: `values` of this thread, as write_unit takes them.
+template <class Body, typename Out, typename Value>
+__device__ inline void write_chunk(uint32_t to, uint32_t swizzle, int index, const Value* values) {
+  constexpr int kValues = 2 * sizeof(Out);  // words of a thread in a unit
+#pragma unroll
+  for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
+    write_unit_of<Body>(to, swizzle, unit, index % ChunkPlace<Body, Out>::kPieces, values + unit * kValues);
+  }
+}
+
+/// The same, handed to the storing warp.
+template <class Body, typename Out, typename Value>
+__device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
+                                  const Value* values, Ring<Body::kBuffers>& buffer) {
+  if (!sends<Body, Out>(cta, tile, group, index)) return;
+  write_chunk<Body, Out>(take_buffer(cta, group, buffer), swizzle_of(tile), index, values);
+  give_buffer(cta, group, buffer);
+}
+
+/// The sums of chunk `index` with their epilogue: all of a thread's at once, as registers hold little else then.
+template <class Body>
+__device__ __forceinline__ void sum_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
+                                          const uint32_t* own, const Ring<Body::kStages>& first,
+                                          float (&totals)[1][32]) {
+#pragma unroll
+  for (int unit = 0; unit < 4; ++unit) {
+    float total[8];
+    sum_unit(cta, tile, group, unit, own + 4 * unit, first, total);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) totals[0][8 * unit + i] = total[i];
+  }
+  const ChunkPlace<Body, typename Body::In> place(group, index);
+  apply_steps(cta, tile, place.row, place.col, totals);
+}
+
+/// The same for a sum, of which this thread has its tile's own part of chunk `index`: the other parts are added, and
+/// the epilogue is applied where the tile may have one.
+template <class Body, typename Out, bool kEpilogue>
+__device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, int group, int index, const uint32_t* own,
+                                Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  constexpr int kPieces = sizeof(Out) / sizeof(In);  // chunks of results in one of parts
+  if (!has_chunk(cta, index)) return;
+  const Ring<Body::kStages> first = stage;
+  await_partials(cta, tile, stage);
+  float totals[1][kEpilogue ? 32 : 8];
+  if constexpr (kEpilogue) sum_chunk(cta, tile, group, index, own, first, totals);
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const ChunkPlace<Body, Out> place(group, index * kPieces + piece);
+    if (!place.in(tile)) continue;
+    const uint32_t to = take_buffer(cta, group, buffer);
+#pragma unroll
+    for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
+      const int in_chunk = Body::kSwapAb ? unit : piece * kUnits<Body, Out> + unit;
+      if constexpr (!kEpilogue) sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, totals[0]);
+      float total[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) total[i] = totals[0][kEpilogue ? 8 * in_chunk + i : i];
+      if constexpr (kPieces > 1) {
+        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, total);
+      } else {
+        uint32_t packed[4];
+        pack_sums<In>(packed, total);
+        write_unit_of<Body>(to, swizzle_of(tile), unit, piece, packed);
+      }
+    }
+    give_buffer(cta, group, buffer);
+  }
+  release_partials(cta, first, stage);
+}
+
+/// The same where parts are few. `between`: what is done when half of the chunk is a sum.
+template <class Body, class Between>
+__device__ __forceinline__ void send_short_sum(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
+                                               const uint32_t* own, Ring<Body::kStages>& stage,
+                                               Ring<Body::kBuffers>& buffer, Between between) {
+  using In = typename Body::In;
+  if (!has_chunk(cta, index)) return;
+  const bool sent = ChunkPlace<Body, In>(group, index).in(tile);
+  const Ring<Body::kStages> first = stage;
+  uint32_t parts[kFewPartials + 1];
+  uint32_t to = 0;
+  if (sent) {
+    to = take_buffer(cta, group, buffer);
+    write_chunk<Body, In>(to, swizzle_of(tile), index, own);
+    find_parts(cta, tile, group, to, first, parts);
+  }
+  await_partials(cta, tile, stage);
+  const Ring<Body::kStages> end = stage;
+  __syncwarp();
+  if (sent) sum_few_partials<Body>(tile, 0, 2, to, parts);
+  between();
+  if (sent) {
+    sum_few_partials<Body>(tile, 2, 4, to, parts);
+    give_buffer(cta, group, buffer);
+  }
+  release_partials(cta, first, end);
+}
+
+/// Send all of a consumer's sums at once.
+template <class Body>
+__device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, int group,
+                                const float (&sums)[Body::kBlocksM][Body::kGroupN / 2], Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  if (tile.flags & kOutputFp32) {
+#pragma unroll
+    for (int i = 0; i < ChunkPlace<Body, float>::kChunks; ++i) {
+      using Place = ChunkPlace<Body, float>;
+      send_chunk<Body, float>(cta, tile, group, i, sums[i / Place::kPerBlock] + Place::value_of(i), buffer);
+    }
+  } else if constexpr (!Body::kDefer) {
+#pragma unroll
+    for (int i = 0; i < Body::kChunks; ++i) {
+      const float* v = sums[i / Body::kChunksPerBlock] + ChunkPlace<Body, In>::value_of(i);
+      uint32_t packed[16];
+#pragma unroll
+      for (int j = 0; j < 16; ++j) packed[j] = round_pair(In{}, v[2 * j], v[2 * j + 1]);
+      send_chunk<Body, In>(cta, tile, group, i, packed, buffer);
+    }
+  }
+}
+
+/// A consumer's results of the tile before, rounded and still in registers: they leave during the next tile, so that
+/// the matrix unit does not wait and writes do not come in one burst from all SMs.
+template <class Body>
+struct Deferred {
+  int slot = -1;            // of the task; -1 = none
+  bool is_deferred = true;  // nothing holds up the next tile
+  uint32_t packed[Body::kBlocksM * Body::kGroupN / 4] = {};
+};
+
+/// All have left: the slot is given back.
+template <class Body>
+__device__ inline void end_deferred(const Cta<Body>& cta, Deferred<Body>& deferred) {
+  ptx::barrier_arrive(&cta.control.record_empty[deferred.slot]);
+  deferred.slot = -1;
+}
+
+/// They leave at the end of the CTA.
+template <class Body>
+__device__ inline void send_last(const Cta<Body>& cta, Deferred<Body>& deferred, int group) {
+  using In = typename Body::In;
+  const TileRecord& tile = cta.control.slots[deferred.slot].tile;
+#pragma unroll
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    if (!ChunkPlace<Body, In>(group, chunk).in(tile)) continue;
+    const uint32_t to = ptx::shared_address(own_lines(cta, group, chunk));
+    write_chunk<Body, In>(to, swizzle_of(tile), chunk, deferred.packed + chunk * Body::kChunkWords);
+    ptx::fence_async_shared();
+    ptx::barrier_arrive(&cta.control.last_full[group][chunk]);
+  }
+  end_deferred(cta, deferred);
+}
+
+/// The next chunk comes to the registers of the one that has left, so that there is one piece of code for all of them:
+/// what is not in the instruction cache costs more than moves.
+template <class Body>
+__device__ __forceinline__ void next_chunk(Deferred<Body>& deferred) {
+  constexpr int kWords = sizeof(deferred.packed) / sizeof(uint32_t);
+#pragma unroll
+  for (int i = Body::kChunkWords; i < kWords; ++i) deferred.packed[i - Body::kChunkWords] = deferred.packed[i];
+}
+
+/// They leave now, as something holds up the next tile, or none comes (`last`).
+template <class Body>
+__device__ inline void flush_deferred(const Cta<Body>& cta, Deferred<Body>& deferred, int group, bool last,
+                                      Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  if constexpr (Body::kLastApart) {
+    if (last && cta.launch.cluster.k == 1) return send_last(cta, deferred, group);
+  }
+  const TileRecord& tile = cta.control.slots[deferred.slot].tile;
+#pragma unroll 1
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    if (!Body::kSums || tile.num_partials == 0) {
+      send_chunk<Body, In>(cta, tile, group, chunk, deferred.packed, buffer);
+    } else if (has_few_partials(tile)) {
+      send_short_sum(cta, tile, group, chunk, deferred.packed, stage, buffer, [] {});
+    } else if (tile.flags & kOutputFp32) {
+      send_sum<Body, float, true>(cta, tile, group, chunk, deferred.packed, stage, buffer);
+    } else {
+      send_sum<Body, In, true>(cta, tile, group, chunk, deferred.packed, stage, buffer);
+    }
+    next_chunk(deferred);
+  }
+  end_deferred(cta, deferred);
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,115 @@
+// What a CTA loads of A and B in each step of K: its part of what the CTAs of a cluster share, the whole of what is its
+// own. Used by gemm_producer.cuh.
+#pragma once
+
+#include "backends/cuda/kernels/gemm_cta.cuh"
+
+namespace tilewire::cuda {
+
+/// What this CTA loads of one operand of a tile: one box of each step (of B stored [K,N] several), to the same place of
+/// all CTAs that use it. NOTE: in registers while steps are loaded: one thread issues all loads of a CTA, and of small
+/// tiles a step is not much longer than its instructions take.
+struct Operand {
+  const CUtensorMap* map;
+  uint32_t to;    // of stage 0: where the box goes
+  int line;       // first row of A, or column of the result, in the box
+  uint16_t ctas;  // bits of the CTAs that use it
+  bool shared;    // with others
+  uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
+};
+
+/// Where the last rows of A come from, if not with the first ones: no map = they do.
+struct OtherRows {
+  const CUtensorMap* map;
+  uint32_t to;
+  int line;
+};
+
+/// Both, and what they have in common.
+struct Operands {
+  Operand a;
+  Operand b;
+  int k;  // of step 0
+  OtherRows rest;
+};
+
+/// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
+__device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int line, int lines, int box, uint32_t part,
+                                     uint32_t ctas) {
+  const int first = static_cast<int>(part) * box;
+  return {map,
+          to + first * kTileK * 2,
+          line + first,
+          static_cast<uint16_t>(ctas),
+          __popc(ctas) > 1,
+          first < lines ? 1U : 0U};
+}
+
+template <class Body>
+__device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
+  const GemmLaunch& launch = cta.launch;
+  const uint32_t to = ptx::shared_address(cta.stages);
+  const int rows = Body::kSwapAb ? launch.tile_rows : Body::kTileM;
+  Operands from{
+      operand_of(map_of(launch.table, tile.a_map), to, tile.a_row, rows, launch.a_box, cta.a_part, cta.a_ctas),
+      operand_of(map_of(launch.table, tile.b_map), to + Body::kBytesA, tile.b_col, Body::kTileN, launch.b_box,
+                 Body::kNMajor ? 0 : cta.b_part, cta.b_ctas),
+      tile.k_begin,
+      {}};
+  if constexpr (Body::kTakesSplits) {
+    if (tile.split != 0) {
+      const RowSplit& split = launch.table.splits[tile.split - 1];
+      from.rest = {map_of(launch.table, split.map), to + split.first * kTileK * 2, split.row};
+    }
+  }
+  if constexpr (Body::kNMajor) {
+    const uint32_t parts = Body::kTileN / launch.b_box;
+    from.b.mine = 0;
+    for (uint32_t i = cta.b_part; cta.b_part < parts && i < Body::kBoxesB; i += parts) from.b.mine |= 1U << i;
+  }
+  return from;
+}
+
+/// Load one box of an operand.
+__device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full, int x, int y, bool mine,
+                                Eviction cache_hints) {
+  if (!from.shared) {
+    ptx::tensor_load(to, from.map, full, x, y, static_cast<uint64_t>(cache_hints));
+  } else if (mine) {
+    ptx::tensor_load_shared(to, from.map, full, x, y, static_cast<uint64_t>(cache_hints), from.ctas);
+  }
+}
+
+/// Load a step of K of A.
+template <class Body>
+__device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  uint64_t* full = &cta.control.full[stage];
+  const int k = from.k + step * kTileK;
+  const Eviction cache_hints = cta.launch.table.cache_hints.a;
+  load_box(from.a, from.a.to + stage * Body::kStageBytes, full, k, from.a.line, from.a.mine != 0, cache_hints);
+  if constexpr (Body::kTakesSplits) {
+    if (from.rest.map == nullptr) return;
+    const uint32_t to = from.rest.to + stage * Body::kStageBytes;
+    ptx::tensor_load(to, from.rest.map, full, k, from.rest.line, static_cast<uint64_t>(cache_hints));
+  }
+}
+
+/// And of B: where it is stored [K,N], 64 columns at a time.
+template <class Body>
+__device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  uint64_t* full = &cta.control.full[stage];
+  const uint32_t to = from.b.to + stage * Body::kStageBytes;
+  const int k = from.k + step * kTileK;
+  const Eviction cache_hints = cta.launch.table.cache_hints.b;
+  if constexpr (Body::kNMajor) {
+#pragma unroll
+    for (int i = 0; i < Body::kBoxesB; ++i) {
+      load_box(from.b, to + i * 64 * kTileK * 2, full, from.b.line + i * 64, k, (from.b.mine >> i & 1) != 0,
+               cache_hints);
+    }
+  } else {
+    load_box(from.b, to, full, k, from.b.line, from.b.mine != 0, cache_hints);
+  }
+}
+
+}  // namespace tilewire::cuda

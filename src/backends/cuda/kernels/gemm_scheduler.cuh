@@ -1,0 +1,85 @@
+// The warp of a GEMM CTA that brings tasks to shared memory, ahead of their use.
+// Used by gemm_tiles.cuh.
+#pragma once
+
+#include "backends/cuda/kernels/gemm_sum.cuh"
+
+namespace tilewire::cuda {
+
+/// Index of the next task of this CTA. With a counter, every CTA asks until one answer is past the end.
+template <class Body>
+__device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
+  const GemmLaunch& launch = cta.launch;
+  if (launch.counter == nullptr) return cta.index + turn * launch.ctas;
+  uint32_t index = 0;
+  if (threadIdx.x % 32 == 0) index = atomicAdd(&launch.counter[0], 1u);
+  return __shfl_sync(~0u, index, 0);
+}
+
+/// The last CTA to leave puts the counter back to zero for the next call.
+template <class Body>
+__device__ inline void leave_counter(const Cta<Body>& cta) {
+  uint32_t* counter = cta.launch.counter;
+  if (counter == nullptr || threadIdx.x % 32 != 0) return;
+  __threadfence();
+  if (atomicAdd(&counter[1], 1u) + 1 != cta.launch.ctas) return;
+  atomicExch(&counter[0], 0u);
+  atomicExch(&counter[1], 0u);
+}
+
+/// Bring what a task writes and posts to its slot, and its epilogue near, by one warp.
+__device__ inline void fetch_writes(const GemmTable& table, TaskSlot& task) {
+  const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
+  int4* to = reinterpret_cast<int4*>(task.writes);
+  const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x % 32; i < words; i += 32) to[i] = __ldg(from + i);
+  if (threadIdx.x % 32 < task.tile.num_steps)
+    ptx::prefetch_line(table.epilogue + task.tile.first_step + threadIdx.x % 32);
+  const uint32_t posts = min(uint32_t{task.tile.num_posts}, kSlotPosts);
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x % 32; i < posts; i += 32) task.posts[i] = table.posts[task.tile.first_post + i];
+}
+
+/// Task `index` to its slot, by one warp; past the last one, a record without steps. Returns whether it is that.
+template <class Body>
+__device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, TaskSlot& task, uint64_t* free,
+                                  uint32_t phase) {
+  const GemmTable& table = cta.launch.table;
+  const bool end = index >= table.num_tiles;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr int kWords = sizeof(TileRecord) / sizeof(int4);
+  int4 word{};
+  if (!end && lane < kWords) word = __ldg(reinterpret_cast<const int4*>(&table.tiles[index]) + lane);
+  const bool late = !end && comes_late(cta, index);
+  if (free != nullptr) ptx::barrier_wait(free, phase);
+  if (lane < kWords) reinterpret_cast<int4*>(&task.tile)[lane] = word;
+  if (lane == 0) task.late = late ? 1 : 0;
+  return end;
+}
+
+/// Before a CTA's roles begin: its first task is here when they do. Returns whether there is none.
+template <class Body>
+__device__ inline bool fetch_first(const Cta<Body>& cta) {
+  return fetch_tile(cta, next_task(cta, 0), cta.control.slots[0], nullptr, 0);
+}
+
+/// The scheduler warp: brings tasks to shared memory ahead of their use. `end`: there was none to begin with.
+template <class Body>
+__device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
+  Control<Body>& control = cta.control;
+  Ring<kSlots> slot;
+  for (uint32_t turn = 0;;) {
+    ptx::barrier_arrive(&control.record_full[slot.index]);
+    if (end) break;
+    __syncwarp();
+    fetch_writes(cta.launch.table, control.slots[slot.index]);
+    ptx::barrier_arrive(&control.to_store[slot.index]);
+    slot.next();
+    end = fetch_tile(cta, next_task(cta, ++turn), control.slots[slot.index], &control.record_empty[slot.index],
+                     slot.phase ^ 1);
+  }
+  leave_counter(cta);
+}
+
+}  // namespace tilewire::cuda

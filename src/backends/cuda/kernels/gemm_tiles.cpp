@@ -1,0 +1,180 @@
+// The GEMM kernel's tensor maps and its launch.
+// Called by the cuda backend, tests and benchmarks through gemm_tiles.hpp.
+#include "backends/cuda/kernels/gemm_tiles.hpp"
+
+#include <algorithm>
+
+#include "backends/cuda/kernels/gemm_bodies.hpp"
+#include "backends/cuda/runtime/driver.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+const std::vector<GemmBodyEntry>& all_bodies() {
+  static const std::vector<GemmBodyEntry> bodies = [] {
+    std::vector<GemmBodyEntry> all;
+    for (const auto& some :
+         {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn()}) {
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
+  const GemmBodyKind compiled{kind.dtype, kind.b_is_kn, body_shape(kind.shape), kind.sums};
+  const auto found = std::ranges::find(all_bodies(), compiled, &GemmBodyEntry::kind);
+  if (found != all_bodies().end()) return *found;
+  fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{}{} for these dtypes", kind.shape.m, kind.shape.n,
+       kind.sums ? " with sums" : "");
+}
+
+CUtensorMapDataType map_type(DType dtype) {
+  if (dtype == DType::bf16) return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (dtype == DType::fp16) return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
+}
+
+/// Boxes of 128 bytes x box_rows, swizzled by 128 bytes. `promotion`: what the L2 cache fetches at once.
+CUtensorMap make_map(const MatrixView& m, int box_rows,
+                     CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+  CUtensorMap map{};
+  const auto size = static_cast<cuuint64_t>(bytes_of(m.dtype));
+  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(m.ld) * size};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / size), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  static const auto encode = load_driver().tensor_map_encode_tiled;
+  const CUresult result =
+      encode(&map, map_type(m.dtype), 2, const_cast<void*>(m.data), dims, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require(result == CUDA_SUCCESS, "no tensor map for a matrix of {} x {} with ld {}: 16-byte alignment is needed",
+          m.rows, m.cols, m.ld);
+  return map;
+}
+
+/// Few rows read B once, at the speed of memory: to fetch half of the next step with each then costs 3 to 7 %.
+CUtensorMapL2promotion promotion_for(TileShape shape) {
+  return shape.m < 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+}
+
+/// What CUDA wants to know about a launch; not to be copied, as `config` points into it.
+struct LaunchConfig {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  LaunchConfig(const GemmBodyEntry& body, uint32_t ctas, uint32_t cluster, cudaStream_t stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cluster, 1, 1};
+    config.gridDim = dim3(ctas);
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(body.shared_bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+};
+
+/// Of the current device.
+uint32_t num_sms() {
+  int device = 0;
+  int sms = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return static_cast<uint32_t>(sms);
+}
+
+}  // namespace
+
+CUtensorMap make_a_map(const MatrixView& a, TileShape shape, int rows) {
+  return make_map(a, rows, promotion_for(shape));
+}
+
+CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn) {
+  return make_map(b, b_is_kn ? kTileK : cols_of_b_box(shape, cluster), promotion_for(shape));
+}
+
+CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
+
+CUtensorMap make_rest_map(const MatrixView& c) { return make_map(c, kRestRows); }
+
+int shared_bytes(const GemmBodyKind& kind) { return find_body(kind).shared_bytes; }
+
+uint32_t resident_ctas(const GemmBodyKind& kind, uint32_t cluster) {
+  const GemmBodyEntry& body = find_body(kind);
+  LaunchConfig launch(body, cluster, cluster, nullptr);
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, body.function, &launch.config), "cudaOccupancyMaxActiveClusters");
+  return static_cast<uint32_t>(clusters) * cluster;
+}
+
+uint32_t balanced_ctas(const GemmBodyKind& kind, uint32_t cluster, uint32_t num_tiles) {
+  const uint32_t most = resident_ctas(kind, cluster);
+  if (num_tiles == 0 || most == 0) return 0;
+  const uint32_t turns = (num_tiles + most - 1) / most;
+  const uint32_t ctas = (num_tiles + turns - 1) / turns;
+  return (ctas + cluster - 1) / cluster * cluster;
+}
+
+uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
+  constexpr int64_t kOnTheWay = 16 << 20;
+  constexpr int64_t kLeast = 4;
+  const int64_t most = num_stages(kind.shape, kind.b_is_kn);
+  if (kind.shape.m > 64) return static_cast<uint32_t>(most);
+  const int64_t depth = kOnTheWay / (int64_t{std::max(1u, ctas)} * stage_bytes(kind.shape, kind.b_is_kn));
+  return static_cast<uint32_t>(std::clamp(depth, kLeast, most));
+}
+
+void load_gemm_tiles(const GemmBodyKind& kind) {
+  for (const bool sums : {false, true}) {
+    if (sums && most_partials(kind.shape) == 0) continue;
+    const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums});
+    check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
+          "cudaFuncSetAttribute");
+  }
+}
+
+void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
+  const ClusterShape& shape = launch.cluster;
+  const uint32_t cluster = cluster_ctas(shape);
+  const bool splits_k = shape.k != 1;
+  if (cluster == 0 || cluster > kMostCluster ||
+      (splits_k && (shape.m * shape.n != 1 || !may_split_k_in_cluster(kind.shape)))) {
+    fail(ErrorKind::unsupported,
+         "gemm_tiles: clusters of {} x {} tiles of {} x {} in {} parts of K: want at most {} CTAs; parts for 128 x 128 "
+         "or less, or up to {} x 128, no shared operand",
+         shape.m, shape.n, kind.shape.m, kind.shape.n, shape.k, kMostCluster, kMostClusterSplitRows);
+  }
+  const uint32_t tiles = launch.table.num_tiles;
+  GemmLaunch full = launch;
+  if (full.ctas == 0) full.ctas = balanced_ctas(kind, cluster, tiles);
+  full.ctas = std::min(full.ctas, tiles);
+  if (full.ctas == 0) return;
+  if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr)) {
+    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
+  }
+  const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
+  full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
+  full.depth = std::min(stages, std::max(full.depth, shape.k - 1));  // parts of other CTAs have room at once
+  full.a_box = rows_of_a_box(kind.shape, full.cluster);
+  full.b_box = cols_of_b_box(kind.shape, full.cluster);
+  full.tile_rows = kind.shape.m;
+  const GemmBodyEntry& body = find_body(kind);
+  const uint32_t workers = worker_ctas(full.workers.table, kThreads);
+  const uint32_t begin = cluster > 1 ? full.ctas + workers : std::max(full.ctas + workers, num_sms());
+  full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);
+  full.working = spread_of(workers, std::max(begin, full.computing.all) - full.ctas, 0);
+  // NOTE: a grid is whole clusters; CTAs without a role end at once.
+  const uint32_t all = std::max(begin, full.computing.all) + full.workers.table.helper_ctas;
+  LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
+  // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
+  if (cluster == 1) config.config.numAttrs = 0;
+  void* arguments[] = {&full};
+  check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of gemm_tiles");
+}
+
+}  // namespace tilewire::cuda

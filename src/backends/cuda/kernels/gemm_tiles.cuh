@@ -1,0 +1,300 @@
+// The persistent GEMM kernel: a scheduler warp, a loading warp, two consumer warpgroups and their two storing warps
+// execute a table of tiles. Instantiated by gemm_bodies.cuh.
+#pragma once
+
+#include "backends/cuda/kernels/gemm_cluster_split_k.cuh"
+#include "backends/cuda/kernels/gemm_epilogue.cuh"
+#include "backends/cuda/kernels/gemm_producer.cuh"
+#include "backends/cuda/kernels/gemm_scheduler.cuh"
+#include "backends/cuda/kernels/gemm_store.cuh"
+#include "backends/cuda/kernels/wgmma.cuh"
+#include "backends/cuda/kernels/workers.cuh"
+
+namespace tilewire::cuda {
+
+/// One step of K of kCols columns of the matrix instruction; `a` and `b` describe the consumer's part.
+/// NOTE: inline, as all from here to consume_tiles: where products on their way cross a call, each waits for the last.
+template <class Body, int kCols>
+__device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
+                                              bool add) {
+  // Bytes for 16 elements of K.
+  constexpr int kAdvanceA = Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
+  constexpr int kAdvanceB = !Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
+  ptx::matrix_fence();
+#pragma unroll
+  for (int k = 0; k < kTileK / 16; ++k) {
+#pragma unroll
+    for (int m = 0; m < Body::kBlocksM; ++m) {
+      ptx::multiply<typename Body::In, kAdvanceA != 32, kAdvanceB != 32, kCols>(
+          sums[m], a + ((m * 64 * 128 + k * kAdvanceA) >> 4), b + (k * kAdvanceB >> 4), add || k > 0);
+    }
+  }
+  ptx::matrix_commit();
+}
+
+/// The same for so many of a tile's rows as the launch says: a piece of code for each number.
+template <class Body, int kFirst, int kLast>
+__device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
+                                              bool add, int rows) {
+  if constexpr (kFirst == kLast) {
+    multiply_cols<Body, kFirst>(sums, a, b, add);
+  } else {
+    constexpr int kMiddle = (kFirst / 8 + kLast / 8) / 2 * 8;
+    if (rows <= kMiddle) {
+      multiply_rows<Body, kFirst, kMiddle>(sums, a, b, add, rows);
+    } else {
+      multiply_rows<Body, kMiddle + 8, kLast>(sums, a, b, add, rows);
+    }
+  }
+}
+
+/// One step of K for one consumer warpgroup; `a` and `b` describe its part of stage 0.
+template <class Body>
+__device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                            uint64_t a, uint64_t b, int stage, bool add) {
+  a += stage * (Body::kStageBytes >> 4);
+  b += stage * (Body::kStageBytes >> 4);
+  if constexpr (Body::kSwapAb) {
+    multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, cta.launch.tile_rows);
+  } else {
+    multiply_cols<Body, Body::kGroupN>(sums, a, b, add);
+  }
+}
+
+/// One step of K; the stage of the step before goes back when this one's work is on its way. With few rows, whose steps
+/// memory is late with, its own stage goes back as soon as it is used: the next step may be long in coming.
+template <class Body>
+__device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                        uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
+  ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
+  multiply_op(cta, sums, a, b, stage.index, step > 0);
+  if constexpr (Body::kSplitN) {
+    ptx::matrix_wait<0>();
+    release_stage(cta, stage.index);
+  } else {
+    if (step > 0) {
+      ptx::matrix_wait<1>();
+      release_stage(cta, previous);
+    }
+    previous = stage.index;
+  }
+  stage.next();
+}
+
+/// The first steps of a tile, and between them the results of the tile before, which leave a chunk after every few
+/// steps. Returns how many steps were taken.
+template <class Body>
+__device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                        uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
+                                        Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  const TaskSlot& before = cta.control.slots[deferred.slot];
+  const int interval = steps_per_chunk<Body>(before, steps);
+  int step = 0;
+#pragma unroll
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+    const int end = min(steps, step + interval);
+#pragma unroll 1
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    send_chunk<Body, In>(cta, before.tile, group, chunk, deferred.packed + Body::kChunkWords * chunk, buffer);
+  }
+  end_deferred(cta, deferred);
+  return step;
+}
+
+/// The same where these are sums, whose other parts come now: half of a chunk before a step and half behind it, each
+/// about as long as the products of a step. NOTE: one piece of code for all chunks (next_chunk); and the producer loads
+/// parts before the same steps (load_early_partials).
+template <class Body>
+__device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                                uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                                int& previous, Deferred<Body>& deferred, int group,
+                                                Ring<Body::kBuffers>& buffer) {
+  using In = typename Body::In;
+  const TaskSlot& before = cta.control.slots[deferred.slot];
+  const int interval = steps_per_chunk<Body>(before, steps);
+  int step = 0;
+  int end = min(steps, steps_before_sum<Body>(before, steps));
+#pragma unroll 1
+  for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
+#pragma unroll 1
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    if (has_few_partials(before.tile)) {
+      send_short_sum(cta, before.tile, group, chunk, deferred.packed, stage, buffer, [&] {
+        if (step < steps) take_op(cta, sums, a, b, step++, stage, previous);
+      });
+    } else {
+      send_sum<Body, In, false>(cta, before.tile, group, chunk, deferred.packed, stage, buffer);
+    }
+    next_chunk(deferred);
+    end = min(steps, end + interval);
+  }
+  end_deferred(cta, deferred);
+  return step;
+}
+
+/// All steps of a tile. Returns the last one's stage: its products are on their way.
+template <class Body>
+__device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
+                                             uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                             Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
+  int previous = 0;
+  int step = 0;
+  if (Body::kDefer && deferred.slot >= 0) {
+    if (Body::kSums && cta.control.slots[deferred.slot].tile.num_partials > 0) {
+      step = take_ops_and_sum(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
+    } else {
+      step = take_ops(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
+    }
+  }
+#pragma unroll 1
+  for (; step < steps; ++step) take_op(cta, sums, a, b, step, stage, previous);
+  return previous;
+}
+
+/// Whether the task in a slot, which is here, loads without waiting for anybody. All of a warpgroup get the same
+/// answer.
+template <class Body>
+__device__ inline bool is_going(const Cta<Body>& cta, const Ring<kSlots>& slot, int group) {
+  return ptx::all_of_group(ptx::barrier_test(&cta.control.going[slot.index], slot.phase), 1 + group);
+}
+
+/// A consumer warpgroup: multiplies its part of each tile and sends the results on.
+template <class Body>
+__device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
+  using In = typename Body::In;
+  Control<Body>& control = cta.control;
+  const uint8_t* part_a = own_lines(cta, group, 0);
+  const uint8_t* part_b =
+      cta.stages + (Body::kSwapAb ? 0 : Body::kBytesA) + (Body::kSplitN ? group * Body::kGroupN * 128 : 0);
+  const uint64_t a = ptx::matrix_descriptor(part_a, 16);
+  const uint64_t b = ptx::matrix_descriptor(part_b, Body::kNMajor && !Body::kSwapAb ? kTileK * 128 : 16);
+  Ring<Body::kStages> stage;
+  Ring<kSlots> slot;
+  Ring<Body::kBuffers> buffer;
+  Deferred<Body> deferred;
+  [[maybe_unused]] uint32_t given = 0;
+  ptx::barrier_wait(&control.record_full[slot.index], slot.phase);
+  for (;;) {
+    const TileRecord& tile = control.slots[slot.index].tile;
+    const bool end = tile.k_steps == 0;
+    // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
+    if (Body::kDefer && deferred.slot >= 0 && !deferred.is_deferred) [[unlikely]] {
+      flush_deferred(cta, deferred, group, end, stage, buffer);
+    }
+    if (end) break;
+    float sums[Body::kBlocksM][Body::kGroupN / 2];
+    const int last = multiply_tile(cta, sums, a, b, tile.k_steps, stage, deferred, group, buffer);
+    // Look ahead while the last products are made.
+    Ring<kSlots> next = slot;
+    next.next();
+    ptx::barrier_wait(&control.record_full[next.index], next.phase);
+    const bool sum = Body::kSums && tile.num_partials > 0;
+    const bool may_defer = !sum && control.slots[next.index].tile.k_steps > 0;
+    bool is_deferred = may_defer && is_going(cta, next, group);
+    ptx::matrix_wait<0>();
+#pragma unroll
+    for (int m = 0; m < Body::kBlocksM; ++m) ptx::pin(sums[m]);
+    if (!Body::kSplitN) release_stage(cta, last);
+    if constexpr (Body::kSplitsK) {
+      if (cta.launch.cluster.k > 1 && !join_parts(cta, tile, group, sums, given, stage)) {
+        ptx::barrier_arrive(&control.record_empty[slot.index]);
+        slot = next;
+        continue;
+      }
+    }
+    if (!sum) apply_steps(cta, tile, group, sums);
+    if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
+#pragma unroll
+      for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);
+      deferred.slot = slot.index;
+      if (may_defer && !is_deferred) is_deferred = is_going(cta, next, group);
+      deferred.is_deferred = is_deferred || control.slots[slot.index].late != 0;
+    } else {
+      send_now(cta, tile, group, sums, buffer);
+      ptx::barrier_arrive(&control.record_empty[slot.index]);
+    }
+    slot = next;
+  }
+}
+
+/// Let the CTA use the tensor maps, by one warp, before its roles begin. NOTE: fences of maps wait for each other: two
+/// of them take a microsecond, so that those in memory come second best.
+__device__ inline void ready_maps(const GemmTable& table) {
+#pragma unroll 1
+  for (uint32_t map = threadIdx.x % 32; map < table.num_maps; map += 32) {
+    if (table.maps != nullptr) ptx::fence_tensor_map(table.maps + map);
+    ptx::prefetch_tensor_map(map_of(table, map));
+  }
+}
+
+/// The role of compute CTA `index`: 3 warpgroups of 4 warps.
+template <class Body>
+__device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t index, uint8_t* shared) {
+  static_assert(sizeof(Control<Body>) <= kControlBytes);
+  const Cta<Body> cta = make_cta<Body>(launch, index, shared);
+  const int group = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 128, 0));
+  const int warp = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 32, 0));
+  // Side by side: the first record and the tensor maps come from memory, barriers are made.
+  constexpr int kFirst = 3;  // barriers: the loading warp may begin,
+  constexpr int kBegun = 4;  // and the others may
+  bool none = false;
+  if (warp == 1) none = fetch_first(cta);
+  if (warp == 2) ready_maps(launch.table);
+  if (threadIdx.x == 96) init_control(cta);
+  __syncwarp();
+  if (cta.size > 1) ptx::cluster_arrive();
+  if (warp == 0) {
+    // NOTE: it waits where its role's code begins, so that this comes from memory meanwhile.
+    ptx::give_registers<56>();
+    ptx::cta_meet(kFirst, 128);
+    if (cta.size > 1) ptx::cluster_wait();
+    if (ptx::elect()) load_tiles(cta);
+  } else {
+    if (group == 0) ptx::cta_arrive(kFirst, 128);
+    ptx::cta_meet(kBegun, kThreads - 32);
+    if (cta.size > 1) ptx::cluster_wait();
+    if (group == 0) {
+      ptx::give_registers<56>();
+      if (warp == 1) schedule_tiles(cta, none);
+      // This one has nothing to store for a while.
+      if (warp == 3 && index == 0 && threadIdx.x % 32 == 0) note_call(launch.workers);
+      __syncwarp();
+      if (warp >= 2) store_tiles(cta, warp - 2);
+    } else {
+      ptx::take_registers<224>();
+      consume_tiles(cta, group - 1);
+    }
+  }
+  __syncwarp();
+  if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here
+}
+
+/// CTAs of one launch by role: those that compute and, among them, those that work and those that only hold a place;
+/// then helpers, which execute when there is room.
+template <class Body>
+__global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const uint32_t computing = spread_before(launch.computing, blockIdx.x);
+  if (spread_before(launch.computing, blockIdx.x + 1) > computing) {
+    note_begun(launch.workers);
+    compute_role<Body>(launch, computing, shared);
+  } else {
+    const uint32_t workers = worker_ctas(launch.workers.table, kThreads);
+    const uint32_t first_helper = max(launch.computing.all, launch.ctas + workers);
+    const uint32_t other = blockIdx.x - computing;
+    uint32_t worker = spread_before(launch.working, other);
+    const bool walks = spread_before(launch.working, other + 1) > worker;
+    constexpr int kPieces = (sizeof(WorkerShared) + 127) / 128 * 128;
+    static_assert(kPieces + kBulkBytes <= Body::kSharedBytes && kThreads == kMostWarpgroups * kWarpgroupThreads);
+    auto& room = *reinterpret_cast<WorkerShared*>(shared);
+    if (walks) note_begun(launch.workers);
+    if (blockIdx.x >= first_helper) worker = workers + blockIdx.x - first_helper;
+    const bool helps = blockIdx.x >= first_helper && worker < workers + launch.workers.table.helper_ctas;
+    if (walks || (helps && all_have_begun(launch.workers, launch.ctas + workers)))
+      run_worker_roles<false>(launch.workers, worker, room, shared + kPieces);
+  }
+  leave_call(launch.workers);
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,80 @@
+// Products without tensor cores, for types and shapes that gemm_tiles does not take.
+// Used by ops.cuh.
+#pragma once
+
+#include "backends/cuda/kernels/finish.cuh"
+
+namespace tilewire::cuda {
+
+/// A product and what is added to it, in the sum's order: the product rounded as the others are.
+__device__ inline float complete_sum(const WorkerTable& table, const OpRecord& step, int row, int col, float product) {
+  constexpr int kOperands = 2;
+  const int addends = step.num_sources - kOperands;
+  if (addends == 0) return product;
+  const SourceRecord* from = table.sources + step.first_source + kOperands;
+  float sum = 0;
+#pragma unroll 1
+  for (int i = 0; i <= addends; ++i) {
+    const SourceRecord& addend = from[i - (i > step.product_place ? 1 : 0)];
+    const float term =
+        i == step.product_place
+            ? round_to(product, from->dtype)
+            : load_element(addend.data + (row * addend.ld + col) * element_bytes(addend.dtype), addend.dtype);
+    sum = i == 0 ? term : __fadd_rn(sum, term);
+  }
+  return sum;
+}
+
+/// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
+__device__ inline void multiply_op(const WorkerTable& table, const OpRecord& step) {
+  constexpr int kSide = 64;
+  constexpr int kDepth = 16;
+  constexpr int kOwn = 4;
+  __shared__ float a_block[kDepth][kSide + 1];
+  __shared__ float b_block[kDepth][kSide + 1];
+  const SourceRecord a = table.sources[step.first_source];
+  const SourceRecord b = table.sources[step.first_source + 1];
+  const auto load = [&](const SourceRecord& from, bool k_major, int line, int lines, int k) {
+    if (line >= lines || k >= step.depth) return 0.0F;
+    const int64_t at = k_major ? k * from.ld + line : line * from.ld + k;
+    return load_element(from.data + at * element_bytes(from.dtype), from.dtype);
+  };
+  const int x = static_cast<int>(threadIdx.x) % 16;
+  const int y = static_cast<int>(threadIdx.x) / 16;
+  for (int row0 = 0; row0 < step.rows; row0 += kSide) {
+    for (int col0 = 0; col0 < step.cols; col0 += kSide) {
+      float sums[kOwn][kOwn] = {};
+      for (int k0 = 0; k0 < step.depth; k0 += kDepth) {
+        __syncthreads();
+        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
+          const int k = i % kDepth;
+          const int line = i / kDepth;
+          a_block[k][line] = load(a, false, row0 + line, step.rows, k0 + k);
+        }
+        for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
+          const int k = step.b_is_kn ? i / kSide : i % kDepth;
+          const int line = step.b_is_kn ? i % kSide : i / kDepth;
+          b_block[k][line] = load(b, step.b_is_kn, col0 + line, step.cols, k0 + k);
+        }
+        __syncthreads();
+        for (int k = 0; k < kDepth; ++k) {
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+            for (int j = 0; j < kOwn; ++j) sums[i][j] += a_block[k][y + 16 * i] * b_block[k][x + 16 * j];
+          }
+        }
+      }
+      for (int i = 0; i < kOwn; ++i) {
+        for (int j = 0; j < kOwn; ++j) {
+          const int row = row0 + y + 16 * i;
+          const int col = col0 + x + 16 * j;
+          if (row >= step.rows || col >= step.cols) continue;
+          finish_element(table, step, row, col, complete_sum(table, step, row, col, sums[i][j]));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tilewire::cuda

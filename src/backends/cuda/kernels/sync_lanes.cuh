@@ -1,0 +1,109 @@
+// Lanes of one thread: handshakes, and the doorbells of what streams do. What every step posts.
+// Used by workers.cuh and workers.cu.
+#pragma once
+
+#include "backends/cuda/kernels/signal_device.cuh"
+#include "backends/cuda/kernels/spans.cuh"
+#include "backends/cuda/kernels/worker_table.hpp"
+
+namespace tilewire::cuda {
+
+__device__ inline void post_op(const WorkerLaunch& launch, const PostRecord* posts, const OpRecord& step) {
+  post_signals(posts + step.first_post, step.num_posts);
+  note_end(span_of(launch, step.task));
+}
+
+/// One thread of a kernel before or after a stream-ordered call. NOTE: what the call wrote is visible here, as it ended
+/// before the kernel after it began; each post passes that on.
+__device__ inline void open_workers(const WorkerLaunch& launch, const Preamble& preamble) {
+  if (preamble.waited && is_aborted(launch.watch)) return;
+  if (preamble.notes_begin) note_taken(span_of(launch, preamble.task)), note_start(span_of(launch, preamble.task), 0);
+  post_signals(preamble.posts, preamble.num_posts);
+  note_end(span_of(launch, preamble.task));
+}
+
+/// Let what a stream does behind a doorbell begin. What this thread has acquired is visible to it.
+__device__ inline void ring_doorbell(Doorbell* doorbell) {
+  asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&doorbell->open) : "memory");
+}
+
+/// Whether what a stream did behind a doorbell is over; then the doorbell is as before. What it wrote is visible to
+/// whoever acquires what is posted next.
+__device__ inline bool doorbell_is_done(Doorbell* doorbell) {
+  uint32_t done = 0;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&doorbell->done) : "memory");
+  if (done == 0) return false;
+  asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&doorbell->open) : "memory");
+  asm volatile("st.relaxed.sys.global.u32 [%0], 0;" ::"l"(&doorbell->done) : "memory");
+  return true;
+}
+
+/// What comes behind a doorbell that was opened ahead has begun.
+__device__ inline void note_begin(const WorkerLaunch& launch, const OpRecord& step) {
+  note_taken(span_of(launch, step.task));
+  note_start(span_of(launch, step.task), 0);
+}
+
+/// Open the doorbell of step `index`, whose waits are over, and those of the steps behind it as soon as theirs are: the
+/// stream takes them one after another, and need not come back for each. Post as they end. Returns the first step that
+/// was not begun, or nothing (num_steps + 1) if the team leaves.
+__device__ inline uint32_t pass_doorbells(const WorkerLaunch& launch, const LaneRecord& lane, uint32_t index,
+                                          uint64_t epoch) {
+  const OpRecord* steps = launch.table.ops + lane.first_op;
+  uint32_t opened = index;
+  ring_doorbell(steps[opened++].doorbell);
+  uint64_t begin = ptx::global_time_ns();
+#pragma unroll 1
+  for (uint32_t polls = 1; index < opened; ++polls) {
+    const OpRecord& next = steps[opened];
+    if (opened < lane.num_ops && next.code == OpCode::doorbell &&
+        signals_are_there(launch.table.waits + next.first_wait, next.num_waits, epoch)) {
+      ring_doorbell(steps[opened++].doorbell);
+    }
+    if (doorbell_is_done(steps[index].doorbell)) {
+      post_op(launch, launch.table.posts, steps[index++]);
+      begin = ptx::global_time_ns();
+      if (index < opened) note_begin(launch, steps[index]);
+    }
+    if (polls % 32 != 0) continue;
+    if (must_leave(launch.watch, polls)) return lane.num_ops + 1;
+    if (ptx::global_time_ns() - begin <= launch.watch.timeout_ns) continue;
+    report_failure(launch.watch, {.task = steps[index].task, .wait = kCopyEnd});
+    return lane.num_ops + 1;
+  }
+  return index;
+}
+
+/// After a failure: let every copy of the lane go, so that its stream comes to an end.
+__device__ inline void ring_doorbells(const WorkerLaunch& launch, const LaneRecord& lane) {
+#pragma unroll 1
+  for (uint32_t index = 0; index < lane.num_ops; ++index) {
+    Doorbell* doorbell = launch.table.ops[lane.first_op + index].doorbell;
+    if (doorbell != nullptr) ring_doorbell(doorbell);
+  }
+}
+
+/// One thread executes a lane that moves nothing by itself.
+__device__ inline void run_sync_lane(const WorkerLaunch& launch, uint32_t index) {
+  const LaneRecord lane = launch.table.lanes[index];
+  const uint64_t epoch = calls_before(launch);
+#pragma unroll 1
+  for (uint32_t i = 0; i < lane.num_ops;) {
+    const OpRecord& step = launch.table.ops[lane.first_op + i];
+    TaskSpan* span = span_of(launch, step.task);
+    note_taken(span);
+    if (!wait_signals(launch.table.waits + step.first_wait, step.num_waits, epoch, launch.watch, step.task)) {
+      return ring_doorbells(launch, lane);
+    }
+    note_start(span, 0);
+    if (step.code == OpCode::doorbell) {
+      i = pass_doorbells(launch, lane, i, epoch);
+      if (i > lane.num_ops) return ring_doorbells(launch, lane);
+    } else {
+      post_op(launch, launch.table.posts, step);
+      ++i;
+    }
+  }
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,65 @@
+// The worker CTA as a kernel of its own.
+// Called by programs through workers.hpp.
+#include <algorithm>
+
+#include "backends/cuda/kernels/launch_kernel.cuh"
+#include "backends/cuda/kernels/workers.cuh"
+#include "backends/cuda/kernels/workers.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kOpThreads, 1)
+    worker_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ Preamble preamble,
+                  bool ends_call) {
+  __shared__ WorkerShared shared;
+  static_assert(kOpThreads <= kMostWarpgroups * kWarpgroupThreads);
+  if (blockIdx.x == 0 && threadIdx.x == kOpThreads - 32) note_call(launch);
+  // A warp that has nothing else to do, where lanes are few.
+  if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kOpThreads - 32)
+    open_workers(launch, preamble);
+  run_worker_roles<true>(launch, blockIdx.x, shared);
+  if (ends_call) leave_call(launch);
+}
+
+constexpr uint32_t kSyncThreads = 256;
+
+__global__ void __launch_bounds__(kSyncThreads) sync_kernel(const __grid_constant__ WorkerLaunch launch) {
+  if (blockIdx.x == 0 && threadIdx.x == blockDim.x - 32) note_call(launch);
+  const uint32_t lane = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (threadIdx.x % 32 == 0 && lane < launch.table.sync_lanes) run_sync_lane(launch, lane);
+  leave_call(launch);
+}
+
+}  // namespace
+
+void load_worker_kernel() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, worker_kernel), "cudaFuncGetAttributes");
+  check(cudaFuncGetAttributes(&attributes, sync_kernel), "cudaFuncGetAttributes");
+}
+
+void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream) {
+  // NOTE: a rank without work has one CTA, which ends the call.
+  const uint32_t ctas = std::max(1u, worker_ctas(launch.table, kOpThreads));
+  launch_kernel("launch of worker_kernel", worker_kernel, ctas, kOpThreads, stream, launch, preamble, ends_call);
+}
+
+void launch_sync_lanes(const WorkerLaunch& launch, cudaStream_t stream) {
+  WorkerLaunch sync_only = launch;
+  sync_only.table.lanes += launch.table.num_lanes - launch.table.sync_lanes;
+  const uint32_t threads = std::clamp(launch.table.sync_lanes * 32, 32u, kSyncThreads);
+  const uint32_t ctas = std::max(1u, (launch.table.sync_lanes * 32 + threads - 1) / threads);
+  launch_kernel("launch of sync_kernel", sync_kernel, ctas, threads, stream, sync_only);
+}
+
+void launch_data_lane(const WorkerLaunch& launch, uint32_t lane, uint32_t ctas, cudaStream_t stream) {
+  WorkerLaunch data = launch;
+  data.table.lanes += lane;
+  data.table.num_lanes = 1;
+  data.table.ctas = ctas;
+  data.table.sync_lanes = 0;
+  launch_kernel("launch of worker_kernel", worker_kernel, ctas, kOpThreads, stream, data, Preamble{}, false);
+}
+
+}  // namespace tilewire::cuda

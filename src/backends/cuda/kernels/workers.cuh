@@ -1,0 +1,250 @@
+// CTAs that work lanes of steps: wait, move or sum or multiply, post. Whole warpgroups of threads, or any number
+// without. Included by workers.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
+#pragma once
+
+#include "backends/cuda/kernels/ops.cuh"
+#include "backends/cuda/kernels/sync_lanes.cuh"
+#include "backends/cuda/kernels/worker_table.hpp"
+
+namespace tilewire::cuda {
+
+/// Threads that take a step together: a CTA, or a warpgroup of one.
+struct Warpgroup {
+  uint32_t index = 0;  ///< in the CTA
+  uint32_t count = 1;  ///< of the CTA
+
+  [[nodiscard]] __device__ uint32_t threads() const { return blockDim.x / count; }
+  [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
+  /// Wait for all of it.
+  __device__ void meet() const { ptx::cta_meet(1 + index, threads()); }
+  /// The same; whether one of it says so.
+  __device__ bool any(bool says) const {
+    uint32_t some = 0;
+    asm volatile(
+        "{\n.reg .pred p, q;\n"
+        "setp.ne.u32 p, %1, 0;\n"
+        "barrier.cta.red.or.pred q, %2, %3, p;\n"
+        "selp.u32 %0, 1, 0, q;\n}"
+        : "=r"(some)
+        : "r"(static_cast<uint32_t>(says)), "r"(1 + index), "r"(threads())
+        : "memory");
+    return some != 0;
+  }
+};
+
+/// Records of a step, of each kind at most, that are in shared memory before it may begin. NOTE: what was read from
+/// memory before a wait is often gone from the caches after it, and each look costs a microsecond then.
+inline constexpr uint32_t kRecordsAtHand = 8;
+
+struct OpRecords {
+  SourceRecord sources[kRecordsAtHand];
+  TargetRecord targets[kRecordsAtHand];
+  PostRecord posts[kRecordsAtHand];
+};
+
+/// Shared memory of a working CTA.
+struct WorkerShared {
+  bool go[kMostWarpgroups];
+  uint32_t asked[kMostWarpgroups];               // step of a late lane
+  OpRecords records[kMostWarpgroups][2];         // of a step, while the one before is posted
+  uint64_t here[kMostWarpgroups * kBulkPieces];  // BulkRoom::here
+};
+
+/// One warpgroup's place in a lane.
+struct Worker {
+  LaneRecord lane{};
+  uint32_t worker = 0;
+  uint32_t workers = 1;
+  uint64_t epoch = 0;
+  Warpgroup warpgroup{};
+
+  [[nodiscard]] __device__ bool shares() const { return lane.serial && lane.ctas > 1; }
+};
+
+__device__ inline Worker place_worker(const WorkerLaunch& launch, uint32_t cta) {
+  uint32_t index = 0;
+  while (cta >= launch.table.lanes[index].ctas) cta -= launch.table.lanes[index++].ctas;
+  const LaneRecord& lane = launch.table.lanes[index];
+  Warpgroup warpgroup;
+  if (lane.warpgroups) warpgroup = {threadIdx.x / kWarpgroupThreads, blockDim.x / kWarpgroupThreads};
+  return {lane, cta * warpgroup.count + warpgroup.index, lane.ctas * warpgroup.count, calls_before(launch), warpgroup};
+}
+
+/// The first thread, before a step: in a shared lane, the step before has been posted. False if the team leaves.
+__device__ inline bool await_turn(const WorkerLaunch& launch, const Worker& me, uint32_t index, uint32_t task) {
+  if (!me.shares() || index == 0) return true;
+  const WaitRecord turn{me.lane.progress + 1, index, 0};
+  return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
+}
+
+/// A warpgroup of helper CTA `cta`, in late lane `index`.
+__device__ inline Worker place_helper(const WorkerLaunch& launch, uint32_t cta, uint32_t index) {
+  const LaneRecord& lane = launch.table.lanes[index];
+  Warpgroup warpgroup;
+  if (lane.warpgroups) warpgroup = {threadIdx.x / kWarpgroupThreads, blockDim.x / kWarpgroupThreads};
+  return {lane, (lane.ctas + cta) * warpgroup.count + warpgroup.index, 1, calls_before(launch), warpgroup};
+}
+
+/// The warpgroup's first step, and the one after `index`.
+__device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uint32_t stride, uint32_t index) {
+  if (!me.lane.helped) return index + stride;
+  volatile uint32_t& asked = shared.asked[me.warpgroup.index];
+  if (me.warpgroup.thread() == 0)
+    asked = static_cast<uint32_t>(atomicAdd(reinterpret_cast<unsigned long long*>(me.lane.progress), 1ull));
+  me.warpgroup.meet();
+  return asked;
+}
+
+/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0.
+template <typename Record>
+__device__ inline void fetch_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
+                                     const Warpgroup& warpgroup) {
+  if (count > kRecordsAtHand) return;
+  constexpr uint32_t kWords = sizeof(Record) / sizeof(uint64_t);
+  static_assert(sizeof(Record) % sizeof(uint64_t) == 0);
+  const auto* words = reinterpret_cast<const uint64_t*>(from + first);
+#pragma unroll 1
+  for (uint32_t i = warpgroup.thread(); i < count * kWords; i += warpgroup.threads())
+    reinterpret_cast<uint64_t*>(to)[i] = words[i];
+  from = to;
+  first = 0;
+}
+
+/// The first thread, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs
+/// that share a step the first one takes the times.
+__device__ inline bool await_op(const WorkerLaunch& launch, const Worker& me, uint32_t index, const OpRecord& step) {
+  if (!await_turn(launch, me, index, step.task)) return false;
+  TaskSpan* span = me.shares() && me.worker > 0 ? nullptr : span_of(launch, step.task);
+  note_taken(span);
+  const bool good =
+      wait_signals(launch.table.waits + step.first_wait, step.num_waits, me.epoch, launch.watch, step.task);
+  note_start(span, me.shares() ? 0 : me.worker);
+  return good;
+}
+
+/// The first thread, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
+/// The last to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
+__device__ inline void finish_op(const WorkerLaunch& launch, const Worker& me, uint32_t index, const PostRecord* posts,
+                                 const OpRecord& step) {
+  if (me.shares()) {
+    const uint64_t wanted = uint64_t{index + 1} * me.lane.ctas;
+    __threadfence();
+    const auto before = atomicAdd(reinterpret_cast<unsigned long long*>(me.lane.progress), 1ull);
+    if (before + 1 != wanted) return;
+    __threadfence();
+  }
+  post_op(launch, posts, step);
+  if (!me.shares()) return;
+  if (index + 1 < me.lane.num_ops) return post_signal({me.lane.progress + 1, 1, false});
+  me.lane.progress[0] = 0;
+  me.lane.progress[1] = 0;
+}
+
+/// All threads of the warpgroup. False where a wait failed: then the team is broken and nothing is posted any more.
+template <bool kMultiplies>
+__device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, WorkerShared& shared, uint8_t* pieces) {
+  // NOTE: barriers are made and used by one thread, so that nobody waits for them.
+  BulkRoom room = make_bulk_room(pieces, shared.here);
+  const Warpgroup& warpgroup = me.warpgroup;
+  Slice slice{0, 1, warpgroup.thread(), warpgroup.threads()};
+  if (me.lane.serial) slice.index = me.worker, slice.count = me.workers;
+  const uint32_t stride = me.lane.serial ? 1 : me.workers;
+  volatile bool* go = shared.go;
+  uint32_t turn = 0;
+  uint32_t index = next_step(me, shared, 0, me.lane.serial ? 0 : me.worker);
+#pragma unroll 1
+  for (; index < me.lane.num_ops; index = next_step(me, shared, stride, index)) {
+    OpRecord step = launch.table.ops[me.lane.first_op + index];
+    WorkerTable table = launch.table;
+    OpRecords& records = shared.records[warpgroup.index][turn++ % 2];
+    fetch_records(table.sources, step.first_source, step.num_sources, records.sources, warpgroup);
+    fetch_records(table.targets, step.first_target, step.num_targets, records.targets, warpgroup);
+    fetch_records(table.posts, step.first_post, step.num_posts, records.posts, warpgroup);
+    if (slice.thread == 0) go[warpgroup.index] = await_op(launch, me, index, step);
+    warpgroup.meet();
+    if (!go[warpgroup.index]) return false;
+    Patience patience{launch.watch, step.task, me.epoch, slice.thread == 0};
+    if (patience.first) patience.span = span_of(launch, step.task);
+    run_op<kMultiplies>(table, step, slice, room, patience);
+    if (warpgroup.any(patience.over)) return false;
+    if (slice.thread == 0) finish_op(launch, me, index, table.posts, step);
+  }
+  if (me.lane.helped) warpgroup.meet();  // all have read the last answer
+  return true;
+}
+
+/// A helper CTA, before it asks for steps, which may wait for any CTA that is no late one: whether those have all
+/// begun. NOTE: they come first in the grid, and so begin first; but nobody promises that.
+__device__ inline bool all_have_begun(const WorkerLaunch& launch, uint32_t others) {
+  constexpr uint64_t kPatienceNs = 50'000;
+  bool now = false;
+  if (threadIdx.x == 0) {
+    const uint64_t from = ptx::global_time_ns();
+    const auto* begun = static_cast<const volatile uint64_t*>(&launch.counters->begun);
+    do {
+      now = *begun >= others;
+    } while (!now && ptx::global_time_ns() - from < kPatienceNs);
+  }
+  return __syncthreads_or(now) != 0;
+}
+
+/// A CTA that is no late one begins.
+__device__ inline void note_begun(const WorkerLaunch& launch) {
+  if (launch.table.helper_ctas == 0 || threadIdx.x != 0) return;
+  atomicAdd(reinterpret_cast<unsigned long long*>(&launch.counters->begun), 1ull);
+}
+
+/// CTA number `cta` of worker_ctas: data lanes first, then the sync-only ones, a warp each; then the helper CTAs, each
+/// in all helped lanes. `pieces`: kBulkBytes of shared memory, or none.
+template <bool kMultiplies>
+__device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta, WorkerShared& shared,
+                                        uint8_t* pieces = nullptr) {
+  const WorkerTable& table = launch.table;
+  const uint32_t workers = worker_ctas(table, blockDim.x);
+  const bool late = cta >= workers;
+  if (late || cta < table.ctas) {
+    const uint32_t lanes = late ? table.num_lanes - table.sync_lanes : 1;
+#pragma unroll 1
+    for (uint32_t lane = 0; lane < lanes; ++lane) {
+      if (late && !table.lanes[lane].helped) continue;
+      const Worker me = late ? place_helper(launch, cta - workers, lane) : place_worker(launch, cta);
+      const bool good = run_lane<kMultiplies>(launch, me, shared, late ? nullptr : pieces);
+      // NOTE: warpgroups of one lane may be one warpgroup of the next: all go on together, or none does.
+      if (late && __syncthreads_and(good) == 0) return;
+    }
+    return;
+  }
+  const uint32_t sync_only = (cta - table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (threadIdx.x % 32 != 0 || sync_only >= table.sync_lanes) return;
+  run_sync_lane(launch, table.num_lanes - table.sync_lanes + sync_only);
+}
+
+/// The last CTA to leave a call that has helpers puts back what counts one call only.
+__device__ inline void clear_helped(const WorkerLaunch& launch) {
+#pragma unroll 1
+  for (uint32_t lane = 0; lane < launch.table.num_lanes; ++lane) {
+    if (launch.table.lanes[lane].helped) launch.table.lanes[lane].progress[0] = 0;
+  }
+  launch.counters->begun = 0;
+}
+
+/// All threads of every CTA of the grid, last: when all have ended, the call is over.
+/// NOTE: a second kernel for this would hold up other ranks' kernels in a queue of the device that they share.
+__device__ inline void leave_call(const WorkerLaunch& launch) {
+  if (launch.counters == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  auto* calls = reinterpret_cast<unsigned long long*>(&launch.counters->calls);
+  const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
+  TeamCalls* team = launch.watch.calls;
+  if (launch.table.helper_ctas == 0 && team == nullptr) {
+    atomicAdd(calls, part);
+    return;
+  }
+  if (launch.table.helper_ctas > 0) __threadfence();
+  if ((atomicAdd(calls, part) + part) % kWholeCall != 0) return;
+  if (launch.table.helper_ctas > 0) clear_helped(launch);
+  if (team != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(&team->ended), 1ull);
+}
+
+}  // namespace tilewire::cuda

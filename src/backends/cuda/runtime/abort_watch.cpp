@@ -1,0 +1,41 @@
+// Looks at the host's control block every few milliseconds.
+// Owned by CudaGroup.
+#include "backends/cuda/runtime/abort_watch.hpp"
+
+#include <utility>
+
+#include "backends/host/thread.hpp"
+
+namespace tilewire::cuda {
+
+AbortWatch::AbortWatch(const host::Segment& segment, const Driver& driver, int device, uint32_t* word, uint32_t* stop,
+                       Calls calls)
+    : segment_(segment),
+      driver_(driver),
+      device_(device),
+      word_(word),
+      stop_word_(stop),
+      calls_(std::move(calls)),
+      stream_(new_urgent_stream()),
+      thread_(host::start_thread([this] { watch(); })) {}
+
+AbortWatch::~AbortWatch() {
+  post(stop_, 1);
+  thread_.join();
+}
+
+void AbortWatch::watch() {
+  constexpr int64_t kPeriod = 5'000'000;
+  while (!segment_.broken()) {
+    if (sleep_until_reached(stop_, 1, kPeriod)) return;
+    calls_.look();
+  }
+  *static_cast<volatile uint32_t*>(stop_word_) = 1;
+  calls_.leave();
+  // NOTE: not a copy and not a fill, which may need the SMs that waiting kernels hold. Where even this fails, the
+  // device is lost, or its queues are held up: kernels look at the word above, too.
+  if (cudaSetDevice(device_) != cudaSuccess) return;
+  driver_.stream_write_value_32(stream_.get(), reinterpret_cast<CUdeviceptr>(word_), 1, 0);
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,77 @@
+// Calls of a program in a row, eager or as replays of a graph, timed by the device's clock and by the host's.
+// Called by the bench and by the tuner through Program::time_on_device.
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "backends/cuda/runtime/program.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Calls that are timed together.
+struct Timed {
+  Event start = new_timing_event();
+  Event stop = new_timing_event();
+};
+
+/// Bytes of which a write leaves nothing else in the device's cache.
+int64_t bytes_over_cache(int device) {
+  int cache = 0;
+  check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
+  return int64_t{4} * cache;
+}
+
+}  // namespace
+
+const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced) {
+  Bound& bound = bind(bases_of(inputs, outputs), traced, true);
+  if (bound.replay) return bound.replay;
+  const cudaStream_t stream = stream_.get();
+  // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
+  bound.replay =
+      capture_graph(stream, cudaStreamCaptureModeRelaxed, [&] { enqueue_call(bound, stream, capture_of(stream)); });
+  return bound.replay;
+}
+
+std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                                     const Burst& burst) {
+  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
+  if (group_.shares_device()) return std::nullopt;
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  throw_if_failed();
+  traced_ = nullptr;
+  const cudaStream_t stream = stream_.get();
+  group_.calls().follow_calls(stream);
+  const RunOptions options{.trace = burst.trace, .stream = stream};
+  const Graph* replay = burst.graph ? &replay_of(inputs, outputs, burst.trace) : nullptr;
+  const auto call = [&] { replay == nullptr ? run(inputs, outputs, options) : launch_graph(*replay, stream); };
+  const int64_t sweep = burst.cold ? bytes_over_cache(group_.device()) : 0;
+  const std::shared_ptr<std::byte> swept = burst.cold ? new_device_memory(sweep, stream) : nullptr;
+  const std::vector<Timed> parts(burst.cold ? burst.calls : 1);
+  const int calls_of_part = burst.cold ? 1 : burst.calls;
+  BurstTime time;
+  call();
+  for (const Timed& part : parts) {
+    if (burst.cold) check(cudaMemsetAsync(swept.get(), 0, static_cast<size_t>(sweep), stream), "cudaMemsetAsync");
+    check(cudaEventRecord(part.start.get(), stream), "cudaEventRecord");
+    for (int i = 0; i < calls_of_part; ++i) {
+      const auto before = std::chrono::steady_clock::now();
+      call();
+      time.enqueue_us.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count());
+    }
+    check(cudaEventRecord(part.stop.get(), stream), "cudaEventRecord");
+  }
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  throw_if_failed();
+  for (const Timed& part : parts) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, part.start.get(), part.stop.get()), "cudaEventElapsedTime");
+    time.us += 1e3 * static_cast<double>(ms) / burst.calls;
+  }
+  return time;
+}
+
+}  // namespace tilewire::cuda

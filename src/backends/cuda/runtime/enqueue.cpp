@@ -1,0 +1,155 @@
+// What one call of a program puts into streams: kernels, copies, calls of libraries.
+// Called by run, and by bursts.
+#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/runtime/program.hpp"
+
+namespace tilewire::cuda {
+
+CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<StreamUse>& uses) {
+  // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
+  // streams of their own.
+  const auto fits = [&](const std::unique_ptr<Sides>& sides) {
+    if (sides->capture == capture) return true;
+    return capture != 0 && sides->capture != 0 && (sides->all.empty() || capture_of(sides->all[0].stream.get()) == 0);
+  };
+  auto found = std::ranges::find_if(sides_, fits);
+  if (found == sides_.end()) {
+    sides_.push_back(std::make_unique<Sides>());
+    found = std::prev(sides_.end());
+    (*found)->fork = new_event();
+  }
+  Sides& sides = **found;
+  sides.capture = capture;
+  // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
+  // notifiers, as all that its streams do has doorbells.
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (i == sides.all.size()) {
+      Side& side = sides.all.emplace_back();
+      side.stream = uses[i].urgent ? new_urgent_stream() : new_patient_stream();
+      side.end = new_event();
+    }
+    Side& side = sides.all[i];
+    if (capture != 0 || !uses[i].has_notifier || side.notifier != nullptr) continue;
+    side.copied = new_event();
+    side.notifier = new_urgent_stream();
+  }
+  return sides;
+}
+
+namespace {
+
+/// What comes next in `stream` begins when all that is in `other` has ended.
+void wait_for_end(const Event& event, const Stream& other, cudaStream_t stream) {
+  check(cudaEventRecord(event.get(), other.get()), "cudaEventRecord");
+  wait_for(stream, event);
+}
+
+}  // namespace
+
+void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  group_.calls().begin(stream, capture);
+  try {
+    enqueue_all(bound, stream, capture);
+  } catch (const std::exception& error) {
+    // What was captured in part is never run.
+    if (capture != 0) throw;
+    // What is in the streams already waits for what is not: it must leave, and later calls must wait for it.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    group_.fail_with(known != nullptr ? *known : Error(ErrorKind::internal, error.what()));
+    group_.calls().end(stream, capture);
+    throw;
+  }
+  group_.calls().end(stream, capture);
+}
+
+void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
+  const WaitWatch watch = group_.watch_of(bound.owner);
+  const WorkerLaunch workers{bound.workers, workspace_.counters(), watch,
+                             reinterpret_cast<TaskSpan*>(bound.spans.get())};
+  if (bound.tables.stream_ordered) return enqueue_stream_ordered(bound, workers, stream);
+  const std::vector<StreamUse>& uses = bound.tables.streams;
+  const Sides& sides = sides_for(capture, uses);
+  if (!uses.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
+  for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.all[i].stream.get(), sides.fork);
+  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
+  // may share one queue of the device.
+  enqueue_kernels(bound, workers, stream);
+  for (size_t i = 0; i < bound.tables.works.size(); ++i) {
+    enqueue_work(bound, i, workers, sides.all[bound.tables.works[i].stream], capture != 0);
+  }
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const Side& side = sides.all[i];
+    wait_for_end(side.end, side.stream, stream);
+    if (uses[i].has_notifier && capture == 0) wait_for_end(side.copied, side.notifier, stream);
+  }
+}
+
+namespace {
+
+void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamble& preamble, bool ends_call,
+                 cudaStream_t stream) {
+  plain.kind == Plain::no ? launch_workers(launch, preamble, ends_call, stream)
+                          : launch_plain_ops(launch, plain, preamble, ends_call, stream);
+}
+
+}  // namespace
+
+/// What comes before the call of the library, the call, what comes after it: each begins when the one before has ended.
+void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
+  const Preamble& preamble = bound.tables.preamble;
+  const bool more = bound.after.num_lanes > 0 || preamble.num_posts > 0 || bound.traced;
+  const bool has_before = before.table.num_lanes > 0 || bound.tables.first.has_task;
+  if (has_before) {
+    WorkerLaunch first = before;
+    first.begins = true;
+    launch_part(first, bound.plain, bound.tables.first, !more, stream);
+  }
+  bound.calls[0]->enqueue(stream);
+  if (!more) return;
+  WorkerLaunch after = before;
+  after.table = bound.after;
+  after.begins = !has_before;
+  launch_part(after, bound.plain_after, preamble, true, stream);
+}
+
+/// What waits and posts for the whole call.
+void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
+  WorkerLaunch workers = all;
+  workers.begins = true;
+  if (bound.tables.gemm_ctas > 0) {
+    GemmLaunch gemm{
+        .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};
+    if (bound.tables.lanes_apart) gemm.workers.table.ctas = 0;
+    launch_gemm_tiles(bound.tables.kind, gemm, stream);
+  } else if (bound.tables.lanes_apart) {
+    launch_sync_lanes(workers, stream);
+  } else {
+    launch_workers(workers, {}, true, stream);
+  }
+}
+
+/// NOTE: in a graph whose copies have two followers each, the next one and a word by another stream, a copy begins some
+/// 20 us late (docs/cuda.md, Graphs); there a stream tells of its copies itself.
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side,
+                               bool captured) {
+  const StreamWork& work = bound.tables.works[index];
+  cudaStream_t stream = side.stream.get();
+  const auto* worker = std::get_if<StreamWorkers>(&work.what);
+  const bool ends_workers = std::holds_alternative<StreamWorkersEnd>(work.what);
+  if (work.doorbell != nullptr && !ends_workers && !work.follows)
+    wait_for_doorbell(group_.driver(), work.doorbell, stream);
+  if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
+    enqueue_copy(*copy, stream);
+  } else if (worker != nullptr) {
+    launch_data_lane(workers, worker->lane, bound.tables.workers.lanes[worker->lane].ctas, stream);
+  } else if (!ends_workers) {
+    bound.calls[index]->enqueue(stream);
+  }
+  if (work.doorbell == nullptr || worker != nullptr) return;
+  const bool by_notifier = work.notified_aside && !captured;
+  cudaStream_t notifier = by_notifier ? side.notifier.get() : stream;
+  if (by_notifier) wait_for_end(side.copied, side.stream, notifier);
+  ring_done(group_.driver(), work.doorbell, notifier);
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,295 @@
+// Ranks come to their devices, and share memory.
+// Called by users through Group, and by programs.
+#include "backends/cuda/runtime/group.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "backends/cuda/runtime/chunks.hpp"
+#include "backends/cuda/runtime/facts.hpp"
+#include "backends/tensors.hpp"
+#include "core/json_text.hpp"
+#include "core/text.hpp"
+#include "tilewire/env.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+using nlohmann::json;
+
+json read_back(const std::vector<std::string>& texts) {
+  json all = json::array();
+  for (const std::string& text : texts) all.push_back(parse_json(text, "a GPU"));
+  return all;
+}
+
+/// Two ranks on one GPU must be in one process: only then are they resident together.
+void require_room_for_all(const host::HostGroup& ranks, const json& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    for (size_t other = rank + 1; ranks.separate() && other < gpus.size(); ++other) {
+      if (ranks.segment().rank(static_cast<int>(rank)).pid == ranks.segment().rank(static_cast<int>(other)).pid) {
+        fail(ErrorKind::unsupported, "ranks {} and {} joined one by one from one process: launch them as its threads",
+             rank, other);
+      }
+      if (gpus[rank]["uuid"] != gpus[other]["uuid"]) continue;
+      fail(ErrorKind::unsupported,
+           "ranks {} and {} are processes that share one GPU ({}): ranks that share a GPU must be threads of one "
+           "process",
+           rank, other, gpus[rank]["uuid"].get<std::string>());
+    }
+    if (ranks.separate() && gpus.size() > 1 && !gpus[rank]["descriptors"].get<bool>()) {
+      fail(ErrorKind::unsupported, "the GPU of rank {} cannot share memory between processes", rank);
+    }
+  }
+}
+
+/// GPUs in whose memory this one cannot add to counters: by uuid.
+std::vector<std::string> peers_without_atomics(const Driver& driver, const Gpu& gpu) {
+  std::vector<std::string> peers;
+  for (const PeerAccess& peer : gpu.peers) {
+    if (!peer.atomics) peers.push_back(describe_gpu(driver, peer.gpu).uuid);
+  }
+  return peers;
+}
+
+/// Signals are counters to which peers add. NOTE: where a process sees its own GPU alone nothing is known of others.
+void require_atomics(const json& gpus) {
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    const auto without = gpus[rank]["no_atomics"].get<std::vector<std::string>>();
+    for (size_t other = 0; other < gpus.size(); ++other) {
+      if (std::ranges::find(without, gpus[other]["uuid"].get<std::string>()) == without.end()) continue;
+      fail(ErrorKind::unsupported,
+           "the GPU of rank {} cannot do atomic operations in the memory of the GPU of rank {}: they need NVLink "
+           "between them",
+           rank, other);
+    }
+  }
+}
+
+/// What is known of the links: measured on H200s; others are left unknown.
+void fill_in_links(Team& team, const json& gpus) {
+  constexpr double kNvlinkCopyGBps = 389;
+  constexpr double kCopyUs = 2;
+  team.links.assign(gpus.size() * gpus.size(), Link{});
+  for (size_t from = 0; from < gpus.size(); ++from) {
+    const auto sharing =
+        std::count_if(gpus.begin(), gpus.end(), [&](const json& gpu) { return gpu["uuid"] == gpus[from]["uuid"]; });
+    team.devices.push_back(
+        {.copy_engines = gpus[from]["copy_engines"], .sms = gpus[from]["sms"].get<int>() / static_cast<int>(sharing)});
+    for (size_t to = 0; to < gpus.size(); ++to) {
+      const auto is_h200 = [](const json& gpu) {
+        return gpu["name"].get<std::string>().find("H200") != std::string::npos;
+      };
+      if (gpus[from]["uuid"] == gpus[to]["uuid"] || !is_h200(gpus[from]) || !is_h200(gpus[to])) continue;
+      team.links[from * gpus.size() + to] = {Reach::load_store, kNvlinkCopyGBps, kCopyUs};
+    }
+  }
+}
+
+/// "h200" where all GPUs are "NVIDIA H200", "gpu" where they differ.
+std::string kind_of_gpus(const json& gpus) {
+  std::string kind;
+  for (const json& gpu : gpus) {
+    std::istringstream words(gpu["name"].get<std::string>());
+    std::string found = "gpu";
+    for (std::string word; words >> word;) {
+      const bool is_kind = word.size() > 1 && std::isupper(word[0]) != 0 && std::isdigit(word[1]) != 0;
+      if (!is_kind || found != "gpu") continue;
+      found = word;
+      std::ranges::transform(found, found.begin(),
+                             [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    }
+    if (!kind.empty() && kind != found) return "gpu";
+    kind = found;
+  }
+  return kind;
+}
+
+}  // namespace
+
+CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options)
+    : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()) {
+  host::or_tell(*ranks_, [&] { start(options); });
+}
+
+void CudaGroup::start(const JoinOptions& options) {
+  choose_device(options);
+  memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
+  const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
+  ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
+  zero(head);
+  failures_ = std::make_unique<Failures>(reinterpret_cast<const WaitFailure*>(status_page()));
+  order_ = options.order;
+  calls_ = std::make_unique<CallSequence>(order_, shares_device_);
+  watch_ = std::make_unique<AbortWatch>(ranks_->segment(), driver_, device_, &this->head(rank())->abort,
+                                        reinterpret_cast<uint32_t*>(status_page() + kStopOffset),
+                                        AbortWatch::Calls{.look = [this] { static_cast<void>(find_failure()); },
+                                                          .leave = [this] { abort_communicator(); }});
+}
+
+CudaGroup::~CudaGroup() {
+  if (std::uncaught_exceptions() > exceptions_) {
+    fail_with(Error(ErrorKind::rank_lost, fmt::format("rank {} ended with an error", rank())));
+  }
+  // NOTE: memory must not go while a kernel uses it. Waits of kernels end: by their deadlines, or by the watch.
+  if (cudaSetDevice(device_) == cudaSuccess) static_cast<void>(cudaDeviceSynchronize());
+}
+
+void CudaGroup::choose_device(const JoinOptions& options) {
+  const json gpus = read_back(agree(*ranks_, [&] {
+    driver_ = load_driver();
+    device_ = (options.local_rank >= 0 ? options.local_rank : rank()) % num_gpus();
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    status_page_ = new_host_memory(kStatusBytes);
+    stream_ = new_urgent_stream();
+    const Gpu gpu = describe_gpu(driver_, device_);
+    if (!gpu.virtual_memory) fail(ErrorKind::unsupported, "GPU {} has no virtual memory management", device_);
+    if (gpu.capability != kCapability) {
+      fail(ErrorKind::unsupported, "GPU {} ({}) has compute capability {}, the kernels are for {}", device_, gpu.name,
+           gpu.capability, kCapability);
+    }
+    return json_text({{"device", device_},
+                      {"no_atomics", peers_without_atomics(driver_, gpu)},
+                      {"name", gpu.name},
+                      {"uuid", gpu.uuid},
+                      {"sms", gpu.sms},
+                      {"copy_engines", gpu.copy_engines},
+                      {"descriptors", gpu.descriptors}});
+  }));
+  require_room_for_all(*ranks_, gpus);
+  require_atomics(gpus);
+  for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
+  fill_in_links(team_, gpus);
+  sm_count_ = team_.devices[rank()].sms;
+  std::map<std::string, int> kinds;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    ++kinds[fmt::format("{}, {} SMs", gpus[i]["name"].get<std::string>(), team_.devices[i].sms)];
+  }
+  for (const auto& [kind, ranks] : kinds)
+    hardware_ += fmt::format("{}{} x {}", hardware_.empty() ? "" : "; ", ranks, kind);
+  kind_ = kind_of_gpus(gpus);
+  // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
+  std::set<std::string> different;
+  for (const json& gpu : gpus) different.insert(gpu["uuid"]);
+  shares_device_ = different.size() < gpus.size();
+  // NOTE: in one queue, whatever a rank enqueues waits for the calls of the others, and they for its own call.
+  if (shares_device_ && env::device_connections() == 1) {
+    fail(ErrorKind::unsupported, "{} ranks share {} GPUs, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves each one queue",
+         gpus.size(), different.size());
+  }
+}
+
+host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  try {
+    memory_->grow_to(extent.offset + extent.bytes);
+  } catch (const Error&) {
+    give_back(extent);
+    throw;
+  }
+  return extent;
+}
+
+void CudaGroup::zero(const host::Extent& extent) {
+  agree(*ranks_, [&] {
+    if (extent.bytes == 0) return std::string();
+    check(cudaMemsetAsync(at(rank(), extent.offset), 0, static_cast<size_t>(extent.bytes), stream_.get()),
+          "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    return std::string();
+  });
+}
+
+host::Extent CudaGroup::carve(const std::string& what, int64_t bytes) {
+  return back_with_memory(ranks_->carve(what, bytes));
+}
+
+Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+  const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
+  try {
+    zero(extent);
+  } catch (const Error&) {
+    ranks_->give_back_tensor(extent.offset);
+    throw;
+  }
+  return make_tensor(at(rank(), extent.offset), dtype, rows, cols);
+}
+
+void CudaGroup::free(const Tensor& tensor) {
+  if (tensor.rows == 0 || tensor.cols == 0) return;
+  ranks_->give_back_tensor(static_cast<std::byte*>(tensor.data) - at(rank(), 0));
+}
+
+Library& CudaGroup::library() {
+  if (!library_) library_ = std::make_unique<Library>(stream_.get());
+  return *library_;
+}
+
+void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {
+  const bool in_use = communicator_ != nullptr && !communicator_->aborted();
+  try {
+    if (!communicator_) {
+      auto made = std::make_unique<Communicator>(*ranks_, device_);
+      const std::lock_guard lock(communicator_mutex_);
+      communicator_ = std::move(made);
+    }
+    // The watch may have come too early.
+    if (ranks_->segment().broken()) abort_communicator();
+    communicator_->prepare(calls);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsupported || (communicator_ && communicator_->aborted())) {
+      no_communicator_ = error.what();
+    }
+    // What was loaded before, and graphs that have its calls, would end without having moved anything.
+    if (in_use && communicator_->aborted()) fail_with(error);
+    throw;
+  }
+}
+
+std::unique_ptr<LibraryCall> CudaGroup::bind(const LibraryCollective& call) const { return communicator_->bind(call); }
+
+void CudaGroup::abort_communicator() {
+  const std::lock_guard lock(communicator_mutex_);
+  if (communicator_) communicator_->abort();
+}
+
+std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }
+
+std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
+  require(bytes >= 0, "new_memory: {} bytes", bytes);
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  return new_device_memory(bytes);
+}
+
+void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
+  require_copy(to, from, bytes);
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  copy_now(to, from, bytes);
+}
+
+WaitWatch CudaGroup::watch_of(uint32_t owner) const {
+  return {.timeout_ns = static_cast<uint64_t>(std::min(ranks_->timeout_s(), 1e9) * 1e9),
+          .abort = &head(rank())->abort,
+          .failure = reinterpret_cast<WaitFailure*>(status_page()),
+          .stop = reinterpret_cast<const uint32_t*>(status_page() + kStopOffset),
+          .calls = order_ == CallOrder::stream && !shares_device_ ? &head(rank())->calls : nullptr,
+          .owner = owner};
+}
+
+std::optional<Error> CudaGroup::find_failure() {
+  const std::optional<Error> failure = failures_->first();
+  if (failure) ranks_->fail_with(*failure);
+  return failure;
+}
+
+std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options) {
+  return std::make_unique<CudaGroup>(std::move(ranks), options);
+}
+
+}  // namespace tilewire::cuda

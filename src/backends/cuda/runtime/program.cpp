@@ -1,0 +1,414 @@
+// Running a plan on a GPU: bind tensors, launch the worker CTA and the GEMM kernel, report what a wait gave up on.
+// Called by users through Program.
+#include "backends/cuda/runtime/program.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/runtime/callers_stream.hpp"
+#include "backends/cuda/runtime/upload.hpp"
+#include "backends/cuda/tables/sm_shares.hpp"
+#include "backends/cuda/tables/work_order.hpp"
+#include "backends/tensors.hpp"
+#include "core/implied_order.hpp"
+#include "core/ll.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+/// Counters that ranks poll and post lie on sectors of their own.
+constexpr int64_t kSignalBytes = 32;
+/// Sets of callers' addresses whose tables are kept, beside those that graphs may replay.
+constexpr int64_t kMostBound = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
+
+bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
+
+/// The lanes of one kernel: those that come after a stream-ordered call of the library, or the others.
+WorkerTable part_of(const HostWorkerTable& host, const WorkerTable& all, bool after) {
+  const WorkerTable counts = counts_of(host, after);
+  WorkerTable part = all;
+  if (after) part.lanes += host.lanes.size() - counts.num_lanes;
+  part.num_lanes = counts.num_lanes;
+  part.ctas = counts.ctas;
+  part.sync_lanes = counts.sync_lanes;
+  return part;
+}
+
+std::shared_ptr<std::byte> upload(const HostWorkerTable& host, WorkerTable& table, cudaStream_t stream) {
+  Upload all;
+  all.add(host.lanes, &table.lanes);
+  all.add(host.ops, &table.ops);
+  all.add(host.sources, &table.sources);
+  all.add(host.targets, &table.targets);
+  all.add(host.epilogue, &table.epilogue);
+  all.add(host.waits, &table.waits);
+  all.add(host.posts, &table.posts);
+  table.helper_ctas = host.helper_ctas;
+  return all.finish(stream);
+}
+
+/// The steps of a kernel beside a stream-ordered call of the library, where it is a plain worker CTA. `memory` has
+/// them.
+PlainOps plain_ops_of(const HostWorkerTable& host, bool after, std::shared_ptr<std::byte>& memory,
+                      cudaStream_t stream) {
+  PlainOps plain{plain_ops(host, after)};
+  if (plain.kind == Plain::no) return plain;
+  const std::vector<PlainOp> steps = lay_out_ops(host, after);
+  Upload all;
+  all.add(steps, &plain.ops);
+  memory = all.finish(stream);
+  return plain;
+}
+
+/// The plan with the lanes of one rank.
+Plan share_of(const Plan& plan, int rank) {
+  Plan share{plan.op, {}, plan.target, plan.team, plan.buffers, plan.signals, {}};
+  std::ranges::copy_if(plan.lanes, std::back_inserter(share.lanes),
+                       [&](const Lane& lane) { return lane.rank == rank; });
+  return share;
+}
+
+std::vector<int> lanes_of(const Plan& plan, int rank) {
+  std::vector<int> lanes;
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    if (plan.lanes[lane].rank == rank) lanes.push_back(lane);
+  }
+  return lanes;
+}
+
+/// order_of_tasks for the lanes of one rank.
+std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
+  const std::vector<std::vector<int64_t>> all = order_of_tasks(with_all_signals(plan));
+  std::vector<std::vector<int64_t>> mine;
+  for (const int lane : lanes_of(plan, rank)) mine.push_back(all[lane]);
+  return mine;
+}
+
+template <class Work>
+std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
+  std::vector<Work> some;
+  for (const StreamWork& work : works) {
+    if (const auto* found = std::get_if<Work>(&work.what)) some.push_back(*found);
+  }
+  return some;
+}
+
+/// Memory that my GPU cannot reach would end its context. The arena is known. NOTE: some systems let GPUs address all
+/// of the host's memory; whoever passes that has forgotten a copy.
+void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
+  const std::span<const std::byte> arena = group.arena();
+  if (data == nullptr || (data >= arena.data() && data < arena.data() + arena.size())) return;
+  cudaPointerAttributes found{};
+  check(cudaPointerGetAttributes(&found, data), "cudaPointerGetAttributes");
+  require(found.type != cudaMemoryTypeUnregistered,
+          "buffer {} lies at {}, memory that CUDA does not know: want GPU {}'s, or pinned or managed memory",
+          buffer.name, fmt::ptr(data), group.device());
+  require(found.type != cudaMemoryTypeDevice || found.device == group.device(),
+          "buffer {} lies at {} on GPU {}, want GPU {}, this rank's", buffer.name, fmt::ptr(data), found.device,
+          group.device());
+}
+
+void set_bytes(std::byte* memory, int64_t bytes, int value) {
+  if (bytes == 0) return;
+  check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+}
+
+}  // namespace
+
+Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
+  doorbells_ = aligned(num_signals(plan) * kSignalBytes);
+  // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
+  symmetric_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
+  extent_ =
+      group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), symmetric_ + symmetric_bytes(plan));
+  try {
+    host::agree(group.ranks(), [&] {
+      fill();
+      return std::string();
+    });
+  } catch (const Error&) {
+    group.give_back(extent_);
+    throw;
+  }
+}
+
+/// Get local memory, load kernels, and give all of it its first values.
+void Workspace::fill() {
+  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
+  local_ = new_device_memory(local_bytes(plan_));
+  counters_ = new_device_memory(counters);
+  load_worker_kernel();
+  if (calls_library(plan_)) load_plain_ops_kernels();
+  load_clock_kernel();
+  if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
+  set_bytes(counters_.get(), counters, 0);
+  std::byte* mine = group_.at(group_.rank(), extent_.offset);
+  set_bytes(mine, symmetric_, 0);
+  if (uses_ll(plan_)) set_bytes(mine + symmetric_, symmetric_bytes(plan_), 0xFF);
+}
+
+Workspace::~Workspace() { group_.give_back(extent_); }
+
+Addresses Workspace::addresses(const std::vector<Base>& callers) const {
+  Addresses all;
+  for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+    int64_t local = 0;
+    int64_t symmetric = extent_.offset + symmetric_;
+    for (size_t index = 0; index < plan_.buffers.size(); ++index) {
+      const Buffer& buffer = plan_.buffers[index];
+      Base base{nullptr, shape_on(buffer, rank).cols};
+      if (buffer.scope == Scope::symmetric) base.data = group_.at(rank, symmetric);
+      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = local_.get() + local;
+      if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
+      // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
+      if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
+        base.data = group_.at(rank, callers[index].data - group_.at(group_.rank(), 0));
+      }
+      if (buffer.scope == Scope::symmetric) symmetric += bytes_of_buffer(buffer);
+      if (buffer.scope == Scope::local) local += bytes_of_buffer(buffer);
+      all.bases.push_back(base);
+    }
+  }
+  all.signal = [this](const Signal& signal) {
+    return reinterpret_cast<uint64_t*>(group_.at(signal.rank, extent_.offset + signal.index * kSignalBytes));
+  };
+  all.progress = reinterpret_cast<uint64_t*>(counters() + 1);
+  all.doorbells = reinterpret_cast<Doorbell*>(group_.at(group_.rank(), extent_.offset + doorbells_));
+  return all;
+}
+
+CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
+    : group_(group),
+      plan_(share_of(plan, group.rank())),
+      lanes_(lanes_of(plan, group.rank())),
+      facts_(facts_of(plan, group.rank())),
+      places_(places_of(plan, group.rank())),
+      workspace_(group, plan, plan_),
+      stream_(new_urgent_stream()) {
+  std::vector<StreamWork> works;
+  // NOTE: where ranks share a device, only now does no call of any rank run.
+  host::agree(group.ranks(), [&] {
+    works = made_up_works();
+    if (group.shares_device()) clock_ = match_with_host();
+    if (calls_library(plan)) prepare_library(of_kind<LibraryGemm>(works));
+    return std::string();
+  });
+  if (calls_collective(plan)) group.prepare(of_kind<LibraryCollective>(works));
+}
+
+CudaProgram::~CudaProgram() {
+  const BesideCapture beside;
+  static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  group_.calls().wait();
+  for (const auto& bound : bound_) group_.failures().remove(bound->owner);
+}
+
+std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
+  std::vector<Base> bases(plan_.buffers.size());
+  for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
+    bases[buffer] = {static_cast<std::byte*>(tensor.data), tensor.rows <= 1 ? tensor.cols : tensor.row_stride};
+  });
+  return bases;
+}
+
+/// NOTE: clusters of more than two leave SMs of a GPC idle. Where ranks share a device, pairs alone are sure to find
+/// room beside those of the others, and only where each rank has an even share.
+Room CudaProgram::room_for(bool traced) const {
+  Room room{group_.sm_count(), !group_.shares_device(), traced};
+  const GemmParams gemm = gemm_params_of(plan_);
+  if (!room.streams && gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k > 1) room.sms = room.sms / 2 * 2;
+  if (gemm.cluster_split_k == 1 || slow_tiles(plan_) || room.sms < 2 * gemm.cluster_split_k) return room;
+  room.cluster_split_k = gemm.cluster_split_k;
+  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(gemm.cluster_split_k));
+  if (room.streams) room.sms = std::min(room.sms, static_cast<int>(resident));
+  return room;
+}
+
+RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_, room_for(traced));
+  put_in_order(tables.works, places_);
+  return tables;
+}
+
+/// What streams do, before there are tensors: callers' are taken to be dense, their addresses mean nothing. What does
+/// not fit the GPU is found here.
+std::vector<StreamWork> CudaProgram::made_up_works() const {
+  std::vector<Base> callers(plan_.buffers.size());
+  for (size_t i = 0; i < callers.size(); ++i) {
+    callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
+  }
+  return tables_for(callers, false).works;
+}
+
+/// Let the library choose its kernels before anything waits for them.
+void CudaProgram::prepare_library(const std::vector<LibraryGemm>& gemms) {
+  for (const LibraryGemm& gemm : gemms) group_.library().prepare(gemm);
+  library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
+}
+
+CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
+  const auto found = std::ranges::find_if(
+      bound_, [&](const auto& bound) { return bound->traced == traced && bound->callers == callers; });
+  if (found != bound_.end()) {
+    std::rotate(bound_.begin(), found, found + 1);
+  } else {
+    if (!keep) make_room();
+    bound_.insert(bound_.begin(), new_bound(callers, traced));
+  }
+  bound_.front()->kept = bound_.front()->kept || keep;
+  return *bound_.front();
+}
+
+std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
+  if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) {
+    return group_.library().bind(*gemm, library_workspace_.get());
+  }
+  const auto* collective = std::get_if<LibraryCollective>(&work.what);
+  return collective == nullptr ? nullptr : group_.bind(*collective);
+}
+
+/// NOTE: by way of the group's stream, which no capture knows.
+std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
+  for (size_t i = 0; i < callers.size(); ++i) {
+    const Shape shape = shape_on(plan_.buffers[i], group_.rank());
+    if (is_callers(plan_.buffers[i]) && shape.rows > 0 && shape.cols > 0)
+      require_on_device(group_, plan_.buffers[i], callers[i].data);
+  }
+  auto bound = std::make_unique<Bound>();
+  bound->callers = callers;
+  bound->traced = traced;
+  bound->tables = tables_for(callers, traced);
+  bound->gemm = upload(bound->tables.gemm, group_.stream());
+  WorkerTable all;
+  bound->memory = upload(bound->tables.workers, all, group_.stream());
+  bound->workers = part_of(bound->tables.workers, all, false);
+  bound->after = part_of(bound->tables.workers, all, true);
+  if (bound->tables.stream_ordered) {
+    bound->plain = plain_ops_of(bound->tables.workers, false, bound->plain_memory, group_.stream());
+    bound->plain_after = plain_ops_of(bound->tables.workers, true, bound->plain_after_memory, group_.stream());
+  }
+  if (traced) bound->spans = new_spans(bound->tables.names.size(), group_.stream());
+  for (const StreamWork& work : bound->tables.works) bound->calls.push_back(bind_call(work));
+  bound->owner = group_.failures().add(
+      [this, which = bound.get()](const WaitFailure& failure) { return describe(*which, failure); });
+  return bound;
+}
+
+/// Where as many sets of tables as are kept are there, the one that was used longest ago goes, when nothing uses it.
+void CudaProgram::make_room() {
+  const auto may_go = [](const auto& bound) { return !bound->kept; };
+  if (std::ranges::count_if(bound_, may_go) < kMostBound) return;
+  group_.calls().wait();
+  const auto oldest = std::ranges::find_if(bound_.rbegin(), bound_.rend(), may_go);
+  group_.failures().remove((*oldest)->owner);
+  if (traced_ == oldest->get()) traced_ = nullptr;
+  bound_.erase(std::next(oldest).base());
+}
+
+void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  throw_if_failed();
+  const cudaStream_t stream = options.stream ? callers_stream(*options.stream, group_.shares_device()) : stream_.get();
+  const uint64_t capture = capture_of(stream);
+  if (options.stream && capture == 0) require_device(stream, group_.device());
+  if (options.max_delay_us > 0) {
+    fail(ErrorKind::unsupported, "max_delay_us = {}: tasks of GPUs are not delayed; delay the streams instead",
+         options.max_delay_us);
+  }
+  const Bound& bound = bind(bases_of(inputs, outputs), options.trace, capture != 0);
+  traced_ = options.trace ? &bound : nullptr;
+  if (!options.stream) {
+    group_.calls().follow_default(stream);
+    group_.calls().follow_calls(stream);
+  }
+  enqueue_call(bound, stream, capture);
+  if (capture != 0 || (options.stream && !group_.shares_device())) return;
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  throw_if_failed();
+}
+
+void CudaProgram::wait() {
+  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const BesideCapture beside;
+  group_.calls().wait();
+  throw_if_failed();
+}
+
+std::optional<Error> CudaProgram::failure() {
+  try {
+    throw_if_failed();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+void CudaProgram::throw_if_failed() {
+  if (const auto failure = group_.find_failure()) throw Error(*failure);
+  group_.ranks().check_whole([&] { return fmt::format("{}: rank {} is stopped", plan_.op, group_.rank()); });
+}
+
+Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) const {
+  if (failure.wait == kOverlap || failure.overlaps != 0) {
+    return {
+        ErrorKind::invalid_input,
+        fmt::format("{} on rank {}: a call was under way when another began; order = stream promises that calls and "
+                    "replays of a team follow each other, as in one stream",
+                    plan_.op, group_.rank())};
+  }
+  WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
+  if (failure.task < bound.tables.names.size()) {
+    const TaskName& name = bound.tables.names[failure.task];
+    const Lane& lane = plan_.lanes[name.lane];
+    report.lane = lane.name;
+    report.task = name.task;
+    const auto& waits = lane.tasks[name.task].waits;
+    report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
+    if (failure.wait == kDataOfPeers) {
+      const Region& part = lane.tasks[name.task].reads[failure.seen];
+      report.signal = fmt::format("the data of {} on rank {} from row {}, column {} on,",
+                                  plan_.buffers[part.buffer].name, part.rank, part.row, part.col);
+      report.wanted = 1;
+      report.seen = 0;
+    }
+    if (failure.wait == kCopyEnd) {
+      const Task& task = lane.tasks[name.task];
+      report.signal = fmt::format("the end of the {} on rank {}{}", to_string(task.kind), lane.rank,
+                                  calls_collective(task) ? ", which takes all ranks" : "");
+      report.wanted = 1;
+    }
+  }
+  if (failure.told != 0) return group_.ranks().stopped(report);
+  return {ErrorKind::timeout, fmt::format("timeout after {} s: {}", group_.ranks().timeout_s(), host::in_words(report)),
+          report};
+}
+
+Target CudaGroup::target() const {
+  Target target = gpu_target(kind_, team_.num_ranks, sm_count_);
+  target.streams = !shares_device_;
+  if (shares_device_) target.name += "_shared";
+  return target;
+}
+
+std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
+  validate(plan);
+  if (const auto missing = unsupported(plan); !missing.empty()) {
+    fail(ErrorKind::unsupported, "the cuda backend cannot do {}", fmt::join(missing, ", "));
+  }
+  if (plan.target.empty()) return std::make_unique<CudaProgram>(*this, lower(plan, target()).plan);
+  require_target(plan, target());
+  return std::make_unique<CudaProgram>(*this, plan);
+}
+
+}  // namespace tilewire::cuda

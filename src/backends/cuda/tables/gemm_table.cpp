@@ -1,0 +1,230 @@
+// Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
+// Used by cuda programs, tests and benchmarks.
+#include "backends/cuda/tables/gemm_table.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/cuda/runtime/upload.hpp"
+#include "core/ceil_div.hpp"
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Point `distance` of the Hilbert curve over a square of `side` (a power of two).
+std::pair<int, int> hilbert_point(int side, int distance) {
+  int x = 0;
+  int y = 0;
+  for (int s = 1; s < side; s *= 2) {
+    const int right = distance / 2 % 2;
+    const int up = (distance ^ right) % 2;
+    if (up == 0) {
+      if (right == 1) {
+        x = s - 1 - x;
+        y = s - 1 - y;
+      }
+      std::swap(x, y);
+    }
+    x += s * right;
+    y += s * up;
+    distance /= 4;
+  }
+  return {x, y};
+}
+
+}  // namespace
+
+DeviceTable upload(const HostTable& table, cudaStream_t stream) {
+  DeviceTable out;
+  Upload all;
+  out.table.cache_hints = table.cache_hints;
+  require(table.splits.size() <= kMostSplits, "{} splits of tiles' rows, at most {}", table.splits.size(), kMostSplits);
+  std::ranges::copy(table.splits, out.table.splits);
+  const bool at_hand = table.maps.size() <= kMapsAtHand;
+  if (at_hand) {
+    std::ranges::copy(table.maps, out.table.at_hand);
+  } else {
+    all.add(table.maps, &out.table.maps);
+  }
+  all.add(table.tiles, &out.table.tiles);
+  all.add(table.waits, &out.table.waits);
+  all.add(table.posts, &out.table.posts);
+  all.add(table.epilogue, &out.table.epilogue);
+  all.add(table.writes, &out.table.writes);
+  all.add(table.parts, &out.table.parts);
+  out.memory = all.finish(stream);
+  out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
+  out.table.num_maps = static_cast<uint32_t>(table.maps.size());
+  return out;
+}
+
+Eviction eviction_of(CacheHint hint) {
+  switch (hint) {
+    case CacheHint::evict_first:
+      return Eviction::first;
+    case CacheHint::evict_normal:
+      return Eviction::normal;
+    case CacheHint::automatic:
+    case CacheHint::none:
+      break;
+  }
+  return Eviction::unchanged;
+}
+
+void set_cache_hints(HostTable& table, TileShape shape, int64_t reach) {
+  HintFinder finder(reach);
+  for (const TileRecord& tile : table.tiles)
+    finder.add({tile.b_map, tile.b_col, tile.k_begin}, tile.rows, tile.cols, tile.k_steps);
+  const OperandHints hints = finder.find(shape.m);
+  table.cache_hints = {eviction_of(hints.a), eviction_of(hints.b)};
+}
+
+std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
+  require(cluster_ctas(cluster) == 2 && cluster.k == 1, "clusters of {} x {} tiles in {} parts of K: want pairs",
+          cluster.m, cluster.n, cluster.k);
+  const auto agree = [&](const TileRecord& x, const TileRecord& y) {
+    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_partials != y.num_partials) return false;
+    // Other parts of their sums must come at the same time (comes_late): hops of a ring have no epilogue, sums may.
+    const auto wide = [](const TileRecord& tile) { return (tile.flags & kOutputFp32) != 0; };
+    if (x.num_partials > 0 && ((x.num_steps == 0) != (y.num_steps == 0) || wide(x) != wide(y))) return false;
+    return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
+  };
+  std::vector<TileRecord> paired;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    paired.push_back(tiles[i]);
+    if (i + 1 < tiles.size() && agree(tiles[i], tiles[i + 1])) {
+      paired.push_back(tiles[++i]);
+      continue;
+    }
+    TileRecord empty = tiles[i];
+    // NOTE: it loads its share of what the two have in common, which must have arrived.
+    empty.rows = empty.cols = empty.num_partial_waits = empty.num_posts = empty.num_writes = 0;
+    paired.push_back(empty);
+  }
+  return paired;
+}
+
+namespace {
+
+/// The waits of one part of a tile's K, and after those of the first one what the sum that it completes waits for.
+void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_step) {
+  const auto mine = waits.begin() + part.first_wait;
+  const bool all_first = std::all_of(mine, mine + part.num_waits, [](const WaitRecord& w) { return w.step == 0; });
+  if (all_first) return;
+  const std::vector<WaitRecord> before(mine, mine + part.num_waits + part.num_partial_waits);
+  const auto end = static_cast<uint32_t>(first_step + part.k_steps);
+  const uint16_t num_waits = part.num_waits;
+  part.first_wait = static_cast<uint32_t>(waits.size());
+  part.num_waits = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    WaitRecord wait = before[i];
+    if (i < num_waits && wait.step >= end) continue;
+    wait.step = wait.step > static_cast<uint32_t>(first_step) ? wait.step - static_cast<uint32_t>(first_step) : 0;
+    waits.push_back(wait);
+    if (i < num_waits) ++part.num_waits;
+  }
+}
+
+}  // namespace
+
+void split_k_in_cluster(HostTable& table, int parts) {
+  std::vector<TileRecord> cut;
+  for (const TileRecord& tile : table.tiles) {
+    require(tile.k_steps >= parts, "{} parts of {} steps of K: want at least a step each", parts, tile.k_steps);
+    for (int i = 0; i < parts; ++i) {
+      TileRecord part = tile;
+      const int first_step = tile.k_steps * i / parts;
+      part.k_begin += first_step * kTileK;
+      part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
+      // NOTE: adders_of has the same rule: what completes a sum or posts is sent on by the first CTA alone.
+      if (i > 0 && (tile.num_partials > 0 || tile.num_posts > 0)) {
+        part.num_partials = 0;
+        part.rows = part.cols = part.num_partial_waits = part.num_posts = part.num_writes = 0;
+      }
+      wait_for_part(table.waits, part, first_step);
+      cut.push_back(part);
+    }
+  }
+  table.tiles = std::move(cut);
+}
+
+std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m) {
+  std::vector<std::pair<int, int>> order;
+  if (group_m > 0) {
+    for (int first = 0; first < tiles_m; first += group_m) {
+      for (int n = 0; n < tiles_n; ++n) {
+        for (int m = first; m < std::min(first + group_m, tiles_m); ++m) order.emplace_back(m, n);
+      }
+    }
+    return order;
+  }
+  const int side = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(tiles_m, tiles_n))));
+  for (int i = 0; i < side * side; ++i) {
+    const auto [m, n] = hilbert_point(side, i);
+    if (m < tiles_m && n < tiles_n) order.emplace_back(m, n);
+  }
+  return order;
+}
+
+namespace {
+
+/// The epilogue of a matrix for its tile at (row, col).
+void add_epilogue(HostTable& table, TileRecord& tile, const std::vector<EpilogueRecord>& steps, int64_t row,
+                  int64_t col) {
+  tile.first_step = static_cast<uint32_t>(table.epilogue.size());
+  tile.num_steps = static_cast<uint32_t>(steps.size());
+  for (EpilogueRecord step : steps) {
+    const int64_t at = step.kind == EpilogueKind::residual ? row * step.ld + col : col;
+    if (step.operand != nullptr) step.operand += at * bytes_of(step.dtype);
+    table.epilogue.push_back(step);
+  }
+}
+
+}  // namespace
+
+HostTable plain_table(const PlainProduct& p) {
+  HostTable table;
+  table.maps = {make_a_map(p.a, p.shape, rows_of_a_box(p.shape, p.cluster)),
+                make_b_map(p.b, p.shape, p.cluster, p.b_is_kn)};
+  if (p.via == StoreVia::tensor_map) table.maps.insert(table.maps.end(), {make_output_map(p.c), make_rest_map(p.c)});
+  const auto unit_m = static_cast<int>(p.cluster.m);
+  const auto unit_n = static_cast<int>(p.cluster.n);
+  const auto tiles_m = static_cast<int>(ceil_div(p.c.rows, p.shape.m * unit_m));
+  const auto tiles_n = static_cast<int>(ceil_div(p.c.cols, p.shape.n * unit_n));
+  const auto order = tile_order(tiles_m, tiles_n, static_cast<int>(ceil_div(p.group_m, unit_m)));
+  for (const auto& [m, n] : order) {
+    for (int i = 0; i < unit_m * unit_n; ++i) {
+      const int64_t row = static_cast<int64_t>(m * unit_m + i / unit_n) * p.shape.m;
+      const int64_t col = static_cast<int64_t>(n * unit_n + i % unit_n) * p.shape.n;
+      TileRecord tile;
+      tile.a_row = static_cast<int32_t>(row);
+      tile.b_col = static_cast<int32_t>(col);
+      tile.k_steps = static_cast<int32_t>(ceil_div(p.a.cols, kTileK));
+      tile.b_map = 1;
+      tile.rows = static_cast<uint16_t>(std::clamp<int64_t>(p.c.rows - row, 0, p.shape.m));
+      tile.cols = static_cast<uint16_t>(std::clamp<int64_t>(p.c.cols - col, 0, p.shape.n));
+      tile.first_write = static_cast<uint32_t>(table.writes.size());
+      tile.num_writes = 1;
+      if (p.c.dtype == DType::fp32) tile.flags |= kOutputFp32;
+      if (p.via == StoreVia::bulk) tile.flags |= kPlain;
+      add_epilogue(table, tile, p.epilogue, row, col);
+      tile.task = static_cast<uint32_t>(table.tiles.size());
+      table.writes.push_back(
+          {.to = static_cast<char*>(const_cast<void*>(p.c.data)) + (row * p.c.ld + col) * bytes_of(p.c.dtype),
+           .ld = static_cast<int32_t>(p.c.ld),
+           .row = tile.a_row,
+           .col = tile.b_col,
+           .map = 2,
+           .rows = tile.rows,
+           .cols = tile.cols,
+           .via = p.via,
+           .rest_map = has_runtime_rows(p.shape) ? uint16_t{3} : kNoMap});
+      table.tiles.push_back(tile);
+    }
+  }
+  set_cache_hints(table, p.shape, kNear);
+  return table;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,377 @@
+// From a plan to the records that one rank's kernels execute: tiles for tensor cores, steps for everything else.
+// Called by cuda programs.
+#include "backends/cuda/tables/lane_tables.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "backends/cuda/tables/sm_shares.hpp"
+#include "backends/cuda/tables/stream_lanes.hpp"
+#include "backends/cuda/tables/tile_records.hpp"
+#include "core/ceil_div.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
+constexpr int kCopyCtas = 16;
+/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
+constexpr int kLeastForLibrary = 16;
+
+bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
+
+/// Whether tensor cores make a lane's tiles, where they make any.
+bool by_tensor_cores(const Lane& lane) { return lane.kernel == 0 && has_tiles(lane); }
+
+class TableMaker {
+ public:
+  TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
+      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_) {}
+
+  RankTables make() {
+    const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
+    beside_library_ = std::ranges::any_of(
+        plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.engine == Engine::library; });
+    out_.stream_ordered =
+        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.stage > 0; });
+    out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
+    out_.kind = kind_of(plan_);
+    out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+                       return lane.rank == view_.rank && by_tensor_cores(lane) &&
+                              std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
+                     });
+    if (fast) out_.cluster = cluster_of_tiles();
+    if (fast && tiles_.take_local_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
+    for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
+      if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
+      if (fast && by_tensor_cores(plan_.lanes[lane])) {
+        add_tile_lane(lane);
+      } else if (out_.stream_ordered) {
+        add_staged_lane(lane);
+      } else if (by_stream(plan_.lanes[lane])) {
+        add_stream_lane(lane);
+      } else {
+        add_worker_lane(lane);
+      }
+    }
+    tiles_.finish();
+    if (out_.lanes_apart) start_workers_late(out_, view_.addresses.doorbells);
+    std::ranges::stable_sort(out_.workers.lanes, {},
+                             [](const LaneRecord& lane) { return std::pair(lane.after, lane.sync_only); });
+    // NOTE: where ranks share a device, helper CTAs might take the room that another rank's kernel waits for.
+    const bool may_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
+    const bool beside = beside_library_ && !out_.stream_ordered;
+    share_out_sms(out_, beside ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_, may_help);
+    for (LaneRecord& lane : out_.workers.lanes) lane.warpgroups = lane.warpgroups && lane.num_ops > lane.ctas;
+    if (may_help) find_helped_lanes(out_);
+    if (beside) set_library_sms(out_, plan_, room_.sms);
+    spread_sums(out_);
+    drop_repeated_waits(out_);
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] bool has_several_kernels() const {
+    return std::ranges::any_of(plan_.lanes,
+                               [&](const Lane& lane) { return lane.rank == view_.rank && lane.kernel > 0; });
+  }
+
+  /// Pairs of neighbours that agree in an operand, where the plan asks for them, or CTAs that share a tile's K.
+  [[nodiscard]] ClusterShape cluster_of_tiles() const {
+    if (room_.cluster_split_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_split_k)};
+    const GemmParams gemm = gemm_params_of(plan_);
+    if (gemm.cluster_m * gemm.cluster_n != 2 || gemm.tile_m == 64) return {};
+    int64_t tiles = 0;
+    int workers = room_.sms;
+    int lanes = 0;
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank != view_.rank) continue;
+      ++lanes;
+      if (!by_tensor_cores(lane)) continue;
+      tiles += std::ranges::count_if(lane.tasks, is_tile);
+      workers = workers_of(lane);
+    }
+    // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that executes.
+    if (tiles < 2 || workers < 2 || room_.sms < lanes + 2) return {};
+    return {.m = static_cast<uint32_t>(gemm.cluster_m), .n = static_cast<uint32_t>(gemm.cluster_n)};
+  }
+
+  /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
+  void add_tile_lane(int index) {
+    const Lane& lane = plan_.lanes[index];
+    std::vector<Place> others;
+    for (const Place& at : all_of(index)) {
+      is_tile(task_at(at)) ? tiles_.add(at.lane, at.task) : others.push_back(at);
+    }
+    if (!others.empty()) add_ops(others, 1, true);
+    tile_workers_ = lane.workers;
+  }
+
+  [[nodiscard]] static bool by_stream(const Lane& lane) {
+    return lane.engine == Engine::copy || lane.engine == Engine::library;
+  }
+
+  [[nodiscard]] static bool is_work(const Task& task) {
+    return task.kind != TaskKind::sync && task.reads[0].rows > 0 && task.reads[0].cols > 0;
+  }
+
+  [[nodiscard]] decltype(StreamWork::what) what_of(const Task& task) const {
+    if (calls_collective(task)) return library_collective(view_, task);
+    if (calls_library(task)) return library_gemm(view_, task);
+    return stream_copy(view_, task);
+  }
+
+  /// Whether the lane's call is made between two kernels of the caller's stream.
+  [[nodiscard]] bool calls_in_stage(int index) const {
+    return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
+  }
+
+  /// Of stage 0 for the kernel before the call, of stage 2 for the one after it.
+  void add_staged_lane(int index) {
+    const Lane& lane = plan_.lanes[index];
+    if (calls_in_stage(index)) return add_stream_ordered_call(index);
+    if (lane.engine == Engine::library && calls_in_stage(index + 1)) return;  // goes with the call
+    const size_t first = out_.workers.lanes.size();
+    add_worker_lane(index);
+    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = lane.stage == 2;
+  }
+
+  /// The call: the kernel before it does what its lane has before it, and waits for it, the one after it posts.
+  void add_stream_ordered_call(int index) {
+    const Task& task = plan_.lanes[index].tasks[0];
+    std::vector<Place> before;
+    if (index > 0 && plan_.lanes[index - 1].rank == view_.rank && plan_.lanes[index - 1].engine == Engine::library)
+      before = all_of(index - 1);
+    out_.works.push_back({.lane = index, .task = 0, .what = library_gemm(view_, task)});
+    const bool waits = !task.waits.empty() || room_.traced;
+    const Task* first = before.empty() ? nullptr : &task_at(before[0]);
+    const bool greets = first != nullptr && first->waits.empty() && std::ssize(first->posts) <= kMostPreamblePosts;
+    if (greets) {
+      post_in_preamble(out_.first, *first, view_.name_task(before[0].lane, before[0].task));
+      before.erase(before.begin());
+    }
+    out_.first.notes_begin = true;
+    if (waits) before.push_back({index, 0});
+    if (!before.empty()) add_ops(before, 1, true);
+    if (waits) {
+      out_.workers.ops.back().code = OpCode::sync;
+      out_.workers.ops.back().num_posts = 0;
+    }
+    post_in_preamble(out_.preamble, task, waits ? out_.workers.ops.back().task : 0);
+  }
+
+  /// A kernel posts for the task, number `name`, as it begins.
+  void post_in_preamble(Preamble& preamble, const Task& task, uint32_t name) const {
+    std::vector<PostRecord> posts;
+    view_.add_posts(task, posts);
+    std::ranges::copy(posts, preamble.posts);
+    preamble.num_posts = static_cast<uint32_t>(posts.size());
+    preamble.task = name;
+    preamble.has_task = true;
+    preamble.waited = !task.waits.empty();
+  }
+
+  /// Which tasks of a lane the sync-only lane lets go and waits for. All, where one waits or posts, or times are taken.
+  /// Beside a collective, whose end must have a deadline, those that follow other work and that nobody waits for need
+  /// no doorbell of their own.
+  [[nodiscard]] std::vector<bool> doorbells_of(const Lane& lane) const {
+    if (room_.traced) return std::vector<bool>(lane.tasks.size(), true);
+    const auto meets = [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); };
+    const bool collective = std::ranges::any_of(lane.tasks, [](const Task& task) { return calls_collective(task); });
+    if (!collective) return std::vector<bool>(lane.tasks.size(), std::ranges::any_of(lane.tasks, meets));
+    std::vector<bool> doorbells;
+    for (size_t i = 0; i < lane.tasks.size(); ++i) {
+      const bool follows = i == 0 || is_work(lane.tasks[i - 1]);
+      doorbells.push_back(calls_collective(lane.tasks[i]) || meets(lane.tasks[i]) || !follows);
+    }
+    return doorbells;
+  }
+
+  /// Whether the tasks before one in its lane have waited for all that it waits for.
+  [[nodiscard]] static bool waits_are_over(const Lane& lane, size_t index) {
+    return std::ranges::all_of(lane.tasks[index].waits, [&](const Wait& wait) {
+      return std::any_of(lane.tasks.begin(), lane.tasks.begin() + static_cast<ptrdiff_t>(index), [&](const Task& task) {
+        return std::ranges::any_of(task.waits, [&](const Wait& earlier) {
+          return earlier.signal == wait.signal && earlier.at_least >= wait.at_least;
+        });
+      });
+    });
+  }
+
+  /// A sync-only lane waits and posts, a stream of its own does the work: at once, where nobody waits.
+  void add_stream_lane(int index) {
+    const Lane& lane = plan_.lanes[index];
+    const std::vector<bool> doorbells = doorbells_of(lane);
+    const bool gated = std::ranges::count(doorbells, true) > 0;
+    const size_t first_op = out_.workers.ops.size();
+    if (gated) add_ops(all_of(index), 1, true);
+    for (size_t i = 0; i < lane.tasks.size(); ++i) {
+      const Task& task = lane.tasks[i];
+      const bool works = is_work(task);
+      if (gated) out_.workers.ops[first_op + i].code = works && doorbells[i] ? OpCode::doorbell : OpCode::sync;
+      if (!works) continue;
+      StreamWork& work = out_.works.emplace_back();
+      work.stream = static_cast<int>(out_.streams.size());
+      work.lane = index;
+      work.task = static_cast<int64_t>(i);
+      work.what = what_of(task);
+      if (!doorbells[i]) continue;
+      work.follows = i > 0 && is_work(lane.tasks[i - 1]) && waits_are_over(lane, i);
+      work.doorbell = view_.addresses.doorbells + out_.works.size() - 1;
+      out_.workers.ops[first_op + i].doorbell = work.doorbell;
+    }
+    const auto first = out_.works.end() - std::ranges::count_if(lane.tasks, is_work);
+    const bool copies = lane.engine == Engine::copy;
+    out_.streams.push_back({.urgent = copies, .has_notifier = copies && add_notifier({first, out_.works.end()})});
+  }
+
+  void add_worker_lane(int index) {
+    const Lane& lane = plan_.lanes[index];
+    for (const Task& task : lane.tasks)
+      require(!calls_collective(task), "{}: no worker makes a collective call", plan_.op);
+    const bool moves = std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
+    if (!moves) return add_ops(all_of(index), 1, true);
+    const bool serial = is_serial(lane.engine);
+    int ctas = workers_of(lane);
+    if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
+    // NOTE: a serial lane's products are whole steps of one CTA.
+    if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_op(lane));
+    add_ops(all_of(index), ctas, false, serial);
+    out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0;
+    out_.workers.lanes.back().warpgroups = !serial && std::ranges::all_of(lane.tasks, is_small);
+  }
+
+  /// CTAs of which each has a part of the largest step that is worth its while: SMs are dear beside few tiles.
+  [[nodiscard]] int ctas_for_op(const Lane& lane) const {
+    constexpr int64_t kLeastBytes = 32 << 10;
+    int64_t most = 0;
+    for (const Task& task : lane.tasks) {
+      if (task.kind == TaskKind::sync) continue;
+      const Shape shape = result_shape(task);
+      most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
+    }
+    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
+  }
+
+  /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
+  [[nodiscard]] static bool is_small(const Task& task) {
+    constexpr int64_t kMost = 4096;
+    const Shape shape = result_shape(task);
+    return !is_tile(task) && shape.rows * shape.cols <= kMost;
+  }
+
+  [[nodiscard]] int workers_of(const Lane& lane) const {
+    if (lane.workers > 0) return lane.workers;
+    if (by_tensor_cores(lane)) return room_.sms;
+    // What begins when everything else has ended has the device to itself.
+    const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
+    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
+    return kCopyCtas;
+  }
+
+  /// A task of the plan.
+  struct Place {
+    int lane = 0;
+    int64_t task = 0;
+  };
+
+  [[nodiscard]] const Task& task_at(const Place& at) const { return plan_.lanes[at.lane].tasks[at.task]; }
+
+  /// All tasks of a lane.
+  [[nodiscard]] std::vector<Place> all_of(int lane) const {
+    std::vector<Place> tasks;
+    for (int64_t task = 0; task < std::ssize(plan_.lanes[lane].tasks); ++task) tasks.push_back({lane, task});
+    return tasks;
+  }
+
+  void add_ops(const std::vector<Place>& tasks, int ctas, bool sync_only, bool serial = false) {
+    LaneRecord record{.first_op = static_cast<uint32_t>(out_.workers.ops.size()),
+                      .num_ops = static_cast<uint32_t>(tasks.size()),
+                      .ctas = static_cast<uint32_t>(ctas),
+                      .serial = serial,
+                      .sync_only = sync_only};
+    record.progress = view_.addresses.progress + 2 * out_.workers.lanes.size();
+    out_.workers.lanes.push_back(record);
+    for (const Place& at : tasks) add_op(at);
+  }
+
+  [[nodiscard]] static OpCode act_of(const Task& task) {
+    switch (task.kind) {
+      case TaskKind::compute:
+      case TaskKind::gemm_call:
+        return OpCode::multiply;
+      case TaskKind::copy:
+        return OpCode::copy;
+      case TaskKind::reduce:
+        return OpCode::reduce;
+      case TaskKind::fill:
+        return OpCode::fill;
+      default:
+        return OpCode::sync;
+    }
+  }
+
+  void add_op(const Place& at) {
+    const Task& task = task_at(at);
+    HostWorkerTable& workers = out_.workers;
+    const Shape shape = result_shape(task);
+    OpRecord step{
+        .code = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
+    step.task = view_.name_task(at.lane, at.task);
+    step.polls = view_.polls_data(task);
+    step.value = static_cast<float>(task.value);
+    step.first_source = static_cast<uint32_t>(workers.sources.size());
+    step.first_target = static_cast<uint32_t>(workers.targets.size());
+    step.first_epilogue = static_cast<uint32_t>(workers.epilogue.size());
+    step.first_wait = static_cast<uint32_t>(workers.waits.size());
+    step.first_post = static_cast<uint32_t>(workers.posts.size());
+    if (step.code == OpCode::multiply) {
+      step.b_is_kn = task.gemm.b_layout == BLayout::kn;
+      step.depth = static_cast<int32_t>(depth_of(task));
+      step.product_place = static_cast<uint8_t>(task.product_place);
+    }
+    for (const auto* regions : {&task.reads, &task.addends}) {
+      for (const Region& read : *regions)
+        workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
+    }
+    for (size_t i = 0; i < task.writes.size(); ++i) {
+      const Write& write = task.writes[i];
+      if (spare_.contains({at.lane, at.task, i})) continue;
+      workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,
+                                 static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
+                                 view_.dtype_of(write.to), view_.mode_of(write)});
+    }
+    view_.add_epilogue(task, workers.epilogue);
+    view_.add_waits(task, RankView::Waits::all, workers.waits);
+    view_.add_posts(task, workers.posts);
+    step.num_sources = small_count("sources", workers.sources.size() - step.first_source);
+    step.num_targets = small_count("destinations", workers.targets.size() - step.first_target);
+    if (step.num_targets == 0) step.code = OpCode::sync;
+    step.num_epilogue = small_count("steps of an epilogue", task.epilogue.size());
+    step.num_waits = count_in_record(workers.waits.size() - step.first_wait);
+    step.num_posts = count_in_record(workers.posts.size() - step.first_post);
+    workers.ops.push_back(step);
+  }
+
+  const Plan& plan_;
+  RankTables out_;
+  RankView view_;
+  Room room_;
+  int tile_workers_ = 0;
+  std::set<CopyWrite> spare_;    ///< tiles take these rows where they are
+  bool beside_library_ = false;  ///< calls of the library make the products
+  TileRecords tiles_;
+};
+
+}  // namespace
+
+PlanFacts facts_of(const Plan& whole, int rank) { return {signal_totals(whole), local_rows(whole, rank)}; }
+
+RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
+                       const Room& room) {
+  return TableMaker(plan, rank, addresses, facts, room).make();
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,135 @@
+// Plans that a team of GPUs cannot execute, and why.
+// Called by users through Group::unsupported.
+#include <algorithm>
+
+#include "backends/cuda/kernels/gemm_tiles.hpp"
+#include "backends/cuda/runtime/group.hpp"
+#include "backends/cuda/tables/lane_tables.hpp"
+#include "backends/cuda/tables/stream_work.hpp"
+#include "backends/known.hpp"
+#include "check/ll.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Why the vendor's GEMM cannot be called, or nothing.
+std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
+  if (!calls_library(plan)) return std::nullopt;
+  // NOTE: its kernels would have to be resident together with those of the other ranks.
+  if (shares_device) return "ranks share a GPU";
+  if (auto reason = missing_cublaslt()) return reason;
+  return refuses_library(plan);
+}
+
+/// The same for the vendor's collectives.
+std::optional<std::string> no_collective(const Plan& plan, bool shares_device, const std::string& failed_before) {
+  if (!calls_collective(plan)) return std::nullopt;
+  if (shares_device) return "ranks share a GPU";
+  if (!failed_before.empty()) return failed_before;
+  return missing_nccl();
+}
+
+/// Whether a copy lane is to add.
+bool engines_add(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
+    return lane.engine == Engine::copy && std::ranges::any_of(lane.tasks, [](const Task& task) {
+             return std::ranges::any_of(task.writes, [](const Write& w) { return w.mode == WriteMode::accumulate; });
+           });
+  });
+}
+
+/// The parts of a plan that the tables and kernels of this backend have a meaning for.
+Known known_to_kernels() {
+  const std::vector<DType> floats{DType::fp32, DType::bf16, DType::fp16};
+  return {
+      .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
+                TaskKind::gemm_call, TaskKind::collective_call},
+      .bodies = {Body::gemm},
+      .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
+      .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
+                   EpilogueKind::residual},
+      .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
+      .vias = {Via::automatic, Via::bulk, Via::tma},
+      .b_layouts = {BLayout::nk, BLayout::kn},
+      .numbers = floats,
+      .moved = floats,
+      .added = floats,
+      .cluster = 2,
+      .cluster_split_k = static_cast<int>(kMostCluster),
+      .kernels = true,
+      .ll = true,
+  };
+}
+
+/// Tensor cores and the library take both operands of a product in one type.
+std::optional<std::string> refuses_operands(const Plan& plan) {
+  const bool fast = !slow_tiles(plan);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      const bool by_type =
+          task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast && lane.kernel == 0);
+      if (!by_type) continue;
+      const DType a = plan.buffers[task.reads[0].buffer].dtype;
+      const DType b = plan.buffers[task.reads[1].buffer].dtype;
+      if (a != b) return fmt::format("products of {} and {}", to_string(a), to_string(b));
+    }
+  }
+  return std::nullopt;
+}
+
+/// Stages are a kernel, a call of the library, and a kernel.
+std::optional<std::string> refuses_stages(const Plan& plan) {
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    int calls = 0;
+    bool staged = false;
+    bool others = false;
+    for (const Lane& lane : plan.lanes) {
+      if (lane.rank != rank) continue;
+      staged = staged || lane.stage > 0;
+      const bool call = lane.stage == 1 && lane.tasks.size() == 1 && calls_library(lane.tasks[0]) &&
+                        std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
+      calls += call ? 1 : 0;
+      const bool streams = lane.engine == Engine::copy || std::ranges::any_of(lane.tasks, [](const Task& t) {
+                             return calls_library(t) || calls_collective(t);
+                           });
+      others = others || (!call && (streams || lane.stage == 1 || lane.stage > 2));
+    }
+    if (staged && (calls != 1 || others))
+      return fmt::format("stages on rank {}: want a call of the library in stage 1, and workers in stages 0 and 2",
+                         rank);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
+  std::vector<std::string> missing = unknown_parts(known_to_kernels(), plan);
+  // NOTE: what follows relies on tasks that have a meaning here.
+  if (!missing.empty()) return missing;
+  const GemmParams gemm = gemm_params_of(plan);
+  const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
+  if (const auto reason = refuses_operands(plan)) missing.push_back(*reason);
+  if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
+  if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
+    missing.push_back("collective = library: " + *reason);
+  if (const auto reason = checking::refuses_ll(plan)) missing.push_back("LL data: " + *reason);
+  if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_cluster_split_k(plan))
+    missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
+  if (gemm.cluster_split_k > 2 && shares_device_)
+    missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
+  if (gemm.cluster_split_k > 2 && kernels)
+    missing.push_back("cluster_split_k > 2: beside other kernels such clusters may find no room");
+  if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
+  if (kernels && shares_device_)
+    missing.push_back(
+        "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");
+  if (const auto slow = slow_tiles(plan); kernels && slow)
+    missing.push_back("several kernels: tiles run without tensor cores: " + *slow);
+  return missing;
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,145 @@
+// The records of what streams do for a plan's lanes.
+// Called by lane_tables.cpp.
+#include "backends/cuda/tables/stream_lanes.hpp"
+
+#include <algorithm>
+
+#include "core/text.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+/// Copies that follow the one before them in a lane without a notifier. A word takes its stream 2.6 us, in which it
+/// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
+/// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/cuda.md).
+constexpr ptrdiff_t kMostToldInPlace = 4;
+constexpr int64_t kLeastNotified = 2 << 20;  // bytes, on average
+
+/// Bytes from each destination to the next one.
+int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
+  int64_t step = 0;
+  for (size_t i = 1; i < writes.size(); ++i) {
+    const int64_t here = view.data_of(writes[i].to) - view.data_of(writes[i - 1].to);
+    if (here <= 0 || (i > 1 && here != step)) {
+      fail(ErrorKind::unsupported, "compute = library: destination {} is {} bytes behind the one before it, want {}", i,
+           here, i > 1 ? fmt::format("{} as before", step) : "more than 0");
+    }
+    step = here;
+  }
+  return step;
+}
+
+}  // namespace
+
+bool is_late(const Lane& lane) {
+  const Task& first = lane.tasks[0];
+  // What lands beside the output is copied after the sums.
+  const auto follows = [&](const Task& task) { return first.kind == TaskKind::reduce && task.kind == TaskKind::copy; };
+  return !first.waits.empty() &&
+         std::ranges::all_of(lane.tasks, [&](const Task& task) { return task.waits == first.waits || follows(task); });
+}
+
+StreamCopy stream_copy(const RankView& view, const Task& task) {
+  const Region& from = task.reads[0];
+  const Region& to = task.writes[0].to;
+  const int64_t size = bytes_of(view.dtype_of(from));
+  return {.to = view.data_of(to),
+          .from = view.data_of(from),
+          .to_pitch = static_cast<size_t>(view.base(to).ld * size),
+          .from_pitch = static_cast<size_t>(view.base(from).ld * size),
+          .width = static_cast<size_t>(from.cols * size),
+          .rows = static_cast<size_t>(from.rows)};
+}
+
+LibraryGemm library_gemm(const RankView& view, const Task& task) {
+  const Region& a = task.reads[0];
+  const Region& b = task.reads[1];
+  const Region& to = task.writes[0].to;
+  const Shape shape = result_shape(task);
+  LibraryGemm gemm{.m = shape.rows, .n = to.cols, .parts = static_cast<int>(task.writes.size())};
+  gemm.a = view.data_of(a);
+  gemm.b = view.data_of(b);
+  gemm.c = view.data_of(to);
+  gemm.b_is_kn = task.gemm.b_layout == BLayout::kn;
+  gemm.k = a.cols;
+  gemm.lda = view.base(a).ld;
+  gemm.ldb = view.base(b).ld;
+  gemm.ldc = view.base(to).ld;
+  gemm.next_part = step_between(view, task.writes);
+  gemm.dtype = view.dtype_of(a);
+  gemm.tf32 = task.gemm.allow_tf32 && gemm.dtype == DType::fp32;
+  gemm.out_dtype = view.dtype_of(to);
+  for (const EpilogueStep& step : task.epilogue) {
+    gemm.relu = gemm.relu || step.kind == EpilogueKind::relu;
+    if (step.kind != EpilogueKind::bias) continue;
+    gemm.bias = view.data_of(*step.operand);
+    gemm.bias_dtype = view.dtype_of(*step.operand);
+  }
+  return gemm;
+}
+
+LibraryCollective library_collective(const RankView& view, const Task& task) {
+  const Region& from = task.reads[0];
+  const Region& to = task.writes[0].to;
+  for (const Region& region : {from, to}) {
+    if (region.rows <= 1 || view.base(region).ld == region.cols) continue;
+    fail(ErrorKind::unsupported, "collective = library: rows of {} begin {} elements apart, want {}",
+         view.plan.buffers[region.buffer].name, view.base(region).ld, region.cols);
+  }
+  return {.kind = task.collective,
+          .from = view.data_of(from),
+          .to = view.data_of(to),
+          .from_elements = from.rows * from.cols,
+          .to_elements = to.rows * to.cols,
+          .dtype = view.dtype_of(from)};
+}
+
+bool add_notifier(std::span<StreamWork> copies) {
+  if (std::ranges::count(copies, true, &StreamWork::follows) <= kMostToldInPlace) return false;
+  int64_t bytes = 0;
+  for (const StreamWork& work : copies) {
+    const auto* copy = std::get_if<StreamCopy>(&work.what);
+    bytes += copy == nullptr ? 0 : static_cast<int64_t>(copy->width * copy->rows);
+  }
+  if (bytes < kLeastNotified * std::ssize(copies)) return false;
+  for (size_t i = 1; i < copies.size(); ++i) copies[i - 1].notified_aside = copies[i].follows;
+  return true;
+}
+
+void start_workers_late(RankTables& tables, Doorbell* doorbells) {
+  const std::vector<LaneRecord> lanes = tables.workers.lanes;
+  uint32_t data = 0;
+  for (const LaneRecord& lane : lanes) {
+    if (lane.sync_only) continue;
+    OpRecord guard = tables.workers.ops[lane.first_op];
+    const TaskName first = tables.names[guard.task];
+    const TaskName last = tables.names[tables.workers.ops[lane.first_op + lane.num_ops - 1].task];
+    const auto stream = static_cast<int>(tables.streams.size());
+    // NOTE: where nobody waits there is a doorbell, too: the sync-only kernel, which ends the call, must not end
+    // before.
+    guard.code = OpCode::doorbell;
+    guard.doorbell = doorbells + tables.works.size();
+    guard.num_posts = 0;
+    guard.task = static_cast<uint32_t>(tables.names.size());
+    tables.names.push_back({first.lane, first.task, true});
+    tables.works.push_back({stream, first.lane, first.task, guard.doorbell, StreamWorkers{data++}});
+    tables.works.push_back({stream, last.lane, last.task, guard.doorbell, StreamWorkersEnd{}});
+    tables.streams.push_back({.urgent = true});
+    tables.workers.lanes.push_back(
+        {.first_op = static_cast<uint32_t>(tables.workers.ops.size()), .num_ops = 1, .sync_only = true});
+    tables.workers.ops.push_back(guard);
+  }
+}
+
+void set_library_sms(RankTables& tables, const Plan& plan, int sms) {
+  if (std::ranges::any_of(tables.workers.lanes, &LaneRecord::sync_only)) --sms;
+  for (const LaneRecord& lane : tables.workers.lanes) {
+    const Lane& planned = plan.lanes[tables.names[tables.workers.ops[lane.first_op].task].lane];
+    if (!lane.sync_only && !is_serial(planned.engine) && !is_late(planned)) sms -= static_cast<int>(lane.ctas);
+  }
+  for (StreamWork& work : tables.works) {
+    if (auto* gemm = std::get_if<LibraryGemm>(&work.what)) gemm->sms = std::max(1, sms);
+  }
+}
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,31 @@
+// The records of what streams do for a plan's lanes.
+// Called by lane_tables.cpp.
+#pragma once
+
+#include <span>
+
+#include "backends/cuda/tables/rank_view.hpp"
+
+namespace tilewire::cuda {
+
+/// Whether all that a lane does waits for the same: the end of everything else.
+[[nodiscard]] bool is_late(const Lane& lane);
+
+/// What a task, which is not empty, is for a stream.
+[[nodiscard]] StreamCopy stream_copy(const RankView& view, const Task& task);
+[[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Task& task);
+/// Throws Error(unsupported) where tensors are not dense.
+[[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
+
+/// Have a notifier say which of a lane's copies are done, where many follow the one before them. Returns whether it
+/// does.
+[[nodiscard]] bool add_notifier(std::span<StreamWork> copies);
+
+/// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
+/// SMs are the library's. `doorbells`: those of the rank.
+void start_workers_late(RankTables& tables, Doorbell* doorbells);
+/// How many of `sms` the library's calls can count on: not those of the sync-only kernel, nor of lanes that are meant
+/// to run beside it.
+void set_library_sms(RankTables& tables, const Plan& plan, int sms);
+
+}  // namespace tilewire::cuda

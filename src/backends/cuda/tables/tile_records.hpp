@@ -1,0 +1,53 @@
+// The tiles of a rank as the tensor-core kernel takes them: tensor maps, records, destinations, sums that they
+// complete. Used by lane_tables.cpp.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "backends/cuda/tables/rank_view.hpp"
+
+namespace tilewire::cuda {
+
+class TileRecords {
+ public:
+  explicit TileRecords(RankView& view) : view_(view) {}
+
+  /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
+  bool take_local_rows();
+  /// Add a task of a tile lane to the table.
+  void add(int lane, int64_t index);
+  /// When all are there: say what the L2 cache is told, and form clusters.
+  void finish();
+
+ private:
+  using MapKey = std::tuple<int, int64_t, int, int, int64_t, int64_t>;
+
+  uint16_t a_map(const Region& region, int64_t rows);
+  uint16_t b_map(const Region& region);
+  [[nodiscard]] MatrixView matrix_of(const Region& region) const;
+  uint16_t whole_map(const Region& region);
+  uint16_t rest_map(const Region& to);
+  uint16_t buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&));
+  uint16_t remember(const MapKey& key, const CUtensorMap& map);
+  [[nodiscard]] bool stands(const Region& region) const;
+  [[nodiscard]] bool fits_bulk(const Region& to) const;
+  std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
+  void form_clusters();
+  void name_apart(TileRecord& tile);
+  void add_rows(TileRecord& tile, const Region& a);
+  void sort_waits(const TileRecord& tile);
+  void add_sum(TileRecord& tile, const Task& task, uint32_t name);
+  void add_write(TileRecord& tile, const Write& write);
+
+  RankView& view_;
+  std::map<MapKey, uint16_t> maps_;
+  bool takes_local_rows_ = false;
+};
+
+/// Whether tensor copies can load every operand of the rank's tiles.
+[[nodiscard]] bool loads_by_tensor_map(const RankView& view);
+
+}  // namespace tilewire::cuda

@@ -1,0 +1,46 @@
+// Which tiles the tensor-core kernel takes.
+// Called when a program is loaded and its tables are made.
+#include <algorithm>
+
+#include "backends/cuda/tables/lane_tables.hpp"
+#include "core/gemm_tasks.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::cuda {
+
+std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
+  const int parts = gemm_params_of(plan).cluster_split_k;
+  if (parts == 1 || slow_tiles(plan)) return std::nullopt;
+  const TileShape shape = kind_of(plan).shape;
+  if (!may_split_k_in_cluster(shape))
+    return fmt::format("tiles of {} x {} are too large, want at most 128 x 128, or up to {} x 128", shape.m, shape.n,
+                       kMostClusterSplitRows);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.kind != TaskKind::compute || lane.kernel > 0) continue;
+      const int64_t least = int64_t{kTileK} * least_part_steps(shape) * parts;
+      if (const int64_t depth = depth_of(task); depth < least)
+        return fmt::format("tiles over {} columns of A, want at least {}", depth, least);
+    }
+  }
+  return std::nullopt;
+}
+
+GemmParams gemm_params_of(const Plan& plan) {
+  const Task* product = first_product(plan);
+  return product == nullptr ? GemmParams{} : product->gemm;
+}
+
+bool in_clusters(const Plan& plan) {
+  return std::ranges::any_of(plan.lanes, [](const Lane& lane) { return std::ranges::any_of(lane.tasks, in_cluster); });
+}
+
+GemmBodyKind kind_of(const Plan& plan) {
+  const Task* product = first_product(plan);
+  if (product == nullptr) return {};
+  const GemmParams& gemm = product->gemm;
+  return {plan.buffers[product->reads[0].buffer].dtype, gemm.b_layout == BLayout::kn, tile_shape_of(gemm)};
+}
+
+}  // namespace tilewire::cuda
