@@ -27,7 +27,7 @@ constexpr double kBurstUs = 2000;
 constexpr int kMostCalls = 20;
 
 /// The library's entry points.
-struct Functions {
+struct LtFunctions {
   std::string missing{};  ///< why they cannot be called; empty = they can
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
@@ -51,8 +51,8 @@ struct Functions {
   }
 };
 
-Functions look_up(std::span<const char* const> names) {
-  Functions all;
+LtFunctions look_up_lt(std::span<const char* const> names) {
+  LtFunctions all;
   VendorLibrary library("cuBLASLt", names);
   library.find(all.create, "cublasLtCreate");
   library.find(all.destroy, "cublasLtDestroy");
@@ -72,7 +72,7 @@ Functions look_up(std::span<const char* const> names) {
   return all;
 }
 
-cudaDataType_t type_of(DType dtype) {
+cudaDataType_t cuda_type_of(DType dtype) {
   if (dtype == DType::fp32) return CUDA_R_32F;
   return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
@@ -117,7 +117,7 @@ Key key_of(const LibraryGemm& g) {
 /// it is asked for C^T = B^T * A^T.
 class Description {
  public:
-  Description(const Functions& lt, const LibraryGemm& g) : lt_(lt), gemm_(g) {
+  Description(const LtFunctions& lt, const LibraryGemm& g) : lt_(lt), gemm_(g) {
     const cublasComputeType_t how = g.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     lt.check(lt.desc_create(&desc_, how, CUDA_R_32F), "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_is_kn ? CUBLAS_OP_N : CUBLAS_OP_T);
@@ -127,7 +127,7 @@ class Description {
     if (g.bias != nullptr) {
       epilogue = g.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(g.bias));
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(g.bias_dtype)));
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(cuda_type_of(g.bias_dtype)));
     }
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     describe(b_, g.dtype, g.b_is_kn ? g.n : g.k, g.b_is_kn ? g.k : g.n, g.ldb);
@@ -188,8 +188,9 @@ class Description {
     lt_.check(lt_.desc_set(desc_, what, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
   void describe(cublasLtMatrixLayout_t& layout, DType dtype, int64_t rows, int64_t cols, int64_t ld) {
-    lt_.check(lt_.layout_create(&layout, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
-              "cublasLtMatrixLayoutCreate");
+    lt_.check(
+        lt_.layout_create(&layout, cuda_type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
+        "cublasLtMatrixLayoutCreate");
   }
 
   /// Of every part: a batch of products, in the library's words. `step`: elements from one to the next.
@@ -201,7 +202,7 @@ class Description {
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
   }
 
-  const Functions& lt_;
+  const LtFunctions& lt_;
   LibraryGemm gemm_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr;
@@ -211,7 +212,7 @@ class Description {
 
 class BoundCall final : public LibraryCall {
  public:
-  BoundCall(const Functions& lt, cublasLtHandle_t handle, const LibraryGemm& gemm, const cublasLtMatmulAlgo_t& algo,
+  BoundCall(const LtFunctions& lt, cublasLtHandle_t handle, const LibraryGemm& gemm, const cublasLtMatmulAlgo_t& algo,
             std::byte* workspace)
       : lt_(lt), handle_(handle), description_(lt, gemm), algo_(algo), workspace_(workspace) {}
   void enqueue(cudaStream_t stream) const override {
@@ -219,7 +220,7 @@ class BoundCall final : public LibraryCall {
   }
 
  private:
-  const Functions& lt_;
+  const LtFunctions& lt_;
   cublasLtHandle_t handle_;
   Description description_;
   cublasLtMatmulAlgo_t algo_;
@@ -262,13 +263,13 @@ struct Scratch {
 }  // namespace
 
 std::optional<std::string> missing_cublaslt(std::span<const char* const> names) {
-  const Functions functions = look_up(names);
+  const LtFunctions functions = look_up_lt(names);
   if (functions.missing.empty()) return std::nullopt;
   return functions.missing;
 }
 
 struct Library::State {
-  Functions lt{};
+  LtFunctions lt{};
   cudaStream_t stream = nullptr;
   cublasLtHandle_t handle = nullptr;
   std::map<Key, cublasLtMatmulAlgo_t> chosen{};
@@ -324,7 +325,7 @@ struct Library::State {
 
 Library::Library(cudaStream_t stream, std::span<const char* const> names) : state_(std::make_unique<State>()) {
   state_->stream = stream;
-  state_->lt = look_up(names);
+  state_->lt = look_up_lt(names);
   if (!state_->lt.missing.empty()) fail(ErrorKind::unsupported, "{}", state_->lt.missing);
   state_->lt.check(state_->lt.create(&state_->handle), "cublasLtCreate");
 }

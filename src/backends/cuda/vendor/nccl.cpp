@@ -32,7 +32,7 @@ enum class NcclType : int { int32 = 2, fp16 = 6, fp32 = 7, bf16 = 9 };
 enum class NcclSum : int { sum = 0 };
 
 /// The library's entry points.
-struct Functions {
+struct NcclFunctions {
   std::string missing{};  ///< why they cannot be called; empty = they can
   NcclResult (*get_version)(int*) = nullptr;
   const char* (*error_string)(NcclResult) = nullptr;
@@ -50,8 +50,8 @@ struct Functions {
   }
 };
 
-Functions look_up(const char* name) {
-  Functions all;
+NcclFunctions look_up_nccl(const char* name) {
+  NcclFunctions all;
   VendorLibrary library("NCCL", {&name, 1});
   library.find(all.get_version, "ncclGetVersion");
   library.find(all.error_string, "ncclGetErrorString");
@@ -78,7 +78,7 @@ void set_defaults() {
   });
 }
 
-NcclType type_of(DType dtype) {
+NcclType nccl_type_of(DType dtype) {
   switch (dtype) {
     case DType::fp32:
       return NcclType::fp32;
@@ -149,13 +149,13 @@ void do_aside(const host::HostGroup& ranks, int device, const char* what, double
 }  // namespace
 
 std::optional<std::string> missing_nccl(const char* name) {
-  const Functions nccl = look_up(name);
+  const NcclFunctions nccl = look_up_nccl(name);
   if (nccl.missing.empty()) return std::nullopt;
   return nccl.missing;
 }
 
 std::string nccl_version(const char* name) {
-  const Functions nccl = look_up(name);
+  const NcclFunctions nccl = look_up_nccl(name);
   int version = 0;
   if (!nccl.missing.empty() || nccl.get_version(&version) != NcclResult::success) return "";
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
@@ -163,7 +163,7 @@ std::string nccl_version(const char* name) {
 
 /// Shared with threads that may be left behind.
 struct Communicator::State {
-  Functions nccl{};
+  NcclFunctions nccl{};
   std::timed_mutex mutex{};  ///< held while NCCL is called with `comm`
   NcclComm comm = nullptr;
   std::atomic<bool> aborted{false};
@@ -172,7 +172,7 @@ struct Communicator::State {
   void enqueue(const LibraryCollective& call, cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     if (aborted) fail(ErrorKind::rank_lost, "NCCL's communicator was aborted");
-    const auto type = type_of(call.dtype);
+    const auto type = nccl_type_of(call.dtype);
     const auto from = static_cast<size_t>(call.from_elements);
     const auto to = static_cast<size_t>(call.to_elements);
     switch (call.kind) {
@@ -231,7 +231,7 @@ class BoundCollective final : public LibraryCall {
 Communicator::Communicator(host::HostGroup& ranks, int device, const char* name)
     : ranks_(ranks), device_(device), state_(std::make_shared<State>()) {
   const auto ids = host::agree(ranks, [&] {
-    state_->nccl = look_up(name);
+    state_->nccl = look_up_nccl(name);
     if (!state_->nccl.missing.empty()) fail(ErrorKind::unsupported, "{}", state_->nccl.missing);
     set_defaults();
     NcclId id;
