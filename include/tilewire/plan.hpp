@@ -112,7 +112,8 @@ enum class WriteMode { store, accumulate };
 
 /// By what a tile leaves on GPUs.
 enum class Via {
-  automatic,  ///< the backend's choice
+  automatic,  ///< chosen when the plan is lowered
+  threads,    ///< stores of the threads that hold it
   bulk,       ///< bulk asynchronous copies
   tma,        ///< tensor copies, also to other GPUs
 };

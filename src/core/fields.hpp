@@ -68,7 +68,7 @@ TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
 TILEWIRE_NAMES(Scope, {input, "input"}, {output, "output"}, {local, "local"}, {symmetric, "symmetric"})
 TILEWIRE_NAMES(Purpose, {data, "data"}, {ready, "ready"}, {pace, "pace"})
 TILEWIRE_NAMES(WriteMode, {store, "store"}, {accumulate, "accumulate"})
-TILEWIRE_NAMES(Via, {automatic, "automatic"}, {bulk, "bulk"}, {tma, "tma"})
+TILEWIRE_NAMES(Via, {automatic, "automatic"}, {threads, "threads"}, {bulk, "bulk"}, {tma, "tma"})
 TILEWIRE_NAMES(CacheHint, {automatic, "automatic"}, {none, "none"}, {evict_first, "evict_first"}, {evict_normal, "evict_normal"})
 TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
                {gemm_call, "gemm_call"}, {collective_call, "collective_call"})

@@ -13,10 +13,11 @@ namespace tilewire {
 
 std::span<const Pass> passes_of(const Target& target) {
   static constexpr std::array kGpu{
-      Pass{"assign_engines", lowering::assign_engines},   Pass{"part_slow_tiles", lowering::part_slow_tiles},
-      Pass{"pair_tiles", lowering::pair_tiles},           Pass{"hint_caches", lowering::hint_caches},
-      Pass{"defer_waits", lowering::defer_waits},         Pass{"fuse_sums", lowering::fuse_sums},
-      Pass{"stage_gemm_call", lowering::stage_gemm_call}, Pass{"elide_signals", lowering::elide_signals},
+      Pass{"assign_engines", lowering::assign_engines}, Pass{"part_slow_tiles", lowering::part_slow_tiles},
+      Pass{"pair_tiles", lowering::pair_tiles},         Pass{"hint_caches", lowering::hint_caches},
+      Pass{"defer_waits", lowering::defer_waits},       Pass{"fuse_sums", lowering::fuse_sums},
+      Pass{"choose_stores", lowering::choose_stores},   Pass{"stage_gemm_call", lowering::stage_gemm_call},
+      Pass{"elide_signals", lowering::elide_signals},
   };
   return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
 }

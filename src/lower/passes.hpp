@@ -22,6 +22,8 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
 /// Sums whose last part nobody else reads are completed by the tile that makes it.
 [[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
+/// Finished tiles leave by tensor copies, bulk copies or threads: each write gets a Via.
+[[nodiscard]] std::string choose_stores(Plan& plan, const Target& target);
 /// One call of the vendor's GEMM by each rank stands between two kernels of a stream: lanes are cut into stages.
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
 /// Waits for LL data by those who look at it go, and the posts that nobody else waits for.

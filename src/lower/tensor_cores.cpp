@@ -30,6 +30,25 @@ bool has_aligned_rows(const Plan& plan, const Region& region) {
   return shape_on(buffer, region.rank).cols * bytes_of(buffer.dtype) % 16 == 0;
 }
 
+bool fits_tensor_store(const Plan& plan, const Task& tile, const Write& write) {
+  const Region& to = write.to;
+  const Buffer& buffer = plan.buffers[to.buffer];
+  const Shape shape = shape_on(buffer, to.rank);
+  const int64_t size = bytes_of(buffer.dtype);
+  const TileShape tile_shape = tile_shape_of(tile.gemm);
+  const bool whole_boxes = to.rows % (has_runtime_rows(tile_shape) ? kRestRows : kStoreRows) == 0;
+  const bool whole_rows =
+      write.first_row == 0 && to.rows == result_shape(tile).rows && (whole_boxes || to.row + to.rows == shape.rows);
+  const bool overlap = chunks_overlap(tile_shape);
+  const bool ends_chunk = overlap ? to.cols == tile_shape.n : to.cols * size % kStoreBytes == 0;
+  const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
+  const bool twice = overlap && write.mode == WriteMode::accumulate;
+  const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
+  // NOTE: a tensor store whose first column is not at 16 bytes never ends.
+  const bool aligned = (callers || has_aligned_rows(plan, to)) && to.col * size % 16 == 0;
+  return whole_rows && whole_cols && !twice && aligned && !buffer.ll;
+}
+
 std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
   if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
   for (const EpilogueStep& step : task.epilogue) {

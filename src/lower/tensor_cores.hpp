@@ -27,6 +27,10 @@ namespace tilewire {
 /// The first product of the plan by the kernel of tiles, or by the library where none is, or nothing.
 [[nodiscard]] const Task* first_product(const Plan& plan);
 
+/// Whether tensor copies can store what a tile writes there: boxes of 64 rows x 128 bytes lie in the region whole, or
+/// end with the buffer. What depends on addresses alone, alignment, is found when tables are made.
+[[nodiscard]] bool fits_tensor_store(const Plan& plan, const Task& tile, const Write& write);
+
 /// Why tensor cores cannot take a tile (type, tile shape, epilogue, destinations, addends), or nothing. What depends on
 /// addresses alone, alignment, is found when tables are made.
 [[nodiscard]] std::optional<std::string> slow_tile(const Plan& plan, const Task& task);

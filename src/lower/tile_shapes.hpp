@@ -74,6 +74,12 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
 /// Whether the rows of A of such a tile may come from two places (RowSplit), where no operand is shared.
 [[nodiscard]] constexpr bool takes_splits(TileShape shape) { return shape.m == 256; }
 
+/// Boxes that finished tiles are stored in by tensor copies: rows, bytes of a row, and the rows of what is left of them
+/// where a body has runtime rows.
+inline constexpr int kStoreRows = 64;
+inline constexpr int kStoreBytes = 128;
+inline constexpr int kRestRows = 8;
+
 /// Most writes of one tile.
 inline constexpr int kMaxWrites = 16;
 

@@ -99,7 +99,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
   };
   // What passes for GPUs decide changes no result.
   if (!plan.target.empty()) {
-    host.vias = {Via::automatic, Via::bulk, Via::tma};
+    host.vias = {Via::automatic, Via::threads, Via::bulk, Via::tma};
     host.cluster = host.cluster_split_k = std::numeric_limits<int>::max();
     host.kernels = true;
   }

@@ -122,8 +122,7 @@ enum class StoreVia : uint8_t {
   bulk,        ///< as pointer, a bulk copy for each row of a chunk: multiples of 16 bytes. The tile is kPlain
 };
 
-/// Rows of a box of WriteRecord::rest_map, and what says that there is none.
-inline constexpr int kRestRows = 8;
+/// As WriteRecord::rest_map, whose boxes have kRestRows: there is none.
 inline constexpr uint16_t kNoMap = 0xffff;
 
 /// Rows [first_row, first_row + rows) of a tile go to one place. A box of 64 rows is stored whole through a

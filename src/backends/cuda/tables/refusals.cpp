@@ -51,7 +51,7 @@ Known known_to_kernels() {
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
-      .vias = {Via::automatic, Via::bulk, Via::tma},
+      .vias = {Via::automatic, Via::threads, Via::bulk, Via::tma},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = floats,
       .moved = floats,
@@ -74,6 +74,25 @@ std::optional<std::string> refuses_operands(const Plan& plan) {
       const DType a = plan.buffers[task.reads[0].buffer].dtype;
       const DType b = plan.buffers[task.reads[1].buffer].dtype;
       if (a != b) return fmt::format("products of {} and {}", to_string(a), to_string(b));
+    }
+  }
+  return std::nullopt;
+}
+
+/// Tensor copies would store beyond what a tile writes. Before a plan is lowered, `tma` is a wish.
+std::optional<std::string> refuses_stores(const Plan& plan) {
+  if (plan.target.empty() || slow_tiles(plan)) return std::nullopt;
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    if (plan.lanes[lane].kernel > 0) continue;
+    for (int64_t index = 0; index < std::ssize(plan.lanes[lane].tasks); ++index) {
+      const Task& task = plan.lanes[lane].tasks[index];
+      if (task.kind != TaskKind::compute) continue;
+      const bool plain = std::ranges::find(task.writes, Via::bulk, &Write::via) != task.writes.end();
+      for (const Write& write : task.writes) {
+        if (write.via != Via::tma || (!plain && fits_tensor_store(plan, task, write))) continue;
+        return fmt::format("{}: via = tma to {}, which is no whole number of boxes, or beside via = bulk",
+                           task_name(plan, lane, index), region_name(plan, write.to));
+      }
     }
   }
   return std::nullopt;
@@ -117,6 +136,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
     missing.push_back("collective = library: " + *reason);
   if (const auto reason = checking::refuses_ll(plan)) missing.push_back("LL data: " + *reason);
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_stores(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
   if (gemm.cluster_split_k > 2 && shares_device_)

@@ -10,9 +10,6 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Boxes that finished tiles are stored in.
-constexpr int64_t kStoreRows = 64;
-constexpr int64_t kStoreBytes = 128;
 /// What sets maps of a buffer apart: those to load A, by the rows that they bring, and B, and those to store through.
 constexpr int kOfA = 0;
 constexpr int kOfB = 1;
@@ -205,10 +202,10 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
   const DType dtype = view_.dtype_of(write.to);
   if (dtype == DType::fp32) tile.flags |= kOutputFp32;
   if (write.to.rank != view_.rank) tile.flags |= kLeavesFar;
-  if (const auto map = store_map(tile, write)) {
+  if (write.via == Via::tma && takes_tensor_stores(write.to)) {
     view_.out.gemm.writes.push_back({.row = static_cast<int32_t>(write.to.row - write.first_row),
                                      .col = static_cast<int32_t>(write.to.col),
-                                     .map = *map,
+                                     .map = whole_map(write.to),
                                      .first_row = static_cast<uint16_t>(write.first_row),
                                      .rows = static_cast<uint16_t>(write.to.rows),
                                      .cols = static_cast<uint16_t>(write.to.cols),
@@ -236,30 +233,10 @@ bool TileRecords::fits_bulk(const Region& to) const {
          to.cols * size % 16 == 0;
 }
 
-/// A map to store through, where boxes of 64 rows lie in the region whole, or end with the buffer; or those of
-/// rest_map do.
-std::optional<uint16_t> TileRecords::store_map(const TileRecord& tile, const Write& write) {
-  const Region& to = write.to;
-  const Shape shape = shape_on(view_.plan.buffers[to.buffer], to.rank);
-  const int64_t size = bytes_of(view_.dtype_of(to));
-  const TileShape tile_shape = view_.out.kind.shape;
-  const bool whole_boxes = to.rows % (has_runtime_rows(tile_shape) ? kRestRows : kStoreRows) == 0;
-  const bool whole_rows =
-      write.first_row == 0 && to.rows == tile.rows && (whole_boxes || to.row + to.rows == shape.rows);
-  const bool overlap = chunks_overlap(tile_shape);
-  const bool ends_chunk = overlap ? to.cols == tile_shape.n : to.cols * size % kStoreBytes == 0;
-  const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
-  const bool twice = overlap && write.mode == WriteMode::accumulate;
+/// Whether a buffer lies as tensor copies want it.
+bool TileRecords::takes_tensor_stores(const Region& to) const {
   const Base& at = view_.base(to);
-  // NOTE: a tensor store whose first column is not at 16 bytes never ends.
-  const bool fits =
-      reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * size % 16 == 0 && write.to.col * size % 16 == 0;
-  // NOTE: tensor stores to other GPUs hold up the tensor loads behind them.
-  // And additions of one GPU meet those of others at the same scope.
-  const bool meets_others = to.rank != view_.rank || write.mode == WriteMode::accumulate;
-  const bool by_threads = is_ll(view_.plan, to) || (meets_others && write.via != Via::tma);
-  if (!whole_rows || !whole_cols || twice || !fits || by_threads || write.via == Via::bulk) return std::nullopt;
-  return whole_map(to);
+  return reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * bytes_of(view_.dtype_of(to)) % 16 == 0;
 }
 
 /// A map over the whole buffer, in boxes of a chunk.

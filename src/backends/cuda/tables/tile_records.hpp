@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -34,7 +33,7 @@ class TileRecords {
   uint16_t remember(const MapKey& key, const CUtensorMap& map);
   [[nodiscard]] bool stands(const Region& region) const;
   [[nodiscard]] bool fits_bulk(const Region& to) const;
-  std::optional<uint16_t> store_map(const TileRecord& tile, const Write& write);
+  [[nodiscard]] bool takes_tensor_stores(const Region& to) const;
   void form_clusters();
   void name_apart(TileRecord& tile);
   void add_rows(TileRecord& tile, const Region& a);
