@@ -116,6 +116,9 @@ class RaceCheck {
       return;
     }
     if (order_.position[pair.first.task] > order_.position[pair.second.task]) std::swap(pair.first, pair.second);
+    // LL data is read when it is there; what has to wait is the write of the next call.
+    if (plan_.buffers[pair.buffer].ll && pair.second.access == Access::read)
+      return check_next_call(pair, pair.second, pair.first);
     const Scope scope = plan_.buffers[pair.buffer].scope;
     if (scope == Scope::local || scope == Scope::symmetric) {
       check_next_call(pair, pair.first, pair.second);

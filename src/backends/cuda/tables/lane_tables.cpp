@@ -267,7 +267,7 @@ class TableMaker {
     if (by_tensor_cores(lane)) return room_.sms;
     // What begins when everything else has ended has the device to itself.
     const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
-    if (alone && !is_serial(lane.engine) && is_late(lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
+    if (alone && !is_serial(lane.engine) && is_late(plan_, lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
     return kCopyCtas;
   }
 

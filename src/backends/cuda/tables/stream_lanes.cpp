@@ -31,8 +31,9 @@ int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
 
 }  // namespace
 
-bool is_late(const Lane& lane) {
+bool is_late(const Plan& plan, const Lane& lane) {
   const Task& first = lane.tasks[0];
+  if (polls(plan, lane, first)) return false;  // its data comes piece by piece
   // What lands beside the output is copied after the sums.
   const auto follows = [&](const Task& task) { return first.kind == TaskKind::reduce && task.kind == TaskKind::copy; };
   return !first.waits.empty() &&
@@ -135,7 +136,7 @@ void set_library_sms(RankTables& tables, const Plan& plan, int sms) {
   if (std::ranges::any_of(tables.workers.lanes, &LaneRecord::sync_only)) --sms;
   for (const LaneRecord& lane : tables.workers.lanes) {
     const Lane& planned = plan.lanes[tables.names[tables.workers.ops[lane.first_op].task].lane];
-    if (!lane.sync_only && !is_serial(planned.engine) && !is_late(planned)) sms -= static_cast<int>(lane.ctas);
+    if (!lane.sync_only && !is_serial(planned.engine) && !is_late(plan, planned)) sms -= static_cast<int>(lane.ctas);
   }
   for (StreamWork& work : tables.works) {
     if (auto* gemm = std::get_if<LibraryGemm>(&work.what)) gemm->sms = std::max(1, sms);

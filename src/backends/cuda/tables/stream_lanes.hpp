@@ -9,7 +9,7 @@
 namespace tilewire::cuda {
 
 /// Whether all that a lane does waits for the same: the end of everything else.
-[[nodiscard]] bool is_late(const Lane& lane);
+[[nodiscard]] bool is_late(const Plan& plan, const Lane& lane);
 
 /// What a task, which is not empty, is for a stream.
 [[nodiscard]] StreamCopy stream_copy(const RankView& view, const Task& task);
