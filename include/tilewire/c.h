@@ -97,7 +97,8 @@ typedef struct tilewire_join_options {
   const char* job;      ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
   int64_t arena_bytes;  ///< most symmetric memory of a rank, in bytes; committed as it is needed
   double timeout_s;     ///< deadline of every wait, in seconds
-  int32_t order;  ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
+  int32_t order;     ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
+  int32_t reserved;  ///< 0
 } tilewire_join_options;
 
 /// Rank 0 of 1, 16 GiB of arena, 30 s.
@@ -129,6 +130,7 @@ typedef struct tilewire_launch_options {
   int64_t arena_bytes;  ///< 0 = 16 GiB
   double timeout_s;     ///< 0 = 30; less is TILEWIRE_INVALID_INPUT
   int32_t order;        ///< as tilewire_join_options
+  int32_t reserved;     ///< 0
 } tilewire_launch_options;
 
 /// Start ranks on this host, call `body` on each, and return when all have ended: TILEWIRE_OK, or the error of the
@@ -207,12 +209,13 @@ TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor
 TILEWIRE_API tilewire_status tilewire_run_and_wait(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                                    const tilewire_tensor* outputs, int32_t num_outputs);
 /// Return when the calls of the operator's group that tilewire_run has enqueued have ended, eager ones and, with the
-/// default order, replays of graphs that have begun; under "host" they have. The status is that of what failed.
-/// TILEWIRE_INVALID_INPUT for an operator that is null or not live.
+/// default order and where ranks share no GPU, replays of graphs that have begun; under "host" they have. The status is
+/// that of what failed, and tilewire_last_status has it. TILEWIRE_INVALID_INPUT for an operator that is null or not
+/// live.
 TILEWIRE_API tilewire_status tilewire_wait(tilewire_op* op);
-/// How the last tilewire_run or tilewire_run_and_wait of the operator ended, and its text, which is valid until the
-/// next one: TILEWIRE_OK and "" where it went well or there was none. `text` may be null. TILEWIRE_INVALID_INPUT for a
-/// null status, or an operator that is null or not live.
+/// How the last tilewire_run, tilewire_run_and_wait or tilewire_wait of the operator ended, and its text, which is
+/// valid until the next one: TILEWIRE_OK and "" where it went well or there was none. `text` may be null.
+/// TILEWIRE_INVALID_INPUT for a null status, or an operator that is null or not live.
 TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
 /// Bytes of workspace that the operator holds on this rank: `symmetric` in the arena, signals not counted, and `local`.
 /// Either pointer may be null. TILEWIRE_INVALID_INPUT for an operator that is null or not live.

@@ -45,8 +45,8 @@ class Op {
   /// cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
   void run_and_wait(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
-  /// Return when the calls of the group that `run` has enqueued have ended, eager ones and, with CallOrder::any,
-  /// replays of graphs that have begun; host: they have. Throws what failed.
+  /// Return when the calls of the group that `run` has enqueued have ended, eager ones and, with CallOrder::any and
+  /// where ranks share no GPU, replays of graphs that have begun; host: they have. Throws what failed.
   void wait();
 
   /// As the schedule made it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "check/first_race.hpp"
 #include "check/ll.hpp"
 #include "check/proofs.hpp"
 #include "check/steps.hpp"
@@ -130,13 +131,25 @@ void prove_ordered(const Plan& plan, const Plan& by_signals, const Specification
 
 /// The proofs of a plan whose indices are valid.
 void prove(const Plan& plan, const Specification& wanted, Report& report) {
-  if (!uses_ll(plan) && !has_stages(plan)) return prove_ordered(plan, plan, wanted, report);
+  if (!has_implied_order(plan)) return prove_ordered(plan, plan, wanted, report);
   if (const auto reason = refuses_ll(plan)) return report.add(Rule::structure, "LL data: {}", *reason);
   const Plan by_signals = with_stage_signals(plan);
   prove_ordered(uses_ll(plan) ? with_all_signals(plan) : by_signals, by_signals, wanted, report);
 }
 
 }  // namespace
+
+std::optional<std::string> first_race(const Plan& plan) {
+  const Steps steps = in_steps(with_all_signals(plan));
+  const Steps weaker = in_steps(with_stage_signals(plan));
+  const Tasks tasks(steps.plan, {&plan, &steps.places});
+  const Tasks by_signals(weaker.plan, {&plan, &weaker.places});
+  Report report;
+  const std::vector<int> sequence = check_progress(tasks, report);
+  if (report.empty()) check_races(by_signals, prove_order(by_signals, sequence, report), report);
+  return report.empty() ? std::nullopt : std::optional(report.violations()[0].text);
+}
+
 }  // namespace checking
 
 CheckResult check(const Plan& plan, const Specification& wanted) {

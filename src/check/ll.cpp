@@ -46,6 +46,9 @@ bool awaits(const Plan& plan, const Task& task, int peer, const Posters& posters
 bool reads_blindly(const Plan& plan, const Lane& lane, const Task& task) {
   const auto flagged = [&](const Region& read) { return is_ll(plan, read); };
   if (std::ranges::any_of(task.addends, flagged)) return true;
+  if (std::ranges::any_of(task.epilogue,
+                          [&](const EpilogueStep& step) { return step.operand && flagged(*step.operand); }))
+    return true;
   return std::ranges::any_of(task.reads, flagged) && !polls(plan, lane, task);
 }
 
@@ -65,9 +68,13 @@ std::optional<std::string> read_twice(const Plan& plan, std::vector<const Region
   return std::nullopt;
 }
 
-std::optional<std::string> refuses_write(const Plan& plan, int rank, const Task& task, const Write& write,
+std::optional<std::string> refuses_write(const Plan& plan, const Lane& lane, const Task& task, const Write& write,
                                          const Posters& posters) {
   const std::string& name = plan.buffers[write.to.buffer].name;
+  const int rank = lane.rank;
+  // They store bits as they are, and the library perhaps twice.
+  if (lane.engine == Engine::copy || lane.engine == Engine::library)
+    return fmt::format("a lane of engine {} of rank {} writes {}", to_string(lane.engine), rank, name);
   if (write.mode != WriteMode::store) return fmt::format("{} is added to", name);
   if (write.to.rank == rank || awaits(plan, task, write.to.rank, posters)) return std::nullopt;
   return fmt::format("rank {} writes {} of rank {}, whose readiness it does not wait for", rank, name, write.to.rank);
@@ -92,7 +99,7 @@ std::optional<std::string> refuses_ll(const Plan& plan) {
       }
       for (const Write& write : task.writes) {
         if (!is_ll(plan, write.to)) continue;
-        if (auto reason = refuses_write(plan, lane.rank, task, write, posters)) return reason;
+        if (auto reason = refuses_write(plan, lane, task, write, posters)) return reason;
         unread[place_of(write.to)] += write.to.rows * write.to.cols;
       }
     }

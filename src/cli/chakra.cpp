@@ -10,6 +10,7 @@
 
 #include "core/bodies.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/implied_order.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/print.hpp"
@@ -312,7 +313,9 @@ class Tracer {
 
 ChakraTraces chakra_of(const Plan& plan, int64_t begin_bytes) {
   validate(plan);
-  return Tracer(plan).take(begin_bytes);
+  if (!has_implied_order(plan)) return Tracer(plan).take(begin_bytes);
+  const Plan ordered = with_all_signals(plan);
+  return Tracer(ordered).take(begin_bytes);
 }
 
 }  // namespace tilewire::cli

@@ -10,6 +10,7 @@
 
 #include "cli/counted.hpp"
 #include "core/bodies.hpp"
+#include "core/implied_order.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/operator.hpp"
@@ -138,7 +139,7 @@ double moved_bytes_of(const Plan& plan, const Task& task) {
 }
 
 double critical_path(const Plan& plan, const std::function<double(const Task&)>& cost) {
-  return Clock(plan, cost).run();
+  return has_implied_order(plan) ? Clock(with_all_signals(plan), cost).run() : Clock(plan, cost).run();
 }
 
 std::string summary_of(const Plan& plan) {

@@ -14,9 +14,9 @@ namespace tilewire {
 namespace {
 
 /// A buffer on a rank.
-using Place = std::pair<int, int>;
+using BufferOfRank = std::pair<int, int>;
 
-Place place_of(const Region& region) { return {region.rank, region.buffer}; }
+BufferOfRank buffer_of(const Region& region) { return {region.rank, region.buffer}; }
 
 /// A task in a plan.
 struct Where {
@@ -28,19 +28,23 @@ struct Where {
 struct Uses {
   std::vector<std::pair<Region, Where>> writes{};
   std::vector<std::pair<Region, Where>> reads{};
+  int64_t most_rows = 0;  ///< of a write
 };
 
-std::map<Place, Uses> uses_of(const Plan& plan) {
-  std::map<Place, Uses> uses;
+std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
+  std::map<BufferOfRank, Uses> uses;
   for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     for (size_t index = 0; index < plan.lanes[lane].tasks.size(); ++index) {
       const Task& task = plan.lanes[lane].tasks[index];
       for (const Write& write : task.writes) {
-        if (is_ll(plan, write.to)) uses[place_of(write.to)].writes.push_back({write.to, {lane, index}});
+        if (is_ll(plan, write.to)) uses[buffer_of(write.to)].writes.push_back({write.to, {lane, index}});
       }
       if (!polls(plan, plan.lanes[lane], task)) continue;
-      for (const Region& read : task.reads) uses[place_of(read)].reads.push_back({read, {lane, index}});
+      for (const Region& read : task.reads) uses[buffer_of(read)].reads.push_back({read, {lane, index}});
     }
+  }
+  for (auto& [place, each] : uses) {
+    for (const auto& [write, writer] : each.writes) each.most_rows = std::max(each.most_rows, write.rows);
   }
   for (auto& [place, each] : uses)
     std::ranges::sort(each.writes, {}, [](const auto& write) { return write.first.row; });
@@ -65,6 +69,8 @@ std::vector<Task*> first_of(Lane& lane) {
 
 }  // namespace
 
+bool has_implied_order(const Plan& plan) { return uses_ll(plan) || has_stages(plan); }
+
 bool has_stages(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.stage > 0; });
 }
@@ -76,10 +82,12 @@ Plan with_ll_signals(Plan plan) {
     for (const auto& [read, reader] : uses.reads) {
       const Signal there{place.first, next};
       int64_t writers = 0;
-      for (const auto& [write, writer] : uses.writes) {
-        if (write.row >= read.row + read.rows) break;
-        if (!overlap(write, read)) continue;
-        plan.lanes[writer.lane].tasks[writer.task].posts.push_back({there});
+      const auto row_of = [](const auto& use) { return use.first.row; };
+      const auto first_write = std::ranges::lower_bound(uses.writes, read.row - uses.most_rows, {}, row_of);
+      const auto last_write = std::ranges::lower_bound(uses.writes, read.row + read.rows, {}, row_of);
+      for (auto each = first_write; each != last_write; ++each) {
+        if (!overlap(each->first, read)) continue;
+        plan.lanes[each->second.lane].tasks[each->second.task].posts.push_back({there});
         ++writers;
       }
       if (writers == 0) continue;
@@ -98,13 +106,15 @@ Plan with_stage_signals(Plan plan) {
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
     for (int stage = 1; stage <= most; ++stage) {
       const Signal over{rank, first + stage - 1};
+      const auto begins = [&](const Lane& lane) { return lane.rank == rank && lane.stage == stage; };
+      if (std::ranges::none_of(plan.lanes, begins)) continue;
       int64_t ends = 0;
       for (Lane& lane : plan.lanes) {
         if (lane.rank != rank || lane.stage >= stage) continue;
         for (Task* task : last_of(lane)) task->posts.push_back({over}), ++ends;
       }
       for (Lane& lane : plan.lanes) {
-        if (lane.rank != rank || lane.stage != stage || ends == 0) continue;
+        if (!begins(lane) || ends == 0) continue;
         for (Task* task : first_of(lane)) task->waits.push_back({over, ends});
       }
     }

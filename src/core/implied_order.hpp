@@ -9,6 +9,9 @@ namespace tilewire {
 /// Whether a rank's lanes are in several stages.
 [[nodiscard]] bool has_stages(const Plan& plan);
 
+/// Whether signals do not say all of its order.
+[[nodiscard]] bool has_implied_order(const Plan& plan);
+
 /// Each task that polls (core/ll.hpp) waits for a signal, to which all post that write what it reads. Lanes and tasks
 /// keep their places.
 [[nodiscard]] Plan with_ll_signals(Plan plan);

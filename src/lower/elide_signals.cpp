@@ -1,7 +1,11 @@
 // Signals that LL data stands for: nobody waits for them, and nobody posts them.
 // Listed in lower.cpp.
+#include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "check/first_race.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
@@ -24,21 +28,44 @@ std::vector<bool> elided_signals(const Plan& plan) {
   return by_data;
 }
 
+/// Whether nothing but LL data needs an order among the tasks: all else is the callers' memory, of which each rank
+/// touches its own. Outputs are stored once, inputs never.
+bool shares_ll_data_alone(const Plan& plan) {
+  const auto is_plain = [&](int rank, const Region& region) {
+    const Buffer& buffer = plan.buffers[region.buffer];
+    const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
+    return !buffer.ll && (!callers || region.rank != rank);
+  };
+  return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
+    const auto plain = [&](const Region& region) { return is_plain(lane.rank, region); };
+    return std::ranges::any_of(lane.tasks, [&](const Task& task) {
+      return std::ranges::any_of(all_reads(task), plain) || std::ranges::any_of(task.writes, plain, &Write::to) ||
+             std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && plain(*s.operand); });
+    });
+  });
+}
+
 }  // namespace
 
 std::string elide_signals(Plan& plan, const Target&) {
   if (!uses_ll(plan)) return "no LL data";
   const std::vector<bool> elided = elided_signals(plan);
+  Plan without = plan;
   const auto is_elided = [&](const auto& use) { return elided[signal_id(plan, use.signal)]; };
   size_t waits = 0;
   size_t posts = 0;
-  for (Lane& lane : plan.lanes) {
+  for (Lane& lane : without.lanes) {
     for (Task& task : lane.tasks) {
       waits += std::erase_if(task.waits, is_elided);
       posts += std::erase_if(task.posts, is_elided);
     }
   }
   if (waits == 0) return "no signal that LL data could stand for";
+  // Who has seen LL data knows nothing of other memory, which the signals may order, too.
+  if (!shares_ll_data_alone(plan)) {
+    if (const auto race = checking::first_race(without)) return "signals of LL data order more than that: " + *race;
+  }
+  plan = std::move(without);
   return fmt::format("LL data stands for {} waits and {} posts", waits, posts);
 }
 

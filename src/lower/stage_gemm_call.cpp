@@ -141,7 +141,7 @@ std::string stage_gemm_call(Plan& plan, const Target&) {
   if (!all_is_awaited(plan, before)) return "a rank moves data beside its call";
   std::vector<char> staged;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) staged.push_back(may_stand_alone(plan, rank));
-  if (std::ranges::count(staged, 1) == 0) return "streams have more to do than one call";
+  if (std::ranges::count(staged, 1) == 0) return "streams have more to do than one call, or the call is empty";
   std::vector<Lane> lanes;
   for (size_t i = 0; i < plan.lanes.size(); ++i) {
     if (staged[plan.lanes[i].rank] == 0) {

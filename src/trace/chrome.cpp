@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/gemm_tasks.hpp"
+#include "core/implied_order.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -196,6 +197,11 @@ class Writer {
 
 }  // namespace
 
-void write_chrome_trace(std::ostream& out, const Plan& plan, const Trace& trace) { Writer(out, plan, trace).write(); }
+void write_chrome_trace(std::ostream& out, const Plan& plan, const Trace& trace) {
+  // LL data and stages are waited for, too.
+  if (!has_implied_order(plan)) return Writer(out, plan, trace).write();
+  const Plan ordered = with_all_signals(plan);
+  Writer(out, ordered, trace).write();
+}
 
 }  // namespace tilewire

@@ -8,8 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/ll.hpp"
+
 namespace tilewire::check_plans {
 namespace {
+
+/// What LL data holds until it is written.
+constexpr uint64_t kMissing = ~uint64_t{0};
 
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
@@ -23,6 +28,8 @@ struct Worker {
   int64_t task = -1;    ///< -1: none taken
   int64_t posted = -1;  ///< posts made; -1: not started or still computing
   bool computing = false;
+  bool published = false;         ///< its LL data is there
+  std::vector<uint64_t> taken{};  ///< of the LL data that it looks at
   uint64_t seen = 0;
 };
 
@@ -41,7 +48,7 @@ class Replay {
     for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
       for (const Buffer& buffer : plan.buffers) {
         const Shape shape = shape_on(buffer, rank);
-        memory_.emplace_back(static_cast<size_t>(shape.rows * shape.cols));
+        memory_.emplace_back(static_cast<size_t>(shape.rows * shape.cols), buffer.ll ? kMissing : 0);
       }
     }
     next_.resize(plan.lanes.size());
@@ -182,19 +189,83 @@ class Replay {
 
   bool start(Worker& worker, const Task& task) {
     const int rank = plan_.lanes[worker.lane].rank;
+    for (const int other : ranks_[rank].lanes) {
+      if (plan_.lanes[other].stage < plan_.lanes[worker.lane].stage && left_[other] > 0) return false;
+    }
     for (const Wait& wait : task.waits) {
       const size_t signal = wait.signal.rank * signals_ + wait.signal.index;
       if (values_[signal] < ranks_[rank].call * totals_[signal] + wait.at_least) return false;
     }
+    if (looks(worker, task) && !take(worker, task)) return false;
     worker.computing = true;
     if (const auto found = meeting_.find({worker.lane, worker.task}); found != meeting_.end())
       ++met_[{found->second, ranks_[rank].call}];
-    worker.seen = hash_reads(task);
+    worker.seen = hash_of(worker, task);
     // A store may appear at any moment from now on.
     for (const Write& write : task.writes) {
-      if (write.mode == WriteMode::store) for_each(write.to, [&](uint64_t& element) { element = random_(); });
+      if (write.mode == WriteMode::store && !is_ll(plan_, write.to))
+        for_each(write.to, [&](uint64_t& element) { element = random_(); });
     }
+    // LL data may be there before all else that the task does.
+    if (!orderly_ && random_() % 2 == 0) publish(worker, task);
     return true;
+  }
+
+  [[nodiscard]] bool looks(const Worker& worker, const Task& task) const {
+    return polls(plan_, plan_.lanes[worker.lane], task);
+  }
+
+  /// Take what is there of the LL data that a task reads. Whether it has all.
+  bool take(Worker& worker, const Task& task) {
+    size_t index = 0;
+    bool all = true;
+    for (const Region& region : task.reads) {
+      for_each(region, [&](uint64_t& element) {
+        if (index == worker.taken.size()) worker.taken.push_back(kMissing);
+        uint64_t& mine = worker.taken[index++];
+        if (mine == kMissing) mine = std::exchange(element, kMissing);
+        all = all && mine != kMissing;
+      });
+    }
+    return all;
+  }
+
+  void publish(Worker& worker, const Task& task) {
+    const uint64_t mine = token(plan_.lanes[worker.lane].rank, worker.lane, worker.task);
+    worker.published = true;
+    for (const Write& write : task.writes) {
+      if (!is_ll(plan_, write.to)) continue;
+      for_each(write.to, [&](uint64_t& element) {
+        if (element != kMissing) blame(worker, "stores LL data that was not taken");
+        element = mine;
+      });
+    }
+  }
+
+  /// A hash of all that a task reads.
+  [[nodiscard]] uint64_t hash_of(const Worker& worker, const Task& task) {
+    for (const EpilogueStep& step : task.epilogue) {
+      if (step.operand) find_missing(worker, *step.operand);
+    }
+    if (!looks(worker, task)) {
+      for (const Region& region : task.reads) find_missing(worker, region);
+      return hash_reads(task);
+    }
+    uint64_t sum = 2;
+    for (const uint64_t element : worker.taken) sum = mix(sum + element);
+    for (const EpilogueStep& step : task.epilogue) sum = mix(sum + (step.operand ? hash(*step.operand) : 0));
+    return sum;
+  }
+
+  void find_missing(const Worker& worker, const Region& region) {
+    if (!is_ll(plan_, region)) return;
+    for_each(region, [&](uint64_t& element) {
+      if (element == kMissing) blame(worker, "reads LL data that is missing");
+    });
+  }
+
+  void blame(const Worker& worker, const std::string& what) {
+    if (!wrong_) wrong_ = task_name(plan_, worker.lane, worker.task) + " " + what;
   }
 
   /// The n-th calls of collectives of all ranks are one meeting.
@@ -222,9 +293,11 @@ class Replay {
     const auto name = [&] { return task_name(plan_, worker.lane, worker.task); };
     uint64_t& wanted = expected_->reads[ranks_[rank].call][worker.lane][worker.task];
     compare(wanted, worker.seen, name);
-    compare(wanted, hash_reads(task), name);
+    compare(wanted, hash_of(worker, task), name);
+    if (!worker.published) publish(worker, task);
     const uint64_t mine = token(rank, worker.lane, worker.task);
     for (const Write& write : task.writes) {
+      if (is_ll(plan_, write.to)) continue;
       for_each(write.to, [&](uint64_t& element) { element = write.mode == WriteMode::store ? mine : element + mine; });
     }
     worker.computing = false;

@@ -10,7 +10,10 @@
 #include <iostream>
 
 #include "check_plans.hpp"
+#include "core/implied_order.hpp"
+#include "lower/passes.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/lower.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
@@ -70,6 +73,75 @@ Plan random_plan(Random& random) {
   return make_plan(problem, team, configs[below(random, std::ssize(configs))]);
 }
 
+/// Two signals become one: a counter that several ranks post to.
+std::string merge_signals(Plan& plan, Random& random) {
+  const int signals = num_signals(plan);
+  const int from = below(random, signals);
+  const int to = below(random, signals);
+  for (Lane& each : plan.lanes) {
+    for (Task& one : each.tasks) {
+      for (Post& post : one.posts) post.signal.index = post.signal.index == from ? to : post.signal.index;
+      for (Wait& wait : one.waits) wait.signal.index = wait.signal.index == from ? to : wait.signal.index;
+    }
+  }
+  const std::vector<int64_t> totals = signal_totals(plan);
+  for (Lane& each : plan.lanes) {
+    for (Task& one : each.tasks) {
+      for (Wait& wait : one.waits) {
+        if (wait.signal.index == to) wait.at_least = totals[wait.signal.rank * signals + to];
+      }
+    }
+  }
+  return fmt::format("signals {} and {} merged", from, to);
+}
+
+/// A task writes something to a second place, which a lane reads when some other task of that rank tells it.
+std::string write_more(Plan& plan, const Lane& lane, Task& task, Random& random) {
+  if (task.kind == TaskKind::sync || task.writes.empty() || lane.engine == Engine::library) return "";
+  const int rank = below(random, plan.team.num_ranks);
+  const Write& write = task.writes[below(random, std::ssize(task.writes))];
+  const int more = static_cast<int>(plan.buffers.size());
+  const auto add_buffer = [&](const char* name, Scope scope) {
+    const DType dtype = plan.buffers[write.to.buffer].dtype;
+    plan.buffers.push_back(
+        {.name = name, .dtype = dtype, .rows = write.to.rows, .cols = write.to.cols, .scope = scope});
+  };
+  add_buffer("more", Scope::symmetric);
+  add_buffer("sink", Scope::local);
+  Write again = write;
+  again.mode = WriteMode::store;
+  again.to = {rank, more, 0, write.to.rows, 0, write.to.cols};
+  const Region from = again.to;
+  Region to = from;
+  to.buffer = more + 1;
+  task.writes.push_back(again);
+  std::vector<Task*> of_rank;
+  for (Lane& each : plan.lanes) {
+    for (Task& one : each.tasks) {
+      if (each.rank == rank) of_rank.push_back(&one);
+    }
+  }
+  const Signal told{rank, num_signals(plan)};
+  plan.signals.push_back({"told", told.index, 1});
+  of_rank[below(random, std::ssize(of_rank))]->posts.push_back({told});
+  Lane late{.rank = rank, .engine = Engine::tiles, .name = "late"};
+  late.tasks.push_back({.kind = TaskKind::copy, .reads = {from}, .writes = {{to}}, .waits = {{told}}});
+  plan.lanes.push_back(late);
+  return "writes more; ";
+}
+
+/// A buffer of workspace becomes LL data, or is none any more.
+std::string flip_ll(Plan& plan, Random& random) {
+  std::vector<Buffer*> workspace;
+  for (Buffer& buffer : plan.buffers) {
+    if (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32) workspace.push_back(&buffer);
+  }
+  if (workspace.empty()) return "";
+  Buffer& buffer = *workspace[below(random, std::ssize(workspace))];
+  buffer.ll = !buffer.ll;
+  return buffer.name + (buffer.ll ? ": LL data; " : ": no LL data; ");
+}
+
 /// One change to one task; says which.
 std::string damage(Plan& plan, Random& random) {
   Lane& lane = plan.lanes[below(random, std::ssize(plan.lanes))];
@@ -77,7 +149,7 @@ std::string damage(Plan& plan, Random& random) {
   const int index = below(random, std::ssize(lane.tasks));
   Task& task = lane.tasks[index];
   const std::string where = fmt::format("task {} of lane {} on rank {}", index, lane.name, lane.rank);
-  switch (below(random, 7)) {
+  switch (below(random, 10)) {
     case 0:
       if (task.waits.empty()) return "";
       task.waits.erase(task.waits.begin() + below(random, std::ssize(task.waits)));
@@ -101,27 +173,15 @@ std::string damage(Plan& plan, Random& random) {
       post.add += 1;
       return where + ": posts one more";
     }
-    case 5: {
-      // Signals merged: counters that several ranks post to.
-      const int signals = num_signals(plan);
-      const int from = below(random, signals);
-      const int to = below(random, signals);
-      for (Lane& each : plan.lanes) {
-        for (Task& one : each.tasks) {
-          for (Post& post : one.posts) post.signal.index = post.signal.index == from ? to : post.signal.index;
-          for (Wait& wait : one.waits) wait.signal.index = wait.signal.index == from ? to : wait.signal.index;
-        }
-      }
-      const std::vector<int64_t> totals = signal_totals(plan);
-      for (Lane& each : plan.lanes) {
-        for (Task& one : each.tasks) {
-          for (Wait& wait : one.waits) {
-            if (wait.signal.index == to) wait.at_least = totals[wait.signal.rank * signals + to];
-          }
-        }
-      }
-      return fmt::format("signals {} and {} merged", from, to);
-    }
+    case 5:
+      return merge_signals(plan, random);
+    case 6:
+      lane.stage = below(random, 3);
+      return fmt::format("lane {} on rank {}: stage {}", lane.name, lane.rank, lane.stage);
+    case 7:
+      return where + ": " + write_more(plan, lane, task, random);
+    case 8:
+      return flip_ll(plan, random);
     default: {
       Task moved = task;
       lane.tasks.erase(lane.tasks.begin() + index);
@@ -131,6 +191,13 @@ std::string damage(Plan& plan, Random& random) {
   }
 }
 
+/// As plans are lowered: stages, and LL data instead of signals.
+void lower_some(Plan& plan, Random& random) {
+  const Target target = gpu_target("h200", plan.team.num_ranks, 132);
+  if (below(random, 2) == 0) static_cast<void>(lowering::stage_gemm_call(plan, target));
+  if (below(random, 2) == 0) static_cast<void>(lowering::elide_signals(plan, target));
+}
+
 TEST(CheckReplay, WhatIsAcceptedGoesRight) {
   const uint64_t first = seed();
   SCOPED_TRACE(fmt::format("TILEWIRE_SEED={}", first));
@@ -138,10 +205,13 @@ TEST(CheckReplay, WhatIsAcceptedGoesRight) {
   int accepted = 0;
   int refused = 0;
   int shown = 0;  // refused, and an interleaving shows why
+  int implied = 0;
   for (int round = 0; round < kRounds; ++round) {
     Plan plan = random_plan(random);
     std::string damages;
-    for (int count = below(random, 4); count > 0; --count) damages += damage(plan, random) + "; ";
+    for (int count = below(random, 3); count > 0; --count) damages += damage(plan, random) + "; ";
+    lower_some(plan, random);
+    for (int count = below(random, 2); count > 0; --count) damages += damage(plan, random) + "; ";
     const CheckResult result = check(plan);
     if (!result.ok()) {
       // Progress and coverage are what the replay takes for granted.
@@ -157,14 +227,17 @@ TEST(CheckReplay, WhatIsAcceptedGoesRight) {
       continue;
     }
     ++accepted;
+    implied += has_implied_order(plan) ? 1 : 0;
     for (int i = 0; i < 3; ++i) {
       const auto wrong = replay(plan, kCalls, random);
       ASSERT_FALSE(wrong) << *wrong << "\nround " << round << ": " << damages << "\n" << to_string(plan);
     }
   }
-  std::cout << fmt::format("{} accepted, {} refused for races, {} of them shown by an interleaving\n", accepted,
-                           refused, shown);
+  std::cout << fmt::format(
+      "{} accepted, {} with LL data or stages, {} refused for races, {} of them shown by an interleaving\n", accepted,
+      implied, refused, shown);
   EXPECT_GT(accepted, kRounds / 4);
+  EXPECT_GT(implied, kRounds / 100);
   EXPECT_GT(refused, kRounds / 20);
   EXPECT_GT(shown, refused / 4);
 }

@@ -3,6 +3,7 @@
 #include "backends/host/rules.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/known.hpp"
 #include "core/bodies.hpp"

@@ -8,7 +8,6 @@
 #include "check/proofs.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/implied_order.hpp"
-#include "core/ll.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/sim.hpp"
@@ -39,12 +38,13 @@ bool takes_arrivals(const Plan& plan) {
 // The plan as the engine takes it, where it is another one: waits of tiles by columns where nobody has lowered the
 // plan, and signals for LL data and stages.
 std::optional<Plan> with_waits(const Plan& plan, const Machine& machine) {
-  if (!plan.target.empty())
-    return uses_ll(plan) || has_stages(plan) ? std::optional(with_all_signals(plan)) : std::nullopt;
-  if (!machine.compute.waits_by_columns || machine.controller || !takes_arrivals(plan)) return std::nullopt;
-  std::optional<Plan> deferred = plan;
-  static_cast<void>(lowering::defer_waits(*deferred, {}));
-  return deferred;
+  std::optional<Plan> changed;
+  if (has_implied_order(plan)) changed = with_all_signals(plan);
+  const bool defers = plan.target.empty() && machine.compute.waits_by_columns && !machine.controller;
+  if (!defers || !takes_arrivals(plan)) return changed;
+  if (!changed) changed = plan;
+  static_cast<void>(lowering::defer_waits(*changed, {}));
+  return changed;
 }
 
 // Whether the plan came to its end.

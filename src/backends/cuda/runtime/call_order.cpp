@@ -82,8 +82,6 @@ void CallSequence::end(cudaStream_t stream, uint64_t capture) {
   check(cudaEventRecord(mine->end.get(), stream), "cudaEventRecord");
 }
 
-void CallSequence::wait() const {
-  if (!shares_device_) static_cast<void>(cudaEventSynchronize(end_.get()));
-}
+cudaError_t CallSequence::wait() const { return shares_device_ ? cudaSuccess : cudaEventSynchronize(end_.get()); }
 
 }  // namespace tilewire::cuda

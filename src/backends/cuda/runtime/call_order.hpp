@@ -47,8 +47,8 @@ class CallSequence {
   /// What was enqueued since `begin` is a call.
   void end(cudaStream_t stream, uint64_t capture);
   /// Return when all calls have ended, with an error or without; with CallOrder::stream all eager ones. On a shared
-  /// device they have.
-  void wait() const;
+  /// device eager ones have. What CUDA says of it: not cudaSuccess where the device has failed, and they may not have.
+  cudaError_t wait() const;
 
  private:
   struct Captured {

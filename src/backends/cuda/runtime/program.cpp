@@ -208,7 +208,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
 CudaProgram::~CudaProgram() {
   const BesideCapture beside;
   static_cast<void>(cudaStreamSynchronize(stream_.get()));
-  group_.calls().wait();
+  static_cast<void>(group_.calls().wait());
   for (const auto& bound : bound_) group_.failures().remove(bound->owner);
 }
 
@@ -308,7 +308,7 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
 void CudaProgram::make_room() {
   const auto may_go = [](const auto& bound) { return !bound->kept; };
   if (std::ranges::count_if(bound_, may_go) < kMostBound) return;
-  group_.calls().wait();
+  static_cast<void>(group_.calls().wait());
   const auto oldest = std::ranges::find_if(bound_.rbegin(), bound_.rend(), may_go);
   group_.failures().remove((*oldest)->owner);
   if (traced_ == oldest->get()) traced_ = nullptr;
@@ -341,7 +341,7 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
 void CudaProgram::wait() {
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
-  group_.calls().wait();
+  check(group_.calls().wait(), "cudaEventSynchronize");
   throw_if_failed();
 }
 

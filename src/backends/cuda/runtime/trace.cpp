@@ -7,6 +7,7 @@
 #include "backends/cuda/runtime/program.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/ll.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -67,7 +68,8 @@ std::vector<TraceEvent> events_of(const Plan& plan, std::span<const int> lanes, 
     }
     const Task& task = plan.lanes[name.lane].tasks[name.task];
     const bool sums = i + 1 < names.size() && names[i + 1].sum;
-    const bool waited = (sums ? waits_first(task) : !task.waits.empty()) && span.taken <= span.start;
+    const bool waits = (sums ? waits_first(task) : !task.waits.empty()) || polls(plan, plan.lanes[name.lane], task);
+    const bool waited = waits && span.taken <= span.start;
     events.push_back({.lane = lanes[name.lane],
                       .worker = static_cast<int>(span.worker),
                       .task = name.task,
@@ -90,7 +92,7 @@ Trace CudaProgram::trace() const {
   if (traced_ == nullptr) return {};
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
-  group_.calls().wait();
+  static_cast<void>(group_.calls().wait());
   // NOTE: where ranks share a device, calls of others may run, and no kernel may come in between.
   const ClockMatch clock = group_.shares_device() ? clock_ : match_with_host();
   if (clock.error_ns < 0) fail(ErrorKind::timeout, "GPU {} does not tell its time: no trace", group_.device());

@@ -128,22 +128,28 @@ class TableMaker {
     return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
   }
 
+  /// Whether a lane's handshakes go with the call of the lane after it.
+  [[nodiscard]] bool goes_with_call(int index) const {
+    const Lane& lane = plan_.lanes[index];
+    const auto is_sync = [](const Task& task) { return task.kind == TaskKind::sync; };
+    return lane.rank == view_.rank && lane.engine == Engine::library && lane.stage == 0 && calls_in_stage(index + 1) &&
+           std::ranges::all_of(lane.tasks, is_sync);
+  }
+
   /// Of stage 0 for the kernel before the call, of stage 2 for the one after it.
   void add_staged_lane(int index) {
-    const Lane& lane = plan_.lanes[index];
     if (calls_in_stage(index)) return add_stream_ordered_call(index);
-    if (lane.engine == Engine::library && calls_in_stage(index + 1)) return;  // goes with the call
+    if (goes_with_call(index)) return;
     const size_t first = out_.workers.lanes.size();
     add_worker_lane(index);
-    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = lane.stage == 2;
+    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = plan_.lanes[index].stage == 2;
   }
 
   /// The call: the kernel before it does what its lane has before it, and waits for it, the one after it posts.
   void add_stream_ordered_call(int index) {
     const Task& task = plan_.lanes[index].tasks[0];
     std::vector<Place> before;
-    if (index > 0 && plan_.lanes[index - 1].rank == view_.rank && plan_.lanes[index - 1].engine == Engine::library)
-      before = all_of(index - 1);
+    if (index > 0 && goes_with_call(index - 1)) before = all_of(index - 1);
     out_.works.push_back({.lane = index, .task = 0, .what = library_gemm(view_, task)});
     const bool waits = !task.waits.empty() || room_.traced;
     const Task* first = before.empty() ? nullptr : &task_at(before[0]);

@@ -108,6 +108,7 @@ std::optional<std::string> refuses_stages(const Plan& plan) {
       if (lane.rank != rank) continue;
       staged = staged || lane.stage > 0;
       const bool call = lane.stage == 1 && lane.tasks.size() == 1 && calls_library(lane.tasks[0]) &&
+                        lane.tasks[0].reads[0].rows > 0 && lane.tasks[0].reads[0].cols > 0 &&
                         std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
       calls += call ? 1 : 0;
       const bool streams = lane.engine == Engine::copy || std::ranges::any_of(lane.tasks, [](const Task& t) {
