@@ -127,6 +127,12 @@ TEST(LlData, PlansThatCannotHaveItAreRefusedInWords) {
                       plan.buffers.back().ll = false;
                     }),
             "LL data: a reduce of lane reduce of rank 1 cannot look at what it reads");
+  EXPECT_EQ(
+      refusal(sums, [](Plan&, Lane&,
+                       Task& task) { task.epilogue = {{.kind = EpilogueKind::residual, .operand = task.reads[0]}}; }),
+      "LL data: a reduce of lane reduce of rank 1 cannot look at what it reads");
+  EXPECT_EQ(refusal(makes, [](Plan&, Lane& lane, Task&) { lane.engine = Engine::library; }),
+            "LL data: a lane of engine library of rank 1 writes staged");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.writes[0].mode = WriteMode::accumulate; }),
             "LL data: staged is added to");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.waits.clear(); }),
@@ -203,6 +209,10 @@ TEST(LlData, OrdersNothingButItself) {
     ASSERT_EQ(result.ok(), !by_data) << (result.ok() ? "" : result.violations[0].text);
     if (by_data) {
       EXPECT_EQ(result.violations[0].rule, Rule::race) << result.violations[0].text;
+    } else {
+      const Plan before = plan;
+      EXPECT_EQ(elide(plan).rfind("signals of LL data order more than that: ", 0), 0U) << elide(plan);
+      EXPECT_TRUE(plan == before);
     }
   }
 }
