@@ -258,6 +258,23 @@ TEST(Chakra, AWaitForSomeOfThePostsTakesTheFirst) {
   }
 }
 
+TEST(Chakra, LlDataIsADependency) {
+  Plan plan{.op = "all_reduce", .team = {.num_ranks = 1}};
+  plan.buffers = {{.name = "x", .rows = 1, .cols = 4, .scope = Scope::input},
+                  {.name = "there", .rows = 1, .cols = 4, .scope = Scope::symmetric, .ll = true},
+                  {.name = "y", .rows = 1, .cols = 4, .scope = Scope::output}};
+  const auto row = [](int buffer) { return Region{.buffer = buffer, .rows = 1, .cols = 4}; };
+  plan.lanes = {{.engine = Engine::tiles, .name = "a", .tasks = {{.kind = TaskKind::copy}}},
+                {.engine = Engine::tiles, .name = "b", .tasks = {{.kind = TaskKind::copy}}}};
+  for (int lane = 0; lane < 2; ++lane) {
+    plan.lanes[lane].tasks[0].reads = {row(lane)};
+    plan.lanes[lane].tasks[0].writes = {{.to = row(lane + 1)}};
+  }
+  const std::vector<ChakraNode> nodes = chakra_of(plan).ranks[0];
+  const auto find = [&](const std::string& name) { return *std::ranges::find(nodes, name, &ChakraNode::name); };
+  EXPECT_EQ(find("b[0] copy").data_deps, std::vector<uint64_t>{find("a[0] copy").id});
+}
+
 TEST(Chakra, NetworksAreASTRASims) {
   Machine machine = bare_network("two_level:2x4");
   machine.links.bandwidth_GBps = 1.073741824;

@@ -41,6 +41,12 @@ TEST(CriticalPath, FollowsSignals) {
   EXPECT_EQ(count(plan_of({first, second, third})), 5);
 }
 
+TEST(CriticalPath, FollowsStages) {
+  const Lane before{.engine = Engine::tiles, .tasks = {sync_task({}, {}), sync_task({}, {})}};
+  const Lane after{.engine = Engine::copy, .stage = 1, .tasks = {sync_task({}, {}), sync_task({}, {})}};
+  EXPECT_EQ(count(plan_of({before, after})), 3);
+}
+
 TEST(CriticalPath, RefusesADeadlock) {
   try {
     count(plan_of({{.engine = Engine::tiles, .tasks = {sync_task({{{0, 0}, 1}}, {})}}}));

@@ -101,6 +101,20 @@ TEST(Trace, WaitingIsASliceOfItsOwn) {
   EXPECT_NE(waits[0].at("args").dump().find("arrived[1] on rank 1 >= 2"), std::string::npos);
 }
 
+/// Who looks at LL data has no wait in the plan, and waits for its writers all the same.
+TEST(Trace, LlDataIsWaitedForToo) {
+  Plan plan = two_rank_plan();
+  plan.buffers[0].ll = true;
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) task.waits.clear(), task.posts.clear();
+  }
+  const auto all = events(plan, two_rank_trace());
+  const auto waits = select(all, "X", "waiting");
+  ASSERT_EQ(waits.size(), 1U);
+  EXPECT_NE(waits[0].at("args").dump().find("LL data on rank 1 >= 2"), std::string::npos) << waits[0];
+  EXPECT_EQ(select(all, "s").size(), 1U);
+}
+
 TEST(Trace, AnArrowLeadsFromTheLastPostNeeded) {
   Plan plan = two_rank_plan();
   auto all = events(plan, two_rank_trace());
