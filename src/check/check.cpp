@@ -134,7 +134,8 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
   if (!has_implied_order(plan)) return prove_ordered(plan, plan, wanted, report);
   if (const auto reason = refuses_ll(plan)) return report.add(Rule::structure, "LL data: {}", *reason);
   const Plan by_signals = with_stage_signals(plan);
-  prove_ordered(uses_ll(plan) ? with_all_signals(plan) : by_signals, by_signals, wanted, report);
+  if (!uses_ll(plan)) return prove_ordered(by_signals, by_signals, wanted, report);
+  prove_ordered(with_ll_signals(by_signals), by_signals, wanted, report);
 }
 
 }  // namespace

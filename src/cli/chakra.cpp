@@ -313,9 +313,7 @@ class Tracer {
 
 ChakraTraces chakra_of(const Plan& plan, int64_t begin_bytes) {
   validate(plan);
-  if (!has_implied_order(plan)) return Tracer(plan).take(begin_bytes);
-  const Plan ordered = with_all_signals(plan);
-  return Tracer(ordered).take(begin_bytes);
+  return in_full_order(plan, [&](const Plan& ordered) { return Tracer(ordered).take(begin_bytes); });
 }
 
 }  // namespace tilewire::cli

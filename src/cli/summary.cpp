@@ -139,7 +139,7 @@ double moved_bytes_of(const Plan& plan, const Task& task) {
 }
 
 double critical_path(const Plan& plan, const std::function<double(const Task&)>& cost) {
-  return has_implied_order(plan) ? Clock(with_all_signals(plan), cost).run() : Clock(plan, cost).run();
+  return in_full_order(plan, [&](const Plan& ordered) { return Clock(ordered, cost).run(); });
 }
 
 std::string summary_of(const Plan& plan) {

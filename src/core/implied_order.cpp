@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,26 +46,14 @@ std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
   }
   for (auto& [place, each] : uses) {
     for (const auto& [write, writer] : each.writes) each.most_rows = std::max(each.most_rows, write.rows);
-  }
-  for (auto& [place, each] : uses)
     std::ranges::sort(each.writes, {}, [](const auto& write) { return write.first.row; });
+  }
   return uses;
 }
 
-/// The tasks of a lane that are over last: of a serial lane its last one.
-std::vector<Task*> last_of(Lane& lane) {
-  std::vector<Task*> tasks;
-  const size_t first = is_serial(lane.engine) && !lane.tasks.empty() ? lane.tasks.size() - 1 : 0;
-  for (size_t i = first; i < lane.tasks.size(); ++i) tasks.push_back(&lane.tasks[i]);
-  return tasks;
-}
-
-/// And those that begin first.
-std::vector<Task*> first_of(Lane& lane) {
-  std::vector<Task*> tasks;
-  const size_t end = is_serial(lane.engine) ? std::min<size_t>(1, lane.tasks.size()) : lane.tasks.size();
-  for (size_t i = 0; i < end; ++i) tasks.push_back(&lane.tasks[i]);
-  return tasks;
+/// How many tasks of a lane begin first, and are over last: of a serial lane one, of a pool all.
+size_t at_its_ends(const Lane& lane) {
+  return is_serial(lane.engine) ? std::min<size_t>(1, lane.tasks.size()) : lane.tasks.size();
 }
 
 }  // namespace
@@ -111,11 +100,11 @@ Plan with_stage_signals(Plan plan) {
       int64_t ends = 0;
       for (Lane& lane : plan.lanes) {
         if (lane.rank != rank || lane.stage >= stage) continue;
-        for (Task* task : last_of(lane)) task->posts.push_back({over}), ++ends;
+        for (Task& task : std::span(lane.tasks).last(at_its_ends(lane))) task.posts.push_back({over}), ++ends;
       }
       for (Lane& lane : plan.lanes) {
         if (!begins(lane) || ends == 0) continue;
-        for (Task* task : first_of(lane)) task->waits.push_back({over, ends});
+        for (Task& task : std::span(lane.tasks).first(at_its_ends(lane))) task.waits.push_back({over, ends});
       }
     }
   }

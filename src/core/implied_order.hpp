@@ -22,4 +22,10 @@ namespace tilewire {
 /// Both.
 [[nodiscard]] Plan with_all_signals(Plan plan);
 
+/// `use` of the plan whose signals say all of its order: the plan itself, uncopied, where they do.
+template <class Use>
+auto in_full_order(const Plan& plan, const Use& use) {
+  return has_implied_order(plan) ? use(with_all_signals(plan)) : use(plan);
+}
+
 }  // namespace tilewire

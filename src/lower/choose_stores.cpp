@@ -1,7 +1,5 @@
 // By what finished tiles leave: tensor copies, bulk copies, or the threads that store them.
 // Listed in lower.cpp.
-#include <algorithm>
-
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
@@ -30,8 +28,7 @@ std::string choose_stores(Plan& plan, const Target&) {
     if (lane.kernel > 0) continue;
     for (Task& task : lane.tasks) {
       if (!is_gemm_tile(task)) continue;
-      // Bulk copies take finished chunks row by row, tensor copies swizzled: a tile has them one way.
-      const bool plain = std::ranges::find(task.writes, Via::bulk, &Write::via) != task.writes.end();
+      const bool plain = leaves_by_bulk(task);
       for (Write& write : task.writes) {
         write.via = via_of(plan, lane.rank, task, write, plain);
         ++(write.via == Via::tma ? by_tma : write.via == Via::bulk ? by_bulk : by_threads);

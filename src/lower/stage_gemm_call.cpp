@@ -1,6 +1,7 @@
 // Calls of the vendor's GEMM that stand between two kernels of one stream, in stages: what comes before the call, the
 // call, what comes after it. Listed in lower.cpp.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -114,14 +115,16 @@ bool may_stand_alone(const Plan& plan, int rank) {
 
 /// A lane's tasks in as many lanes as it has stages. `before`: of its tasks come before the call.
 void append_stages(std::vector<Lane>& lanes, Lane lane, int64_t before) {
+  std::vector<Task> tasks = std::move(lane.tasks);
+  lane.tasks.clear();
   const auto part = [&](int stage, int64_t first, int64_t end, const char* suffix) {
     if (first == end) return;
     Lane& some = lanes.emplace_back(lane);
     some.stage = stage;
     some.name += suffix;
-    some.tasks.assign(lane.tasks.begin() + first, lane.tasks.begin() + end);
+    some.tasks.assign(std::move_iterator(tasks.begin() + first), std::move_iterator(tasks.begin() + end));
   };
-  const int64_t size = std::ssize(lane.tasks);
+  const int64_t size = std::ssize(tasks);
   const bool calls = lane.engine == Engine::library && before < size;
   const int64_t after = before + (calls ? 1 : 0);
   part(0, 0, before, before < size ? "_before" : "");

@@ -2,6 +2,7 @@
 // Used by passes and by the cuda backend.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -26,6 +27,11 @@ namespace tilewire {
 
 /// The first product of the plan by the kernel of tiles, or by the library where none is, or nothing.
 [[nodiscard]] const Task* first_product(const Plan& plan);
+
+/// Whether a tile's finished chunks lie row by row, as bulk copies take them, not swizzled as tensor copies do.
+[[nodiscard]] inline bool leaves_by_bulk(const Task& tile) {
+  return std::ranges::find(tile.writes, Via::bulk, &Write::via) != tile.writes.end();
+}
 
 /// Whether tensor copies can store what a tile writes there: boxes of 64 rows x 128 bytes lie in the region whole, or
 /// end with the buffer. What depends on addresses alone, alignment, is found when tables are made.

@@ -199,9 +199,7 @@ class Writer {
 
 void write_chrome_trace(std::ostream& out, const Plan& plan, const Trace& trace) {
   // LL data and stages are waited for, too.
-  if (!has_implied_order(plan)) return Writer(out, plan, trace).write();
-  const Plan ordered = with_all_signals(plan);
-  Writer(out, ordered, trace).write();
+  in_full_order(plan, [&](const Plan& ordered) { Writer(out, ordered, trace).write(); });
 }
 
 }  // namespace tilewire

@@ -7,21 +7,17 @@
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "core/text.hpp"
 #include "cuda/made_up_tables.hpp"
+#include "stream_ordered_problems.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {
 
-const Problem kGather{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 512};
-const Problem kScatter{.op = "gemm_reduce_scatter", .m = 512, .n = 1024, .k = 512};
-const Problem kSum{.op = "gemm_all_reduce", .m = 512, .n = 1024, .k = 512, .arena = {"c"}};
-const Config kWorkers{.schedule = "sequential", .copy_workers = 8, .chunk_rows = 32, .compute = Provider::library};
-
-Config pulls() {
-  Config config{.schedule = "sequential", .tile_m = 32, .tile_n = 128, .compute = Provider::library};
-  config.reduce_mode = ReduceMode::pull;
-  return config;
-}
+using testing::kGather;
+using testing::kScatter;
+using testing::kSum;
+using testing::kWorkers;
+using testing::pulls;
 
 Config at_owners() { return {.tile_m = 32, .tile_n = 128, .compute = Provider::library}; }
 

@@ -6,6 +6,7 @@
 
 #include "lower/passes.hpp"
 #include "schedules/variants.hpp"
+#include "stream_ordered_problems.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/lower.hpp"
@@ -15,16 +16,11 @@
 namespace tilewire {
 namespace {
 
-const Problem kGather{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 512};
-const Problem kScatter{.op = "gemm_reduce_scatter", .m = 512, .n = 1024, .k = 512};
-const Problem kSum{.op = "gemm_all_reduce", .m = 512, .n = 1024, .k = 512, .arena = {"c"}};
-const Config kWorkers{.schedule = "sequential", .copy_workers = 8, .chunk_rows = 32, .compute = Provider::library};
-
-Config pulls() {
-  Config config{.schedule = "sequential", .tile_m = 32, .tile_n = 128, .compute = Provider::library};
-  config.reduce_mode = ReduceMode::pull;
-  return config;
-}
+using testing::kGather;
+using testing::kScatter;
+using testing::kSum;
+using testing::kWorkers;
+using testing::pulls;
 
 /// Engines as on GPUs, then stages; proven.
 std::string stage(Plan& plan) {

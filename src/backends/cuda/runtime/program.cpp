@@ -86,7 +86,7 @@ std::vector<int> lanes_of(const Plan& plan, int rank) {
 
 /// order_of_tasks for the lanes of one rank.
 std::vector<std::vector<int64_t>> places_of(const Plan& plan, int rank) {
-  const std::vector<std::vector<int64_t>> all = order_of_tasks(with_all_signals(plan));
+  const std::vector<std::vector<int64_t>> all = in_full_order(plan, order_of_tasks);
   std::vector<std::vector<int64_t>> mine;
   for (const int lane : lanes_of(plan, rank)) mine.push_back(all[lane]);
   return mine;

@@ -87,7 +87,7 @@ std::optional<std::string> refuses_stores(const Plan& plan) {
     for (int64_t index = 0; index < std::ssize(plan.lanes[lane].tasks); ++index) {
       const Task& task = plan.lanes[lane].tasks[index];
       if (task.kind != TaskKind::compute) continue;
-      const bool plain = std::ranges::find(task.writes, Via::bulk, &Write::via) != task.writes.end();
+      const bool plain = leaves_by_bulk(task);
       for (const Write& write : task.writes) {
         if (write.via != Via::tma || (!plain && fits_tensor_store(plan, task, write))) continue;
         return fmt::format("{}: via = tma to {}, which is no whole number of boxes, or beside via = bulk",

@@ -147,7 +147,7 @@ void TileRecords::add(int lane, int64_t index) {
   tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
   if (stands(a)) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
-  if (std::ranges::any_of(task.writes, [](const Write& w) { return w.via == Via::bulk; })) tile.flags |= kPlain;
+  if (leaves_by_bulk(task)) tile.flags |= kPlain;
   tile.task = view_.name_task(lane, index);
   tile.first_wait = static_cast<uint32_t>(view_.out.gemm.waits.size());
   tile.first_post = static_cast<uint32_t>(view_.out.gemm.posts.size());
