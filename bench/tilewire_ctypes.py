@@ -43,10 +43,10 @@ _TEXTS = {"tilewire_last_error": [], "tilewire_status_name": [ctypes.c_int32], "
 
 
 class Team:
-    """This process's membership, by what the launcher put into the environment; or a team of its own, of one rank on
-    the GPU with the number `alone_on`."""
+    """This process's membership, by what the launcher put into the environment, of the team `job` where one is named; or
+    a team of its own, of one rank on the GPU with the number `alone_on`."""
 
-    def __init__(self, library, backend, arena_bytes, alone_on=None, order=0):
+    def __init__(self, library, backend, arena_bytes, alone_on=None, order=0, job=None):
         self._library = ctypes.CDLL(library)
         for name, arguments in _FUNCTIONS.items():
             getattr(self._library, name).argtypes = arguments
@@ -61,6 +61,8 @@ class Team:
         else:
             self.call("tilewire_join_options_default", ctypes.byref(options))
             options.local_rank, options.job = alone_on, f"alone-{os.getpid()}".encode()
+        if job is not None:
+            options.job = job.encode()
         options.arena_bytes, options.order = arena_bytes, order
         self.call("tilewire_join", backend.encode(), ctypes.byref(options), ctypes.byref(self._group))
 

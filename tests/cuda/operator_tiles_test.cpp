@@ -8,7 +8,7 @@ namespace {
 
 /// Tiles leave by threads, bulk and tensor copies, as parts of sums and added to what peers have sent.
 TEST_P(OnGpus, TilesLeaveInEveryWay) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tile leaves";
+  if (!structure().multiplies || structure().after == Collective::none) GTEST_SKIP() << "no tile leaves";
   uint64_t seed = 900;
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const auto& [m, n] : {std::pair<int64_t, int64_t>{512, 1024}, {300, 264}, {65, 1032}, {130, 20}, {7, 17}}) {
@@ -18,6 +18,7 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
       std::vector<Config> configs;
       for (const Transport transport : {Transport::store, Transport::bulk, Transport::tma}) {
         for (const ReduceMode reduction : {ReduceMode::staged, ReduceMode::accumulate}) {
+          if (reduction == ReduceMode::accumulate && !sums(structure())) continue;
           Config config{.tile_m = 64, .tile_n = 128, .transport = transport, .reduce_mode = reduction};
           if (m == 300 || m == 130) config.tile_m = m == 300 ? 152 : 72;
           if (m == 512) config.tile_m = 128, config.tile_n = 256, config.cluster_m = 2;
@@ -28,7 +29,7 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
           config.tile_order = TileOrder::naive;
           if (reduction == ReduceMode::accumulate) configs.push_back(config);
         }
-        if (op() == std::string("gemm_reduce_scatter")) continue;
+        if (structure().after != Collective::all_reduce) continue;
         configs.push_back({.tile_m = 64, .tile_n = 128, .transport = transport, .algorithm = Algorithm::one_shot});
       }
       expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
@@ -38,7 +39,7 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
 
 /// Every hop of a ring is completed by the tile that makes its part, but for few tiles, and those of two owners.
 TEST_P(OnGpus, HopsOfARingAreCompletedByTiles) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "no tile leaves";
+  if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "no tiles sum";
   uint64_t seed = 970;
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1024, 264}, {999, 136}, {300, 264}}) {
     Problem problem{.op = op(), .m = m, .n = n, .k = 320 * ranks(), .dtype = DType::bf16, .reduction = Reduction::any};
@@ -100,7 +101,7 @@ TEST_P(OnGpus, RowsOfTilesAreFree) {
       config.cluster_split_k = 2;
       configs.push_back(config);
       config.transport = Transport::ll;
-      if (!gathers) configs.push_back(config);
+      if (sums(structure())) configs.push_back(config);
     }
     for (const Config& config : configs) {
       EXPECT_EQ(slow_tiles(make_plan(problem, {.num_ranks = ranks()}, config)), std::nullopt);
@@ -125,7 +126,7 @@ TEST_P(OnGpus, PartsOfKInClusters) {
       if (gathers && m == 130) configs.back().chunk_cols = 400;
       configs.push_back(configs.back());
       configs.back().tile_workers = 2;
-      if (!gathers && m == 64) configs.back().transport = Transport::ll;
+      if (sums(structure()) && m == 64) configs.back().transport = Transport::ll;
     }
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
   }
@@ -133,7 +134,7 @@ TEST_P(OnGpus, PartsOfKInClusters) {
 
 /// More sums, and more landings, than worker CTAs: with a GPU for each rank, CTAs that begin late take some.
 TEST_P(OnGpus, HelperCtasHelp) {
-  if (op() == std::string("all_gather_gemm") || op() == std::string("all_reduce")) GTEST_SKIP() << "nothing to help";
+  if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "nothing to help";
   uint64_t seed = 1100;
   for (const int64_t m : {128, 520}) {
     const Problem problem{.op = op(), .m = m, .n = 1032, .k = 72 * ranks(), .dtype = DType::bf16};
@@ -168,10 +169,11 @@ TEST_P(OnGpus, TilesOf160Columns) {
     const auto with = [&](auto&& change) { change(configs.emplace_back(Config{.tile_n = 160, .tile_workers = 2})); };
     with([](Config&) {});
     with([](Config& c) { c.cluster_m = 2, c.group_m = 2; });
-    if (op() != std::string("all_gather_gemm")) {
-      for (const Transport way : {Transport::tma, Transport::bulk, Transport::ll}) {
-        with([&](Config& c) { c.transport = way; });
-      }
+    if (structure().after != Collective::none) {
+      for (const Transport way : {Transport::tma, Transport::bulk}) with([&](Config& c) { c.transport = way; });
+    }
+    if (sums(structure())) {
+      with([](Config& c) { c.transport = Transport::ll; });
       for (const Transport way : {Transport::store, Transport::tma, Transport::bulk}) {
         with([&](Config& c) { c.transport = way, c.reduce_mode = ReduceMode::accumulate; });
       }
