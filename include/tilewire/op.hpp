@@ -39,7 +39,7 @@ class Op {
   /// 0 and 1 are Error(invalid_input), as they are one stream for all ranks, and the call is complete on return.
   /// host: the stream has no meaning, and the call is complete on return.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream = nullptr);
-  /// The same, complete on return. cuda: in a stream of the operator's own, after the work of the legacy default
+  /// The same, complete on return. cuda: in a stream of the group's own, after the work of the legacy default
   /// stream, cudaMemcpy's copies included, and so of streams without cudaStreamNonBlocking, for which that stream
   /// waits. It waits for no other stream; nor for any where ranks share a GPU, or while a stream without
   /// cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
@@ -49,16 +49,15 @@ class Op {
   /// where ranks share no GPU, replays of graphs that have begun; host: they have. Throws what failed.
   void wait();
 
-  /// As the schedule made it.
+  /// As it runs: lowered for the group's target. Traces number its lanes and tasks. (As the schedule made it:
+  /// make_plan of `problem` and `config`.)
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  /// As it runs: lowered for the group's target. Traces number its lanes and tasks.
-  [[nodiscard]] const Plan& lowered() const { return lowered_ ? *lowered_ : plan_; }
   /// Bytes of workspace on this rank: in the arena, signals not counted, and of its own.
   struct Workspace {
     int64_t symmetric = 0;
     int64_t local = 0;
   };
-  [[nodiscard]] Workspace workspace() const { return {symmetric_bytes(lowered()), local_bytes(lowered())}; }
+  [[nodiscard]] Workspace workspace() const { return {symmetric_bytes(plan_), local_bytes(plan_)}; }
   [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
   [[nodiscard]] const Config& config() const { return made_of_.config; }
   /// Which schedule runs, why it was chosen, what else was considered, and what each pass of lowering did.
@@ -79,7 +78,6 @@ class Op {
 
   Group* group_ = nullptr;
   Plan plan_;
-  std::optional<Plan> lowered_{};  ///< where that is another plan
   PlanNote made_of_{};
   std::string explanation_{};
   RunOptions run_options_;

@@ -35,8 +35,11 @@ struct Buffer {
   int64_t rows = 0;  ///< the most that any rank has
   int64_t cols = 0;
   Scope scope = Scope::local;
-  bool in_arena = false;        ///< a caller's buffer that peers can address
-  bool ll = false;              ///< symmetric workspace whose elements say themselves that they are there (LL)
+  bool in_arena = false;  ///< a caller's buffer that peers can address
+  bool ll = false;        ///< symmetric workspace whose elements say themselves that they are there (LL)
+  /// Symmetric workspace that a group's operators may use in turn: no rank touches another's before that one's call has
+  /// begun, nor after it has ended. (Local workspace always is: nobody else touches it.)
+  bool shared = false;
   std::vector<Shape> shapes{};  ///< one per rank where they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;

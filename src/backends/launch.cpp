@@ -29,7 +29,7 @@
 namespace tilewire {
 namespace {
 
-using Body = std::function<void(Group&)>;
+using RankBody = std::function<void(Group&)>;
 
 /// How a rank ended.
 struct Ending {
@@ -41,7 +41,8 @@ struct Ending {
 };
 
 /// Run `body` in this thread, and tell the peers if it fails.
-std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Group>()>& join_rank, const Body& body) {
+std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Group>()>& join_rank,
+                              const RankBody& body) {
   std::unique_ptr<Group> group;
   try {
     group = join_rank();
@@ -111,7 +112,7 @@ JoinOptions join_options_of(const LaunchOptions& options, int rank, int num_rank
           .order = options.order};
 }
 
-void launch_threads(int num_ranks, const LaunchOptions& options, const Body& body) {
+void launch_threads(int num_ranks, const LaunchOptions& options, const RankBody& body) {
   const Backend& backend = find_backend(options.backend);
   const std::shared_ptr<host::Segment> segment = host::Segment::create(num_ranks, options.arena_bytes);
   std::vector<Ending> endings(num_ranks);
@@ -179,7 +180,7 @@ std::optional<Error> decode(const std::string& report) {
 }
 
 /// The life of a child process.
-[[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const Body& body, int pipe) {
+[[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const RankBody& body, int pipe) {
   const pid_t rank_process = getpid();
   const auto error = run_rank(
       options.rank, [&] { return join(backend, options); }, body);
@@ -201,7 +202,7 @@ class Children {
     for (Child& child : children_) static_cast<void>(collect(child, 0));
   }
 
-  void start(const std::string& backend, const JoinOptions& options, const Body& body) {
+  void start(const std::string& backend, const JoinOptions& options, const RankBody& body) {
     auto [read_end, write_end] = new_pipe(fmt::format("the report of rank {}", options.rank));
     const pid_t parent = getpid();
     const SystemCall forked = system_call([] { return fork(); });
@@ -318,7 +319,7 @@ class Children {
   std::vector<Ending> endings_;
 };
 
-void launch_processes(int num_ranks, const LaunchOptions& options, const Body& body) {
+void launch_processes(int num_ranks, const LaunchOptions& options, const RankBody& body) {
   const std::string job = host::unique_name("launch");
   // What is still in buffers would be written once by every child.
   flush_streams();

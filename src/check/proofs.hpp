@@ -21,5 +21,7 @@ void check_coverage(const Tasks& tasks, const std::vector<Meaning>& meanings, co
                     Report& report);
 /// Every two accesses of which one writes are ordered, in one call and between two.
 void check_races(const Tasks& tasks, const Order& order, Report& report);
+/// What ranks touch of a peer's shared workspace comes while that one's call is under way.
+void check_shared(const Tasks& tasks, const Order& order, Report& report);
 
 }  // namespace tilewire::checking

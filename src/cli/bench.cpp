@@ -282,7 +282,7 @@ void add_traces(Case& c, TraceFile& file) {
     op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
     op.run_and_wait(c.tensors.inputs(), c.tensors.outputs());
     const Trace trace = op.gather_trace();
-    if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.entry.name, op.lowered(), trace);
+    if (c.group.team().rank == 0) file.add(title(c.problem) + " " + row.entry.name, op.plan(), trace);
   }
 }
 

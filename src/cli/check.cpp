@@ -122,7 +122,8 @@ void check_measured(Check& verb, const std::vector<Problem>& problems, Group& gr
   Progress progress(group.team().rank);
   for (const Problem& problem : problems) {
     const Op op = make_op(group, problem);
-    if (checks) static_cast<void>(check_one(verb, progress, op.plan(), name_of(problem, op.config())));
+    const Plan plan = make_plan(problem, group.team(), op.config());
+    if (checks) static_cast<void>(check_one(verb, progress, plan, name_of(problem, op.config())));
   }
   if (checks) finish(verb);
 }

@@ -77,7 +77,7 @@ void show_measured(const Show& verb, const std::vector<Problem>& problems, Group
   std::vector<std::string> reasons;
   for (const Problem& problem : problems) {
     const Op op = make_op(group, problem);
-    plans.push_back(op.plan());
+    plans.push_back(make_plan(problem, group.team(), op.config()));
     reasons.push_back(op.explain());
   }
   if (group.team().rank == 0) show(verb, plans, reasons);

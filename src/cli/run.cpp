@@ -109,7 +109,7 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   files.write(group, tensors);
   if (trace && rank == 0) {
     TraceFile file;
-    file.add(op.config().schedule, op.lowered(), *trace);
+    file.add(op.config().schedule, op.plan(), *trace);
     file.write(options.trace);
     text << file.summary() << fmt::format("trace in {}: open it in ui.perfetto.dev\n", options.trace);
   }

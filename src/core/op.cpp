@@ -84,17 +84,17 @@ Op::Op(Group& group, Plan plan, const std::string& why, const OpOptions& options
   const Target target = group.target();
   std::vector<PassNote> notes;
   if (plan_.target.empty() && !passes_of(target).empty()) {
-    Lowered made = lower(plan_, target);
+    Lowered made = lower(std::move(plan_), target);
     notes = std::move(made.notes);
-    lowered_ = std::move(made.plan);
-    if (checks(options)) require_proven(*lowered_);
+    plan_ = std::move(made.plan);
+    if (checks(options)) require_proven(plan_);
   }
   made_of_ = note_of(plan_);
   explanation_ = fmt::format("{} with {}\nwhy: {}", plan_.op, tuner::describe(made_of_.config), why);
-  for (const std::string& remark : group.remarks(lowered())) explanation_ += "\n" + remark;
+  for (const std::string& remark : group.remarks(plan_)) explanation_ += "\n" + remark;
   if (!notes.empty()) explanation_ += fmt::format("\nlowered for {}:", target.name);
   for (const PassNote& note : notes) explanation_ += fmt::format("\n  {}: {}", note.pass, note.text);
-  program_ = group.load(lowered());
+  program_ = group.load(plan_);
 }
 
 const std::optional<Error>& Op::last_status() const {

@@ -55,6 +55,8 @@ void validate_buffers(const Plan& plan) {
             "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
     require(!buffer.ll || (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
+    require(!buffer.shared || (buffer.scope == Scope::symmetric && !buffer.ll),
+            "buffer {}: what operators share is symmetric workspace without LL data", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,

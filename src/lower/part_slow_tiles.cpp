@@ -22,20 +22,31 @@ std::string kernel_name(const Plan& plan, const Task& tile) {
 
 bool may_hold_tiles(const Lane& lane) { return lane.kernel == 0 && !is_serial(lane.engine); }
 
-/// A tile of the kernel that makes most of what tensor cores can, or null.
-const Task* tile_of_most(const Plan& plan) {
+/// A tile of the kernel that makes most of what tensor cores can, or null; and whether it makes all tiles.
+struct Most {
+  const Task* tile = nullptr;
+  bool all = false;
+};
+
+Most kernel_of_most(const Plan& plan) {
   std::map<decltype(kernel_of(plan, Task{})), std::pair<double, const Task*>> kernels;
+  bool slow = false;
   for (const Lane& lane : plan.lanes) {
     if (!may_hold_tiles(lane)) continue;
     for (const Task& task : lane.tasks) {
-      if (!is_gemm_tile(task) || slow_tile(plan, task)) continue;
+      if (!is_gemm_tile(task)) continue;
+      if (slow_tile(plan, task)) {
+        slow = true;
+        continue;
+      }
       auto& [work, first] = kernels[kernel_of(plan, task)];
       work += multiply_adds(task);
       if (first == nullptr) first = &task;
     }
   }
   const auto most = std::ranges::max_element(kernels, {}, [](const auto& kernel) { return kernel.second.first; });
-  return most == kernels.end() ? nullptr : most->second.second;
+  if (most == kernels.end()) return {};
+  return {most->second.second, !slow && kernels.size() == 1};
 }
 
 /// What was parted, and why the first of it.
@@ -75,10 +86,10 @@ Lane part(const Plan& plan, Lane& lane, const Task& like, int kernel, Parted& pa
 
 std::string part_slow_tiles(Plan& plan, const Target& target) {
   if (!target.streams) return "ranks share a GPU, where a call is one kernel";
-  if (has_library_call(plan)) return "calls of the library multiply, and tiles beside them run without tensor cores";
-  const Task* most = tile_of_most(plan);
-  if (most == nullptr) return "no tiles that tensor cores take";
-  const Task like = *most;
+  const Most most = kernel_of_most(plan);
+  if (most.tile == nullptr) return "no tiles that tensor cores take";
+  if (most.all) return "tensor cores take all tiles";
+  const Task like = *most.tile;
   std::vector<int> kernels(plan.team.num_ranks, 0);
   for (const Lane& lane : plan.lanes) kernels[lane.rank] = std::max(kernels[lane.rank], lane.kernel);
   Parted parted;

@@ -102,6 +102,8 @@ bool may_stand_alone(const Plan& plan, int rank) {
   for (const Lane& lane : plan.lanes) {
     if (lane.rank != rank) continue;
     if (lane.engine == Engine::copy) return false;
+    // Tiles have a kernel of their own, beside the call.
+    if (std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind) > 0) return false;
     if (lane.engine != Engine::library) continue;
     for (const Task& task : lane.tasks) {
       if (task.kind == TaskKind::sync) continue;
@@ -144,7 +146,8 @@ std::string stage_gemm_call(Plan& plan, const Target&) {
   if (!all_is_awaited(plan, before)) return "a rank moves data beside its call";
   std::vector<char> staged;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) staged.push_back(may_stand_alone(plan, rank));
-  if (std::ranges::count(staged, 1) == 0) return "streams have more to do than one call, or the call is empty";
+  if (std::ranges::count(staged, 1) == 0)
+    return "streams have more to do than one call, tiles run beside it, or the call is empty";
   std::vector<Lane> lanes;
   for (size_t i = 0; i < plan.lanes.size(); ++i) {
     if (staged[plan.lanes[i].rank] == 0) {

@@ -66,6 +66,8 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
 
 /// Whether registers hold a rounded tile beside the sums of the next one. Only then may a tile complete a sum.
 [[nodiscard]] constexpr bool holds_results(TileShape shape) { return shape.m * shape.n <= 128 * 256; }
+/// Whether these take all registers: epilogues other than one bias then have a body of their own.
+[[nodiscard]] constexpr bool fills_registers(TileShape shape) { return shape.m * shape.n == 128 * 256; }
 /// Most other parts of a sum that a tile completes: those of a chunk are in stages at once.
 [[nodiscard]] constexpr int most_partials(TileShape shape) {
   return holds_results(shape) ? num_stages(shape, true) * partials_per_stage(shape) : 0;

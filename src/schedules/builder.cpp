@@ -50,8 +50,10 @@ int PlanBuilder::buffer(const std::string& name) const {
 }
 
 int PlanBuilder::add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope) {
-  const bool ll = scope == Scope::symmetric && config_.transport == Transport::ll;
-  plan_.buffers.push_back({.name = name, .dtype = dtype, .rows = rows, .cols = cols, .scope = scope, .ll = ll});
+  const bool symmetric = scope == Scope::symmetric;
+  const bool ll = symmetric && config_.transport == Transport::ll;
+  plan_.buffers.push_back(
+      {.name = name, .dtype = dtype, .rows = rows, .cols = cols, .scope = scope, .ll = ll, .shared = symmetric && !ll});
   return static_cast<int>(plan_.buffers.size()) - 1;
 }
 

@@ -28,7 +28,10 @@ class PlanBuilder {
 
   /// Index of a caller's or workspace buffer; it must exist.
   [[nodiscard]] int buffer(const std::string& name) const;
+  /// Symmetric workspace is shared with other operators, but for LL data.
   int add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope);
+  /// Unless ranks may touch a peer's before it says that it has begun.
+  void keep_to_operator(int buffer) { plan_.buffers[buffer].shared = false; }
   /// First index of `count` new signals on every rank.
   int add_signals(const std::string& name, int count);
   int add_lane(int rank, Engine engine, const std::string& name, int workers = 0);

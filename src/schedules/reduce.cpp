@@ -60,6 +60,8 @@ class ReducePlanner {
     if (route_ == Route::stage || route_ == Route::send)
       staged_ = symmetric("staged", wire_, n_ * staging_.rows, staging_.cols);
     if (route_ == Route::accumulate) sum_ = symmetric("sum", wire_, std::min(n_, 2) * staging_.rows, staging_.cols);
+    const bool sends = route_ == Route::stage || route_ == Route::send || route_ == Route::accumulate;
+    if (sends && !shakes_hands()) build_.keep_to_operator(route_ == Route::accumulate ? sum_ : staged_);
     if (route_ == Route::ring) hop_ = symmetric("hop", wire_, problem().m, problem().n);
     if (keeps_partial(route_)) {
       const bool peers_read = route_ == Route::pull && n_ > 1;

@@ -153,7 +153,7 @@ struct Setup {
     p.via = c.via;
     return p;
   }
-  GemmBodyKind kind(bool sums = false) const { return {c.dtype, c.b_is_kn, c.shape, sums}; }
+  GemmBodyKind kind(bool sums = false) const { return {c.dtype, c.b_is_kn, c.shape, sums, c.steps}; }
   size_t out_bytes() const { return static_cast<size_t>(c.m) * c.n * (c.out == DType::fp32 ? 4 : 2); }
   /// The bytes of a result, which has C's layout.
   std::vector<uint8_t> bytes_of_result(const void* result) const {

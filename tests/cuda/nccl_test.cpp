@@ -94,7 +94,7 @@ TEST_F(Nccl, RanksMeetAndExchange) {
       communicator.prepare({what});
       what.from = reinterpret_cast<const std::byte*>(mine.data());
       what.to = reinterpret_cast<std::byte*>(all.data());
-      communicator.bind(what)->enqueue(nullptr);
+      communicator.bind(what)->enqueue({}, nullptr);
     };
     call(Collective::all_gather, 4, 8);
     want(all == std::array<float, 8>{0, 10, 20, 0, 1, 11, 20, 30}, "gathered");
@@ -145,7 +145,7 @@ TEST_F(Nccl, AFirstCallThatHangsIsAborted) {
     const Error error = error_of([&] { communicator.prepare({what}); });
     want(error.kind() == ErrorKind::unsupported, "{}", error.what());
     want(std::string(error.what()).find("the first call of NCCL") != std::string::npos, "{}", error.what());
-    const Error after = error_of([&] { communicator.bind(what)->enqueue(nullptr); });
+    const Error after = error_of([&] { communicator.bind(what)->enqueue({}, nullptr); });
     want(after.kind() == ErrorKind::rank_lost, "{}", after.what());
     ranks.barrier();
   });
@@ -171,7 +171,7 @@ TEST_F(Nccl, ABrokenTeamEndsItsCalls) {
           std::this_thread::sleep_for(std::chrono::milliseconds(50));
           communicator.abort();
         });
-        const Error inside = error_of([&] { communicator.bind(what)->enqueue(nullptr); });
+        const Error inside = error_of([&] { communicator.bind(what)->enqueue({}, nullptr); });
         watch.join();
         want(inside.kind() == ErrorKind::unsupported, "{}", inside.what());
         fail(ErrorKind::wrong_result, "on purpose");

@@ -12,6 +12,7 @@
 #include "core/convert.hpp"
 #include "lower/tensor_cores.hpp"
 #include "on_gpus.hpp"
+#include "operators/plan_changes.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::testing {
@@ -141,6 +142,31 @@ TEST_P(OnGpus, SomeTilesWithoutTensorCores) {
     }
     expect_right(problem, ranks(), configs,
                  {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .change = change});
+  }
+}
+
+/// Tiles on tensor cores beside calls of the library, which share a rank's SMs.
+TEST_P(OnGpus, TilesBesideCallsOfTheLibrary) {
+  if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers call the library for a part of the rows";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
+  if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
+  uint64_t seed = 1300;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{2048, 1024}, {1900, 776}}) {
+    Problem problem{.op = op(), .m = m, .n = n * ranks(), .k = 512, .dtype = DType::bf16};
+    problem.epilogue = {{EpilogueKind::bias}};
+    std::vector<Config> configs;
+    for (const int64_t rows : {128, 256}) {
+      configs.push_back({.chunk_rows = rows, .transport = Transport::copy_engine, .compute = Provider::library});
+      configs.push_back(configs.back());
+      configs.back().transport = Transport::store;
+    }
+    for (const Config& config : configs) {
+      Plan plan = make_plan(problem, {.num_ranks = ranks()}, config);
+      make_tiles_of_calls(plan);
+      EXPECT_EQ(slow_tiles(lower(plan, gpu_target("h200", ranks(), 132)).plan), std::nullopt);
+    }
+    expect_right(problem, ranks(), configs,
+                 {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .change = make_tiles_of_calls});
   }
 }
 

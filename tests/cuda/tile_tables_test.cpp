@@ -7,6 +7,7 @@
 
 #include "cuda/made_up_maps.hpp"
 #include "cuda/made_up_tables.hpp"
+#include "operators/plan_changes.hpp"
 #include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
@@ -106,6 +107,29 @@ TEST(TileTables, TilesStayWhereSumsWouldHaveToComeEarlier) {
     tasks.push_back(tables.names[tables.gemm.tiles[i].task].task);
   EXPECT_TRUE(std::ranges::is_sorted(tasks));
   EXPECT_EQ(std::ranges::count_if(tables.gemm.tiles, [](const TileRecord& tile) { return tile.num_partials > 0; }), 96);
+}
+
+/// Tiles are the kernel's, calls are the streams', and they share the SMs.
+TEST(TileTables, TilesBesideCallsOfTheLibrary) {
+  const Problem problem{.op = "all_gather_gemm", .m = 2048, .n = 2048, .k = 512, .dtype = DType::bf16};
+  Plan plan = make_plan(problem, {.num_ranks = 2},
+                        {.chunk_rows = 128, .transport = Transport::copy_engine, .compute = Provider::library});
+  testing::make_tiles_of_calls(plan);
+  const RankTables tables = tables_of(plan);
+  EXPECT_EQ(tables.gemm.tiles.size(), 32U);
+  EXPECT_TRUE(
+      std::ranges::all_of(tables.gemm.tiles, [](const TileRecord& t) { return t.rows == 128 && t.cols == 128; }));
+  int calls = 0;
+  for (const StreamWork& work : tables.works) {
+    const auto* gemm = std::get_if<LibraryGemm>(&work.what);
+    if (gemm == nullptr) continue;
+    ++calls;
+    EXPECT_GE(gemm->sms, 16);
+    EXPECT_LE(gemm->sms + static_cast<int>(tables.gemm_ctas), 132);
+  }
+  EXPECT_EQ(calls, 5);
+  EXPECT_TRUE(tables.lanes_apart);
+  EXPECT_GT(tables.gemm_ctas, 0U);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST_P(CudaTraces, HoldEveryTaskOnceInAnOrderThatThePlanAllows) {
         const Trace trace = op.gather_trace();
         want_between(group, op.last_trace(), begin_ns, end_ns);
         try {
-          want_sane(group, op.lowered(), trace);
+          want_sane(group, op.plan(), trace);
         } catch (const Error& error) {
           fail(error.kind(), "{} with {}: {}", to_string(sample.problem), to_string(sample.config), error.what());
         }
@@ -167,7 +167,7 @@ TEST_P(CudaTraces, OfStreamsAndGraphsAreOfTheLastCall) {
       caller.run();
       keep_in_step(group, caller.stream());
       const Trace enqueued = op.gather_trace();
-      want_sane(group, op.lowered(), enqueued);
+      want_sane(group, op.plan(), enqueued);
       caller.make_graph();
       int64_t last_ns = 0;
       for (int replay = 0; replay < 2; ++replay) {
@@ -175,7 +175,7 @@ TEST_P(CudaTraces, OfStreamsAndGraphsAreOfTheLastCall) {
         caller.replay();
         keep_in_step(group, caller.stream());
         const Trace replayed = op.gather_trace();
-        want_sane(group, op.lowered(), replayed);
+        want_sane(group, op.plan(), replayed);
         const auto first = std::ranges::min_element(replayed.events, {}, &TraceEvent::start_ns);
         want(first->start_ns > last_ns, "the trace of a replay is not its own");
         last_ns = first->start_ns;

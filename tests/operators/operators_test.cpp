@@ -8,6 +8,7 @@
 #include <random>
 
 #include "operator_names.hpp"
+#include "operators/plan_changes.hpp"
 #include "operators/run_case.hpp"
 #include "operators/tensors.hpp"
 #include "operators/verify.hpp"
@@ -159,6 +160,21 @@ TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
 INSTANTIATE_TEST_SUITE_P(Host, EveryOperator,
                          ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
                          name_of);
+
+/// As made and lowered for GPUs: calls of the library and tiles share the work of a rank.
+TEST(Operators, TilesBesideCallsOfTheLibrary) {
+  uint64_t seed = 700;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{520, 300}, {300, 136}}) {
+    Problem problem{.op = "all_gather_gemm", .m = m, .n = 2 * n, .k = 72, .dtype = DType::bf16};
+    problem.epilogue = {{EpilogueKind::bias}};
+    std::vector<Config> configs;
+    for (const Transport transport : {Transport::copy_engine, Transport::store})
+      configs.push_back({.chunk_rows = 64, .transport = transport, .compute = Provider::library});
+    CaseOptions options{.num_calls = 2, .seed = ++seed, .change = make_tiles_of_calls};
+    options.lowered = true;
+    expect_right(problem, 2, configs, options);
+  }
+}
 
 TEST(Operators, WireOfFp32) {
   for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {

@@ -2,9 +2,12 @@
 // with the tasks named. Built as the target `unit_check`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "check_plans.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {
@@ -353,6 +356,48 @@ TEST(CheckRaces, RefusesATaskThatReadsWhatItWrites) {
                             .writes = {{part(0, 3, 0, 2, 0, 2), 0, WriteMode::accumulate}},
                             .waits = plan.lanes[1].tasks[1].waits};
   expect_refused(plan, Rule::race, {"task 1 of lane copy on rank 0 (reduce) reads rank 0 sum", "accumulates into"});
+}
+
+// ---- shared workspace --------------------------------------------------------------------------------
+
+TEST(CheckShared, AcceptsWorkspaceThatIsTouchedDuringItsRanksCallsAlone) {
+  Plan plan = gather_plan();
+  plan.buffers[3].shared = true;
+  expect_accepted(plan);
+}
+
+TEST(CheckShared, RefusesAWriteThatMayComeBeforeOrAfterItsRanksCall) {
+  Plan plan = gather_plan();
+  plan.buffers[3].shared = true;
+  plan.lanes[1].tasks[0].waits.clear();
+  expect_refused(plan, Rule::race,
+                 {"task 0 of lane copy on rank 0 (copy) touches rank 1 gathered", "rank 1's other operators use",
+                  "perhaps before its call has begun"});
+  plan = gather_plan();
+  plan.buffers[3].shared = true;
+  plan.lanes[0].tasks[2].waits.clear();
+  expect_refused(plan, Rule::race,
+                 {"task 0 of lane copy on rank 1 (copy) touches rank 0 gathered", "perhaps after its call has ended"});
+}
+
+TEST(CheckShared, OwnersThatBroadcastKeepWhatTheirPeersSendToThemselves) {
+  const Problem problem{.op = "gemm_all_reduce", .m = 128, .n = 128, .k = 128};
+  Plan plan = make_plan(problem, {.num_ranks = 2}, {.schedule = "fused", .tile_m = 64, .tile_n = 64});
+  const auto staged = std::ranges::find(plan.buffers, "staged", &Buffer::name);
+  ASSERT_NE(staged, plan.buffers.end());
+  EXPECT_FALSE(staged->shared);
+  EXPECT_TRUE(plan.buffers.back().shared) << plan.buffers.back().name;
+  expect_accepted(plan);
+  staged->shared = true;
+  expect_refused(plan, Rule::race, {"staged", "perhaps before its call has begun"});
+}
+
+TEST(CheckShared, OnlySymmetricWorkspaceWithoutFlagsIsShared) {
+  for (const int buffer : {0, 2}) {
+    Plan plan = gather_plan();
+    plan.buffers[buffer].shared = true;
+    expect_refused(plan, Rule::structure, {"what operators share is symmetric workspace without LL data"});
+  }
 }
 
 // ---- results -----------------------------------------------------------------------------------------

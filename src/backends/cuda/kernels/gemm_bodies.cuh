@@ -14,18 +14,22 @@ namespace tilewire::cuda {
 template <typename Body>
 GemmBodyEntry gemm_body() {
   const DType dtype = std::is_same_v<typename Body::In, __half> ? DType::fp16 : DType::bf16;
-  return {{dtype, Body::kNMajor, Body::kShape, Body::kSums},
+  return {{dtype, Body::kNMajor, Body::kShape, Body::kSums, Body::kSteps && fills_registers(Body::kShape)},
           reinterpret_cast<const void*>(gemm_tiles_kernel<Body>),
           Body::kSharedBytes};
 }
 
-/// Without sums, and with them where the shape allows it.
+/// Without sums, and with them where the shape allows it; with both sums and epilogues of any steps where these need a
+/// body of their own.
 template <typename In, bool kBIsKN, size_t kShape>
 void add_gemm_bodies(std::vector<GemmBodyEntry>& bodies) {
   constexpr TileShape kTile =
       kShape < kTileShapes.size() ? kTileShapes[kShape] : kRuntimeRowShapes[kShape - kTileShapes.size()];
-  bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, false>>());
-  if constexpr (most_partials(kTile) > 0) bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true>>());
+  bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, false, false>>());
+  if constexpr (most_partials(kTile) > 0)
+    bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true, false>>());
+  if constexpr (fills_registers(kTile))
+    bodies.push_back(gemm_body<GemmBody<In, kBIsKN, kTile.m, kTile.n, true, true>>());
 }
 
 template <typename In, bool kBIsKN, size_t... kShape>

@@ -43,8 +43,9 @@ struct Ring {
   }
 };
 
-/// A compute body: dtypes, layout of B, tile shape, whether tiles may complete sums, and what follows from them.
-template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue>
+/// A compute body: dtypes, layout of B, tile shape, whether tiles may complete sums, whether their epilogue may be more
+/// than a bias, and what follows from them.
+template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue, bool kStepsValue>
 struct GemmBody {
   using In = InT;
   static constexpr bool kNMajor = kBIsKN;
@@ -69,6 +70,7 @@ struct GemmBody {
   static constexpr int kChunkWords = kChunkStep / 4;  // of a thread's rounded results, from chunk to chunk
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
+  static constexpr bool kSteps = kStepsValue || !fills_registers(kShape);
   static constexpr bool kSplitsK = may_split_k_in_cluster(kShape);
   static constexpr bool kTakesSplits = takes_splits(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
@@ -185,7 +187,7 @@ struct Fill {
 
 /// Tensor map number `index` of a table that is a parameter of the kernel.
 __device__ __forceinline__ const CUtensorMap* map_of(const GemmTable& table, uint32_t index) {
-  return (table.maps != nullptr ? table.maps : table.at_hand) + index;
+  return index < kMapsAtHand ? table.at_hand + index : table.maps + (index - kMapsAtHand);
 }
 
 /// What all warps of a CTA share.

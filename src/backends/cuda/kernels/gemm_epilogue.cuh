@@ -68,8 +68,9 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
   if (!has_chunk(cta, index)) return;
   const Ring<Body::kStages> first = stage;
   await_partials(cta, tile, stage);
-  float totals[1][kEpilogue ? 32 : 8];
-  if constexpr (kEpilogue) sum_chunk(cta, tile, group, index, own, first, totals);
+  constexpr bool kAtOnce = kEpilogue && Body::kSteps;
+  float totals[1][kAtOnce ? 32 : 8];
+  if constexpr (kAtOnce) sum_chunk(cta, tile, group, index, own, first, totals);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const ChunkPlace<Body, Out> place(group, index * kPieces + piece);
@@ -78,10 +79,11 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
 #pragma unroll
     for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
       const int in_chunk = Body::kSwapAb ? unit : piece * kUnits<Body, Out> + unit;
-      if constexpr (!kEpilogue) sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, totals[0]);
+      if constexpr (!kAtOnce) sum_unit(cta, tile, group, in_chunk, own + 4 * in_chunk, first, totals[0]);
+      if constexpr (kEpilogue && !kAtOnce) apply_steps(cta, tile, place.row, place.col + unit * kUnitCols, totals);
       float total[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) total[i] = totals[0][kEpilogue ? 8 * in_chunk + i : i];
+      for (int i = 0; i < 8; ++i) total[i] = totals[0][kAtOnce ? 8 * in_chunk + i : i];
       if constexpr (kPieces > 1) {
         write_unit_of<Body>(to, swizzle_of(tile), unit, piece, total);
       } else {

@@ -27,13 +27,23 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
   atomicExch(&counter[1], 0u);
 }
 
-/// Bring what a task writes and posts to its slot, and its epilogue near, by one warp.
-__device__ inline void fetch_writes(const GemmTable& table, TaskSlot& task) {
+/// Bring what a task writes, by address, and posts to its slot, and its epilogue near, by one warp.
+__device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, TaskSlot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
   const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
 #pragma unroll 1
-  for (uint32_t i = threadIdx.x % 32; i < words; i += 32) to[i] = __ldg(from + i);
+  for (uint32_t i = threadIdx.x % 32; i < words; i += 32) {
+    int4 word = __ldg(from + i);
+    static_assert(offsetof(WriteRecord, to) == 0 && sizeof(WriteRecord) == 2 * sizeof(int4));
+    if (i % 2 == 0) {
+      const uint64_t place = uint64_t{static_cast<uint32_t>(word.y)} << 32 | static_cast<uint32_t>(word.x);
+      const uint64_t address = address_of(bases, place);
+      word.x = static_cast<int>(address);
+      word.y = static_cast<int>(address >> 32);
+    }
+    to[i] = word;
+  }
   if (threadIdx.x % 32 < task.tile.num_steps)
     ptx::prefetch_line(table.epilogue + task.tile.first_step + threadIdx.x % 32);
   const uint32_t posts = min(uint32_t{task.tile.num_posts}, kSlotPosts);
@@ -73,7 +83,7 @@ __device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
     ptx::barrier_arrive(&control.record_full[slot.index]);
     if (end) break;
     __syncwarp();
-    fetch_writes(cta.launch.table, control.slots[slot.index]);
+    fetch_writes(cta.launch.table, cta.launch.workers.bases, control.slots[slot.index]);
     ptx::barrier_arrive(&control.to_store[slot.index]);
     slot.next();
     end = fetch_tile(cta, next_task(cta, ++turn), control.slots[slot.index], &control.record_empty[slot.index],

@@ -129,31 +129,45 @@ __device__ __forceinline__ void change_each(float (&sums)[kBlocks][kValues], con
   });
 }
 
+/// One step of an epilogue, for sums as apply_steps has them.
+template <class Body, int kBlocks, int kValues>
+__device__ __forceinline__ void apply_step(const EpilogueRecord& step, const TileRecord& tile, int row, int col,
+                                           float (&sums)[kBlocks][kValues]) {
+  switch (step.kind) {
+    case EpilogueKind::bias:
+      add_bias<Body>(step, tile, col, sums);
+      break;
+    case EpilogueKind::residual:
+      add_residual<Body>(step, tile, row, col, sums);
+      break;
+    case EpilogueKind::gelu:
+      change_each(sums, [](float value) { return value * (0.5F * (1.0F + erff(value * 0.70710678F))); });
+      break;
+    case EpilogueKind::relu:
+      change_each(sums, [](float value) { return value < 0 ? 0 : value; });
+      break;
+    case EpilogueKind::scale:
+      change_each(sums, [factor = step.value](float value) { return value * factor; });
+      break;
+  }
+}
+
 /// The tile's epilogue, if any, for kBlocks sums of some columns each, which begin at (row, col) of the tile; or of
-/// some rows, where the body flips. The same arithmetic as apply_epilogue of the workers (finish.cuh).
+/// some rows, where the body flips. The same arithmetic as apply_epilogue of the workers (finish.cuh). NOTE: of bodies
+/// without steps it is one bias: where registers are full, the code for others costs tiles that have none 3 to 10 %.
 template <class Body, int kBlocks, int kValues>
 __device__ __forceinline__ void apply_steps(const Cta<Body>& cta, const TileRecord& tile, int row, int col,
                                             float (&sums)[kBlocks][kValues]) {
+  const auto step_of = [&](uint32_t index) {
+    EpilogueRecord step = cta.launch.table.epilogue[tile.first_step + index];
+    step.operand = address_of(cta.launch.workers.bases, step.operand);
+    return step;
+  };
+  if constexpr (Body::kSteps) {
 #pragma unroll 1
-  for (uint32_t i = 0; i < tile.num_steps; ++i) {
-    const EpilogueRecord& step = cta.launch.table.epilogue[tile.first_step + i];
-    switch (step.kind) {
-      case EpilogueKind::bias:
-        add_bias<Body>(step, tile, col, sums);
-        break;
-      case EpilogueKind::residual:
-        add_residual<Body>(step, tile, row, col, sums);
-        break;
-      case EpilogueKind::gelu:
-        change_each(sums, [](float value) { return value * (0.5F * (1.0F + erff(value * 0.70710678F))); });
-        break;
-      case EpilogueKind::relu:
-        change_each(sums, [](float value) { return value < 0 ? 0 : value; });
-        break;
-      case EpilogueKind::scale:
-        change_each(sums, [factor = step.value](float value) { return value * factor; });
-        break;
-    }
+    for (uint32_t i = 0; i < tile.num_steps; ++i) apply_step<Body>(step_of(i), tile, row, col, sums);
+  } else if (tile.num_steps > 0) {
+    add_bias<Body>(step_of(0), tile, col, sums);
   }
 }
 

@@ -24,7 +24,9 @@ const std::vector<GemmBodyEntry>& all_bodies() {
 }
 
 const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
-  const GemmBodyKind compiled{kind.dtype, kind.b_is_kn, body_shape(kind.shape), kind.sums};
+  const TileShape shape = body_shape(kind.shape);
+  const bool steps = kind.steps && fills_registers(shape);
+  const GemmBodyKind compiled{kind.dtype, kind.b_is_kn, shape, kind.sums || steps, steps};
   const auto found = std::ranges::find(all_bodies(), compiled, &GemmBodyEntry::kind);
   if (found != all_bodies().end()) return *found;
   fail(ErrorKind::unsupported, "gemm_tiles has no body of {}x{}{} for these dtypes", kind.shape.m, kind.shape.n,
@@ -132,7 +134,7 @@ uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
 void load_gemm_tiles(const GemmBodyKind& kind) {
   for (const bool sums : {false, true}) {
     if (sums && most_partials(kind.shape) == 0) continue;
-    const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums});
+    const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums, kind.steps});
     check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
           "cudaFuncSetAttribute");
   }
@@ -158,12 +160,13 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
     fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
-  full.depth = kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
+  const GemmBodyEntry& body = find_body(kind);
+  full.depth =
+      body.kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
   full.depth = std::min(stages, std::max(full.depth, shape.k - 1));  // parts of other CTAs have room at once
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   full.tile_rows = kind.shape.m;
-  const GemmBodyEntry& body = find_body(kind);
   const uint32_t workers = worker_ctas(full.workers.table, kThreads);
   const uint32_t begin = cluster > 1 ? full.ctas + workers : std::max(full.ctas + workers, num_sms());
   full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);

@@ -223,7 +223,7 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
 __device__ inline void ready_maps(const GemmTable& table) {
 #pragma unroll 1
   for (uint32_t map = threadIdx.x % 32; map < table.num_maps; map += 32) {
-    if (table.maps != nullptr) ptx::fence_tensor_map(table.maps + map);
+    if (map >= kMapsAtHand) ptx::fence_tensor_map(map_of(table, map));
     ptx::prefetch_tensor_map(map_of(table, map));
   }
 }

@@ -72,10 +72,11 @@ struct Spread {
   return ctas < spread.some ? ctas : spread.some;
 }
 
-/// So many tensor maps go with the launch, as CUDA likes them best; where tiles use more, all lie in device memory.
-inline constexpr uint32_t kMapsAtHand = 8;
+/// So many tensor maps go with the launch, as CUDA likes them best; where tiles use more, the others lie in device
+/// memory. Enough for A, B and the parts of C that lie with each of eight ranks.
+inline constexpr uint32_t kMapsAtHand = 12;
 
-/// A rank's tables in device memory, and tensor maps where they are few.
+/// A rank's tables in device memory, and the first tensor maps.
 struct GemmTable {
   const TileRecord* tiles = nullptr;
   const WaitRecord* waits = nullptr;
@@ -83,7 +84,7 @@ struct GemmTable {
   const WriteRecord* writes = nullptr;
   const PartialRecord* parts = nullptr;
   const EpilogueRecord* epilogue = nullptr;
-  const CUtensorMap* maps = nullptr;  ///< none: they are at_hand
+  const CUtensorMap* maps = nullptr;  ///< from number kMapsAtHand on
   uint32_t num_tiles = 0;
   uint32_t num_maps = 0;
   CacheHints cache_hints{};
@@ -121,7 +122,8 @@ struct GemmBodyKind {
   DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
   bool b_is_kn = false;       ///< B is stored [K,N]; otherwise [N,K]
   TileShape shape{};
-  bool sums = false;  ///< tiles may complete sums; a body without is shorter, and faster for it. See most_partials
+  bool sums = false;   ///< tiles may complete sums; a body without is shorter, and faster for it. See most_partials
+  bool steps = false;  ///< a tile's epilogue may be more than one bias
 
   bool operator==(const GemmBodyKind&) const = default;
 };

@@ -116,6 +116,14 @@ struct PlainShared {
   PlainOp ops[2];  // this one, and the next
 };
 
+/// The second warp, when a step is here: places of its records become addresses.
+__device__ inline void find_addresses(const Bases& bases, PlainOp& plain) {
+  const uint32_t index = threadIdx.x - 32;
+  if (index >= 2 * kPlainRecords) return;
+  std::byte*& data = index < kPlainRecords ? plain.sources[index].data : plain.targets[index - kPlainRecords].data;
+  data = address_of(bases, data);
+}
+
 /// The first thread: all signals of a step are there.
 __device__ inline bool await_plain(const WorkerLaunch& launch, const PlainOp& plain, uint64_t epoch, uint32_t cta) {
   TaskSpan* span = span_of(launch, plain.step.task);
@@ -135,7 +143,8 @@ __device__ inline void run_plain_ops(const WorkerLaunch& launch, const PlainOp* 
   uint32_t turn = 0;
 #pragma unroll 1
   while (true) {
-    const PlainOp& plain = shared.ops[turn++ % 2];
+    PlainOp& plain = shared.ops[turn++ % 2];
+    find_addresses(launch.bases, plain);
     if (plain.next != PlainOp::kNone) fetch_op(steps[plain.next], shared.ops[turn % 2]);
     if (threadIdx.x == 0) shared.go = await_plain(launch, plain, epoch, cta);
     __syncthreads();

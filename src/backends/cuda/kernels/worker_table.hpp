@@ -5,15 +5,10 @@
 
 #include <cstdint>
 
+#include "backends/cuda/kernels/bases.hpp"
 #include "backends/cuda/kernels/tile_table.hpp"
 #include "lower/kernel_limits.hpp"
 #include "tilewire/dtype.hpp"
-
-#ifdef __CUDACC__
-#define TILEWIRE_BOTH_SIDES __host__ __device__
-#else
-#define TILEWIRE_BOTH_SIDES
-#endif
 
 namespace tilewire::cuda {
 
@@ -42,6 +37,11 @@ struct alignas(32) Doorbell {
   uint32_t done = 0;  ///< by the stream: it is over
 };
 
+/// Records of a step, of each kind at most, that are in shared memory before it may begin, with their addresses: those
+/// of steps with more are taken as they are, and must name no place. NOTE: what was read from memory before a wait is
+/// often gone from the caches after it, and each look costs a microsecond then.
+inline constexpr uint32_t kRecordsAtHand = 8;
+
 /// One task of a lane.
 struct OpRecord {
   OpCode code = OpCode::sync;
@@ -68,8 +68,8 @@ struct OpRecord {
 };
 
 struct SourceRecord {
-  std::byte* data = nullptr;
-  int64_t ld = 0;  ///< elements from row to row
+  std::byte* data = nullptr;  ///< a place
+  int64_t ld = 0;             ///< elements from row to row
   DType dtype = DType::fp32;
 
   bool operator==(const SourceRecord&) const = default;
@@ -77,7 +77,7 @@ struct SourceRecord {
 
 /// Rows [first_row, first_row + rows) of the result go here.
 struct TargetRecord {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  ///< a place
   int64_t ld = 0;
   int32_t first_row = 0;
   int32_t rows = 0;
@@ -117,6 +117,7 @@ struct WorkerTable {
   uint32_t sync_lanes = 0;  ///< the last ones
   /// CTAs more, for which there is room when others end: they take what is left of helped lanes. Nobody needs them.
   uint32_t helper_ctas = 0;
+  const Bases* bases = nullptr;  ///< the launch's, in kernels
 };
 
 /// What a whole call adds to CallCounters::calls: more than the CTAs of any grid.
@@ -133,6 +134,7 @@ struct CallCounters {
 /// What a launch of worker CTAs is told.
 struct WorkerLaunch {
   WorkerTable table{};
+  Bases bases{};                     ///< of places in all tables of the launch
   CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
   WaitWatch watch{};
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them

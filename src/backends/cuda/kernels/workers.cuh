@@ -32,10 +32,6 @@ struct Warpgroup {
   }
 };
 
-/// Records of a step, of each kind at most, that are in shared memory before it may begin. NOTE: what was read from
-/// memory before a wait is often gone from the caches after it, and each look costs a microsecond then.
-inline constexpr uint32_t kRecordsAtHand = 8;
-
 struct OpRecords {
   SourceRecord sources[kRecordsAtHand];
   TargetRecord targets[kRecordsAtHand];
@@ -95,17 +91,18 @@ __device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uin
   return asked;
 }
 
-/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0.
+/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0. What each begins with is a
+/// place, and becomes an address.
 template <typename Record>
 __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
-                                     const Warpgroup& warpgroup) {
+                                     const Bases& bases, const Warpgroup& warpgroup) {
   if (count > kRecordsAtHand) return;
   constexpr uint32_t kWords = sizeof(Record) / sizeof(uint64_t);
   static_assert(sizeof(Record) % sizeof(uint64_t) == 0);
   const auto* words = reinterpret_cast<const uint64_t*>(from + first);
 #pragma unroll 1
   for (uint32_t i = warpgroup.thread(); i < count * kWords; i += warpgroup.threads())
-    reinterpret_cast<uint64_t*>(to)[i] = words[i];
+    reinterpret_cast<uint64_t*>(to)[i] = i % kWords == 0 ? address_of(bases, words[i]) : words[i];
   from = to;
   first = 0;
 }
@@ -156,10 +153,11 @@ __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, Wo
   for (; index < me.lane.num_ops; index = next_step(me, shared, stride, index)) {
     OpRecord step = launch.table.ops[me.lane.first_op + index];
     WorkerTable table = launch.table;
+    table.bases = &launch.bases;
     OpRecords& records = shared.records[warpgroup.index][turn++ % 2];
-    fetch_records(table.sources, step.first_source, step.num_sources, records.sources, warpgroup);
-    fetch_records(table.targets, step.first_target, step.num_targets, records.targets, warpgroup);
-    fetch_records(table.posts, step.first_post, step.num_posts, records.posts, warpgroup);
+    fetch_records(table.sources, step.first_source, step.num_sources, records.sources, launch.bases, warpgroup);
+    fetch_records(table.targets, step.first_target, step.num_targets, records.targets, launch.bases, warpgroup);
+    fetch_records(table.posts, step.first_post, step.num_posts, records.posts, launch.bases, warpgroup);
     if (slice.thread == 0) go[warpgroup.index] = await_op(launch, me, index, step);
     warpgroup.meet();
     if (!go[warpgroup.index]) return false;

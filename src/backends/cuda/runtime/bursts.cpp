@@ -26,11 +26,12 @@ int64_t bytes_over_cache(int device) {
 
 const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced) {
   Bound& bound = bind(bases_of(inputs, outputs), traced, true);
-  if (bound.replay) return bound.replay;
-  const cudaStream_t stream = stream_.get();
+  if (bound.replay && bound.replayed == bound.callers) return bound.replay;
+  const cudaStream_t stream = group_.call_stream();
   // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
   bound.replay =
       capture_graph(stream, cudaStreamCaptureModeRelaxed, [&] { enqueue_call(bound, stream, capture_of(stream)); });
+  bound.replayed = bound.callers;
   return bound.replay;
 }
 
@@ -42,7 +43,7 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
   const BesideCapture beside;
   throw_if_failed();
   traced_ = nullptr;
-  const cudaStream_t stream = stream_.get();
+  const cudaStream_t stream = group_.call_stream();
   group_.calls().follow_calls(stream);
   const RunOptions options{.trace = burst.trace, .stream = stream};
   const Graph* replay = burst.graph ? &replay_of(inputs, outputs, burst.trace) : nullptr;

@@ -5,37 +5,6 @@
 
 namespace tilewire::cuda {
 
-CudaProgram::Sides& CudaProgram::sides_for(uint64_t capture, const std::vector<StreamUse>& uses) {
-  // NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
-  // streams of their own.
-  const auto fits = [&](const std::unique_ptr<Sides>& sides) {
-    if (sides->capture == capture) return true;
-    return capture != 0 && sides->capture != 0 && (sides->all.empty() || capture_of(sides->all[0].stream.get()) == 0);
-  };
-  auto found = std::ranges::find_if(sides_, fits);
-  if (found == sides_.end()) {
-    sides_.push_back(std::make_unique<Sides>());
-    found = std::prev(sides_.end());
-    (*found)->fork = new_event();
-  }
-  Sides& sides = **found;
-  sides.capture = capture;
-  // The lanes that streams work for, and so these, are the same for all callers' tensors; a traced call may have more
-  // notifiers, as all that its streams do has doorbells.
-  for (size_t i = 0; i < uses.size(); ++i) {
-    if (i == sides.all.size()) {
-      Side& side = sides.all.emplace_back();
-      side.stream = uses[i].urgent ? new_urgent_stream() : new_patient_stream();
-      side.end = new_event();
-    }
-    Side& side = sides.all[i];
-    if (capture != 0 || !uses[i].has_notifier || side.notifier != nullptr) continue;
-    side.copied = new_event();
-    side.notifier = new_urgent_stream();
-  }
-  return sides;
-}
-
 namespace {
 
 /// What comes next in `stream` begins when all that is in `other` has ended.
@@ -64,21 +33,21 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
 
 void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   const WaitWatch watch = group_.watch_of(bound.owner);
-  const WorkerLaunch workers{bound.workers, workspace_.counters(), watch,
+  const WorkerLaunch workers{bound.workers, bound.bases, workspace_.counters(), watch,
                              reinterpret_cast<TaskSpan*>(bound.spans.get())};
   if (bound.tables.stream_ordered) return enqueue_stream_ordered(bound, workers, stream);
   const std::vector<StreamUse>& uses = bound.tables.streams;
-  const Sides& sides = sides_for(capture, uses);
-  if (!uses.empty()) check(cudaEventRecord(sides.fork.get(), stream), "cudaEventRecord");
-  for (size_t i = 0; i < uses.size(); ++i) wait_for(sides.all[i].stream.get(), sides.fork);
+  const CallStreams sides = group_.side_streams().of_call(capture, uses);
+  if (!uses.empty()) check(cudaEventRecord(sides.fork->get(), stream), "cudaEventRecord");
+  for (const SideStream* side : sides.all) wait_for(side->stream.get(), *sides.fork);
   // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
   // may share one queue of the device.
   enqueue_kernels(bound, workers, stream);
   for (size_t i = 0; i < bound.tables.works.size(); ++i) {
-    enqueue_work(bound, i, workers, sides.all[bound.tables.works[i].stream], capture != 0);
+    enqueue_work(bound, i, workers, *sides.all[bound.tables.works[i].stream], capture != 0);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
-    const Side& side = sides.all[i];
+    const SideStream& side = *sides.all[i];
     wait_for_end(side.end, side.stream, stream);
     if (uses[i].has_notifier && capture == 0) wait_for_end(side.copied, side.notifier, stream);
   }
@@ -104,7 +73,7 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
     first.begins = true;
     launch_part(first, bound.plain, bound.tables.first, !more, stream);
   }
-  bound.calls[0]->enqueue(stream);
+  bound.calls[0]->enqueue(bound.bases, stream);
   if (!more) return;
   WorkerLaunch after = before;
   after.table = bound.after;
@@ -130,7 +99,7 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, c
 
 /// NOTE: in a graph whose copies have two followers each, the next one and a word by another stream, a copy begins some
 /// 20 us late (docs/cuda.md, Graphs); there a stream tells of its copies itself.
-void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side,
+void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const SideStream& side,
                                bool captured) {
   const StreamWork& work = bound.tables.works[index];
   cudaStream_t stream = side.stream.get();
@@ -139,11 +108,11 @@ void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLau
   if (work.doorbell != nullptr && !ends_workers && !work.follows)
     wait_for_doorbell(group_.driver(), work.doorbell, stream);
   if (const auto* copy = std::get_if<StreamCopy>(&work.what)) {
-    enqueue_copy(*copy, stream);
+    enqueue_copy(*copy, bound.bases, stream);
   } else if (worker != nullptr) {
     launch_data_lane(workers, worker->lane, bound.tables.workers.lanes[worker->lane].ctas, stream);
   } else if (!ends_workers) {
-    bound.calls[index]->enqueue(stream);
+    bound.calls[index]->enqueue(bound.bases, stream);
   }
   if (work.doorbell == nullptr || worker != nullptr) return;
   const bool by_notifier = work.notified_aside && !captured;

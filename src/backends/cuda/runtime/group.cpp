@@ -148,6 +148,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
     check(cudaSetDevice(device_), "cudaSetDevice");
     status_page_ = new_host_memory(kStatusBytes);
     stream_ = new_urgent_stream();
+    call_stream_ = new_urgent_stream();
     const Gpu gpu = describe_gpu(driver_, device_);
     if (!gpu.virtual_memory) fail(ErrorKind::unsupported, "GPU {} has no virtual memory management", device_);
     if (gpu.capability != kCapability) {
@@ -229,6 +230,11 @@ void CudaGroup::free(const Tensor& tensor) {
 Library& CudaGroup::library() {
   if (!library_) library_ = std::make_unique<Library>(stream_.get());
   return *library_;
+}
+
+std::byte* CudaGroup::library_workspace() {
+  if (!library_workspace_) library_workspace_ = new_device_memory(kLibraryWorkspace, stream_.get());
+  return library_workspace_.get();
 }
 
 void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {

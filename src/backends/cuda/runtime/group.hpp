@@ -15,6 +15,8 @@
 #include "backends/cuda/runtime/call_order.hpp"
 #include "backends/cuda/runtime/driver.hpp"
 #include "backends/cuda/runtime/failures.hpp"
+#include "backends/cuda/runtime/shared_workspace.hpp"
+#include "backends/cuda/runtime/side_streams.hpp"
 #include "backends/cuda/runtime/symmetric_memory.hpp"
 #include "backends/cuda/vendor/cublaslt.hpp"
 #include "backends/cuda/vendor/nccl.hpp"
@@ -54,6 +56,10 @@ class CudaGroup final : public Group {
   [[nodiscard]] const Driver& driver() const { return driver_; }
   /// cuBLASLt on my GPU, from the first use. Throws Error(unsupported) where it is missing.
   [[nodiscard]] Library& library();
+  /// kLibraryWorkspace bytes for its calls, of which one is under way at a time; from the first use.
+  [[nodiscard]] std::byte* library_workspace();
+  /// For all programs.
+  [[nodiscard]] SharedWorkspace& workspace() { return workspace_; }
   /// Make NCCL ready for these calls; its communicator is made the first time. Collective. Throws the same Error on all
   /// ranks; where NCCL has failed once, `unsupported` says so from then on.
   void prepare(const std::vector<LibraryCollective>& calls);
@@ -84,6 +90,9 @@ class CudaGroup final : public Group {
   /// Why my kernels gave up, if they did: the group is then broken for all.
   std::optional<Error> find_failure();
   [[nodiscard]] CallSequence& calls() const { return *calls_; }
+  /// For calls of which no caller says in what stream they come.
+  [[nodiscard]] cudaStream_t call_stream() const { return call_stream_.get(); }
+  [[nodiscard]] SideStreams& side_streams() { return side_streams_; }
   /// A stream of my device that no caller knows, for copies that nothing waits for in a queue.
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
@@ -111,12 +120,16 @@ class CudaGroup final : public Group {
   std::unique_ptr<Failures> failures_;
   std::unique_ptr<CallSequence> calls_;
   Stream stream_;
+  Stream call_stream_;
+  SideStreams side_streams_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::mutex communicator_mutex_;  ///< the watch asks for it, too
   std::unique_ptr<Communicator> communicator_;
   std::string no_communicator_;  ///< why NCCL has failed
   std::unique_ptr<AbortWatch> watch_;
   std::unique_ptr<Library> library_;
+  std::shared_ptr<std::byte> library_workspace_;
+  SharedWorkspace workspace_{*this};
 };
 
 }  // namespace tilewire::cuda

@@ -22,12 +22,22 @@ namespace {
 constexpr int64_t kAlignment = 256;
 /// Counters that ranks poll and post lie on sectors of their own.
 constexpr int64_t kSignalBytes = 32;
-/// Sets of callers' addresses whose tables are kept, beside those that graphs may replay.
+/// Tables that are kept for callers' tensors that lie differently, beside those that graphs may replay.
 constexpr int64_t kMostBound = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
+
+bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared; }
+
+bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared; }
+
+int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? bytes_of_buffer(buffer) : 0;
+  return bytes;
+}
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
@@ -127,9 +137,10 @@ void set_bytes(std::byte* memory, int64_t bytes, int value) {
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
   doorbells_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
-  symmetric_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
+  own_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
+  group.workspace().reserve(bytes_of_all(plan, is_shared), local_bytes(plan));
   extent_ =
-      group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), symmetric_ + symmetric_bytes(plan));
+      group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
   try {
     host::agree(group.ranks(), [&] {
       fill();
@@ -141,10 +152,9 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   }
 }
 
-/// Get local memory, load kernels, and give all of it its first values.
+/// Get counters, load kernels, and give all memory its first values.
 void Workspace::fill() {
   const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
-  local_ = new_device_memory(local_bytes(plan_));
   counters_ = new_device_memory(counters);
   load_worker_kernel();
   if (calls_library(plan_)) load_plain_ops_kernels();
@@ -152,28 +162,31 @@ void Workspace::fill() {
   if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
   set_bytes(counters_.get(), counters, 0);
   std::byte* mine = group_.at(group_.rank(), extent_.offset);
-  set_bytes(mine, symmetric_, 0);
-  if (uses_ll(plan_)) set_bytes(mine + symmetric_, symmetric_bytes(plan_), 0xFF);
+  set_bytes(mine, own_, 0);
+  if (uses_ll(plan_)) set_bytes(mine + own_, bytes_of_all(plan_, is_own), 0xFF);
 }
 
 Workspace::~Workspace() { group_.give_back(extent_); }
 
-Addresses Workspace::addresses(const std::vector<Base>& callers) const {
+Addresses Workspace::addresses(const std::vector<Base>& callers, const WorkspaceBlock& shared) const {
   Addresses all;
   for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
     int64_t local = 0;
-    int64_t symmetric = extent_.offset + symmetric_;
+    int64_t in_own = extent_.offset + own_;
+    int64_t in_shared = shared.symmetric();
     for (size_t index = 0; index < plan_.buffers.size(); ++index) {
       const Buffer& buffer = plan_.buffers[index];
       Base base{nullptr, shape_on(buffer, rank).cols};
-      if (buffer.scope == Scope::symmetric) base.data = group_.at(rank, symmetric);
-      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = local_.get() + local;
+      if (is_own(buffer)) base.data = group_.at(rank, in_own);
+      if (is_shared(buffer)) base.data = group_.at(rank, in_shared);
+      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = shared.local() + local;
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
       // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
         base.data = group_.at(rank, callers[index].data - group_.at(group_.rank(), 0));
       }
-      if (buffer.scope == Scope::symmetric) symmetric += bytes_of_buffer(buffer);
+      if (is_own(buffer)) in_own += bytes_of_buffer(buffer);
+      if (is_shared(buffer)) in_shared += bytes_of_buffer(buffer);
       if (buffer.scope == Scope::local) local += bytes_of_buffer(buffer);
       all.bases.push_back(base);
     }
@@ -192,8 +205,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       lanes_(lanes_of(plan, group.rank())),
       facts_(facts_of(plan, group.rank())),
       places_(places_of(plan, group.rank())),
-      workspace_(group, plan, plan_),
-      stream_(new_urgent_stream()) {
+      workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
   // NOTE: where ranks share a device, only now does no call of any rank run.
   host::agree(group.ranks(), [&] {
@@ -207,7 +219,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
 
 CudaProgram::~CudaProgram() {
   const BesideCapture beside;
-  static_cast<void>(cudaStreamSynchronize(stream_.get()));
+  static_cast<void>(cudaStreamSynchronize(group_.call_stream()));
   static_cast<void>(group_.calls().wait());
   for (const auto& bound : bound_) group_.failures().remove(bound->owner);
 }
@@ -235,43 +247,91 @@ Room CudaProgram::room_for(bool traced) const {
 }
 
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_, room_for(traced));
+  const Addresses addresses = workspace_.addresses(callers, *group_.workspace().current());
+  RankTables tables = make_tables(plan_, group_.rank(), addresses, facts_, room_for(traced));
   put_in_order(tables.works, places_);
   return tables;
 }
 
-/// What streams do, before there are tensors: callers' are taken to be dense, their addresses mean nothing. What does
-/// not fit the GPU is found here.
+/// What streams do, before there are tensors: callers' are taken to be dense and aligned. What does not fit the GPU is
+/// found here.
 std::vector<StreamWork> CudaProgram::made_up_works() const {
   std::vector<Base> callers(plan_.buffers.size());
+  for (size_t i = 0; i < callers.size(); ++i) callers[i].ld = shape_on(plan_.buffers[i], group_.rank()).cols;
+  return tables_for(at_places(callers), false).works;
+}
+
+/// Callers' tensors as tables name them: each has a base of its own.
+std::vector<Base> CudaProgram::at_places(const std::vector<Base>& callers) const {
+  std::vector<Base> placed(callers.size());
+  uint32_t number = 0;
   for (size_t i = 0; i < callers.size(); ++i) {
-    callers[i] = {group_.at(group_.rank(), 0), shape_on(plan_.buffers[i], group_.rank()).cols};
+    if (!is_callers(plan_.buffers[i])) continue;
+    const uint64_t place = place_of(++number, reinterpret_cast<uint64_t>(callers[i].data));
+    placed[i] = {reinterpret_cast<std::byte*>(place), callers[i].ld};
   }
-  return tables_for(callers, false).works;
+  ensure(number < kMostBases, "{} tensors of callers, at most {}", number, kMostBases - 1);
+  return placed;
+}
+
+Bases CudaProgram::bases_at(const std::vector<Base>& callers) const {
+  Bases bases;
+  uint32_t number = 0;
+  for (size_t i = 0; i < callers.size(); ++i) {
+    if (!is_callers(plan_.buffers[i])) continue;
+    ++number;
+    bases.of[number] = base_of(number, reinterpret_cast<uint64_t>(callers[i].data));
+  }
+  return bases;
 }
 
 /// Let the library choose its kernels before anything waits for them.
 void CudaProgram::prepare_library(const std::vector<LibraryGemm>& gemms) {
   for (const LibraryGemm& gemm : gemms) group_.library().prepare(gemm);
-  library_workspace_ = new_device_memory(kLibraryWorkspace, group_.stream());
+  static_cast<void>(group_.library_workspace());
 }
 
 CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
-  const auto found = std::ranges::find_if(
-      bound_, [&](const auto& bound) { return bound->traced == traced && bound->callers == callers; });
+  forget_old_workspace();
+  const uint64_t workspace = group_.workspace().current()->id();
+  const std::vector<Base> placed = at_places(callers);
+  const auto found = std::ranges::find_if(bound_, [&](const auto& bound) {
+    return bound->workspace == workspace && bound->traced == traced && bound->placed == placed &&
+           (!bound->fixed || bound->callers == callers);
+  });
   if (found != bound_.end()) {
     std::rotate(bound_.begin(), found, found + 1);
+    move_to(*bound_.front(), callers);
   } else {
     if (!keep) make_room();
     bound_.insert(bound_.begin(), new_bound(callers, traced));
   }
-  bound_.front()->kept = bound_.front()->kept || keep;
-  return *bound_.front();
+  Bound& bound = *bound_.front();
+  bound.kept = bound.kept || keep;
+  if (keep) bound.held = group_.workspace().current();
+  return bound;
+}
+
+void CudaProgram::require_tensors_here(const std::vector<Base>& callers) const {
+  for (size_t i = 0; i < callers.size(); ++i) {
+    const Shape shape = shape_on(plan_.buffers[i], group_.rank());
+    if (is_callers(plan_.buffers[i]) && shape.rows > 0 && shape.cols > 0)
+      require_on_device(group_, plan_.buffers[i], callers[i].data);
+  }
+}
+
+/// The next call's tensors lie at these addresses: neither memory nor streams are touched.
+void CudaProgram::move_to(Bound& bound, const std::vector<Base>& callers) {
+  if (bound.callers == callers) return;
+  require_tensors_here(callers);
+  bound.callers = callers;
+  bound.bases = bases_at(callers);
+  make_moving(bound.tables.gemm, bound.bases, bound.gemm.table);
 }
 
 std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
   if (const auto* gemm = std::get_if<LibraryGemm>(&work.what)) {
-    return group_.library().bind(*gemm, library_workspace_.get());
+    return group_.library().bind(*gemm, group_.library_workspace());
   }
   const auto* collective = std::get_if<LibraryCollective>(&work.what);
   return collective == nullptr ? nullptr : group_.bind(*collective);
@@ -279,16 +339,16 @@ std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
 
 /// NOTE: by way of the group's stream, which no capture knows.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
-  for (size_t i = 0; i < callers.size(); ++i) {
-    const Shape shape = shape_on(plan_.buffers[i], group_.rank());
-    if (is_callers(plan_.buffers[i]) && shape.rows > 0 && shape.cols > 0)
-      require_on_device(group_, plan_.buffers[i], callers[i].data);
-  }
+  require_tensors_here(callers);
   auto bound = std::make_unique<Bound>();
-  bound->callers = callers;
+  bound->workspace = group_.workspace().current()->id();
+  bound->placed = at_places(callers);
   bound->traced = traced;
-  bound->tables = tables_for(callers, traced);
+  bound->tables = tables_for(bound->placed, traced);
+  bound->fixed = !serves_places(bound->tables);
+  if (bound->fixed) bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
+  move_to(*bound, callers);
   WorkerTable all;
   bound->memory = upload(bound->tables.workers, all, group_.stream());
   bound->workers = part_of(bound->tables.workers, all, false);
@@ -302,6 +362,17 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->owner = group_.failures().add(
       [this, which = bound.get()](const WaitFailure& failure) { return describe(*which, failure); });
   return bound;
+}
+
+/// Tables of eager calls in workspace that the group has outgrown go: it has waited for these calls.
+void CudaProgram::forget_old_workspace() {
+  const uint64_t current = group_.workspace().current()->id();
+  std::erase_if(bound_, [&](const std::unique_ptr<Bound>& bound) {
+    if (bound->kept || bound->workspace == current) return false;
+    group_.failures().remove(bound->owner);
+    if (traced_ == bound.get()) traced_ = nullptr;
+    return true;
+  });
 }
 
 /// Where as many sets of tables as are kept are there, the one that was used longest ago goes, when nothing uses it.
@@ -319,7 +390,8 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   check(cudaSetDevice(group_.device()), "cudaSetDevice");
   const BesideCapture beside;
   throw_if_failed();
-  const cudaStream_t stream = options.stream ? callers_stream(*options.stream, group_.shares_device()) : stream_.get();
+  const cudaStream_t stream =
+      options.stream ? callers_stream(*options.stream, group_.shares_device()) : group_.call_stream();
   const uint64_t capture = capture_of(stream);
   if (options.stream && capture == 0) require_device(stream, group_.device());
   if (options.max_delay_us > 0) {

@@ -14,17 +14,19 @@
 
 namespace tilewire::cuda {
 
-/// The memory of one program: signals and symmetric workspace in the arena, local workspace and counters of its own.
+/// The memory of one program: signals and what no other may use in the arena, counters; and its part of the group's
+/// workspace.
 class Workspace {
  public:
-  /// Collective. `whole` has all ranks' lanes; `plan`, mine only, outlives it.
+  /// Collective: the group's workspace has room for it. `whole` has all ranks' lanes; `plan`, mine only, outlives it.
   Workspace(CudaGroup& group, const Plan& whole, const Plan& plan);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  /// Where everything lies when callers' tensors lie at `callers`, by buffer.
-  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
+  /// Where everything lies when callers' tensors lie at `callers`, by buffer, at addresses or at places, and the
+  /// group's workspace is `shared`.
+  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers, const WorkspaceBlock& shared) const;
   [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
 
  private:
@@ -33,9 +35,8 @@ class Workspace {
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
-  int64_t doorbells_ = 0;  ///< in the extent, after the signals
-  int64_t symmetric_ = 0;
-  std::shared_ptr<std::byte> local_;
+  int64_t doorbells_ = 0;                ///< in the extent, after the signals
+  int64_t own_ = 0;                      ///< and then symmetric buffers
   std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane, and for what is left of it
                                          ///< after a stream-ordered call of the library
 };
@@ -55,9 +56,15 @@ class CudaProgram final : public Program {
   [[nodiscard]] Trace trace() const override;
 
  private:
-  /// Tables for callers' tensors at one set of addresses.
+  /// Tables for callers' tensors that lie alike, with the same strides and low bits of addresses, and one block of the
+  /// group's workspace.
   struct Bound {
-    std::vector<Base> callers;
+    uint64_t workspace = 0;                      ///< WorkspaceBlock::id
+    std::shared_ptr<const WorkspaceBlock> held;  ///< by what is kept
+    std::vector<Base> placed;                    ///< callers' tensors, at places
+    std::vector<Base> callers;                   ///< and where they lie in the call that comes
+    Bases bases{};                               ///< from places to addresses there
+    bool fixed = false;                          ///< the tables hold for `callers` alone (serves_places)
     bool traced = false;
     uint32_t owner = 0;  ///< in reports
     bool kept = false;   ///< a graph may replay it: not to be replaced
@@ -70,27 +77,18 @@ class CudaProgram final : public Program {
     std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
     /// One for each of the tables' works; none where no library is called.
     std::vector<std::unique_ptr<LibraryCall>> calls;
-    Graph replay{};  ///< of a call, from the first burst of replays on
-  };
-
-  /// A stream beside the caller's. `copied` comes after each piece of work that its notifier tells.
-  struct Side {
-    Stream stream;
-    Event end;
-    Stream notifier;
-    Event copied;
-  };
-
-  /// What runs beside the caller's stream in one call: eager calls have one such set, captures others.
-  struct Sides {
-    uint64_t capture = 0;
-    Event fork;
-    std::vector<Side> all;
+    Graph replay{};              ///< of a call, from the first burst of replays on
+    std::vector<Base> replayed;  ///< callers' tensors of that call
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   Bound& bind(const std::vector<Base>& callers, bool traced, bool keep);
+  [[nodiscard]] std::vector<Base> at_places(const std::vector<Base>& callers) const;
+  [[nodiscard]] Bases bases_at(const std::vector<Base>& callers) const;
+  void require_tensors_here(const std::vector<Base>& callers) const;
+  void move_to(Bound& bound, const std::vector<Base>& callers);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
+  void forget_old_workspace();
   void make_room();
   /// A captured call with these tensors, made once; it goes with the program.
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);
@@ -100,12 +98,12 @@ class CudaProgram final : public Program {
   [[nodiscard]] std::vector<StreamWork> made_up_works() const;
   void prepare_library(const std::vector<LibraryGemm>& gemms);
   [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
-  Sides& sides_for(uint64_t capture, const std::vector<StreamUse>& uses);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream);
-  void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const Side& side, bool captured);
+  void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const SideStream& side,
+                    bool captured);
   void throw_if_failed();
   [[nodiscard]] Error describe(const Bound& bound, const WaitFailure& failure) const;
 
@@ -115,12 +113,9 @@ class CudaProgram final : public Program {
   PlanFacts facts_;
   std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
   Workspace workspace_;
-  std::shared_ptr<std::byte> library_workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
-  Stream stream_;
-  std::vector<std::unique_ptr<Sides>> sides_;
-  const Bound* traced_ = nullptr;  ///< of the last call, if it is traced
-  ClockMatch clock_{};             ///< where ranks share a device: since the program was loaded
+  const Bound* traced_ = nullptr;              ///< of the last call, if it is traced
+  ClockMatch clock_{};                         ///< where ranks share a device: since the program was loaded
 };
 
 }  // namespace tilewire::cuda

@@ -41,12 +41,10 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   out.table.cache_hints = table.cache_hints;
   require(table.splits.size() <= kMostSplits, "{} splits of tiles' rows, at most {}", table.splits.size(), kMostSplits);
   std::ranges::copy(table.splits, out.table.splits);
-  const bool at_hand = table.maps.size() <= kMapsAtHand;
-  if (at_hand) {
-    std::ranges::copy(table.maps, out.table.at_hand);
-  } else {
-    all.add(table.maps, &out.table.maps);
-  }
+  const auto at_hand = static_cast<std::ptrdiff_t>(std::min<size_t>(table.maps.size(), kMapsAtHand));
+  std::copy_n(table.maps.begin(), at_hand, out.table.at_hand);
+  const std::vector<CUtensorMap> others(table.maps.begin() + at_hand, table.maps.end());
+  all.add(others, &out.table.maps);
   all.add(table.tiles, &out.table.tiles);
   all.add(table.waits, &out.table.waits);
   all.add(table.posts, &out.table.posts);
@@ -57,6 +55,39 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
   out.table.num_maps = static_cast<uint32_t>(table.maps.size());
   return out;
+}
+
+void put_moving_first(HostTable& table) {
+  if (table.maps.size() <= kMapsAtHand || table.moving.empty()) return;
+  std::vector<uint16_t> numbers(table.maps.size(), kNoMap);
+  uint16_t next = 0;
+  for (const MovingMap& map : table.moving) numbers[map.number] = next++;
+  for (uint16_t& number : numbers) {
+    if (number == kNoMap) number = next++;
+  }
+  std::vector<CUtensorMap> maps(table.maps.size());
+  for (size_t i = 0; i < numbers.size(); ++i) maps[numbers[i]] = table.maps[i];
+  table.maps = std::move(maps);
+  for (MovingMap& map : table.moving) map.number = numbers[map.number];
+  for (TileRecord& tile : table.tiles) {
+    tile.a_map = numbers[tile.a_map];
+    tile.b_map = numbers[tile.b_map];
+  }
+  for (WriteRecord& write : table.writes) {
+    if (write.via != StoreVia::tensor_map) continue;
+    write.map = numbers[write.map];
+    if (write.rest_map != kNoMap) write.rest_map = numbers[write.rest_map];
+  }
+  for (PartialRecord& part : table.parts) part.map = numbers[part.map];
+  for (RowSplit& split : table.splits) split.map = numbers[split.map];
+}
+
+void make_moving(const HostTable& host, const Bases& bases, GemmTable& table) {
+  for (const MovingMap& map : host.moving) {
+    MatrixView matrix = map.matrix;
+    matrix.data = address_of(bases, matrix.data);
+    table.at_hand[map.number] = map.make(matrix);
+  }
 }
 
 Eviction eviction_of(CacheHint hint) {

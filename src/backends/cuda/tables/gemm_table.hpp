@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +15,13 @@
 
 namespace tilewire::cuda {
 
+/// A tensor map of a matrix that lies at a place: made when there is an address.
+struct MovingMap {
+  uint16_t number = 0;  ///< in HostTable::maps
+  MatrixView matrix{};
+  std::function<CUtensorMap(const MatrixView&)> make{};
+};
+
 /// A GemmTable that is being made.
 struct HostTable {
   std::vector<TileRecord> tiles{};
@@ -23,7 +31,8 @@ struct HostTable {
   std::vector<PartialRecord> parts{};
   std::vector<EpilogueRecord> epilogue{};
   std::vector<CUtensorMap> maps{};
-  std::vector<RowSplit> splits{};  ///< at most kMostSplits
+  std::vector<MovingMap> moving{};  ///< of `maps`, empty there
+  std::vector<RowSplit> splits{};   ///< at most kMostSplits
   CacheHints cache_hints{};
 };
 
@@ -33,7 +42,14 @@ struct DeviceTable {
   std::shared_ptr<std::byte> memory{};
 };
 
-/// Copy a table to the current device, by way of `stream`; complete on return.
+/// Number maps so that moving ones come first, if not all go with a launch.
+void put_moving_first(HostTable& table);
+
+/// Make the moving maps that go with a launch.
+void make_moving(const HostTable& host, const Bases& bases, GemmTable& table);
+
+/// Copy a table to the current device, by way of `stream`; complete on return. Its moving maps go with launches
+/// (make_moving).
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
 /// A hint as the kernel takes it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "backends/cuda/tables/sm_shares.hpp"
 #include "backends/cuda/tables/stream_lanes.hpp"
@@ -23,7 +24,7 @@ constexpr int kLeastForLibrary = 16;
 bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
 
 /// Whether tensor cores make a lane's tiles, where they make any.
-bool by_tensor_cores(const Lane& lane) { return lane.kernel == 0 && has_tiles(lane); }
+bool by_tensor_cores(const Lane& lane) { return lane.kernel == 0 && std::ranges::any_of(lane.tasks, is_gemm_tile); }
 
 class TableMaker {
  public:
@@ -31,11 +32,12 @@ class TableMaker {
       : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_) {}
 
   RankTables make() {
-    const bool fast = !slow_tiles(plan_) && loads_by_tensor_map(view_);
+    const bool staged =
+        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.stage > 0; });
+    const bool fast = !staged && !slow_tiles(plan_) && loads_by_tensor_map(view_);
     beside_library_ = std::ranges::any_of(
         plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.engine == Engine::library; });
-    out_.stream_ordered =
-        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.stage > 0; });
+    out_.stream_ordered = staged;
     out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
     out_.kind = kind_of(plan_);
     out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
@@ -90,7 +92,7 @@ class TableMaker {
       if (lane.rank != view_.rank) continue;
       ++lanes;
       if (!by_tensor_cores(lane)) continue;
-      tiles += std::ranges::count_if(lane.tasks, is_tile);
+      tiles += std::ranges::count_if(lane.tasks, is_gemm_tile);
       workers = workers_of(lane);
     }
     // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that executes.
@@ -103,7 +105,7 @@ class TableMaker {
     const Lane& lane = plan_.lanes[index];
     std::vector<Place> others;
     for (const Place& at : all_of(index)) {
-      is_tile(task_at(at)) ? tiles_.add(at.lane, at.task) : others.push_back(at);
+      is_gemm_tile(task_at(at)) ? tiles_.add(at.lane, at.task) : others.push_back(at);
     }
     if (!others.empty()) add_ops(others, 1, true);
     tile_workers_ = lane.workers;
@@ -367,13 +369,24 @@ class TableMaker {
   Room room_;
   int tile_workers_ = 0;
   std::set<CopyWrite> spare_;    ///< tiles take these rows where they are
-  bool beside_library_ = false;  ///< calls of the library make the products
+  bool beside_library_ = false;  ///< calls of the library make products
   TileRecords tiles_;
 };
 
 }  // namespace
 
 PlanFacts facts_of(const Plan& whole, int rank) { return {signal_totals(whole), local_rows(whole, rank)}; }
+
+bool serves_places(const RankTables& tables) {
+  const auto fits = [&](const OpRecord& op) {
+    const auto sources = std::span(tables.workers.sources).subspan(op.first_source, op.num_sources);
+    const auto targets = std::span(tables.workers.targets).subspan(op.first_target, op.num_targets);
+    const auto moves = [](const auto& record) { return is_place(reinterpret_cast<uint64_t>(record.data)); };
+    return (sources.size() <= kRecordsAtHand || std::ranges::none_of(sources, moves)) &&
+           (targets.size() <= kRecordsAtHand || std::ranges::none_of(targets, moves));
+  };
+  return tables.gemm.moving.size() <= kMapsAtHand && std::ranges::all_of(tables.workers.ops, fits);
+}
 
 RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
                        const Room& room) {

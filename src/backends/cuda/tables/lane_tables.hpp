@@ -19,8 +19,8 @@ namespace tilewire::cuda {
 
 /// First element of one rank's buffer, as my device addresses it.
 struct Base {
-  std::byte* data = nullptr;
-  int64_t ld = 0;  ///< elements
+  std::byte* data = nullptr;  ///< an address, or a place (kernels/bases.hpp)
+  int64_t ld = 0;             ///< elements
 
   bool operator==(const Base&) const = default;
 };
@@ -106,6 +106,10 @@ struct PlanFacts {
   LocalRowsOfTiles own{};
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
+
+/// Whether kernels can take the tables as they are, where some data lies at places: maps of these go with a launch, and
+/// no step has more records than are at hand.
+[[nodiscard]] bool serves_places(const RankTables& tables);
 
 /// `plan`: with the lanes of `rank` only.
 [[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,

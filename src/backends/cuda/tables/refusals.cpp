@@ -31,6 +31,14 @@ std::optional<std::string> no_collective(const Plan& plan, bool shares_device, c
   return missing_nccl();
 }
 
+/// Why launches cannot say where callers' tensors lie, or nothing.
+std::optional<std::string> refuses_tensors(const Plan& plan) {
+  const auto callers = std::ranges::count_if(
+      plan.buffers, [](const Buffer& b) { return b.scope == Scope::input || b.scope == Scope::output; });
+  if (callers < kMostBases) return std::nullopt;
+  return fmt::format("{} tensors of callers, want at most {}", callers, kMostBases - 1);
+}
+
 /// Whether a copy lane is to add.
 bool engines_add(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
@@ -131,6 +139,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (!missing.empty()) return missing;
   const GemmParams gemm = gemm_params_of(plan);
   const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
+  if (const auto reason = refuses_tensors(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_operands(plan)) missing.push_back(*reason);
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))

@@ -134,6 +134,7 @@ void start_workers_late(RankTables& tables, Doorbell* doorbells) {
 
 void set_library_sms(RankTables& tables, const Plan& plan, int sms) {
   if (std::ranges::any_of(tables.workers.lanes, &LaneRecord::sync_only)) --sms;
+  sms -= static_cast<int>(tables.gemm_ctas);
   for (const LaneRecord& lane : tables.workers.lanes) {
     const Lane& planned = plan.lanes[tables.names[tables.workers.ops[lane.first_op].task].lane];
     if (!lane.sync_only && !is_serial(planned.engine) && !is_late(plan, planned)) sms -= static_cast<int>(lane.ctas);

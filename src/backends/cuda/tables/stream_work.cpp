@@ -87,13 +87,14 @@ int64_t most_stream_work(const Plan& plan) {
   return *std::ranges::max_element(works);
 }
 
-void enqueue_copy(const StreamCopy& copy, cudaStream_t stream) {
+void enqueue_copy(const StreamCopy& copy, const Bases& bases, cudaStream_t stream) {
+  std::byte* to = address_of(bases, copy.to);
+  const std::byte* from = address_of(bases, copy.from);
   if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
-    check(cudaMemcpyAsync(copy.to, copy.from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    check(cudaMemcpyAsync(to, from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     return;
   }
-  check(cudaMemcpy2DAsync(copy.to, copy.to_pitch, copy.from, copy.from_pitch, copy.width, copy.rows, cudaMemcpyDefault,
-                          stream),
+  check(cudaMemcpy2DAsync(to, copy.to_pitch, from, copy.from_pitch, copy.width, copy.rows, cudaMemcpyDefault, stream),
         "cudaMemcpy2DAsync");
 }
 

@@ -19,8 +19,8 @@ namespace tilewire::cuda {
 
 /// Bytes.
 struct StreamCopy {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
+  std::byte* to = nullptr;          ///< a place
+  const std::byte* from = nullptr;  ///< a place
   size_t to_pitch = 0;
   size_t from_pitch = 0;
   size_t width = 0;
@@ -69,7 +69,7 @@ void put_in_order(std::vector<StreamWork>& works, const std::vector<std::vector<
 [[nodiscard]] int64_t most_stream_work(const Plan& plan);
 
 /// Enqueue a copy.
-void enqueue_copy(const StreamCopy& copy, cudaStream_t stream);
+void enqueue_copy(const StreamCopy& copy, const Bases& bases, cudaStream_t stream);
 /// Before and after gated work: wait until the doorbell opens; say that it is done.
 void wait_for_doorbell(const Driver& driver, Doorbell* doorbell, cudaStream_t stream);
 void ring_done(const Driver& driver, Doorbell* doorbell, cudaStream_t stream);

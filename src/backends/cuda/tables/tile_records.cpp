@@ -28,7 +28,7 @@ bool loads_by_tensor_map(const RankView& view) {
   for (const Lane& lane : view.plan.lanes) {
     if (lane.rank != view.rank || lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
-      if (!is_tile(task)) continue;
+      if (!is_gemm_tile(task)) continue;
       for (const Region& read : task.reads) {
         if (!is_aligned(view, read) || read.rows == 0 || read.cols == 0) return false;
       }
@@ -43,6 +43,7 @@ void TileRecords::finish() {
   const GemmParams gemm = gemm_params_of(view_.plan);
   view_.out.gemm.cache_hints = {eviction_of(gemm.a_hint), eviction_of(gemm.b_hint)};
   form_clusters();
+  put_moving_first(view_.out.gemm);
 }
 
 /// Let neighbours of the table that agree in an operand load it once, or cut K of each tile, as the tables' cluster
@@ -103,7 +104,9 @@ uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
   Region whole = region;
   whole.row = 0;
   whole.rows = shape_on(view_.plan.buffers[region.buffer], region.rank).rows;
-  return remember(key, make_a_map(matrix_of(whole), view_.out.kind.shape, static_cast<int>(rows)));
+  return remember(key, matrix_of(whole), [shape = view_.out.kind.shape, rows](const MatrixView& a) {
+    return make_a_map(a, shape, static_cast<int>(rows));
+  });
 }
 
 /// A map over all columns of the result, and the range of K that a region of B spans.
@@ -116,16 +119,23 @@ uint16_t TileRecords::b_map(const Region& region) {
   Region whole = region;
   (kn ? whole.col : whole.row) = 0;
   (kn ? whole.cols : whole.rows) = kn ? shape.cols : shape.rows;
-  return remember(key, make_b_map(matrix_of(whole), kind.shape, view_.out.cluster, kn));
+  return remember(key, matrix_of(whole), [shape = kind.shape, cluster = view_.out.cluster, kn](const MatrixView& b) {
+    return make_b_map(b, shape, cluster, kn);
+  });
 }
 
 MatrixView TileRecords::matrix_of(const Region& region) const {
   return {view_.data_of(region), view_.dtype_of(region), region.rows, region.cols, view_.base(region).ld};
 }
 
-uint16_t TileRecords::remember(const MapKey& key, const CUtensorMap& map) {
-  view_.out.gemm.maps.push_back(map);
-  return maps_[key] = static_cast<uint16_t>(view_.out.gemm.maps.size() - 1);
+uint16_t TileRecords::remember(const MapKey& key, const MatrixView& matrix,
+                               const std::function<CUtensorMap(const MatrixView&)>& make) {
+  HostTable& table = view_.out.gemm;
+  const auto number = static_cast<uint16_t>(table.maps.size());
+  const bool moves = is_place(reinterpret_cast<uint64_t>(matrix.data));
+  table.maps.push_back(moves ? CUtensorMap{} : make(matrix));
+  if (moves) table.moving.push_back({number, matrix, make});
+  return maps_[key] = number;
 }
 
 /// Whether nobody writes a region during a call.
@@ -253,7 +263,7 @@ uint16_t TileRecords::buffer_map(const Region& region, int what, CUtensorMap (*m
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
   const Shape shape = shape_on(view_.plan.buffers[region.buffer], region.rank);
   const Base& at = view_.base(region);
-  return remember(key, make({at.data, view_.dtype_of(region), shape.rows, shape.cols, at.ld}));
+  return remember(key, {at.data, view_.dtype_of(region), shape.rows, shape.cols, at.ld}, make);
 }
 
 }  // namespace tilewire::cuda

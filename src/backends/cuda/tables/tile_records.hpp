@@ -2,6 +2,7 @@
 // complete. Used by lane_tables.cpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -30,7 +31,8 @@ class TileRecords {
   uint16_t whole_map(const Region& region);
   uint16_t rest_map(const Region& to);
   uint16_t buffer_map(const Region& region, int what, CUtensorMap (*make)(const MatrixView&));
-  uint16_t remember(const MapKey& key, const CUtensorMap& map);
+  uint16_t remember(const MapKey& key, const MatrixView& matrix,
+                    const std::function<CUtensorMap(const MatrixView&)>& make);
   [[nodiscard]] bool stands(const Region& region) const;
   [[nodiscard]] bool fits_bulk(const Region& to) const;
   [[nodiscard]] bool takes_tensor_stores(const Region& to) const;

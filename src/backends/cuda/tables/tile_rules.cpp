@@ -40,7 +40,18 @@ GemmBodyKind kind_of(const Plan& plan) {
   const Task* product = first_product(plan);
   if (product == nullptr) return {};
   const GemmParams& gemm = product->gemm;
-  return {plan.buffers[product->reads[0].buffer].dtype, gemm.b_layout == BLayout::kn, tile_shape_of(gemm)};
+  const auto has_steps = [](const Task& task) {
+    const bool one_bias = task.epilogue.size() == 1 && task.epilogue[0].kind == EpilogueKind::bias;
+    return task.kind == TaskKind::compute && !task.epilogue.empty() && !one_bias;
+  };
+  const auto lane_has_steps = [&](const Lane& lane) {
+    return lane.kernel == 0 && std::ranges::any_of(lane.tasks, has_steps);
+  };
+  const TileShape shape = tile_shape_of(gemm);
+  return {.dtype = plan.buffers[product->reads[0].buffer].dtype,
+          .b_is_kn = gemm.b_layout == BLayout::kn,
+          .shape = shape,
+          .steps = fills_registers(shape) && std::ranges::any_of(plan.lanes, lane_has_steps)};
 }
 
 }  // namespace tilewire::cuda

@@ -175,16 +175,18 @@ class Description {
   }
 
   cublasStatus_t multiply(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo, std::byte* workspace,
-                          cudaStream_t stream) const {
+                          const Bases& bases, cudaStream_t stream) const {
     const float one = 1;
     const float zero = 0;
-    return lt_.matmul(handle, desc_, &one, gemm_.b, b_, gemm_.a, a_, &zero, gemm_.c, c_, gemm_.c, c_, &algo, workspace,
-                      kLibraryWorkspace, stream);
+    std::byte* c = address_of(bases, gemm_.c);
+    if (gemm_.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address_of(bases, gemm_.bias));
+    return lt_.matmul(handle, desc_, &one, address_of(bases, gemm_.b), b_, address_of(bases, gemm_.a), a_, &zero, c, c_,
+                      c, c_, &algo, workspace, kLibraryWorkspace, stream);
   }
 
  private:
   template <class T>
-  void set(cublasLtMatmulDescAttributes_t what, const T& value) {
+  void set(cublasLtMatmulDescAttributes_t what, const T& value) const {
     lt_.check(lt_.desc_set(desc_, what, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
   void describe(cublasLtMatrixLayout_t& layout, DType dtype, int64_t rows, int64_t cols, int64_t ld) {
@@ -215,8 +217,8 @@ class BoundCall final : public LibraryCall {
   BoundCall(const LtFunctions& lt, cublasLtHandle_t handle, const LibraryGemm& gemm, const cublasLtMatmulAlgo_t& algo,
             std::byte* workspace)
       : lt_(lt), handle_(handle), description_(lt, gemm), algo_(algo), workspace_(workspace) {}
-  void enqueue(cudaStream_t stream) const override {
-    lt_.check(description_.multiply(handle_, algo_, workspace_, stream), "cublasLtMatmul");
+  void enqueue(const Bases& bases, cudaStream_t stream) const override {
+    lt_.check(description_.multiply(handle_, algo_, workspace_, bases, stream), "cublasLtMatmul");
   }
 
  private:
@@ -276,7 +278,7 @@ struct Library::State {
 
   /// us for one call, or infinity where the candidate does not run.
   double measure(const Description& product, const cublasLtMatmulAlgo_t& algo, std::byte* workspace, int calls) const {
-    if (product.multiply(handle, algo, workspace, stream) != CUBLAS_STATUS_SUCCESS) {
+    if (product.multiply(handle, algo, workspace, {}, stream) != CUBLAS_STATUS_SUCCESS) {
       static_cast<void>(cudaGetLastError());
       return std::numeric_limits<double>::infinity();
     }
@@ -285,7 +287,7 @@ struct Library::State {
     float best_ms = std::numeric_limits<float>::infinity();
     for (int burst = 0; burst < 2; ++burst) {
       check(cudaEventRecord(start.get(), stream), "cudaEventRecord");
-      for (int i = 0; i < calls; ++i) lt.check(product.multiply(handle, algo, workspace, stream), "cublasLtMatmul");
+      for (int i = 0; i < calls; ++i) lt.check(product.multiply(handle, algo, workspace, {}, stream), "cublasLtMatmul");
       check(cudaEventRecord(stop.get(), stream), "cudaEventRecord");
       check(cudaEventSynchronize(stop.get()), "a candidate of cuBLASLt");
       float ms = 0;

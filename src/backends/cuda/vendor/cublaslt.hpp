@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "backends/cuda/kernels/bases.hpp"
 #include "tilewire/dtype.hpp"
 
 namespace tilewire::cuda {
@@ -28,8 +29,8 @@ struct LibraryGemm {
   int64_t n = 0;  ///< of a part
   int64_t k = 0;
   int parts = 1;
-  int64_t next_part = 0;  ///< bytes from the C of a part to the next one; of several parts more than 0
-  const std::byte* a = nullptr;
+  int64_t next_part = 0;         ///< bytes from the C of a part to the next one; of several parts more than 0
+  const std::byte* a = nullptr;  ///< this and the following: places
   const std::byte* b = nullptr;
   std::byte* c = nullptr;
   const std::byte* bias = nullptr;  ///< n elements, or none
@@ -55,8 +56,9 @@ struct LibraryGemm {
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;
-  /// No allocation, no waiting. Throws Error where the library refuses.
-  virtual void enqueue(cudaStream_t stream) const = 0;
+  /// `bases`: of the places of what it reads and writes. No allocation, no waiting. Throws Error where the library
+  /// refuses.
+  virtual void enqueue(const Bases& bases, cudaStream_t stream) const = 0;
 };
 
 /// The library on the current device. One thread at a time.

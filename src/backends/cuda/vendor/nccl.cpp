@@ -219,7 +219,12 @@ class BoundCollective final : public LibraryCall {
  public:
   using Enqueue = std::function<void(const LibraryCollective&, cudaStream_t)>;
   BoundCollective(Enqueue enqueue, const LibraryCollective& call) : enqueue_(std::move(enqueue)), call_(call) {}
-  void enqueue(cudaStream_t stream) const override { enqueue_(call_, stream); }
+  void enqueue(const Bases& bases, cudaStream_t stream) const override {
+    LibraryCollective call = call_;
+    call.from = address_of(bases, call.from);
+    call.to = address_of(bases, call.to);
+    enqueue_(call, stream);
+  }
 
  private:
   Enqueue enqueue_;

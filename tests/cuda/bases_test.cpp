@@ -1,0 +1,105 @@
+// Tables name callers' tensors by places, and serve them at any address.
+#include "backends/cuda/kernels/bases.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "backends/cuda/tables/gemm_table.hpp"
+#include "cuda/table_text.hpp"
+#include "schedules/variants.hpp"
+#include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
+
+namespace tilewire::cuda {
+namespace {
+
+TEST(Bases, APlaceBecomesItsAddress) {
+  for (const uint64_t address : {0x7f12'3456'7800UL, 0x7f12'3456'7802UL, 0UL, 255UL}) {
+    for (const uint32_t number : {1U, kMostBases - 1}) {
+      Bases bases;
+      bases.of[number] = base_of(number, address);
+      const uint64_t place = place_of(number, address);
+      EXPECT_TRUE(is_place(place));
+      EXPECT_EQ(place % kPlaceAlignment, address % kPlaceAlignment);
+      for (const int64_t distance : {int64_t{0}, int64_t{4098}, -int64_t{1} << 40, int64_t{1} << 40})
+        EXPECT_EQ(address_of(bases, place + distance), address + distance);
+    }
+  }
+}
+
+TEST(Bases, AnAddressStaysWhatItIs) {
+  Bases bases;
+  bases.of[3] = 77;
+  EXPECT_FALSE(is_place(0x7fff'ffff'fff0UL));
+  EXPECT_EQ(address_of(bases, uint64_t{0x7fff'ffff'fff0UL}), 0x7fff'ffff'fff0UL);
+  EXPECT_EQ(address_of(bases, static_cast<const char*>(nullptr)), nullptr);
+}
+
+/// A table with so many maps, of which those with odd numbers move.
+HostTable table_of(uint16_t maps) {
+  HostTable table;
+  for (uint16_t i = 0; i < maps; ++i) {
+    CUtensorMap map{};
+    map.opaque[0] = i;
+    const bool moves = i % 2 == 1;
+    table.maps.push_back(moves ? CUtensorMap{} : map);
+    if (moves) table.moving.push_back({i, {}, [map](const MatrixView&) { return map; }});
+    table.tiles.push_back({.a_map = i, .b_map = static_cast<uint16_t>(maps - 1 - i)});
+    table.writes.push_back({.map = i, .via = StoreVia::tensor_map, .rest_map = i});
+    table.parts.push_back({.map = i});
+  }
+  table.writes.push_back({.map = 5, .via = StoreVia::pointer});
+  table.splits.push_back({.map = 4});
+  return table;
+}
+
+TEST(Bases, MovingMapsComeFirstWhereNotAllGoWithALaunch) {
+  for (const uint16_t count : {uint16_t{kMapsAtHand}, uint16_t{kMapsAtHand + 5}}) {
+    HostTable table = table_of(count);
+    put_moving_first(table);
+    GemmTable made;
+    make_moving(table, {}, made);
+    const auto of = [&](uint16_t number) {
+      const bool moves = std::ranges::count(table.moving, number, &MovingMap::number) > 0;
+      EXPECT_TRUE(!moves || number < kMapsAtHand);
+      return (moves ? made.at_hand[number] : table.maps.at(number)).opaque[0];
+    };
+    for (uint16_t i = 0; i < count; ++i) {
+      EXPECT_EQ(of(table.tiles[i].a_map), i);
+      EXPECT_EQ(of(table.tiles[i].b_map), count - 1 - i);
+      EXPECT_EQ(of(table.writes[i].map), i);
+      EXPECT_EQ(of(table.writes[i].rest_map), i);
+      EXPECT_EQ(of(static_cast<uint16_t>(table.parts[i].map)), i);
+    }
+    EXPECT_EQ(table.writes.back().map, 5);
+    EXPECT_EQ(table.writes.back().rest_map, kNoMap);
+    EXPECT_EQ(of(table.splits[0].map), 4);
+  }
+}
+
+/// For all variants of small problems, with tensors in the arena, too.
+TEST(Bases, TablesAtPlacesAreThoseAtAddresses) {
+  int served = 0;
+  int fixed = 0;
+  for (const char* op :
+       {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all", "all_reduce"}) {
+    Problem problem{.op = op, .m = 520, .n = 776, .k = 640, .dtype = DType::bf16, .reduction = Reduction::any};
+    if (op != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
+    if (op == std::string("gemm_all_reduce")) problem.arena = {"c"};
+    Team team{.num_ranks = 4};
+    team.devices.assign(4, {.copy_engines = 3, .sms = 132});
+    for (const Config& config : all_variants(problem, team, {.tile_m = 128, .tile_n = 128, .chunk_rows = 64})) {
+      const Plan plan = make_plan(problem, team, config);
+      const std::string there = tables_text(plan, 1, true, false, true);
+      ++(there.empty() ? fixed : served);
+      EXPECT_TRUE(there.empty() || there == tables_text(plan, 1, true, false)) << to_string(config);
+    }
+  }
+  EXPECT_GT(served, 100);
+  EXPECT_EQ(fixed, 0);
+}
+
+}  // namespace
+}  // namespace tilewire::cuda
