@@ -6,8 +6,7 @@
 For each row and contender, three graphs in turn, on the slowest rank, medians: of 20 calls, of 40 calls, and of 40 calls
 with another kernel after each. `call us` = (40 - 20) / 20. `between us` = (with kernels - 40) / 40 - the kernel's own time,
 which is measured the same way in graphs of its own. Contenders: tilewire where the library keeps calls in order (`any`),
-where the caller does (`stream`), NCCL. `traced us`: the time that the kernels of a call take in CUPTI's trace. Results are
-compared with NCCL's on fresh data. Fields of the JSON: docs/bench_json.md.
+where the caller does (`stream`), NCCL. Results are compared with NCCL's on fresh data. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
 import json
@@ -114,18 +113,6 @@ def measure(ranks, graphs, turns):
     return {name: statistics.quantiles(values, n=4) for name, values in samples.items()}
 
 
-def traced_us(ranks, graph, calls):
-    """us that the kernels of a graph take by CUPTI's trace, for each of its calls, on the slowest rank; infinite without
-    a trace."""
-    ranks.meet()
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
-        graph.replay()
-        torch.cuda.synchronize()
-    kernels = [event.device_time_total for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    return ranks.most([sum(kernels) / calls if kernels else math.inf])[0]
-
-
 def measure_row(ranks, teams, row, turns):
     """The row's result."""
     case = Row(ranks, teams, row)
@@ -143,7 +130,6 @@ def measure_row(ranks, teams, row, turns):
     result["between_kernel_us"] = own
     result["call_us"] = {name: (us[f"{name} many"] - us[f"{name} few"]) / (MANY - FEW) for name in case.contenders}
     result["between_us"] = {name: (us[f"{name} mixed"] - us[f"{name} many"]) / MANY - own for name in case.contenders}
-    result["traced_us"] = {name: traced_us(ranks, graphs[f"{name} many"], MANY) for name in case.contenders}
     result["graph_quartiles_us"] = quartiles
     case.free()
     return result
@@ -165,7 +151,7 @@ def main():
     say = print if ranks.rank == 0 else lambda *_, **__: None
     say(json.dumps(result["facts"]), "us, medians, slowest rank; kernel: the other kernel's own time in a graph", sep="\n")
     say(f"{'operator':<18}{'M':>4}{'N':>7}{'K':>7}{'kernel':>8}"
-        + "".join(f"{name:>8}{'traced':>8}{'between':>9}" for name in (*teams, "nccl")), flush=True)
+        + "".join(f"{name:>8}{'between':>9}" for name in (*teams, "nccl")), flush=True)
     wrong = False
     for row in options.rows:
         try:
@@ -178,8 +164,7 @@ def main():
         bad = max(one["rel_error"].values()) >= MOST_ERROR
         wrong = wrong or bad
         say(f"{row[0]:<18}{row[1]:>4}{row[2]:>7}{row[3]:>7}{one['between_kernel_us']:8.2f}"
-            + "".join(f"{one['call_us'][name]:8.2f}{one['traced_us'][name]:8.2f}{one['between_us'][name]:9.2f}"
-                      for name in one["call_us"]) + ("  WRONG" if bad else ""), flush=True)
+            + "".join(f"{one['call_us'][name]:8.2f}{one['between_us'][name]:9.2f}" for name in one["call_us"]) + ("  WRONG" if bad else ""), flush=True)
     if options.json and ranks.rank == 0:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(finite(result), file, indent=1, allow_nan=False)

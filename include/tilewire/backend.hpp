@@ -30,11 +30,13 @@ enum class CallOrder {
 struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
-  std::string job{};                        ///< name under which the ranks of one host find each other
-  int64_t arena_bytes = int64_t{16} << 30;  ///< most symmetric memory of a rank; committed as it is needed
-  double timeout_s = 30;                    ///< deadline of every wait, start-up included
-  int local_rank = -1;                      ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
-  CallOrder order = CallOrder::any;         ///< cuda: where each rank has a GPU to itself. The same on all ranks
+  std::string job{};  ///< name under which the ranks of one host find each other
+  /// Most symmetric memory of a rank, committed as it is needed. cuda: of the arena, and of workspace that operators
+  /// share, each.
+  int64_t arena_bytes = int64_t{16} << 30;
+  double timeout_s = 30;             ///< deadline of every wait, start-up included
+  int local_rank = -1;               ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
+  CallOrder order = CallOrder::any;  ///< cuda: where each rank has a GPU to itself. The same on all ranks
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.

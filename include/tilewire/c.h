@@ -93,10 +93,12 @@ typedef struct tilewire_join_options {
   uint64_t size;  ///< sizeof(tilewire_join_options): which of the fields below the caller knows
   int32_t rank;
   int32_t num_ranks;
-  int32_t local_rank;   ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
-  const char* job;      ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
-  int64_t arena_bytes;  ///< most symmetric memory of a rank, in bytes; committed as it is needed
-  double timeout_s;     ///< deadline of every wait, in seconds
+  int32_t local_rank;  ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
+  const char* job;     ///< name under which ranks find each other; null = TILEWIRE_JOB, else what the launcher set
+  /// Most symmetric memory of a rank, in bytes, committed as it is needed. "cuda": of the arena, and of workspace that
+  /// operators share, each.
+  int64_t arena_bytes;
+  double timeout_s;  ///< deadline of every wait, in seconds
   int32_t order;     ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
   int32_t reserved;  ///< 0
 } tilewire_join_options;
@@ -202,7 +204,7 @@ TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 /// NCCL. TILEWIRE_RANK_LOST and TILEWIRE_TIMEOUT break the group. What fails in a stream is the error of a later call.
 TILEWIRE_API tilewire_status tilewire_run(tilewire_op* op, const tilewire_tensor* inputs, int32_t num_inputs,
                                           const tilewire_tensor* outputs, int32_t num_outputs, void* stream);
-/// One call that is complete on return: as tilewire_run, in a stream of the operator's own. Under "cuda" it follows the
+/// One call that is complete on return: as tilewire_run, in a stream of the group's own. Under "cuda" it follows the
 /// work of the legacy default stream, cudaMemcpy's copies included, and so of streams without cudaStreamNonBlocking,
 /// for which that stream waits. It waits for no other stream; nor for any where ranks share a GPU, or while a stream
 /// without cudaStreamNonBlocking is captured: there, call cudaStreamSynchronize before it.
@@ -217,7 +219,8 @@ TILEWIRE_API tilewire_status tilewire_wait(tilewire_op* op);
 /// valid until the next one: TILEWIRE_OK and "" where it went well or there was none. `text` may be null.
 /// TILEWIRE_INVALID_INPUT for a null status, or an operator that is null or not live.
 TILEWIRE_API tilewire_status tilewire_last_status(const tilewire_op* op, tilewire_status* status, const char** text);
-/// Bytes of workspace that the operator holds on this rank: `symmetric` in the arena, signals not counted, and `local`.
+/// Bytes of workspace that the operator uses on this rank: `symmetric` in the arena, signals not counted, and `local`.
+/// On GPUs most of it is the group's, and the same memory for all its operators.
 /// Either pointer may be null. TILEWIRE_INVALID_INPUT for an operator that is null or not live.
 TILEWIRE_API tilewire_status tilewire_workspace(const tilewire_op* op, int64_t* symmetric, int64_t* local);
 /// Which schedule runs, why it was chosen, and what else was considered. Null for an operator that is null or not live.

@@ -52,7 +52,8 @@ class Op {
   /// As it runs: lowered for the group's target. Traces number its lanes and tasks. (As the schedule made it:
   /// make_plan of `problem` and `config`.)
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  /// Bytes of workspace on this rank: in the arena, signals not counted, and of its own.
+  /// Bytes of workspace that the operator uses on this rank: in the arena, signals not counted, and local. On GPUs
+  /// operators of a group share all local workspace, and of the arena what their plans call so (Buffer::shared).
   struct Workspace {
     int64_t symmetric = 0;
     int64_t local = 0;

@@ -17,6 +17,9 @@ class SharedCheck {
       for (const Region& read : task.reads) look_at(t, read);
       for (const Region& addend : task.addends) look_at(t, addend);
       for (const Write& write : task.writes) look_at(t, write.to);
+      for (const EpilogueStep& step : task.epilogue) {
+        if (step.operand) look_at(t, *step.operand);
+      }
     }
   }
 

@@ -1,10 +1,10 @@
 // Sums across ranks that the tiles which make their last part complete, instead of a lane of sums.
 // Listed in lower.cpp.
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "core/gemm_tasks.hpp"
@@ -33,6 +33,18 @@ using Key = std::tuple<int, int64_t, int64_t, int64_t, int64_t>;
 
 Key key_of(const Region& region) { return {region.buffer, region.row, region.rows, region.col, region.cols}; }
 
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    const auto [buffer, row, rows, col, cols] = key;
+    uint64_t hash = 0;
+    for (const int64_t part : {int64_t{buffer}, row, rows, col, cols})
+      hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15U;
+    return hash ^ hash >> 32;
+  }
+};
+
+bool is_workspace(const Buffer& buffer) { return buffer.scope == Scope::local || buffer.scope == Scope::symmetric; }
+
 /// Who posts to one of the rank's signals.
 struct Posters {
   std::vector<Place> tiles{};  ///< tiles of the rank
@@ -50,7 +62,7 @@ class SumFinder {
       : plan_(whole), rank_(rank), reads_(whole.buffers.size()), needs_(needs) {
     posters_.resize(num_signals(whole));
     for (int lane = 0; lane < std::ssize(whole.lanes); ++lane) note_lane(lane);
-    for (auto& reads : reads_) std::ranges::sort(reads, {}, [](const Read& read) { return read.region->row; });
+    for (auto& reads : reads_) std::ranges::sort(reads, {}, corner_of);
   }
 
   [[nodiscard]] std::vector<FusedSum> find() {
@@ -69,6 +81,7 @@ class SumFinder {
     const Region* region;
     const Task* reader;
   };
+  static std::pair<int64_t, int64_t> corner_of(const Read& read) { return {read.region->row, read.region->col}; }
 
   [[nodiscard]] const Task& at(const Place& place) const { return plan_.lanes[place.first].tasks[place.second]; }
 
@@ -79,9 +92,10 @@ class SumFinder {
       const bool tile = lane.rank == rank_ && lane.kernel == 0 && is_gemm_tile(task);
       for (const auto* regions : {&task.reads, &task.addends}) {
         for (const Region& read : *regions) {
-          if (read.rank != rank_) continue;
+          if (read.rank != rank_ || !is_workspace(plan_.buffers[read.buffer])) continue;
           reads_[read.buffer].push_back({&read, &task});
           most_rows_ = std::max(most_rows_, read.rows);
+          most_cols_ = std::max(most_cols_, read.cols);
         }
       }
       if (tile && task.writes.size() == 1 && task.writes[0].to.rank == rank_)
@@ -105,16 +119,23 @@ class SumFinder {
     return write.mode == WriteMode::store && write.to.rank == rank_ && write.to.rows == shape.rows &&
            write.to.cols == shape.cols && buffer.dtype == dtype_of(tile) && tile.epilogue.empty() &&
            tile.addends.empty() && depth_of(tile) > 0 && has_aligned_rows(plan_, tile.reads[0]) &&
-           has_aligned_rows(plan_, tile.reads[1]) && (buffer.scope == Scope::local || buffer.scope == Scope::symmetric);
+           has_aligned_rows(plan_, tile.reads[1]) && is_workspace(buffer);
   }
 
   [[nodiscard]] bool read_by_others(const Region& region, const Task& sum) const {
     const auto& reads = reads_[region.buffer];
-    const auto row_of = [](const Read& read) { return read.region->row; };
-    const auto first = std::ranges::lower_bound(reads, region.row - most_rows_, {}, row_of);
-    const auto last = std::ranges::lower_bound(reads, region.row + region.rows, {}, row_of);
-    return std::any_of(first, last,
-                       [&](const Read& read) { return read.reader != &sum && overlap(*read.region, region); });
+    const auto from = [&](int64_t row, int64_t col) {
+      return std::ranges::lower_bound(reads, std::pair(row, col), {}, corner_of);
+    };
+    const auto end = from(region.row + region.rows, INT64_MIN);
+    // Row by row of corners, and there those that may reach the region.
+    for (auto row = from(region.row - most_rows_, INT64_MIN); row < end;) {
+      const int64_t at = row->region->row;
+      const auto other = [&](const Read& read) { return read.reader != &sum && overlap(*read.region, region); };
+      if (std::any_of(from(at, region.col - most_cols_), from(at, region.col + region.cols), other)) return true;
+      row = from(at + 1, INT64_MIN);
+    }
+    return false;
   }
 
   /// Whether the other reads of a sum can be loaded as addends of the tile.
@@ -181,9 +202,10 @@ class SumFinder {
   const Plan& plan_;
   int rank_;
   std::vector<Posters> posters_;
-  std::map<Key, Place> tiles_;
-  std::vector<std::vector<Read>> reads_;  ///< of the rank's buffers, by first row
+  std::unordered_map<Key, Place, KeyHash> tiles_;
+  std::vector<std::vector<Read>> reads_;  ///< of the rank's workspace, by their first row and column
   int64_t most_rows_ = 0;
+  int64_t most_cols_ = 0;
   TileNeeds& needs_;
   /// Tiles of a pair end together: all of a pair must come before all of another.
   int64_t margin_ =
@@ -208,6 +230,8 @@ void fuse(Plan& plan, const FusedSum& fused) {
 /// Take tasks out of their lanes, and lanes that have none left out of the plan.
 void remove(Plan& plan, const std::set<Place>& tasks) {
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    const auto first = tasks.lower_bound({lane, 0});
+    if (first == tasks.end() || first->first != lane) continue;
     std::vector<Task> left;
     for (int64_t task = 0; task < std::ssize(plan.lanes[lane].tasks); ++task) {
       if (!tasks.contains({lane, task})) left.push_back(std::move(plan.lanes[lane].tasks[task]));

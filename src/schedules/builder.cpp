@@ -131,9 +131,9 @@ void PlanBuilder::pace(Task& task, int rank, int phase, int first) const {
   task.posts.push_back({{(rank + num_ranks() - 1) % num_ranks(), first + phase}});
 }
 
-Region PlanBuilder::b_region(int rank, Range cols, Range depth) const {
-  const int b = buffer("b");
-  return problem_.b_layout == BLayout::nk ? region(rank, b, cols, depth) : region(rank, b, depth, cols);
+Region PlanBuilder::b_region(int rank, Range cols, Range depth) {
+  if (b_ < 0) b_ = buffer("b");
+  return problem_.b_layout == BLayout::nk ? region(rank, b_, cols, depth) : region(rank, b_, depth, cols);
 }
 
 void PlanBuilder::expect_products(int64_t most) {

@@ -36,6 +36,8 @@ class PlanBuilder {
   int add_signals(const std::string& name, int count);
   int add_lane(int rank, Engine engine, const std::string& name, int workers = 0);
   void add(int lane, Task task);
+  /// So many will come.
+  void expect_tasks(int lane, int64_t count) { plan_.lanes[lane].tasks.reserve(static_cast<size_t>(count) + 2); }
   /// One post for each signal: a call of the library makes thousands of slices.
   static void merge_posts(Task& task);
 
@@ -70,13 +72,14 @@ class PlanBuilder {
   [[nodiscard]] Plan take();
 
  private:
-  [[nodiscard]] Region b_region(int rank, Range cols, Range depth) const;
+  [[nodiscard]] Region b_region(int rank, Range cols, Range depth);
   [[nodiscard]] GemmParams gemm_params() const;
   void complete_lanes();
 
   Problem problem_;
   Config config_;
   Plan plan_;
+  int b_ = -1;  ///< buffer, from the first product on
   int ready_ = -1;
   int parts_ = -1;
   int parts_made_ = -1;

@@ -3,6 +3,7 @@
 #include "schedules/gather.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "schedules/builder.hpp"
@@ -337,11 +338,15 @@ class GatherPlanner {
     const bool turns = config().tile_order == TileOrder::rank_shifted || config().group_owners > 1;
     const auto stages = turns ? stages_behind(tiles, peers, problem().m, n_) : std::vector<int>(tiles.size());
     const int c = build_.buffer("c");
+    build_.expect_tasks(tile_lanes_[rank], std::ssize(tiles) * config().split_k);
+    std::map<std::pair<int64_t, int64_t>, std::vector<Wait>> waits;  // by rows
     for (const int index : order_tiles(tiles, stages, config(), LocalTiles::first)) {
       const Tile& tile = tiles[index];
+      const auto [known, is_new] = waits.try_emplace({tile.rows.begin, tile.rows.end});
+      if (is_new) known->second = waits_for(rank, tile.rows);
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
                 .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
-                .waits = waits_for(rank, tile.rows),
+                .waits = known->second,
                 .epilogue = build_.epilogue(rank, tile.rows, tile.cols)};
       const Region a = is_mine(rank, tile.rows) ? shard_region(rank, a_, tile.rows, depth())
                                                 : PlanBuilder::region(rank, gathered_, tile.rows, depth());

@@ -133,19 +133,20 @@ class ReducePlanner {
   void add_tiles(int rank) {
     std::vector<std::vector<const Slice*>> slices_of(tiles_.size());
     for (const Slice& slice : slices_) slices_of[slice.tile].push_back(&slice);
+    build_.expect_tasks(tile_lanes_[rank], std::ssize(tile_order_) * config().split_k);
+    const int input = build_.buffer(has_gemm_ ? "a" : "x");
     for (const int index : tile_order_) {
       const Tile& tile = tiles_[index];
       Task task = tile_task(rank, tile, slices_of[index]);
       if (has_gemm_) {
-        const int a = build_.buffer("a");
-        const int64_t depth = shape_on(build_.plan().buffers[a], rank).cols;
-        const Region rows = PlanBuilder::region(rank, a, tile.rows, {0, depth});
+        const int64_t depth = shape_on(build_.plan().buffers[input], rank).cols;
+        const Region rows = PlanBuilder::region(rank, input, tile.rows, {0, depth});
         task.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute;
         build_.add_product(tile_lanes_[rank], sum_lanes_[rank], rows, tile.cols, std::move(task));
       } else {
         // NOTE: a copy cannot change the type; a sum of one region can.
         task.kind = wire_ == problem().dtype ? TaskKind::copy : TaskKind::reduce;
-        task.reads = {PlanBuilder::region(rank, build_.buffer("x"), tile.rows, tile.cols)};
+        task.reads = {PlanBuilder::region(rank, input, tile.rows, tile.cols)};
         build_.add(tile_lanes_[rank], std::move(task));
       }
     }

@@ -85,8 +85,12 @@ std::vector<int> in_groups(const std::vector<Tile>& tiles, const std::vector<int
     return tiles[tile].cols.begin / (config.tile_n * config.cluster_n) + static_cast<int64_t>(late);
   };
   const bool by_column = config.group_m > 1;
-  std::ranges::stable_sort(
-      order, {}, [&](int tile) { return std::tuple(together(tile), group[tile], by_column ? column(tile) : 0); });
+  using Key = std::tuple<int, int64_t, int64_t>;
+  std::vector<std::pair<Key, int>> keys;
+  keys.reserve(order.size());
+  for (const int tile : order) keys.emplace_back(Key(together(tile), group[tile], by_column ? column(tile) : 0), tile);
+  std::ranges::stable_sort(keys, {}, &std::pair<Key, int>::first);
+  std::ranges::transform(keys, order.begin(), &std::pair<Key, int>::second);
   return order;
 }
 

@@ -20,11 +20,11 @@ TEST(Bases, APlaceBecomesItsAddress) {
     for (const uint32_t number : {1U, kMostBases - 1}) {
       Bases bases;
       bases.of[number] = base_of(number, address);
-      const uint64_t place = place_of(number, address);
-      EXPECT_TRUE(is_place(place));
-      EXPECT_EQ(place % kPlaceAlignment, address % kPlaceAlignment);
+      const uint64_t place = relative_address(number, address);
+      EXPECT_TRUE(is_relative(place));
+      EXPECT_EQ(place % kBaseAlignment, address % kBaseAlignment);
       for (const int64_t distance : {int64_t{0}, int64_t{4098}, -int64_t{1} << 40, int64_t{1} << 40})
-        EXPECT_EQ(address_of(bases, place + distance), address + distance);
+        EXPECT_EQ(resolve(bases, place + distance), address + distance);
     }
   }
 }
@@ -32,9 +32,9 @@ TEST(Bases, APlaceBecomesItsAddress) {
 TEST(Bases, AnAddressStaysWhatItIs) {
   Bases bases;
   bases.of[3] = 77;
-  EXPECT_FALSE(is_place(0x7fff'ffff'fff0UL));
-  EXPECT_EQ(address_of(bases, uint64_t{0x7fff'ffff'fff0UL}), 0x7fff'ffff'fff0UL);
-  EXPECT_EQ(address_of(bases, static_cast<const char*>(nullptr)), nullptr);
+  EXPECT_FALSE(is_relative(0x7fff'ffff'fff0UL));
+  EXPECT_EQ(resolve(bases, uint64_t{0x7fff'ffff'fff0UL}), 0x7fff'ffff'fff0UL);
+  EXPECT_EQ(resolve(bases, static_cast<const char*>(nullptr)), nullptr);
 }
 
 /// A table with so many maps, of which those with odd numbers move.
@@ -99,6 +99,40 @@ TEST(Bases, TablesAtPlacesAreThoseAtAddresses) {
   }
   EXPECT_GT(served, 100);
   EXPECT_EQ(fixed, 0);
+}
+
+/// With C of ten ranks in the arena there are more tensor maps, or more destinations of a step, than go with a launch.
+TEST(Bases, TablesOfManyRanksMayBeForOneSetOfAddresses) {
+  const Problem problem{.op = "gemm_all_reduce", .m = 1280, .n = 512, .k = 640, .dtype = DType::bf16, .arena = {"c"}};
+  Team team{.num_ranks = 10};
+  team.devices.assign(10, {.copy_engines = 3, .sms = 132});
+  int absolute = 0;
+  for (const Transport transport : {Transport::tma, Transport::store}) {
+    Config config{.tile_m = 128, .tile_n = 128, .transport = transport};
+    const Plan plan = make_plan(problem, team, config);
+    if (tables_text(plan, 1, true, false, true).empty()) ++absolute;
+  }
+  EXPECT_GT(absolute, 0);
+}
+
+/// A body of its own only where registers are full, and the epilogue is more than one bias.
+TEST(GemmBodies, EpiloguesOfMoreThanOneBiasHaveABodyWhereRegistersAreFull) {
+  const auto steps = [](std::vector<Epilogue> epilogue, int cols) {
+    const Problem problem{.op = "gemm_reduce_scatter",
+                          .m = 512,
+                          .n = 512,
+                          .k = 512,
+                          .dtype = DType::bf16,
+                          .epilogue = std::move(epilogue)};
+    Config config{.tile_m = 128, .tile_n = cols};
+    const Plan made = make_plan(problem, {.num_ranks = 2}, config);
+    return kind_of(lower(made, gpu_target("h200", 2, 132)).plan).steps;
+  };
+  EXPECT_FALSE(steps({}, 256));
+  EXPECT_FALSE(steps({{EpilogueKind::bias}}, 256));
+  EXPECT_TRUE(steps({{EpilogueKind::bias}, {EpilogueKind::relu}}, 256));
+  EXPECT_TRUE(steps({{EpilogueKind::gelu}}, 256));
+  EXPECT_FALSE(steps({{EpilogueKind::gelu}}, 128));
 }
 
 }  // namespace

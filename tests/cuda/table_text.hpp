@@ -59,7 +59,7 @@ class Text {
   template <class Value>
   void add(Value value) {
     if constexpr (std::is_pointer_v<Value>) {
-      text_ += fmt::format(" {:x}", address_of(bases_, reinterpret_cast<uint64_t>(value)));
+      text_ += fmt::format(" {:x}", resolve(bases_, reinterpret_cast<uint64_t>(value)));
     } else if constexpr (std::is_enum_v<Value>) {
       text_ += fmt::format(" {}", static_cast<uint64_t>(value));
     } else {
@@ -139,8 +139,8 @@ T* made_up(uintptr_t at) {
   return reinterpret_cast<T*>(at);
 }
 
-/// `at_places`: callers' tensors lie at places, which the text tells as addresses.
-inline std::string tables_text(const Plan& made, int rank, bool streams, bool traced, bool at_places = false) {
+/// `relative`: callers' tensors lie at places, which the text tells as addresses.
+inline std::string tables_text(const Plan& made, int rank, bool streams, bool traced, bool relative = false) {
   Target target = gpu_target("h200", made.team.num_ranks, 132);
   target.streams = streams;
   const Plan plan = lower(made, target).plan;
@@ -153,10 +153,10 @@ inline std::string tables_text(const Plan& made, int rank, bool streams, bool tr
       const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
       const uintptr_t mine = at + (static_cast<uintptr_t>(rank) << 36) - (static_cast<uintptr_t>(owner) << 36);
       uintptr_t place = at;
-      if (at_places && callers) {
+      if (relative && callers) {
         ++number;
         bases.of[number] = base_of(number, mine);
-        if (owner == rank || buffer.in_arena) place = place_of(number, mine) + (at - mine);
+        if (owner == rank || buffer.in_arena) place = relative_address(number, mine) + (at - mine);
       }
       addresses.bases.push_back({made_up<std::byte>(place), shape_on(buffer, owner).cols});
       at += uintptr_t{1} << 32;
@@ -169,7 +169,7 @@ inline std::string tables_text(const Plan& made, int rank, bool streams, bool tr
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   const Room room{132, streams, traced, streams ? gemm_params_of(plan).cluster_split_k : 1};
   const RankTables tables = make_tables(mine, rank, addresses, facts_of(plan, rank), room);
-  if (at_places && !serves_places(tables)) return {};
+  if (relative && !serves_any_address(tables)) return {};
   Text text(bases);
   print(text, tables.gemm);
   if (!tables.gemm.tiles.empty())

@@ -162,7 +162,7 @@ TEST_F(Faults, SurvivorsSayWhatTheyWaitedFor) {
   };
   HostJob ranks(fmt::format("faults.wait.{}", getpid()), 3, 30, 1 << 20, work);
   ASSERT_TRUE(ranks.all_running(3));
-  usleep(300'000);
+  usleep(1'000'000);  // beside other tests the others begin to wait late
   ranks.signal_rank(1, SIGKILL);
   for (int other = 0; other < 2; ++other) {
     const auto report = ranks.next(now_ns() + 5'000 * kMillisecond);

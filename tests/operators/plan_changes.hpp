@@ -1,5 +1,5 @@
 // Plans that no schedule makes, from those that one does.
-// Used by operators_test.cpp here, and by cuda/operators_test.cpp and cuda/library_test.cpp.
+// Used by operators_test.cpp here, and by cuda/operators_test.cpp and cuda/tile_tables_test.cpp.
 #pragma once
 
 #include <algorithm>

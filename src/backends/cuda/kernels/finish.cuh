@@ -18,7 +18,7 @@ __device__ __forceinline__ void apply_epilogue(const WorkerTable& table, const O
       case EpilogueKind::bias:
       case EpilogueKind::residual: {
         const int64_t at = what.kind == EpilogueKind::bias ? col : row * what.ld + col;
-        value += load_element(address_of(*table.bases, what.operand) + at * element_bytes(what.dtype), what.dtype);
+        value += load_element(resolve(*table.bases, what.operand) + at * element_bytes(what.dtype), what.dtype);
         break;
       }
       case EpilogueKind::gelu:

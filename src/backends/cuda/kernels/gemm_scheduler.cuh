@@ -37,8 +37,8 @@ __device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, 
     int4 word = __ldg(from + i);
     static_assert(offsetof(WriteRecord, to) == 0 && sizeof(WriteRecord) == 2 * sizeof(int4));
     if (i % 2 == 0) {
-      const uint64_t place = uint64_t{static_cast<uint32_t>(word.y)} << 32 | static_cast<uint32_t>(word.x);
-      const uint64_t address = address_of(bases, place);
+      const uint64_t relative = uint64_t{static_cast<uint32_t>(word.y)} << 32 | static_cast<uint32_t>(word.x);
+      const uint64_t address = resolve(bases, relative);
       word.x = static_cast<int>(address);
       word.y = static_cast<int>(address >> 32);
     }

@@ -160,7 +160,7 @@ __device__ __forceinline__ void apply_steps(const Cta<Body>& cta, const TileReco
                                             float (&sums)[kBlocks][kValues]) {
   const auto step_of = [&](uint32_t index) {
     EpilogueRecord step = cta.launch.table.epilogue[tile.first_step + index];
-    step.operand = address_of(cta.launch.workers.bases, step.operand);
+    step.operand = resolve(cta.launch.workers.bases, step.operand);
     return step;
   };
   if constexpr (Body::kSteps) {

@@ -116,12 +116,12 @@ struct PlainShared {
   PlainOp ops[2];  // this one, and the next
 };
 
-/// The second warp, when a step is here: places of its records become addresses.
-__device__ inline void find_addresses(const Bases& bases, PlainOp& plain) {
+/// The second warp, when a step is here: the addresses of its records are resolved.
+__device__ inline void resolve_addresses(const Bases& bases, PlainOp& plain) {
   const uint32_t index = threadIdx.x - 32;
   if (index >= 2 * kPlainRecords) return;
   std::byte*& data = index < kPlainRecords ? plain.sources[index].data : plain.targets[index - kPlainRecords].data;
-  data = address_of(bases, data);
+  data = resolve(bases, data);
 }
 
 /// The first thread: all signals of a step are there.
@@ -144,7 +144,7 @@ __device__ inline void run_plain_ops(const WorkerLaunch& launch, const PlainOp* 
 #pragma unroll 1
   while (true) {
     PlainOp& plain = shared.ops[turn++ % 2];
-    find_addresses(launch.bases, plain);
+    resolve_addresses(launch.bases, plain);
     if (plain.next != PlainOp::kNone) fetch_op(steps[plain.next], shared.ops[turn % 2]);
     if (threadIdx.x == 0) shared.go = await_plain(launch, plain, epoch, cta);
     __syncthreads();

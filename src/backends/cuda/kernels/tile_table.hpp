@@ -38,7 +38,7 @@ struct EpilogueRecord {
   EpilogueKind kind = EpilogueKind::bias;
   DType dtype = DType::fp32;           ///< of `operand`: of a tile's, fp32 or the inputs'
   float value = 1;                     ///< the factor of `scale`
-  const std::byte* operand = nullptr;  ///< a place; bias: 1 x cols; residual: rows x cols
+  const std::byte* operand = nullptr;  ///< may be relative; bias: 1 x cols; residual: rows x cols
   int64_t ld = 0;                      ///< elements from row to row of a residual
 
   bool operator==(const EpilogueRecord&) const = default;
@@ -129,11 +129,11 @@ inline constexpr uint16_t kNoMap = 0xffff;
 /// tensor map where it meets these rows, so that what lies outside must lie outside of the map, too; unless there is a
 /// map for what is left of less than 64 rows.
 struct alignas(16) WriteRecord {
-  void* to =
-      nullptr;      ///< `pointer`, `bulk`: the place where element (0, 0) of the tile would go; first, see fetch_writes
-  int32_t ld = 0;   ///< `pointer`: elements from row to row
-  int32_t row = 0;  ///< `tensor_map`: row of element (0, 0) of the tile in the map; may be negative
-  int32_t col = 0;  ///< `tensor_map`: its column
+  /// `pointer`, `bulk`: where element (0, 0) of the tile would go; may be relative. NOTE: first, see fetch_writes.
+  void* to = nullptr;
+  int32_t ld = 0;    ///< `pointer`: elements from row to row
+  int32_t row = 0;   ///< `tensor_map`: row of element (0, 0) of the tile in the map; may be negative
+  int32_t col = 0;   ///< `tensor_map`: its column
   uint16_t map = 0;  ///< number of a tensor map (map_of)
   uint16_t first_row = 0;
   uint16_t rows = 0;

@@ -38,8 +38,8 @@ struct alignas(32) Doorbell {
 };
 
 /// Records of a step, of each kind at most, that are in shared memory before it may begin, with their addresses: those
-/// of steps with more are taken as they are, and must name no place. NOTE: what was read from memory before a wait is
-/// often gone from the caches after it, and each look costs a microsecond then.
+/// of steps with more are taken as they are, and have no relative ones. NOTE: what was read from memory before a wait
+/// is often gone from the caches after it, and each look costs a microsecond then.
 inline constexpr uint32_t kRecordsAtHand = 8;
 
 /// One task of a lane.
@@ -68,7 +68,7 @@ struct OpRecord {
 };
 
 struct SourceRecord {
-  std::byte* data = nullptr;  ///< a place
+  std::byte* data = nullptr;  ///< may be relative
   int64_t ld = 0;             ///< elements from row to row
   DType dtype = DType::fp32;
 
@@ -77,7 +77,7 @@ struct SourceRecord {
 
 /// Rows [first_row, first_row + rows) of the result go here.
 struct TargetRecord {
-  std::byte* data = nullptr;  ///< a place
+  std::byte* data = nullptr;  ///< may be relative
   int64_t ld = 0;
   int32_t first_row = 0;
   int32_t rows = 0;
@@ -134,7 +134,7 @@ struct CallCounters {
 /// What a launch of worker CTAs is told.
 struct WorkerLaunch {
   WorkerTable table{};
-  Bases bases{};                     ///< of places in all tables of the launch
+  Bases bases{};                     ///< of all tables of the launch
   CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
   WaitWatch watch{};
   TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them

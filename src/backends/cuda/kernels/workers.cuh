@@ -91,8 +91,8 @@ __device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uin
   return asked;
 }
 
-/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0. What each begins with is a
-/// place, and becomes an address.
+/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0. What each begins with is
+/// resolved.
 template <typename Record>
 __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
                                      const Bases& bases, const Warpgroup& warpgroup) {
@@ -102,7 +102,7 @@ __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint3
   const auto* words = reinterpret_cast<const uint64_t*>(from + first);
 #pragma unroll 1
   for (uint32_t i = warpgroup.thread(); i < count * kWords; i += warpgroup.threads())
-    reinterpret_cast<uint64_t*>(to)[i] = i % kWords == 0 ? address_of(bases, words[i]) : words[i];
+    reinterpret_cast<uint64_t*>(to)[i] = i % kWords == 0 ? resolve(bases, words[i]) : words[i];
   from = to;
   first = 0;
 }

@@ -26,12 +26,12 @@ int64_t bytes_over_cache(int device) {
 
 const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced) {
   Bound& bound = bind(bases_of(inputs, outputs), traced, true);
-  if (bound.replay && bound.replayed == bound.callers) return bound.replay;
+  if (bound.replay && bound.replayed == bound.current) return bound.replay;
   const cudaStream_t stream = group_.call_stream();
   // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
   bound.replay =
       capture_graph(stream, cudaStreamCaptureModeRelaxed, [&] { enqueue_call(bound, stream, capture_of(stream)); });
-  bound.replayed = bound.callers;
+  bound.replayed = bound.current;
   return bound.replay;
 }
 

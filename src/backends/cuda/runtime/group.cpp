@@ -121,6 +121,8 @@ CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& 
 void CudaGroup::start(const JoinOptions& options) {
   choose_device(options);
   memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
+  workspace_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes,
+                                                 SymmetricMemory::Use::workspace);
   const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
   ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
   zero(head);
@@ -230,6 +232,13 @@ void CudaGroup::free(const Tensor& tensor) {
 Library& CudaGroup::library() {
   if (!library_) library_ = std::make_unique<Library>(stream_.get());
   return *library_;
+}
+
+void CudaGroup::reserve_workspace(int64_t bytes) {
+  check(cudaSetDevice(device_), "cudaSetDevice");
+  require(bytes <= workspace_->limit(), "workspace of {} bytes, want at most {}, the arena's limit", bytes,
+          workspace_->limit());
+  workspace_->grow_to(bytes);
 }
 
 std::byte* CudaGroup::library_workspace() {

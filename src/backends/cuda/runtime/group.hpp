@@ -15,7 +15,6 @@
 #include "backends/cuda/runtime/call_order.hpp"
 #include "backends/cuda/runtime/driver.hpp"
 #include "backends/cuda/runtime/failures.hpp"
-#include "backends/cuda/runtime/shared_workspace.hpp"
 #include "backends/cuda/runtime/side_streams.hpp"
 #include "backends/cuda/runtime/symmetric_memory.hpp"
 #include "backends/cuda/vendor/cublaslt.hpp"
@@ -58,8 +57,12 @@ class CudaGroup final : public Group {
   [[nodiscard]] Library& library();
   /// kLibraryWorkspace bytes for its calls, of which one is under way at a time; from the first use.
   [[nodiscard]] std::byte* library_workspace();
-  /// For all programs.
-  [[nodiscard]] SharedWorkspace& workspace() { return workspace_; }
+  /// Have at least so many bytes of workspace on every rank, which all programs use, one call after another. What there
+  /// is stays where it is. Collective, with the same number on all ranks. Throws the same Error on all of them:
+  /// invalid_input where it is more than JoinOptions::arena_bytes, or a GPU has no room.
+  void reserve_workspace(int64_t bytes);
+  /// Byte `offset` of the workspace of `rank`, as `at` has it of the arena.
+  [[nodiscard]] std::byte* workspace_at(int rank, int64_t offset) const { return workspace_->base(rank) + offset; }
   /// Make NCCL ready for these calls; its communicator is made the first time. Collective. Throws the same Error on all
   /// ranks; where NCCL has failed once, `unsupported` says so from then on.
   void prepare(const std::vector<LibraryCollective>& calls);
@@ -123,13 +126,13 @@ class CudaGroup final : public Group {
   Stream call_stream_;
   SideStreams side_streams_;
   std::unique_ptr<SymmetricMemory> memory_;
+  std::unique_ptr<SymmetricMemory> workspace_;
   std::mutex communicator_mutex_;  ///< the watch asks for it, too
   std::unique_ptr<Communicator> communicator_;
   std::string no_communicator_;  ///< why NCCL has failed
   std::unique_ptr<AbortWatch> watch_;
   std::unique_ptr<Library> library_;
   std::shared_ptr<std::byte> library_workspace_;
-  SharedWorkspace workspace_{*this};
 };
 
 }  // namespace tilewire::cuda

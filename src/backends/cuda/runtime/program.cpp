@@ -126,10 +126,10 @@ void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::
           group.device());
 }
 
+/// In the thread's own stream.
 void set_bytes(std::byte* memory, int64_t bytes, int value) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
-  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
 }  // namespace
@@ -138,21 +138,11 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   doorbells_ = aligned(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
   own_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
-  group.workspace().reserve(bytes_of_all(plan, is_shared), local_bytes(plan));
+  group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
   extent_ =
       group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
-  try {
-    host::agree(group.ranks(), [&] {
-      fill();
-      return std::string();
-    });
-  } catch (const Error&) {
-    group.give_back(extent_);
-    throw;
-  }
 }
 
-/// Get counters, load kernels, and give all memory its first values.
 void Workspace::fill() {
   const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
   counters_ = new_device_memory(counters);
@@ -164,22 +154,23 @@ void Workspace::fill() {
   std::byte* mine = group_.at(group_.rank(), extent_.offset);
   set_bytes(mine, own_, 0);
   if (uses_ll(plan_)) set_bytes(mine + own_, bytes_of_all(plan_, is_own), 0xFF);
+  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
 Workspace::~Workspace() { group_.give_back(extent_); }
 
-Addresses Workspace::addresses(const std::vector<Base>& callers, const WorkspaceBlock& shared) const {
+Addresses Workspace::addresses(const std::vector<Base>& callers) const {
   Addresses all;
   for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
-    int64_t local = 0;
     int64_t in_own = extent_.offset + own_;
-    int64_t in_shared = shared.symmetric();
+    int64_t in_shared = 0;
+    int64_t in_local = bytes_of_all(plan_, is_shared);
     for (size_t index = 0; index < plan_.buffers.size(); ++index) {
       const Buffer& buffer = plan_.buffers[index];
       Base base{nullptr, shape_on(buffer, rank).cols};
       if (is_own(buffer)) base.data = group_.at(rank, in_own);
-      if (is_shared(buffer)) base.data = group_.at(rank, in_shared);
-      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = shared.local() + local;
+      if (is_shared(buffer)) base.data = group_.workspace_at(rank, in_shared);
+      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = group_.workspace_at(rank, in_local);
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
       // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
@@ -187,7 +178,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers, const Workspace
       }
       if (is_own(buffer)) in_own += bytes_of_buffer(buffer);
       if (is_shared(buffer)) in_shared += bytes_of_buffer(buffer);
-      if (buffer.scope == Scope::local) local += bytes_of_buffer(buffer);
+      if (buffer.scope == Scope::local) in_local += bytes_of_buffer(buffer);
       all.bases.push_back(base);
     }
   }
@@ -207,8 +198,9 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
-  // NOTE: where ranks share a device, only now does no call of any rank run.
+  // NOTE: all ranks have carved, so that where they share a device no call of any rank runs.
   host::agree(group.ranks(), [&] {
+    workspace_.fill();
     works = made_up_works();
     if (group.shares_device()) clock_ = match_with_host();
     if (calls_library(plan)) prepare_library(of_kind<LibraryGemm>(works));
@@ -247,8 +239,7 @@ Room CudaProgram::room_for(bool traced) const {
 }
 
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  const Addresses addresses = workspace_.addresses(callers, *group_.workspace().current());
-  RankTables tables = make_tables(plan_, group_.rank(), addresses, facts_, room_for(traced));
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_, room_for(traced));
   put_in_order(tables.works, places_);
   return tables;
 }
@@ -258,20 +249,20 @@ RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced
 std::vector<StreamWork> CudaProgram::made_up_works() const {
   std::vector<Base> callers(plan_.buffers.size());
   for (size_t i = 0; i < callers.size(); ++i) callers[i].ld = shape_on(plan_.buffers[i], group_.rank()).cols;
-  return tables_for(at_places(callers), false).works;
+  return tables_for(layout_of(callers), false).works;
 }
 
 /// Callers' tensors as tables name them: each has a base of its own.
-std::vector<Base> CudaProgram::at_places(const std::vector<Base>& callers) const {
-  std::vector<Base> placed(callers.size());
+std::vector<Base> CudaProgram::layout_of(const std::vector<Base>& callers) const {
+  std::vector<Base> layout(callers.size());
   uint32_t number = 0;
   for (size_t i = 0; i < callers.size(); ++i) {
     if (!is_callers(plan_.buffers[i])) continue;
-    const uint64_t place = place_of(++number, reinterpret_cast<uint64_t>(callers[i].data));
-    placed[i] = {reinterpret_cast<std::byte*>(place), callers[i].ld};
+    const uint64_t address = relative_address(++number, reinterpret_cast<uint64_t>(callers[i].data));
+    layout[i] = {reinterpret_cast<std::byte*>(address), callers[i].ld};
   }
   ensure(number < kMostBases, "{} tensors of callers, at most {}", number, kMostBases - 1);
-  return placed;
+  return layout;
 }
 
 Bases CudaProgram::bases_at(const std::vector<Base>& callers) const {
@@ -292,13 +283,11 @@ void CudaProgram::prepare_library(const std::vector<LibraryGemm>& gemms) {
 }
 
 CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool traced, bool keep) {
-  forget_old_workspace();
-  const uint64_t workspace = group_.workspace().current()->id();
-  const std::vector<Base> placed = at_places(callers);
+  const std::vector<Base> layout = layout_of(callers);
   const auto found = std::ranges::find_if(bound_, [&](const auto& bound) {
-    return bound->workspace == workspace && bound->traced == traced && bound->placed == placed &&
-           (!bound->fixed || bound->callers == callers);
+    return bound->traced == traced && bound->layout == layout && (!bound->absolute || bound->current == callers);
   });
+  if (found == bound_.end() || (*found)->current != callers) require_tensors_here(callers);
   if (found != bound_.end()) {
     std::rotate(bound_.begin(), found, found + 1);
     move_to(*bound_.front(), callers);
@@ -306,10 +295,8 @@ CudaProgram::Bound& CudaProgram::bind(const std::vector<Base>& callers, bool tra
     if (!keep) make_room();
     bound_.insert(bound_.begin(), new_bound(callers, traced));
   }
-  Bound& bound = *bound_.front();
-  bound.kept = bound.kept || keep;
-  if (keep) bound.held = group_.workspace().current();
-  return bound;
+  bound_.front()->captured = bound_.front()->captured || keep;
+  return *bound_.front();
 }
 
 void CudaProgram::require_tensors_here(const std::vector<Base>& callers) const {
@@ -322,11 +309,11 @@ void CudaProgram::require_tensors_here(const std::vector<Base>& callers) const {
 
 /// The next call's tensors lie at these addresses: neither memory nor streams are touched.
 void CudaProgram::move_to(Bound& bound, const std::vector<Base>& callers) {
-  if (bound.callers == callers) return;
-  require_tensors_here(callers);
-  bound.callers = callers;
+  if (bound.current == callers) return;
+  bound.current.clear();  // where a map cannot be made, none is of one call
   bound.bases = bases_at(callers);
   make_moving(bound.tables.gemm, bound.bases, bound.gemm.table);
+  bound.current = callers;
 }
 
 std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
@@ -339,14 +326,12 @@ std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
 
 /// NOTE: by way of the group's stream, which no capture knows.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
-  require_tensors_here(callers);
   auto bound = std::make_unique<Bound>();
-  bound->workspace = group_.workspace().current()->id();
-  bound->placed = at_places(callers);
+  bound->layout = layout_of(callers);
   bound->traced = traced;
-  bound->tables = tables_for(bound->placed, traced);
-  bound->fixed = !serves_places(bound->tables);
-  if (bound->fixed) bound->tables = tables_for(callers, traced);
+  bound->tables = tables_for(bound->layout, traced);
+  bound->absolute = !serves_any_address(bound->tables);
+  if (bound->absolute) bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
   move_to(*bound, callers);
   WorkerTable all;
@@ -364,20 +349,9 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   return bound;
 }
 
-/// Tables of eager calls in workspace that the group has outgrown go: it has waited for these calls.
-void CudaProgram::forget_old_workspace() {
-  const uint64_t current = group_.workspace().current()->id();
-  std::erase_if(bound_, [&](const std::unique_ptr<Bound>& bound) {
-    if (bound->kept || bound->workspace == current) return false;
-    group_.failures().remove(bound->owner);
-    if (traced_ == bound.get()) traced_ = nullptr;
-    return true;
-  });
-}
-
 /// Where as many sets of tables as are kept are there, the one that was used longest ago goes, when nothing uses it.
 void CudaProgram::make_room() {
-  const auto may_go = [](const auto& bound) { return !bound->kept; };
+  const auto may_go = [](const auto& bound) { return !bound->captured; };
   if (std::ranges::count_if(bound_, may_go) < kMostBound) return;
   static_cast<void>(group_.calls().wait());
   const auto oldest = std::ranges::find_if(bound_.rbegin(), bound_.rend(), may_go);

@@ -1,4 +1,4 @@
-// A plan that one rank's GPU executes: workspace, counters, tables for each set of callers' tensors, launches.
+// A plan that one rank's GPU executes: workspace, counters, tables for each layout of callers' tensors, launches.
 // Made by CudaGroup::load.
 #pragma once
 
@@ -24,14 +24,13 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  /// Where everything lies when callers' tensors lie at `callers`, by buffer, at addresses or at places, and the
-  /// group's workspace is `shared`.
-  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers, const WorkspaceBlock& shared) const;
+  /// Where everything lies when callers' tensors lie at `callers`, by buffer; these may be relative.
+  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
   [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
-
- private:
+  /// Get counters, load kernels, and give all memory its first values; when all ranks have, peers may write here.
   void fill();
 
+ private:
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
@@ -56,18 +55,15 @@ class CudaProgram final : public Program {
   [[nodiscard]] Trace trace() const override;
 
  private:
-  /// Tables for callers' tensors that lie alike, with the same strides and low bits of addresses, and one block of the
-  /// group's workspace.
+  /// Tables for callers' tensors that lie alike: with the same strides and low bits of addresses.
   struct Bound {
-    uint64_t workspace = 0;                      ///< WorkspaceBlock::id
-    std::shared_ptr<const WorkspaceBlock> held;  ///< by what is kept
-    std::vector<Base> placed;                    ///< callers' tensors, at places
-    std::vector<Base> callers;                   ///< and where they lie in the call that comes
-    Bases bases{};                               ///< from places to addresses there
-    bool fixed = false;                          ///< the tables hold for `callers` alone (serves_places)
+    std::vector<Base> layout;   ///< callers' tensors, at relative addresses
+    std::vector<Base> current;  ///< where they lie in the next call
+    Bases bases{};              ///< for these
+    bool absolute = false;      ///< the tables are for `current` alone (serves_any_address)
     bool traced = false;
-    uint32_t owner = 0;  ///< in reports
-    bool kept = false;   ///< a graph may replay it: not to be replaced
+    uint32_t owner = 0;     ///< in reports
+    bool captured = false;  ///< a graph may replay it: not to be replaced
     RankTables tables;
     DeviceTable gemm;
     WorkerTable workers;
@@ -83,12 +79,11 @@ class CudaProgram final : public Program {
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   Bound& bind(const std::vector<Base>& callers, bool traced, bool keep);
-  [[nodiscard]] std::vector<Base> at_places(const std::vector<Base>& callers) const;
+  [[nodiscard]] std::vector<Base> layout_of(const std::vector<Base>& callers) const;
   [[nodiscard]] Bases bases_at(const std::vector<Base>& callers) const;
   void require_tensors_here(const std::vector<Base>& callers) const;
   void move_to(Bound& bound, const std::vector<Base>& callers);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
-  void forget_old_workspace();
   void make_room();
   /// A captured call with these tensors, made once; it goes with the program.
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);

@@ -42,9 +42,10 @@ CallStreams SideStreams::of_call(uint64_t capture, const std::vector<StreamUse>&
     auto& some = use.urgent ? set.urgent : set.patient;
     const size_t index = use.urgent ? urgent++ : patient++;
     if (index == some.size()) {
-      some.push_back(std::make_unique<SideStream>());
-      some.back()->stream = use.urgent ? new_urgent_stream() : new_patient_stream();
-      some.back()->end = new_event();
+      auto side = std::make_unique<SideStream>();
+      side->stream = use.urgent ? new_urgent_stream() : new_patient_stream();
+      side->end = new_event();
+      some.push_back(std::move(side));
     }
     SideStream& side = *some[index];
     streams.all.push_back(&side);

@@ -3,6 +3,7 @@
 #include "backends/cuda/runtime/symmetric_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <utility>
 
@@ -27,20 +28,22 @@ CUmemAllocationProp properties_of(const Driver& driver, int device, bool shareab
   return properties;
 }
 
-/// Where ranks that are threads find their addresses, and each other's mappings. Holds none of them in life.
+/// Where ranks that are threads find the addresses of a memory, and each other's mappings. Holds none of them in life.
 struct Board {
   std::mutex mutex;
   std::weak_ptr<const AddressRange> addresses;
   std::vector<std::weak_ptr<Mapping>> mappings;
 };
 
-std::shared_ptr<Board> board_of(const host::HostGroup& group) {
+std::shared_ptr<Board> board_of(const host::HostGroup& group, SymmetricMemory::Use use) {
+  using Boards = std::array<Board, 2>;
   const auto make = [&] {
-    auto board = std::make_shared<Board>();
-    board->mappings.resize(group.segment().num_ranks());
-    return board;
+    auto boards = std::make_shared<Boards>();
+    for (Board& board : *boards) board.mappings.resize(group.segment().num_ranks());
+    return boards;
   };
-  return std::static_pointer_cast<Board>(group.segment().common(make));
+  const auto boards = std::static_pointer_cast<Boards>(group.segment().common(make));
+  return {boards, &(*boards)[static_cast<size_t>(use)]};
 }
 
 }  // namespace
@@ -57,8 +60,8 @@ Memory Memory::create(const Driver& driver, int device, int64_t bytes, bool shar
     size_t free = 0;
     size_t total = 0;
     static_cast<void>(cudaMemGetInfo(&free, &total));
-    fail(ErrorKind::invalid_input, "GPU {} has no room for {} more bytes of arena: {} of {} are free", device, bytes,
-         free, total);
+    fail(ErrorKind::invalid_input, "GPU {} has no room for {} more bytes of arena or workspace: {} of {} are free",
+         device, bytes, free, total);
   }
   driver.check(result, "cuMemCreate");
   return {driver, handle, bytes};
@@ -121,10 +124,12 @@ void Mapping::truncate(int64_t bytes) {
   }
 }
 
-SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit)
+SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit,
+                                 Use use)
     : group_(group),
       driver_(driver),
       devices_(std::move(devices)),
+      use_(use),
       by_descriptors_(group.separate() && devices_.size() > 1),
       shareable_(attribute_of(driver, devices_[group.rank()],
                               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0),
@@ -141,7 +146,7 @@ SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, s
         mappings_[of] = std::make_shared<Mapping>(driver_, addresses, of);
       return std::string();
     }
-    const auto board = board_of(group_);
+    const auto board = board_of(group_, use_);
     const std::lock_guard lock(board->mutex);
     auto addresses = board->addresses.lock();
     if (!addresses) board->addresses = addresses = reserve();
@@ -154,7 +159,7 @@ SymmetricMemory::SymmetricMemory(host::HostGroup& group, const Driver& driver, s
 }
 
 void SymmetricMemory::share_mappings() {
-  const auto board = board_of(group_);
+  const auto board = board_of(group_, use_);
   const std::lock_guard lock(board->mutex);
   for (int peer = 0; peer < std::ssize(mappings_); ++peer) {
     mappings_[peer] = board->mappings[peer].lock();

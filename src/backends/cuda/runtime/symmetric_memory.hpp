@@ -86,14 +86,18 @@ class Mapping {
 
 class SymmetricMemory {
  public:
+  /// A group's memories by what they are for.
+  enum class Use { arena, workspace };
   /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers them;
   /// where ranks are processes only mine counts. Collective.
-  SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit);
+  SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit,
+                  Use use = Use::arena);
 
   /// Where the memory of `rank` begins: a pointer for my device, and for the host's calls.
   [[nodiscard]] std::byte* base(int rank) const { return mappings_[rank]->base(); }
   /// Bytes of every rank that have memory behind them.
   [[nodiscard]] int64_t backed() const { return backed_; }
+  [[nodiscard]] int64_t limit() const { return limit_; }
   /// Have memory behind the first `bytes`, at most the limit. Its content is undefined. Collective. Throws the same
   /// Error on all ranks, Error(invalid_input) that names the rank whose device has no room; then nothing has changed.
   void grow_to(int64_t bytes);
@@ -106,6 +110,7 @@ class SymmetricMemory {
   host::HostGroup& group_;
   Driver driver_;
   std::vector<int> devices_;
+  Use use_;
   bool by_descriptors_;  // peers' memory comes from other processes
   bool shareable_;
   int64_t limit_;

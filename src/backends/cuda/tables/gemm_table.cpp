@@ -85,7 +85,7 @@ void put_moving_first(HostTable& table) {
 void make_moving(const HostTable& host, const Bases& bases, GemmTable& table) {
   for (const MovingMap& map : host.moving) {
     MatrixView matrix = map.matrix;
-    matrix.data = address_of(bases, matrix.data);
+    matrix.data = resolve(bases, matrix.data);
     table.at_hand[map.number] = map.make(matrix);
   }
 }

@@ -15,7 +15,7 @@
 
 namespace tilewire::cuda {
 
-/// A tensor map of a matrix that lies at a place: made when there is an address.
+/// A tensor map of a matrix at a relative address: made when there is one to put into it.
 struct MovingMap {
   uint16_t number = 0;  ///< in HostTable::maps
   MatrixView matrix{};

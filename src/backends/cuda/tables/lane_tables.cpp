@@ -24,7 +24,9 @@ constexpr int kLeastForLibrary = 16;
 bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
 
 /// Whether tensor cores make a lane's tiles, where they make any.
-bool by_tensor_cores(const Lane& lane) { return lane.kernel == 0 && std::ranges::any_of(lane.tasks, is_gemm_tile); }
+bool by_tensor_cores(const Lane& lane) {
+  return lane.kernel == 0 && !is_serial(lane.engine) && std::ranges::any_of(lane.tasks, is_gemm_tile);
+}
 
 class TableMaker {
  public:
@@ -274,7 +276,8 @@ class TableMaker {
     if (lane.workers > 0) return lane.workers;
     if (by_tensor_cores(lane)) return room_.sms;
     // What begins when everything else has ended has the device to itself.
-    const bool alone = beside_library_ || !std::ranges::any_of(plan_.lanes, has_tiles);
+    const auto makes_tiles = [](const Lane& other) { return std::ranges::any_of(other.tasks, is_gemm_tile); };
+    const bool alone = !std::ranges::any_of(plan_.lanes, makes_tiles);
     if (alone && !is_serial(lane.engine) && is_late(plan_, lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
     return kCopyCtas;
   }
@@ -377,11 +380,11 @@ class TableMaker {
 
 PlanFacts facts_of(const Plan& whole, int rank) { return {signal_totals(whole), local_rows(whole, rank)}; }
 
-bool serves_places(const RankTables& tables) {
+bool serves_any_address(const RankTables& tables) {
   const auto fits = [&](const OpRecord& op) {
     const auto sources = std::span(tables.workers.sources).subspan(op.first_source, op.num_sources);
     const auto targets = std::span(tables.workers.targets).subspan(op.first_target, op.num_targets);
-    const auto moves = [](const auto& record) { return is_place(reinterpret_cast<uint64_t>(record.data)); };
+    const auto moves = [](const auto& record) { return is_relative(reinterpret_cast<uint64_t>(record.data)); };
     return (sources.size() <= kRecordsAtHand || std::ranges::none_of(sources, moves)) &&
            (targets.size() <= kRecordsAtHand || std::ranges::none_of(targets, moves));
   };

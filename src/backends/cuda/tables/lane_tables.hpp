@@ -1,5 +1,5 @@
 // From a plan to the records that one rank's kernels execute.
-// Called by cuda programs for every new set of callers' tensors.
+// Called by cuda programs for callers' tensors that lie in a new way.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace tilewire::cuda {
 
 /// First element of one rank's buffer, as my device addresses it.
 struct Base {
-  std::byte* data = nullptr;  ///< an address, or a place (kernels/bases.hpp)
+  std::byte* data = nullptr;  ///< may be relative (kernels/bases.hpp)
   int64_t ld = 0;             ///< elements
 
   bool operator==(const Base&) const = default;
@@ -107,9 +107,9 @@ struct PlanFacts {
 };
 [[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
 
-/// Whether kernels can take the tables as they are, where some data lies at places: maps of these go with a launch, and
-/// no step has more records than are at hand.
-[[nodiscard]] bool serves_places(const RankTables& tables);
+/// Whether kernels can take tables with relative addresses: maps of these go with a launch, and no step has more
+/// records than are at hand.
+[[nodiscard]] bool serves_any_address(const RankTables& tables);
 
 /// `plan`: with the lanes of `rank` only.
 [[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,

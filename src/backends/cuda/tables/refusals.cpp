@@ -8,6 +8,7 @@
 #include "backends/cuda/tables/stream_work.hpp"
 #include "backends/known.hpp"
 #include "check/ll.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -29,6 +30,20 @@ std::optional<std::string> no_collective(const Plan& plan, bool shares_device, c
   if (shares_device) return "ranks share a GPU";
   if (!failed_before.empty()) return failed_before;
   return missing_nccl();
+}
+
+/// The tensor cores' kernel takes tiles alone: why a lane of them has more, or nothing.
+std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
+  if (slow_tiles(plan)) return std::nullopt;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.kernel > 0 || is_serial(lane.engine) || std::ranges::none_of(lane.tasks, is_gemm_tile)) continue;
+    for (const Task& task : lane.tasks) {
+      if (is_gemm_tile(task) || task.kind == TaskKind::sync) continue;
+      return fmt::format("lane {} on rank {}: {} tasks among tiles, want tiles and handshakes alone", lane.name,
+                         lane.rank, to_string(task.kind));
+    }
+  }
+  return std::nullopt;
 }
 
 /// Why launches cannot say where callers' tensors lie, or nothing.
@@ -140,6 +155,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   const GemmParams gemm = gemm_params_of(plan);
   const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
   if (const auto reason = refuses_tensors(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_tile_lanes(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_operands(plan)) missing.push_back(*reason);
   if (const auto reason = no_library(plan, shares_device_)) missing.push_back("compute = library: " + *reason);
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
@@ -151,7 +167,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
     missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
   if (gemm.cluster_split_k > 2 && shares_device_)
     missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
-  if (gemm.cluster_split_k > 2 && kernels)
+  const bool beside = kernels || (calls_library(plan) && !slow_tiles(plan));
+  if (gemm.cluster_split_k > 2 && beside)
     missing.push_back("cluster_split_k > 2: beside other kernels such clusters may find no room");
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (kernels && shares_device_)

@@ -88,8 +88,8 @@ int64_t most_stream_work(const Plan& plan) {
 }
 
 void enqueue_copy(const StreamCopy& copy, const Bases& bases, cudaStream_t stream) {
-  std::byte* to = address_of(bases, copy.to);
-  const std::byte* from = address_of(bases, copy.from);
+  std::byte* to = resolve(bases, copy.to);
+  const std::byte* from = resolve(bases, copy.from);
   if (copy.rows == 1 || (copy.to_pitch == copy.width && copy.from_pitch == copy.width)) {
     check(cudaMemcpyAsync(to, from, copy.width * copy.rows, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
     return;

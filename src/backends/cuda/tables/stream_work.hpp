@@ -19,8 +19,8 @@ namespace tilewire::cuda {
 
 /// Bytes.
 struct StreamCopy {
-  std::byte* to = nullptr;          ///< a place
-  const std::byte* from = nullptr;  ///< a place
+  std::byte* to = nullptr;  ///< it and `from` may be relative
+  const std::byte* from = nullptr;
   size_t to_pitch = 0;
   size_t from_pitch = 0;
   size_t width = 0;

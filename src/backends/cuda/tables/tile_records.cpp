@@ -132,7 +132,7 @@ uint16_t TileRecords::remember(const MapKey& key, const MatrixView& matrix,
                                const std::function<CUtensorMap(const MatrixView&)>& make) {
   HostTable& table = view_.out.gemm;
   const auto number = static_cast<uint16_t>(table.maps.size());
-  const bool moves = is_place(reinterpret_cast<uint64_t>(matrix.data));
+  const bool moves = is_relative(reinterpret_cast<uint64_t>(matrix.data));
   table.maps.push_back(moves ? CUtensorMap{} : make(matrix));
   if (moves) table.moving.push_back({number, matrix, make});
   return maps_[key] = number;

@@ -178,10 +178,10 @@ class Description {
                           const Bases& bases, cudaStream_t stream) const {
     const float one = 1;
     const float zero = 0;
-    std::byte* c = address_of(bases, gemm_.c);
-    if (gemm_.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address_of(bases, gemm_.bias));
-    return lt_.matmul(handle, desc_, &one, address_of(bases, gemm_.b), b_, address_of(bases, gemm_.a), a_, &zero, c, c_,
-                      c, c_, &algo, workspace, kLibraryWorkspace, stream);
+    std::byte* c = resolve(bases, gemm_.c);
+    if (gemm_.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, resolve(bases, gemm_.bias));
+    return lt_.matmul(handle, desc_, &one, resolve(bases, gemm_.b), b_, resolve(bases, gemm_.a), a_, &zero, c, c_, c,
+                      c_, &algo, workspace, kLibraryWorkspace, stream);
   }
 
  private:

@@ -30,7 +30,7 @@ struct LibraryGemm {
   int64_t k = 0;
   int parts = 1;
   int64_t next_part = 0;         ///< bytes from the C of a part to the next one; of several parts more than 0
-  const std::byte* a = nullptr;  ///< this and the following: places
+  const std::byte* a = nullptr;  ///< this and the following may be relative
   const std::byte* b = nullptr;
   std::byte* c = nullptr;
   const std::byte* bias = nullptr;  ///< n elements, or none
@@ -56,7 +56,7 @@ struct LibraryGemm {
 class LibraryCall {
  public:
   virtual ~LibraryCall() = default;
-  /// `bases`: of the places of what it reads and writes. No allocation, no waiting. Throws Error where the library
+  /// `bases`: of what it reads and writes. No allocation, no waiting. Throws Error where the library
   /// refuses.
   virtual void enqueue(const Bases& bases, cudaStream_t stream) const = 0;
 };

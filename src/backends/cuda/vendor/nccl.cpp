@@ -221,8 +221,8 @@ class BoundCollective final : public LibraryCall {
   BoundCollective(Enqueue enqueue, const LibraryCollective& call) : enqueue_(std::move(enqueue)), call_(call) {}
   void enqueue(const Bases& bases, cudaStream_t stream) const override {
     LibraryCollective call = call_;
-    call.from = address_of(bases, call.from);
-    call.to = address_of(bases, call.to);
+    call.from = resolve(bases, call.from);
+    call.to = resolve(bases, call.to);
     enqueue_(call, stream);
   }
 

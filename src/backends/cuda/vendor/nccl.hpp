@@ -27,8 +27,8 @@ inline constexpr const char* kNcclName = "libnccl.so.2";
 /// One rank's part of a collective, dense in memory.
 struct LibraryCollective {
   Collective kind = Collective::none;
-  const std::byte* from = nullptr;  ///< a place
-  std::byte* to = nullptr;          ///< a place
+  const std::byte* from = nullptr;  ///< it and `to` may be relative
+  std::byte* to = nullptr;
   int64_t from_elements = 0;
   int64_t to_elements = 0;
   DType dtype = DType::bf16;
