@@ -101,11 +101,12 @@ TEST(Bases, TablesAtPlacesAreThoseAtAddresses) {
   EXPECT_EQ(fixed, 0);
 }
 
-/// With C of ten ranks in the arena there are more tensor maps, or more destinations of a step, than go with a launch.
+/// With C of sixteen ranks in the arena there are more tensor maps, or more destinations of a step, than go with a
+/// launch.
 TEST(Bases, TablesOfManyRanksMayBeForOneSetOfAddresses) {
-  const Problem problem{.op = "gemm_all_reduce", .m = 1280, .n = 512, .k = 640, .dtype = DType::bf16, .arena = {"c"}};
-  Team team{.num_ranks = 10};
-  team.devices.assign(10, {.copy_engines = 3, .sms = 132});
+  const Problem problem{.op = "gemm_all_reduce", .m = 2048, .n = 512, .k = 1024, .dtype = DType::bf16, .arena = {"c"}};
+  Team team{.num_ranks = 16};
+  team.devices.assign(16, {.copy_engines = 3, .sms = 132});
   int absolute = 0;
   for (const Transport transport : {Transport::tma, Transport::store}) {
     Config config{.tile_m = 128, .tile_n = 128, .transport = transport};

@@ -277,7 +277,8 @@ class TableMaker {
     if (by_tensor_cores(lane)) return room_.sms;
     // What begins when everything else has ended has the device to itself.
     const auto makes_tiles = [](const Lane& other) { return std::ranges::any_of(other.tasks, is_gemm_tile); };
-    const bool alone = !std::ranges::any_of(plan_.lanes, makes_tiles);
+    const bool alone = !std::ranges::any_of(plan_.lanes, makes_tiles) &&
+                       (beside_library_ || std::ranges::none_of(plan_.lanes, has_tiles));
     if (alone && !is_serial(lane.engine) && is_late(plan_, lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
     return kCopyCtas;
   }
