@@ -148,6 +148,7 @@ TEST_P(OnGpus, SomeTilesWithoutTensorCores) {
 /// Tiles on tensor cores beside calls of the library, which share a rank's SMs.
 TEST_P(OnGpus, TilesBesideCallsOfTheLibrary) {
   if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers call the library for a part of the rows";
+  if (ranks() == 1) GTEST_SKIP() << "one rank makes one call";
   if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   if (const auto reason = cuda::missing_cublaslt()) GTEST_SKIP() << *reason;
   uint64_t seed = 1300;
