@@ -104,7 +104,6 @@ void prove_execution(const Tasks& tasks, const Tasks& by_signals, const std::vec
   const Order order = prove_order(by_signals, sequence, report);
   check_coverage(tasks, meanings, sequence, report);
   check_races(by_signals, order, report);
-  check_shared(by_signals, order, report);
 }
 
 /// The proofs of a plan whose order signals say.
@@ -148,11 +147,7 @@ std::optional<std::string> first_race(const Plan& plan) {
   const Tasks by_signals(weaker.plan, {&plan, &weaker.places});
   Report report;
   const std::vector<int> sequence = check_progress(tasks, report);
-  if (report.empty()) {
-    const Order order = prove_order(by_signals, sequence, report);
-    check_races(by_signals, order, report);
-    check_shared(by_signals, order, report);
-  }
+  if (report.empty()) check_races(by_signals, prove_order(by_signals, sequence, report), report);
   return report.empty() ? std::nullopt : std::optional(report.violations()[0].text);
 }
 

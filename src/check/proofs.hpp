@@ -19,9 +19,8 @@ void check_collectives(const Tasks& tasks, Report& report);
 /// Execute symbolically in this order: every element gets every contribution once.
 void check_coverage(const Tasks& tasks, const std::vector<Meaning>& meanings, const std::vector<int>& sequence,
                     Report& report);
-/// Every two accesses of which one writes are ordered, in one call and between two.
+/// Every two accesses of which one writes are ordered, in one call and between two; what callers or other operators
+/// use, too, is touched while its rank's call is under way.
 void check_races(const Tasks& tasks, const Order& order, Report& report);
-/// What ranks touch of a peer's shared workspace comes while that one's call is under way.
-void check_shared(const Tasks& tasks, const Order& order, Report& report);
 
 }  // namespace tilewire::checking

@@ -59,9 +59,10 @@ class RaceCheck {
   void add(const Region& region, int task, Access access) {
     const Rect rect = rect_of(region);
     if (rect.empty()) return;
-    const Scope scope = plan_.buffers[region.buffer].scope;
-    if (scope == Scope::input || scope == Scope::output) check_caller(region, task, access);
-    if (scope != Scope::input)
+    const Buffer& buffer = plan_.buffers[region.buffer];
+    const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
+    if (callers || buffer.shared) check_span(region, task, access);
+    if (buffer.scope != Scope::input)
       touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, access, rect});
   }
 
@@ -75,15 +76,24 @@ class RaceCheck {
       add(write.to, t, write.mode == WriteMode::store ? Access::store : Access::accumulate);
   }
 
-  /// A caller's buffer may be touched between its rank's begin and end only.
-  void check_caller(const Region& region, int task, Access access) {
+  /// A caller's buffer, and workspace that operators share, may be touched between its rank's begin and end only.
+  void check_span(const Region& region, int task, Access access) {
     const uint64_t owner = uint64_t{1} << region.rank;
+    const bool early = (order_.begun[task] & owner) == 0;
+    const bool late = (order_.ends[task] & owner) == 0;
+    if (plan_.buffers[region.buffer].shared) {
+      if (early || late)
+        report_.add(Rule::race, "{} touches {}, which rank {}'s other operators use, {}", tasks_.name(task),
+                    region_name(plan_, region), region.rank,
+                    early ? "perhaps before its call has begun" : "perhaps after its call has ended");
+      return;
+    }
     const char* verb = access == Access::read ? "reads" : "writes";
-    if ((order_.begun[task] & owner) == 0)
+    if (early)
       report_.add(Rule::race,
                   "{} {} {}, a caller's buffer, but nothing makes it wait until rank {} has begun this call",
                   tasks_.name(task), verb, region_name(plan_, region), region.rank);
-    if ((order_.ends[task] & owner) == 0)
+    if (late)
       report_.add(Rule::race,
                   "{} {} {}, a caller's buffer, but nothing makes rank {}'s call wait for that before it ends",
                   tasks_.name(task), verb, region_name(plan_, region), region.rank);

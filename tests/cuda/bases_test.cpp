@@ -1,4 +1,4 @@
-// Tables name callers' tensors by places, and serve them at any address.
+// Tables name callers' tensors by relative addresses, and serve them anywhere.
 #include "backends/cuda/kernels/bases.hpp"
 
 #include <gtest/gtest.h>
@@ -15,16 +15,16 @@
 namespace tilewire::cuda {
 namespace {
 
-TEST(Bases, APlaceBecomesItsAddress) {
+TEST(Bases, ARelativeAddressIsResolved) {
   for (const uint64_t address : {0x7f12'3456'7800UL, 0x7f12'3456'7802UL, 0UL, 255UL}) {
     for (const uint32_t number : {1U, kMostBases - 1}) {
       Bases bases;
       bases.of[number] = base_of(number, address);
-      const uint64_t place = relative_address(number, address);
-      EXPECT_TRUE(is_relative(place));
-      EXPECT_EQ(place % kBaseAlignment, address % kBaseAlignment);
+      const uint64_t relative = relative_address(number, address);
+      EXPECT_TRUE(is_relative(relative));
+      EXPECT_EQ(relative % kBaseAlignment, address % kBaseAlignment);
       for (const int64_t distance : {int64_t{0}, int64_t{4098}, -int64_t{1} << 40, int64_t{1} << 40})
-        EXPECT_EQ(resolve(bases, place + distance), address + distance);
+        EXPECT_EQ(resolve(bases, relative + distance), address + distance);
     }
   }
 }
@@ -80,7 +80,7 @@ TEST(Bases, MovingMapsComeFirstWhereNotAllGoWithALaunch) {
 }
 
 /// For all variants of small problems, with tensors in the arena, too.
-TEST(Bases, TablesAtPlacesAreThoseAtAddresses) {
+TEST(Bases, RelativeTablesResolveToAbsoluteOnes) {
   int served = 0;
   int fixed = 0;
   for (const char* op :

@@ -173,6 +173,16 @@ cuda::Stream new_stream() {
   return cuda::Stream(stream);
 }
 
+uint64_t used_by_pool() {
+  int device = 0;
+  cudaMemPool_t pool = nullptr;
+  uint64_t used = 0;
+  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda::check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
+  cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), "cudaMemPoolGetAttribute");
+  return used;
+}
+
 void settle(cudaStream_t stream) { cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
 bool shares_gpu(const Group& group) { return dynamic_cast<const cuda::CudaGroup&>(group).shares_device(); }

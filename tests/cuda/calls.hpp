@@ -60,6 +60,8 @@ struct Sample {
 
 [[nodiscard]] cuda::Stream new_stream();
 void settle(cudaStream_t stream);
+/// Bytes that are taken from the device's pool.
+[[nodiscard]] uint64_t used_by_pool();
 /// Whether ranks share my GPU, and so its queues: while a call of one is under way, nobody may do anything but call.
 [[nodiscard]] bool shares_gpu(const Group& group);
 /// Before and after a call: where ranks share a GPU, nobody does anything else meanwhile. Collective.

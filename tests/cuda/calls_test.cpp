@@ -293,17 +293,6 @@ TEST_P(CudaCalls, OneGraphOfSeveralCallsOnTwoStreams) {
   });
 }
 
-/// Bytes that are taken from the device's pool.
-uint64_t pool_bytes() {
-  int device = 0;
-  cudaMemPool_t pool = nullptr;
-  uint64_t bytes = 0;
-  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda::check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
-  cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &bytes), "cudaMemPoolGetAttribute");
-  return bytes;
-}
-
 TEST_P(CudaCalls, TensorsAtNewAddressesTakeNoMemory) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
@@ -316,7 +305,7 @@ TEST_P(CudaCalls, TensorsAtNewAddressesTakeNoMemory) {
     std::vector<Caller> callers;
     for (int i = 0; i < 66; ++i) callers.emplace_back(group, op);
     const Hashes hashes(group, kCalls);
-    const uint64_t before = pool_bytes();
+    const uint64_t before = used_by_pool();
     for (int i = 0; i < kCalls; ++i) {
       Caller& caller = i % 7 == 0 ? replayed : callers[i % std::ssize(callers)];
       caller.fill(seed + i);
@@ -329,7 +318,7 @@ TEST_P(CudaCalls, TensorsAtNewAddressesTakeNoMemory) {
     for (const Caller& caller : callers) settle(caller.stream());
     want_same(hashes.values(), expected, "calls with 67 sets of tensors");
     // NOTE: threads that have a GPU together see each other's memory.
-    if (!place_.threads) want(pool_bytes() == before, "{} bytes of the pool, {} before", pool_bytes(), before);
+    if (!place_.threads) want(used_by_pool() == before, "{} bytes of the pool, {} before", used_by_pool(), before);
   });
 }
 

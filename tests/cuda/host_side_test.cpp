@@ -24,16 +24,6 @@ class HostSide : public InPlaces {};
 INSTANTIATE_TEST_SUITE_P(Gpu, HostSide, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-uint64_t used_by_pool() {
-  int device = 0;
-  cudaMemPool_t pool = nullptr;
-  uint64_t used = 0;
-  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda::check(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
-  cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used), "cudaMemPoolGetAttribute");
-  return used;
-}
-
 void want_refusal(ErrorKind kind, const std::string& words, const std::function<void()>& body) {
   const Error error = error_of(body);
   want(error.kind() == kind && std::string(error.what()).find(words) != std::string::npos, "want '{}', got '{}: {}'",

@@ -43,7 +43,7 @@ inline CUresult CUDAAPI note(CUtensorMap* map, CUtensorMapDataType type, cuuint3
   return CUDA_SUCCESS;
 }
 
-/// Places stand for what they are with these bases.
+/// Relative addresses are resolved with these bases.
 class Text {
  public:
   explicit Text(const Bases& bases) : bases_(bases) {}
@@ -139,7 +139,7 @@ T* made_up(uintptr_t at) {
   return reinterpret_cast<T*>(at);
 }
 
-/// `relative`: callers' tensors lie at places, which the text tells as addresses.
+/// `relative`: callers' tensors are at relative addresses, which the text has resolved.
 inline std::string tables_text(const Plan& made, int rank, bool streams, bool traced, bool relative = false) {
   Target target = gpu_target("h200", made.team.num_ranks, 132);
   target.streams = streams;
@@ -152,13 +152,13 @@ inline std::string tables_text(const Plan& made, int rank, bool streams, bool tr
     for (const Buffer& buffer : plan.buffers) {
       const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
       const uintptr_t mine = at + (static_cast<uintptr_t>(rank) << 36) - (static_cast<uintptr_t>(owner) << 36);
-      uintptr_t place = at;
+      uintptr_t named = at;
       if (relative && callers) {
         ++number;
         bases.of[number] = base_of(number, mine);
-        if (owner == rank || buffer.in_arena) place = relative_address(number, mine) + (at - mine);
+        if (owner == rank || buffer.in_arena) named = relative_address(number, mine) + (at - mine);
       }
-      addresses.bases.push_back({made_up<std::byte>(place), shape_on(buffer, owner).cols});
+      addresses.bases.push_back({made_up<std::byte>(named), shape_on(buffer, owner).cols});
       at += uintptr_t{1} << 32;
     }
   }
