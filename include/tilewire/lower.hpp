@@ -15,6 +15,7 @@ struct Target {
   std::string name{};                     ///< "host", "h200x4"
   int ranks = 0;                          ///< 0 = any number
   int sms = 0;                            ///< of each GPU that a rank may use; 0 = ranks are no GPUs
+  std::vector<int> cluster_sms{};         ///< [n]: SMs for clusters of n CTAs, where GPCs have a rest; empty = all
   int copy_engines = 0;                   ///< of each GPU
   bool streams = false;                   ///< streams may wait for kernels: not where ranks share a GPU
   int64_t least_engine_copy = 512 << 10;  ///< bytes of copies between GPUs that are worth a copy engine, on average
@@ -23,6 +24,10 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
+/// SMs on which clusters of so many CTAs can be resident together. NOTE: clusters of more than two leave SMs of a GPC
+/// idle. Where ranks share a GPU, pairs alone are sure to find room beside those of the others, and only where each rank
+/// has an even share.
+[[nodiscard]] int sms_for_clusters(const Target& target, int ctas);
 /// The known ones: the host, and machines with one to eight GPUs of a kind.
 [[nodiscard]] std::span<const Target> targets();
 /// Throw Error(invalid_input) that lists the known names.

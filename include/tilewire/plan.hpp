@@ -144,7 +144,7 @@ enum class TaskKind {
 };
 
 enum class Body {
-  gemm,  ///< reads[0] = A [M,K], reads[1] = B in `GemmParams::b_layout`
+  gemm,  ///< reads[0] = A [M,K], reads[1] = B in `GemmParams::b_layout`; of a tile, reads[2...] = rows of A below these
   pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
 };
 
@@ -225,9 +225,14 @@ struct Lane {
   int rank = 0;
   Engine engine = Engine::tiles;
   std::string name{};
-  int workers = 0;  ///< of a pool; 0 = the backend's choice
-  int kernel = 0;   ///< on GPUs: which of the call's kernels, which run side by side, has its workers
-  int stage = 0;    ///< it begins when the rank's lanes of all earlier stages have ended
+  /// Of a pool, those that take its tasks: threads, or CTAs (of tiles that share K, clusters of CTAs). Of a serial lane
+  /// on GPUs, CTAs that share each task; of library calls there, SMs that they can count on. 0 = chosen when the plan
+  /// is lowered, or by the backend.
+  int workers = 0;
+  bool warpgroups = false;  ///< on GPUs: each warpgroup of a CTA takes tasks of its own
+  bool helped = false;      ///< on GPUs: CTAs that begin when others have ended take its tasks, too
+  int kernel = 0;           ///< on GPUs: which of the call's kernels, which run side by side, has its workers
+  int stage = 0;            ///< it begins when the rank's lanes of all earlier stages have ended
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;
@@ -267,6 +272,12 @@ struct Plan {
 [[nodiscard]] Shape result_shape(const Task& task);
 /// Length of the dot products of a product.
 [[nodiscard]] inline int64_t depth_of(const Task& task) { return task.reads[0].cols; }
+/// Up to a multiple of 256: where parts of workspace begin.
+[[nodiscard]] constexpr int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+/// Bytes of a buffer in workspace, on each rank.
+[[nodiscard]] inline int64_t workspace_bytes(const Buffer& buffer) {
+  return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
+}
 /// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
 /// Bytes of local workspace on a rank, each buffer aligned to 256.

@@ -41,6 +41,13 @@ Clauses broken_by_product(const Plan& plan, const Task& task) {
   check_number(plan, a, broken);
   check_number(plan, b, broken);
   const int64_t depth_a = depth_of(task);
+  for (size_t i = 2; i < task.reads.size(); ++i) {
+    const Region& below = task.reads[i];
+    if (below.cols != depth_a || dtype_of(plan, below) != dtype_of(plan, a))
+      broken.push_back(fmt::format("multiplies {} below {}: {} and {} columns of {} and {}", region_name(plan, below),
+                                   region_name(plan, a), below.cols, depth_a, to_string(dtype_of(plan, below)),
+                                   to_string(dtype_of(plan, a))));
+  }
   const int64_t depth_b = task.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
   if (depth_a != depth_b)
     broken.push_back(fmt::format("multiplies {} and {}: K is {} and {}", region_name(plan, a), region_name(plan, b),

@@ -67,13 +67,19 @@ class Execution {
     return operand;
   }
 
+  static void put_below(Operand& operand, const Operand& more) {
+    for (const Patch& patch : more.patches) operand.patches.push_back(moved(patch, operand.shape.rows, 0));
+    operand.shape.rows += more.shape.rows;
+  }
+
   std::vector<Patch> result_of(const Task& task) {
     std::vector<Patch> result;
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call: {
-        const Operand first = read(task.reads[0]);
+        Operand first = read(task.reads[0]);
         const Operand second = read(task.reads[1]);
+        for (size_t i = 2; i < task.reads.size(); ++i) put_below(first, read(task.reads[i]));
         result = proof_of(task.body).meaning(values_, task, first, second);
         break;
       }

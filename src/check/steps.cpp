@@ -57,10 +57,12 @@ class StepMaker {
   /// Columns [begin, end) of A, and all of B, are read when the waits up to `begin` are over; then the product is told.
   [[nodiscard]] static Task early_load(const Task& tile, int64_t begin, int64_t end, Signal done) {
     Task load{.kind = TaskKind::sync, .posts = {{done}}};
-    Region a = tile.reads[0];
-    a.col += begin;
-    a.cols = end - begin;
-    load.reads = {a, tile.reads[1]};
+    load.reads = tile.reads;
+    for (size_t i = 0; i < load.reads.size(); ++i) {
+      if (i == 1) continue;
+      load.reads[i].col += begin;
+      load.reads[i].cols = end - begin;
+    }
     for (const Wait& wait : tile.waits) {
       if (wait.from_col > begin || is_for_addends(tile, wait)) continue;
       load.waits.push_back(wait);

@@ -7,17 +7,21 @@
 namespace tilewire {
 namespace {
 
+int64_t all_rows(const Task& task) {
+  int64_t rows = 0;
+  for (size_t i = 0; i < task.reads.size(); ++i) rows += i == 1 ? 0 : task.reads[i].rows;
+  return rows;
+}
+
 Shape product_shape(const Task& task) {
   const Region& b = task.reads[1];
-  return {task.reads[0].rows, task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
+  return {all_rows(task), task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
 }
 
 double product_ops(const Task& task) {
   const Shape shape = product_shape(task);
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth_of(task));
 }
-
-int64_t all_rows(const Task& task) { return task.reads[0].rows; }
 
 Shape pooled_shape(const Task& task) { return {task.reads[1].rows, task.reads[0].cols}; }
 

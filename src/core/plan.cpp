@@ -12,7 +12,6 @@
 namespace tilewire {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 constexpr int kMostSignals = 1 << 24;
 constexpr int kLastStage = 15;
 
@@ -31,13 +30,9 @@ template <class... Args>
   fail(ErrorKind::invalid_input, format, std::forward<Args>(args)...);
 }
 
-int64_t workspace_bytes(const Plan& plan, Scope scope) {
+int64_t bytes_in(const Plan& plan, Scope scope) {
   int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.scope != scope) continue;
-    const int64_t size = buffer.rows * buffer.cols * bytes_of(buffer.dtype);
-    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
-  }
+  for (const Buffer& buffer : plan.buffers) bytes += buffer.scope == scope ? workspace_bytes(buffer) : 0;
   return bytes;
 }
 
@@ -91,6 +86,7 @@ std::pair<int64_t, int64_t> num_reads(const Task& task) {
   constexpr int64_t kMany = 1 << 20;
   switch (task.kind) {
     case TaskKind::compute:
+      return {2, is_gemm_tile(task) ? kMany : 2};
     case TaskKind::gemm_call:
       return {2, 2};
     case TaskKind::copy:
@@ -217,9 +213,9 @@ Shape result_shape(const Task& task) {
   return {};
 }
 
-int64_t symmetric_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::symmetric); }
+int64_t symmetric_bytes(const Plan& plan) { return bytes_in(plan, Scope::symmetric); }
 
-int64_t local_bytes(const Plan& plan) { return workspace_bytes(plan, Scope::local); }
+int64_t local_bytes(const Plan& plan) { return bytes_in(plan, Scope::local); }
 
 int64_t peer_bytes(const Plan& plan, int rank) {
   int64_t bytes = 0;

@@ -16,8 +16,10 @@ std::span<const Pass> passes_of(const Target& target) {
       Pass{"assign_engines", lowering::assign_engines}, Pass{"part_slow_tiles", lowering::part_slow_tiles},
       Pass{"pair_tiles", lowering::pair_tiles},         Pass{"hint_caches", lowering::hint_caches},
       Pass{"defer_waits", lowering::defer_waits},       Pass{"fuse_sums", lowering::fuse_sums},
+      Pass{"form_clusters", lowering::form_clusters},   Pass{"take_local_rows", lowering::take_local_rows},
       Pass{"choose_stores", lowering::choose_stores},   Pass{"stage_gemm_call", lowering::stage_gemm_call},
-      Pass{"elide_signals", lowering::elide_signals},
+      Pass{"elide_signals", lowering::elide_signals},   Pass{"split_kernels", lowering::split_kernels},
+      Pass{"share_sms", lowering::share_sms},
   };
   return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
 }

@@ -22,11 +22,22 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
 /// Sums whose last part nobody else reads are completed by the tile that makes it.
 [[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
+/// Tiles that follow each other and agree in an operand are pairs, the others of a cluster's lane load for themselves;
+/// CTAs that share K do so where there is room for them.
+[[nodiscard]] std::string form_clusters(Plan& plan, const Target& target);
+/// Rows of a rank's own input that pools copy only to lie beside other ranks' rows, for tiles, are loaded where they
+/// are, and not copied.
+[[nodiscard]] std::string take_local_rows(Plan& plan, const Target& target);
 /// Finished tiles leave by tensor copies, bulk copies or threads: each write gets a Via.
 [[nodiscard]] std::string choose_stores(Plan& plan, const Target& target);
 /// One call of the vendor's GEMM by each rank stands between two kernels of a stream: lanes are cut into stages.
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
 /// Waits for LL data by those who look at it go, and the posts that nobody else waits for.
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
+/// Lanes that move data beside calls of the library, or beside a lane with a kernel of its own, get kernels of their
+/// own, which begin when the waits of their first task are over: until then their SMs are free for others.
+[[nodiscard]] std::string split_kernels(Plan& plan, const Target& target);
+/// Each lane gets its CTAs, of which all are resident at once, and library calls the SMs that they can count on.
+[[nodiscard]] std::string share_sms(Plan& plan, const Target& target);
 
 }  // namespace tilewire::lowering

@@ -14,6 +14,12 @@ Target gpu_target(const std::string& kind, int ranks, int sms) {
   return {.name = fmt::format("{}x{}", kind, ranks), .ranks = ranks, .sms = sms, .copy_engines = 3, .streams = true};
 }
 
+int sms_for_clusters(const Target& target, int ctas) {
+  if (ctas > 1 && !target.streams) return target.sms / 2 * 2;
+  const bool known = ctas > 1 && ctas < std::ssize(target.cluster_sms);
+  return known ? std::min(target.sms, target.cluster_sms[ctas]) : target.sms;
+}
+
 std::span<const Target> targets() {
   constexpr int kHopperSms = 132;
   static const std::array kTargets{host_target(),

@@ -23,6 +23,20 @@ std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DTyp
   return dtype == operands ? std::nullopt : std::optional("addends of " + to_string(dtype));
 }
 
+/// Rows of A come from two places at most.
+std::optional<std::string> slow_pieces(const Task& task, TileShape shape) {
+  constexpr size_t kWhole = 2;
+  if (task.reads.size() == kWhole) return std::nullopt;
+  if (task.reads.size() > kWhole + 1) return fmt::format("rows of A in {} places", task.reads.size() - 1);
+  if (!takes_splits(shape) || in_cluster(task) || task.gemm.cluster_split_k > 1)
+    return fmt::format("rows of A in two places, of a tile of {} x {}{}", shape.m, shape.n,
+                       takes_splits(shape) ? " in a cluster" : "");
+  if (task.reads[0].rows % kRowsOfSplit != 0)
+    return fmt::format("{} rows of A in one place and {} in another, want a multiple of {}", task.reads[0].rows,
+                       task.reads[kWhole].rows, kRowsOfSplit);
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool has_aligned_rows(const Plan& plan, const Region& region) {
@@ -65,6 +79,24 @@ std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType o
   return std::nullopt;
 }
 
+bool are_pair(const Plan& plan, const Task& x, const Task& y) {
+  if (!in_cluster(x) || !in_cluster(y) || depth_of(x) != depth_of(y) || x.addends.size() != y.addends.size())
+    return false;
+  // NOTE: parts of a sum must come to both at the same time (comes_late): hops of a ring have no epilogue, sums may.
+  const auto wide = [&](const Task& tile) {
+    return std::ranges::any_of(tile.writes, [&](const Write& write) {
+      return plan.buffers[write.to.buffer].dtype == DType::fp32 && write.to.rows > 0 && write.to.cols > 0;
+    });
+  };
+  if (!x.addends.empty() && (x.epilogue.empty() != y.epilogue.empty() || wide(x) != wide(y))) return false;
+  Region mine = x.reads[x.gemm.cluster_m == 2 ? 1 : 0];
+  const Region& other = y.reads[x.gemm.cluster_m == 2 ? 1 : 0];
+  // Of how many rows or columns may differ: where they begin counts, and which part of K they span.
+  const bool along_cols = x.gemm.cluster_m == 2 && x.gemm.b_layout == BLayout::kn;
+  (along_cols ? mine.cols : mine.rows) = along_cols ? other.cols : other.rows;
+  return mine == other;
+}
+
 std::optional<std::string> slow_tile(const Plan& plan, const Task& task) {
   const DType dtype = plan.buffers[task.reads[0].buffer].dtype;
   const TileShape shape = tile_shape_of(task.gemm);
@@ -73,6 +105,7 @@ std::optional<std::string> slow_tile(const Plan& plan, const Task& task) {
   const Shape result = result_shape(task);
   if (result.rows > shape.m || result.cols > shape.n)
     return fmt::format("a result of {} x {} in a tile of {} x {}", result.rows, result.cols, shape.m, shape.n);
+  if (auto reason = slow_pieces(task, shape)) return reason;
   if (auto reason = slow_exit(plan, task, dtype)) return reason;
   return slow_addends(plan, task, dtype);
 }

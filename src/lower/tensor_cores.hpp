@@ -37,6 +37,10 @@ namespace tilewire {
 /// end with the buffer. What depends on addresses alone, alignment, is found when tables are made.
 [[nodiscard]] bool fits_tensor_store(const Plan& plan, const Task& tile, const Write& write);
 
+/// Whether two tiles that follow each other in their lane can be the two CTAs of a cluster: they load the same of the
+/// operand that they share, over the same K, and complete sums of as many addends at the same time.
+[[nodiscard]] bool are_pair(const Plan& plan, const Task& x, const Task& y);
+
 /// Why tensor cores cannot take a tile (type, tile shape, epilogue, destinations, addends), or nothing. What depends on
 /// addresses alone, alignment, is found when tables are made.
 [[nodiscard]] std::optional<std::string> slow_tile(const Plan& plan, const Task& task);

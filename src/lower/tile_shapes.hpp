@@ -75,6 +75,10 @@ inline constexpr int kStageRoom = 232448 - kControlBytes;
 
 /// Whether the rows of A of such a tile may come from two places (RowSplit), where no operand is shared.
 [[nodiscard]] constexpr bool takes_splits(TileShape shape) { return shape.m == 256; }
+/// So many rows come from the first place, or a multiple.
+inline constexpr int kRowsOfSplit = 8;
+/// Splits of a rank: the first and the last rows of a shard share a tile with other ranks' rows.
+inline constexpr int kMostSplits = 2;
 
 /// Boxes that finished tiles are stored in by tensor copies: rows, bytes of a row, and the rows of what is left of them
 /// where a body has runtime rows.

@@ -226,14 +226,17 @@ void Caller::fill(uint64_t seed) const {
   for (const Tensor& output : tensors_.outputs()) poison(output, stream_);
 }
 
-void Caller::run_and_wait_at_odd_strides() {
+void Caller::run_and_wait_at_strides(int64_t more) {
+  if (more > widest_) strided_memory_.clear();
+  widest_ = std::max(widest_, more);
   std::vector<Tensor> inputs(tensors_.inputs().begin(), tensors_.inputs().end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor from = inputs[i];
     const int64_t size = bytes_of(from.dtype);
-    inputs[i].row_stride = from.cols + 1;
-    if (i == odd_memory_.size()) odd_memory_.push_back(group_.new_memory(from.rows * inputs[i].row_stride * size));
-    inputs[i].data = odd_memory_[i].get();
+    inputs[i].row_stride = from.cols + more;
+    if (i == strided_memory_.size())
+      strided_memory_.push_back(group_.new_memory(from.rows * inputs[i].row_stride * size));
+    inputs[i].data = strided_memory_[i].get();
     cuda::check(cudaMemcpy2DAsync(inputs[i].data, inputs[i].row_stride * size, from.data, from.row_stride * size,
                                   from.cols * size, from.rows, cudaMemcpyDefault, stream_),
                 "cudaMemcpy2DAsync");

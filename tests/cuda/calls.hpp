@@ -81,8 +81,9 @@ class Caller {
   void run_on(void* handle) { op_.run(tensors_.inputs(), tensors_.outputs(), handle); }
   /// The same, over on return.
   void run_and_wait() { op_.run_and_wait(tensors_.inputs(), tensors_.outputs()); }
-  /// The same with copies of the inputs at odd strides, which no tensor load can take.
-  void run_and_wait_at_odd_strides();
+  /// The same with copies of the inputs at strides of so many elements more: with an odd number no tensor load can take
+  /// them.
+  void run_and_wait_at_strides(int64_t more = 1);
   /// Capture a call, which may be the first with these tensors. Collective.
   void make_graph();
   void replay() const { cuda::launch_graph(graph_, stream_); }
@@ -100,7 +101,8 @@ class Caller {
   cuda::Stream own_stream_;
   cudaStream_t stream_;
   cuda::Graph graph_;
-  std::vector<std::shared_ptr<std::byte>> odd_memory_;
+  std::vector<std::shared_ptr<std::byte>> strided_memory_;  ///< of the widest stride so far
+  int64_t widest_ = 0;
 };
 
 /// Sums in device memory, zero at first.

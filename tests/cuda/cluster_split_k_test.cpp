@@ -6,7 +6,6 @@
 
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
-#include "backends/cuda/tables/sm_shares.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 
@@ -109,65 +108,6 @@ TEST(ClusterSplitK, IsAChoiceForTensorCores) {
   };
   EXPECT_TRUE(cut(DType::bf16));
   EXPECT_FALSE(cut(DType::fp32));
-}
-
-TEST(ClusterSplitK, WholeClustersGetSms) {
-  RankTables tables;
-  tables.cluster = {.k = 4};
-  tables.gemm.tiles.resize(4 * 30);
-  tables.workers.lanes.push_back({.ctas = 20, .serial = true});
-  share_out_sms(tables, 120, 0);
-  EXPECT_EQ(tables.gemm_ctas % 4, 0);
-  EXPECT_GE(tables.gemm_ctas, 60);
-  EXPECT_LE(tables.gemm_ctas + tables.workers.lanes[0].ctas, 120);
-  // A worker is a cluster.
-  share_out_sms(tables, 120, 3);
-  EXPECT_EQ(tables.gemm_ctas, 12);
-}
-
-/// A lane that has more steps than CTAs gives way where tiles then take one turn, not two; later CTAs help it.
-TEST(SmShares, HelpedLanesSaveAWave) {
-  RankTables tables;
-  tables.gemm.tiles.resize(128);
-  tables.workers.lanes = {{.num_ops = 64, .ctas = 16}, {.num_ops = 1, .sync_only = true}};
-  RankTables sized = tables;
-  sized.workers.lanes[0].sized = true;
-  share_out_sms(tables, 132, 0, true);
-  EXPECT_EQ(tables.gemm_ctas, 128);
-  EXPECT_EQ(tables.workers.lanes[0].ctas, 3);
-  find_helped_lanes(tables);
-  EXPECT_TRUE(tables.workers.lanes[0].helped);
-  EXPECT_FALSE(tables.workers.lanes[1].helped);
-  EXPECT_EQ(tables.workers.helper_ctas, 61);
-  // Not where the plan says how many it wants, and not for nothing.
-  share_out_sms(sized, 132, 0, true);
-  EXPECT_EQ(sized.gemm_ctas, 64);
-  EXPECT_EQ(sized.workers.lanes[0].ctas, 16);
-  find_helped_lanes(sized);
-  EXPECT_FALSE(sized.workers.lanes[0].helped);
-  RankTables many;
-  many.gemm.tiles.resize(250);
-  many.workers.lanes = {{.num_ops = 64, .ctas = 16}};
-  share_out_sms(many, 132, 0, true);
-  EXPECT_EQ(many.workers.lanes[0].ctas, 7);
-  many.gemm.tiles.resize(300);
-  many.workers.lanes[0].ctas = 16;
-  share_out_sms(many, 132, 0, true);
-  EXPECT_EQ(many.workers.lanes[0].ctas, 16);
-}
-
-/// Lanes that wait for each other all run at once, beside a tile at least; many ranks may share a GPU.
-TEST(SmShares, LanesThatDoNotFitAreRefused) {
-  RankTables tables;
-  tables.gemm.tiles.resize(128);
-  tables.workers.lanes = {{.num_ops = 4, .ctas = 2}, {.num_ops = 4, .ctas = 1}, {.num_ops = 4, .ctas = 1}};
-  EXPECT_THAT([&] { share_out_sms(tables, 4, 0); },
-              ::testing::Throws<Error>(::testing::AllOf(
-                  ::testing::Property(&Error::kind, ErrorKind::invalid_input),
-                  ::testing::Property(&Error::what, ::testing::HasSubstr("2 SMs are too few for 3 lanes")))));
-  share_out_sms(tables, 6, 0);
-  EXPECT_EQ(tables.workers.lanes[0].ctas, 1);
-  EXPECT_EQ(tables.gemm_ctas, 3);
 }
 
 }  // namespace

@@ -160,6 +160,15 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t)
   return cudaSuccess;
 }
 
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+
+/// On GPCs of 16 or 18 SMs, as an H200 has them.
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t* config) {
+  const int ctas = static_cast<int>(config->attrs[0].val.clusterDim.x);
+  *clusters = 6 * (18 / ctas) + 16 / ctas + 8 / ctas;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
   const auto found = entry_points().find(name);

@@ -90,14 +90,14 @@ TEST(CublasLt, RefusesDestinationsAtOtherDistances) {
   const Plan plan = plan_of({.op = "gemm_all_reduce", .m = 64, .n = 192, .k = 96}, 3, {.tile_n = 32});
   const Task& call = plan.lanes[0].tasks[0];
   RankTables out;
-  const PlanFacts facts = facts_of(plan, 0);
+  const std::vector<int64_t> totals = signal_totals(plan);
   const auto gemm = [&](const std::vector<int64_t>& places) {
     Addresses addresses;
     for (const int64_t place : places) {
       for (const Buffer& buffer : plan.buffers)
         addresses.bases.push_back({reinterpret_cast<std::byte*>(uintptr_t(place)), buffer.cols});
     }
-    return library_gemm({plan, 0, addresses, facts, out}, call);
+    return library_gemm({plan, 0, addresses, totals, out}, plan.lanes[0], call);
   };
   EXPECT_EQ(gemm({4096, 8192, 12288}).next_part, 4096);
   const auto why = [&](const std::vector<int64_t>& places) {
@@ -136,7 +136,7 @@ void expect_own_doorbells(const RankTables& tables) {
 TEST(LibraryLanes, AGatherIsCopiesAndOneCall) {
   const Problem problem{.op = "all_gather_gemm", .m = 4096, .n = 8192, .k = 4096};
   const RankTables tables = tables_of(plan_of(problem, 4, {.schedule = "sequential", .pacing = Pacing::lockstep}));
-  EXPECT_TRUE(tables.lanes_apart);
+  EXPECT_FALSE(tables.lanes_apart) << "no CTAs move data";
   EXPECT_EQ(count_of<LibraryGemm>(tables), 1);
   EXPECT_EQ(count_of<StreamCopy>(tables), 4) << "one of them for my own rows";
   EXPECT_EQ(count_of<StreamWorkers>(tables), 0);
@@ -184,7 +184,6 @@ TEST(LibraryLanes, ACollectiveHasADoorbellAndWhatFollowsItHasNone) {
     const Plan plan = collective_plan(op);
     EXPECT_TRUE(calls_collective(plan));
     const RankTables tables = tables_of(plan);
-    EXPECT_TRUE(tables.lanes_apart);
     EXPECT_EQ(tables.gemm_ctas, 0U);
     EXPECT_EQ(count_of<LibraryCollective>(tables), 1);
     EXPECT_EQ(count_of<LibraryGemm>(tables), op == std::string("all_reduce") ? 0 : 1);
@@ -218,8 +217,8 @@ TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
   for (int owner = 0; owner < 4; ++owner) {
     for (const Buffer& buffer : plan.buffers) addresses.bases.push_back({nullptr, shape_on(buffer, owner).cols + 8});
   }
-  const PlanFacts facts = facts_of(plan, 0);
-  const RankView view{plan, 0, addresses, facts, out};
+  const std::vector<int64_t> totals = signal_totals(plan);
+  const RankView view{plan, 0, addresses, totals, out};
   EXPECT_EQ(refusal_of([&] { static_cast<void>(library_collective(view, plan.lanes[0].tasks[0])); }),
             "collective = library: rows of a begin 4104 elements apart, want 4096");
 }

@@ -40,7 +40,7 @@ inline RankTables tables_of(const Plan& made, bool streams = true, int rank = 0,
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
   EXPECT_LE(most_stream_work(plan), std::ssize(doorbells));
-  return make_tables(mine, rank, addresses, facts_of(plan, rank), {sms, streams, traced});
+  return make_tables(mine, rank, addresses, signal_totals(plan), {sms, streams, traced});
 }
 
 }  // namespace tilewire::cuda

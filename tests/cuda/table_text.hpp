@@ -99,7 +99,7 @@ inline void print(Text& text, const HostTable& t) {
 
 inline void print(Text& text, const HostWorkerTable& w) {
   for (const LaneRecord& x : w.lanes) {
-    text.line("lane", x.first_op, x.num_ops, x.ctas, x.serial, x.sync_only, x.sized, x.helped, x.warpgroups, x.after,
+    text.line("lane", x.first_op, x.num_ops, x.ctas, x.serial, x.sync_only, x.helped, x.warpgroups, x.after,
               x.progress);
   }
   for (const OpRecord& x : w.ops) {
@@ -167,8 +167,7 @@ inline std::string tables_text(const Plan& made, int rank, bool streams, bool tr
   addresses.doorbells = made_up<Doorbell>(uintptr_t{1} << 33);
   Plan mine = plan;
   std::erase_if(mine.lanes, [&](const Lane& lane) { return lane.rank != rank; });
-  const Room room{132, streams, traced, streams ? gemm_params_of(plan).cluster_split_k : 1};
-  const RankTables tables = make_tables(mine, rank, addresses, facts_of(plan, rank), room);
+  const RankTables tables = make_tables(mine, rank, addresses, signal_totals(plan), {132, streams, traced});
   if (relative && !serves_any_address(tables)) return {};
   Text text(bases);
   print(text, tables.gemm);

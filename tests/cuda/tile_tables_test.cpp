@@ -52,28 +52,39 @@ TEST(TileTables, TilesTakeLocalRowsWhereTheyAre) {
   EXPECT_EQ(targets_of(tables), std::vector<int>(4, 3)) << "two chunks, two cuts of columns, three peers";
 }
 
-TEST(TileTables, CopiesWithoutTargetsStillPost) {
+TEST(TileTables, CopiesThatNobodyNeedsStillPost) {
   const Plan plan = gather(TileOrder::rank_shifted);
   const RankTables tables = tables_of(plan, true, 3);
   int posts = 0;
   int copies = 0;
-  for (const OpRecord& step : tables.workers.ops) {
-    copies += step.code == OpCode::copy ? 1 : 0;
-    if (step.code != OpCode::sync || step.num_sources == 0) continue;
-    posts += step.num_posts;
-    EXPECT_EQ(step.num_targets, 0);
+  for (const LaneRecord& lane : tables.workers.lanes) {
+    if (lane.sync_only) continue;
+    for (uint32_t i = 0; i < lane.num_ops; ++i) {
+      const OpRecord& step = tables.workers.ops[lane.first_op + i];
+      copies += step.code == OpCode::copy ? 1 : 0;
+      if (step.code == OpCode::sync) posts += step.num_posts;
+    }
   }
   EXPECT_EQ(posts, 4) << "two chunks of own rows, two cuts of columns";
   EXPECT_EQ(copies, 3 * 4);
 }
 
-TEST(TileTables, UnalignedRowsAreCopied) {
+/// Tensor copies cannot load an input that begins elsewhere: workers multiply, and have rows of A from two places, too.
+TEST(TileTables, UnalignedRowsAreMultipliedByWorkers) {
   const Plan plan = gather(TileOrder::in_step);
   const RankTables tables = tables_of(plan, true, 3, false, "a");
-  EXPECT_TRUE(tables.gemm.splits.empty());
-  EXPECT_FALSE(tables.gemm.tiles.empty()) << "no tile reads the input itself";
-  for (const TileRecord& tile : tables.gemm.tiles) EXPECT_EQ(tile.split, 0);
-  EXPECT_EQ(targets_of(tables), std::vector<int>(4, 4));
+  EXPECT_TRUE(tables.gemm.tiles.empty());
+  EXPECT_EQ(tables.gemm_ctas, 0u);
+  EXPECT_EQ(tables.workers.helper_ctas, 0u);
+  int split = 0;
+  for (const OpRecord& step : tables.workers.ops) {
+    if (step.code != OpCode::multiply) continue;
+    EXPECT_EQ(step.num_sources, step.rows_below > 0 ? 3 : 2);
+    EXPECT_EQ(step.rows_below % 128, 0);
+    split += step.rows_below > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(split, 1) << "column of tiles";
+  EXPECT_EQ(targets_of(tables), std::vector<int>(4, 3)) << "own rows are not copied";
 }
 
 /// The tables of a reduce-scatter over four ranks, in pairs of tiles.

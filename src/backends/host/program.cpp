@@ -56,13 +56,14 @@ int cores_of(HostGroup& group) {
   return share.of(exchange(group, "load", share.mine()), group.rank());
 }
 
-int workers_of(const Lane& lane, int cores) {
+/// `ctas`: the plan is lowered for GPUs, and says how many CTAs it wants.
+int workers_of(const Lane& lane, int cores, bool ctas) {
   if (is_serial(lane.engine)) return 1;
   // Lanes that only move data leave the cores to those that multiply.
   const bool copies =
       std::all_of(lane.tasks.begin(), lane.tasks.end(), [](const Task& task) { return task.kind == TaskKind::copy; });
   const int wide = lane.engine == Engine::tiles && !copies ? cores : 1;
-  return static_cast<int>(std::min<int64_t>(lane.workers > 0 ? lane.workers : wide, std::ssize(lane.tasks)));
+  return static_cast<int>(std::min<int64_t>(lane.workers > 0 && !ctas ? lane.workers : wide, std::ssize(lane.tasks)));
 }
 
 /// A wait or post with its counter looked up.
@@ -148,8 +149,10 @@ HostProgram::HostProgram(HostGroup& group, const Plan& plan)
 }
 
 void HostProgram::make_workers() {
+  const std::string& target = share_.plan.target;
+  const bool ctas = !target.empty() && target != host_target().name;
   for (const auto& lane : lanes_) {
-    const int count = workers_of(*lane->lane, cores_);
+    const int count = workers_of(*lane->lane, cores_, ctas);
     for (int index = 0; index < count; ++index) {
       Worker& worker = *workers_.emplace_back(std::make_unique<Worker>(*lane, index));
       worker.callbacks = {

@@ -59,6 +59,9 @@ struct TaskRules {
     const int64_t a_depth = depth_of(t);
     const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
     check(a_depth == b_depth, "the operands of a product have one depth");
+    check(std::all_of(t.reads.begin() + 2, t.reads.end(),
+                      [&](const Region& more) { return more.cols == a_depth && dtype(more) == dtype(a); }),
+          "all rows of A have one depth and type");
     check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
     const Shape result = result_shape(t);
     for (const Region& addend : t.addends) {

@@ -75,32 +75,44 @@ bool TaskRunner::stored_by_library(const Task& task) const {
 }
 
 void TaskRunner::multiply(const Task& task) {
-  constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
   const Shape shape = result_shape(task);
   if (shape.rows == 0 || shape.cols == 0) return;
-  const Block a = addresses_->block(task.reads[0]);
-  Product product{shape.rows, shape.cols, a.cols, operand_of(a, false),
-                  operand_of(addresses_->block(task.reads[1]), task.gemm.b_layout == BLayout::nk)};
   prepare_end(task);
+  int64_t first_row = 0;
+  for (size_t i = 0; i < task.reads.size(); ++i) {
+    if (i == 1) continue;
+    const Block a = addresses_->block(task.reads[i]);
+    multiply_rows(task, a, first_row);
+    first_row += a.rows;
+  }
+}
+
+void TaskRunner::multiply_rows(const Task& task, const Block& a, int64_t first_row) {
+  constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
+  const int64_t cols = result_shape(task).cols;
+  if (a.rows == 0) return;
+  Product product{a.rows, cols, a.cols, operand_of(a, false),
+                  operand_of(addresses_->block(task.reads[1]), task.gemm.b_layout == BLayout::nk)};
   if (stored_by_library(task)) {
     product.c = targets_[0].data;
     product.c_dtype = targets_[0].dtype;
     product.c_stride = targets_[0].stride;
     return gemm_.multiply(product);
   }
-  const int64_t most = std::max<int64_t>(16, kScratch / shape.cols);
-  product.c_stride = shape.cols;
-  for (int64_t begin = 0; begin < shape.rows; begin += most) {
-    product.m = std::min(most, shape.rows - begin);
+  const int64_t most = std::max<int64_t>(16, kScratch / cols);
+  product.c_stride = cols;
+  for (int64_t begin = 0; begin < a.rows; begin += most) {
+    product.m = std::min(most, a.rows - begin);
     product.a.data = a.at(begin, 0);
     // Two rows more, for sums.
-    float* values = scratch((product.m + 2) * shape.cols);
+    float* values = scratch((product.m + 2) * cols);
     product.c = values;
     gemm_.multiply(product);
     for (int64_t row = 0; row < product.m; ++row) {
-      float* sums = values + row * shape.cols;
-      if (!task.addends.empty()) sums = complete(task, begin + row, sums, values + product.m * shape.cols);
-      finish(task, begin + row, 0, shape.cols, sums);
+      const int64_t of_result = first_row + begin + row;
+      float* sums = values + row * cols;
+      if (!task.addends.empty()) sums = complete(task, of_result, sums, values + product.m * cols);
+      finish(task, of_result, 0, cols, sums);
     }
   }
 }

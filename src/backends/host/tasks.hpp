@@ -28,6 +28,8 @@ class TaskRunner {
   using Run = void (TaskRunner::*)(const Task& task);
   [[nodiscard]] static Run runs_of(Body body);
   void multiply(const Task& task);
+  /// The rows of a product that so many rows of A make, from `first_row` on.
+  void multiply_rows(const Task& task, const Block& a, int64_t first_row);
   /// A row of a tile's product and what is added to it, in `spare`, which has room for two rows.
   float* complete(const Task& task, int64_t row, float* product, float* spare);
   [[nodiscard]] bool stored_by_library(const Task& task) const;

@@ -12,20 +12,12 @@
 #include "tilewire/print.hpp"
 
 namespace tilewire::host {
-namespace {
-
-constexpr int64_t kAlignment = 256;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
-
-}  // namespace
+namespace {}  // namespace
 
 Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
     : group_(group), plan_(plan), addresses_(plan) {
-  announced_offset_ = aligned(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
-  symmetric_offset_ = announced_offset_ + aligned(std::ssize(plan.buffers) * 8);
+  announced_offset_ = aligned_bytes(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
+  symmetric_offset_ = announced_offset_ + aligned_bytes(std::ssize(plan.buffers) * 8);
   extent_ = group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)),
                         symmetric_offset_ + symmetric_bytes(plan));
   std::memset(start(group.rank()), 0, static_cast<size_t>(symmetric_offset_));
@@ -41,7 +33,7 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
   for (int index = 0; index < std::ssize(plan.buffers); ++index) {
     const Buffer& buffer = plan.buffers[index];
     if (buffer.ll)
-      std::memset(addresses_.base(group.rank(), index).data, 0xFF, static_cast<size_t>(bytes_of_buffer(buffer)));
+      std::memset(addresses_.base(group.rank(), index).data, 0xFF, static_cast<size_t>(workspace_bytes(buffer)));
   }
 }
 
@@ -81,8 +73,8 @@ void Workspace::place_buffers() {
         base.announced = announced(rank, index);
       }
     }
-    if (buffer.scope == Scope::symmetric) symmetric += bytes_of_buffer(buffer);
-    if (buffer.scope == Scope::local) local += bytes_of_buffer(buffer);
+    if (buffer.scope == Scope::symmetric) symmetric += workspace_bytes(buffer);
+    if (buffer.scope == Scope::local) local += workspace_bytes(buffer);
   }
 }
 

@@ -8,10 +8,10 @@ namespace tilewire::cuda {
 
 /// A product and what is added to it, in the sum's order: the product rounded as the others are.
 __device__ inline float complete_sum(const WorkerTable& table, const OpRecord& step, int row, int col, float product) {
-  constexpr int kOperands = 2;
-  const int addends = step.num_sources - kOperands;
+  const int operands = step.rows_below > 0 ? 3 : 2;
+  const int addends = step.num_sources - operands;
   if (addends == 0) return product;
-  const SourceRecord* from = table.sources + step.first_source + kOperands;
+  const SourceRecord* from = table.sources + step.first_source + operands;
   float sum = 0;
 #pragma unroll 1
   for (int i = 0; i <= addends; ++i) {
@@ -34,6 +34,8 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
   __shared__ float b_block[kDepth][kSide + 1];
   const SourceRecord a = table.sources[step.first_source];
   const SourceRecord b = table.sources[step.first_source + 1];
+  const SourceRecord a_below = table.sources[step.first_source + (step.rows_below > 0 ? 2 : 0)];
+  const int rows_above = step.rows - step.rows_below;
   const auto load = [&](const SourceRecord& from, bool k_major, int line, int lines, int k) {
     if (line >= lines || k >= step.depth) return 0.0F;
     const int64_t at = k_major ? k * from.ld + line : line * from.ld + k;
@@ -49,7 +51,9 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
         for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
           const int k = i % kDepth;
           const int line = i / kDepth;
-          a_block[k][line] = load(a, false, row0 + line, step.rows, k0 + k);
+          const int below = row0 + line - rows_above;
+          a_block[k][line] = below < 0 ? load(a, false, row0 + line, step.rows, k0 + k)
+                                       : load(a_below, false, below, step.rows_below, k0 + k);
         }
         for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
           const int k = step.b_is_kn ? i / kSide : i % kDepth;

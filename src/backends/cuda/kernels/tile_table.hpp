@@ -78,9 +78,6 @@ struct RowSplit {
   uint16_t map = 0;    ///< number of a tensor map (map_of)
   uint16_t first = 0;  ///< of the tile's rows, a multiple of kRowsOfSplit
 };
-inline constexpr int kRowsOfSplit = 8;
-/// Splits of a rank: the first and the last rows of a shard share a tile with other ranks' rows.
-inline constexpr int kMostSplits = 2;
 
 /// Another part of the sum that a tile belongs to. All parts, the tile's own included, are of the inputs' dtype; they
 /// are added in fp32, in their order, before epilogue, rounding and stores.

@@ -49,14 +49,14 @@ struct OpRecord {
   uint8_t num_sources = 0;
   uint8_t num_targets = 0;
   uint8_t num_epilogue = 0;
-  uint8_t product_place =
-      0;               ///< `multiply`: so many of the sources from the third on come before the product in its sum
-  bool polls = false;  ///< the sources say themselves that they are here (is_ll), and are cleared
+  uint8_t product_place = 0;  ///< `multiply`: so many addends, the last sources, come before the product in its sum
+  bool polls = false;         ///< the sources say themselves that they are here (is_ll), and are cleared
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
   int32_t depth = 0;             ///< `multiply`: length of the dot products
+  int32_t rows_below = 0;        ///< `multiply`: so many rows of A, the last ones, are source 2
   uint32_t task = 0;             ///< number of the task in RankTables::names, for reports
   float value = 0;               ///< `fill`
   Doorbell* doorbell = nullptr;  ///< `doorbell`
@@ -94,7 +94,6 @@ struct LaneRecord {
   uint32_t ctas = 1;
   bool serial = false;
   bool sync_only = false;  ///< moves nothing itself: one warp will do
-  bool sized = false;      ///< the plan says how many CTAs, or tiles wait for what they do
   /// Steps go in list order to whoever asks next: these CTAs, and WorkerTable::helper_ctas.
   bool helped = false;
   bool warpgroups = false;  ///< steps are many and small: each kWarpgroupThreads of a CTA take one

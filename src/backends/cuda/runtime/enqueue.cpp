@@ -90,7 +90,7 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, c
         .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};
     if (bound.tables.lanes_apart) gemm.workers.table.ctas = 0;
     launch_gemm_tiles(bound.tables.kind, gemm, stream);
-  } else if (bound.tables.lanes_apart) {
+  } else if (bound.tables.lanes_apart || workers.table.ctas == 0) {
     launch_sync_lanes(workers, stream);
   } else {
     launch_workers(workers, {}, true, stream);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "backends/cuda/kernels/gemm_tiles.hpp"
 #include "backends/cuda/runtime/chunks.hpp"
 #include "backends/cuda/runtime/facts.hpp"
 #include "backends/tensors.hpp"
@@ -92,6 +93,15 @@ void fill_in_links(Team& team, const json& gpus) {
   }
 }
 
+/// SMs of the current device for clusters of 0, 1, 2 ... CTAs of the kernel of tiles.
+std::vector<int> sms_of_clusters() {
+  const GemmBodyKind body{.dtype = DType::bf16, .shape = {128, 128}};
+  load_gemm_tiles(body);
+  std::vector<int> sms{0};
+  for (uint32_t ctas = 1; ctas <= kMostCluster; ++ctas) sms.push_back(static_cast<int>(resident_ctas(body, ctas)));
+  return sms;
+}
+
 /// "h200" where all GPUs are "NVIDIA H200", "gpu" where they differ.
 std::string kind_of_gpus(const json& gpus) {
   std::string kind;
@@ -162,6 +172,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
                       {"name", gpu.name},
                       {"uuid", gpu.uuid},
                       {"sms", gpu.sms},
+                      {"cluster_sms", sms_of_clusters()},
                       {"copy_engines", gpu.copy_engines},
                       {"descriptors", gpu.descriptors}});
   }));
@@ -170,6 +181,11 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
   sm_count_ = team_.devices[rank()].sms;
+  for (const json& gpu : gpus) {
+    const auto mine = gpu["cluster_sms"].get<std::vector<int>>();
+    if (cluster_sms_.empty()) cluster_sms_ = mine;
+    std::ranges::transform(cluster_sms_, mine, cluster_sms_.begin(), [](int x, int y) { return std::min(x, y); });
+  }
   std::map<std::string, int> kinds;
   for (size_t i = 0; i < gpus.size(); ++i) {
     ++kinds[fmt::format("{}, {} SMs", gpus[i]["name"].get<std::string>(), team_.devices[i].sms)];

@@ -114,6 +114,7 @@ class CudaGroup final : public Group {
   Team team_;
   int device_ = 0;
   int sm_count_ = 0;
+  std::vector<int> cluster_sms_{};  ///< the fewest of any rank's GPU (Target)
   std::string hardware_;
   std::string kind_ = "gpu";  ///< of all ranks' GPUs: "h200"
   bool shares_device_ = false;

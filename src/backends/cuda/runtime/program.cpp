@@ -8,7 +8,6 @@
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/callers_stream.hpp"
 #include "backends/cuda/runtime/upload.hpp"
-#include "backends/cuda/tables/sm_shares.hpp"
 #include "backends/cuda/tables/work_order.hpp"
 #include "backends/tensors.hpp"
 #include "core/implied_order.hpp"
@@ -19,15 +18,10 @@
 namespace tilewire::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 /// Counters that ranks poll and post lie on sectors of their own.
 constexpr int64_t kSignalBytes = 32;
 /// Tables that are kept for callers' tensors that lie differently, beside those that graphs may replay.
 constexpr int64_t kMostBound = 64;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t bytes_of_buffer(const Buffer& buffer) { return aligned(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
 
 bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared; }
 
@@ -35,7 +29,7 @@ bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric &
 
 int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
   int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? bytes_of_buffer(buffer) : 0;
+  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? workspace_bytes(buffer) : 0;
   return bytes;
 }
 
@@ -135,9 +129,9 @@ void set_bytes(std::byte* memory, int64_t bytes, int value) {
 }  // namespace
 
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
-  doorbells_ = aligned(num_signals(plan) * kSignalBytes);
+  doorbells_ = aligned_bytes(num_signals(plan) * kSignalBytes);
   // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
-  own_ = doorbells_ + aligned(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
+  own_ = doorbells_ + aligned_bytes(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
   group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
   extent_ =
       group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
@@ -176,9 +170,9 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
         base.data = group_.at(rank, callers[index].data - group_.at(group_.rank(), 0));
       }
-      if (is_own(buffer)) in_own += bytes_of_buffer(buffer);
-      if (is_shared(buffer)) in_shared += bytes_of_buffer(buffer);
-      if (buffer.scope == Scope::local) in_local += bytes_of_buffer(buffer);
+      if (is_own(buffer)) in_own += workspace_bytes(buffer);
+      if (is_shared(buffer)) in_shared += workspace_bytes(buffer);
+      if (buffer.scope == Scope::local) in_local += workspace_bytes(buffer);
       all.bases.push_back(base);
     }
   }
@@ -194,7 +188,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
       plan_(share_of(plan, group.rank())),
       lanes_(lanes_of(plan, group.rank())),
-      facts_(facts_of(plan, group.rank())),
+      totals_(signal_totals(plan)),
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
@@ -225,21 +219,11 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   return bases;
 }
 
-/// NOTE: clusters of more than two leave SMs of a GPC idle. Where ranks share a device, pairs alone are sure to find
-/// room beside those of the others, and only where each rank has an even share.
-Room CudaProgram::room_for(bool traced) const {
-  Room room{group_.sm_count(), !group_.shares_device(), traced};
-  const GemmParams gemm = gemm_params_of(plan_);
-  if (!room.streams && gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k > 1) room.sms = room.sms / 2 * 2;
-  if (gemm.cluster_split_k == 1 || slow_tiles(plan_) || room.sms < 2 * gemm.cluster_split_k) return room;
-  room.cluster_split_k = gemm.cluster_split_k;
-  const uint32_t resident = resident_ctas(kind_of(plan_), static_cast<uint32_t>(gemm.cluster_split_k));
-  if (room.streams) room.sms = std::min(room.sms, static_cast<int>(resident));
-  return room;
-}
-
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), facts_, room_for(traced));
+  const GemmParams gemm = gemm_params_of(plan_);
+  const int cluster = slow_tiles(plan_) ? 1 : gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k;
+  const Room room{sms_for_clusters(group_.target(), cluster), !group_.shares_device(), traced};
+  RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, room);
   put_in_order(tables.works, places_);
   return tables;
 }
@@ -441,7 +425,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
 }
 
 Target CudaGroup::target() const {
-  Target target = gpu_target(kind_, team_.num_ranks, sm_count_);
+  const auto least = std::ranges::min_element(team_.devices, {}, &Device::sms);
+  Target target = gpu_target(kind_, team_.num_ranks, least->sms);
+  target.cluster_sms = cluster_sms_;
   target.streams = !shares_device_;
   if (shares_device_) target.name += "_shared";
   return target;

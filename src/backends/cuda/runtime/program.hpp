@@ -87,7 +87,6 @@ class CudaProgram final : public Program {
   void make_room();
   /// A captured call with these tensors, made once; it goes with the program.
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);
-  [[nodiscard]] Room room_for(bool traced) const;
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
   [[nodiscard]] std::vector<StreamWork> made_up_works() const;
@@ -104,8 +103,8 @@ class CudaProgram final : public Program {
 
   CudaGroup& group_;
   Plan plan_;
-  std::vector<int> lanes_;  ///< mine, in the whole plan
-  PlanFacts facts_;
+  std::vector<int> lanes_;                    ///< mine, in the whole plan
+  std::vector<int64_t> totals_;               ///< signal_totals of the whole plan
   std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first

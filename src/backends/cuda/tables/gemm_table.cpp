@@ -111,20 +111,12 @@ void set_cache_hints(HostTable& table, TileShape shape, int64_t reach) {
   table.cache_hints = {eviction_of(hints.a), eviction_of(hints.b)};
 }
 
-std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster) {
-  require(cluster_ctas(cluster) == 2 && cluster.k == 1, "clusters of {} x {} tiles in {} parts of K: want pairs",
-          cluster.m, cluster.n, cluster.k);
-  const auto agree = [&](const TileRecord& x, const TileRecord& y) {
-    if (x.k_begin != y.k_begin || x.k_steps != y.k_steps || x.num_partials != y.num_partials) return false;
-    // Other parts of their sums must come at the same time (comes_late): hops of a ring have no epilogue, sums may.
-    const auto wide = [](const TileRecord& tile) { return (tile.flags & kOutputFp32) != 0; };
-    if (x.num_partials > 0 && ((x.num_steps == 0) != (y.num_steps == 0) || wide(x) != wide(y))) return false;
-    return cluster.m == 2 ? x.b_map == y.b_map && x.b_col == y.b_col : x.a_map == y.a_map && x.a_row == y.a_row;
-  };
+std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std::vector<bool>& in_pair) {
   std::vector<TileRecord> paired;
   for (size_t i = 0; i < tiles.size(); ++i) {
     paired.push_back(tiles[i]);
-    if (i + 1 < tiles.size() && agree(tiles[i], tiles[i + 1])) {
+    if (in_pair[i]) {
+      require(i + 1 < tiles.size() && in_pair[i + 1], "{} tiles in pairs: the last one is alone", i + 1);
       paired.push_back(tiles[++i]);
       continue;
     }

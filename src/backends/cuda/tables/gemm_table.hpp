@@ -59,8 +59,9 @@ void make_moving(const HostTable& host, const Bases& bases, GemmTable& table);
 /// split_k_in_cluster.
 void set_cache_hints(HostTable& table, TileShape shape, int64_t reach);
 
-/// The same tiles in pairs that share B or A: neighbours that agree in it, others beside an empty partner.
-[[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, ClusterShape cluster);
+/// The same tiles in pairs that share B or A: neighbours of which both are `in_pair` (form_clusters), each of the
+/// others beside an empty partner.
+[[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std::vector<bool>& in_pair);
 
 /// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for ClusterShape::k.
 /// Each waits for what its part needs; the first alone posts and completes sums.

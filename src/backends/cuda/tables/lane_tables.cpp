@@ -3,51 +3,34 @@
 #include "backends/cuda/tables/lane_tables.hpp"
 
 #include <algorithm>
-#include <set>
 #include <span>
 
-#include "backends/cuda/tables/sm_shares.hpp"
 #include "backends/cuda/tables/stream_lanes.hpp"
 #include "backends/cuda/tables/tile_records.hpp"
-#include "core/ceil_div.hpp"
 #include "core/text.hpp"
+#include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cuda {
 namespace {
 
-/// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
-constexpr int kCopyCtas = 16;
-/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
-constexpr int kLeastForLibrary = 16;
-
-bool has_tiles(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_tile); }
-
-/// Whether tensor cores make a lane's tiles, where they make any.
-bool by_tensor_cores(const Lane& lane) {
-  return lane.kernel == 0 && !is_serial(lane.engine) && std::ranges::any_of(lane.tasks, is_gemm_tile);
-}
+static_assert(kHandshakesOfCta == kOpThreads / 32);
+static_assert(kWarpgroupsOfCta == kMostWarpgroups && kMostWarpgroups == kThreads / kWarpgroupThreads);
 
 class TableMaker {
  public:
-  TableMaker(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts, const Room& room)
-      : plan_(plan), view_{plan, rank, addresses, facts, out_}, room_(room), tiles_(view_) {}
+  TableMaker(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
+             const Room& room)
+      : plan_(plan), view_{plan, rank, addresses, totals, out_}, room_(room), tiles_(view_) {}
 
   RankTables make() {
-    const bool staged =
-        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.stage > 0; });
-    const bool fast = !staged && !slow_tiles(plan_) && loads_by_tensor_map(view_);
-    beside_library_ = std::ranges::any_of(
-        plan_.lanes, [&](const Lane& lane) { return lane.rank == view_.rank && lane.engine == Engine::library; });
-    out_.stream_ordered = staged;
-    out_.lanes_apart = !out_.stream_ordered && (beside_library_ || (room_.streams && fast && has_several_kernels()));
+    const bool fast = !has_stages(plan_, view_.rank) && !slow_tiles(plan_) && loads_by_tensor_map(view_);
+    out_.stream_ordered = has_stages(plan_, view_.rank);
+    // NOTE: where tensors are not as tensor copies want them, tiles are steps of the call's one kernel.
+    out_.lanes_apart = !out_.stream_ordered && has_several_kernels() &&
+                       (has_library_lane(plan_, view_.rank) || (room_.streams && fast));
     out_.kind = kind_of(plan_);
-    out_.kind.sums = fast && std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
-                       return lane.rank == view_.rank && by_tensor_cores(lane) &&
-                              std::ranges::any_of(lane.tasks, [](const Task& task) { return !task.addends.empty(); });
-                     });
-    if (fast) out_.cluster = cluster_of_tiles();
-    if (fast && tiles_.take_local_rows()) spare_.insert(view_.facts.own.spare.begin(), view_.facts.own.spare.end());
+    if (fast) start_tiles();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
       if (fast && by_tensor_cores(plan_.lanes[lane])) {
@@ -64,13 +47,7 @@ class TableMaker {
     if (out_.lanes_apart) start_workers_late(out_, view_.addresses.doorbells);
     std::ranges::stable_sort(out_.workers.lanes, {},
                              [](const LaneRecord& lane) { return std::pair(lane.after, lane.sync_only); });
-    // NOTE: where ranks share a device, helper CTAs might take the room that another rank's kernel waits for.
-    const bool may_help = !out_.gemm.tiles.empty() && room_.streams && !out_.lanes_apart;
-    const bool beside = beside_library_ && !out_.stream_ordered;
-    share_out_sms(out_, beside ? std::max(1, room_.sms - kLeastForLibrary) : room_.sms, tile_workers_, may_help);
-    for (LaneRecord& lane : out_.workers.lanes) lane.warpgroups = lane.warpgroups && lane.num_ops > lane.ctas;
-    if (may_help) find_helped_lanes(out_);
-    if (beside) set_library_sms(out_, plan_, room_.sms);
+    set_ctas();
     spread_sums(out_);
     drop_repeated_waits(out_);
     return std::move(out_);
@@ -82,24 +59,42 @@ class TableMaker {
                                [&](const Lane& lane) { return lane.rank == view_.rank && lane.kernel > 0; });
   }
 
-  /// Pairs of neighbours that agree in an operand, where the plan asks for them, or CTAs that share a tile's K.
-  [[nodiscard]] ClusterShape cluster_of_tiles() const {
-    if (room_.cluster_split_k > 1) return {.k = static_cast<uint32_t>(room_.cluster_split_k)};
-    const GemmParams gemm = gemm_params_of(plan_);
-    if (gemm.cluster_m * gemm.cluster_n != 2 || gemm.tile_m == 64) return {};
-    int64_t tiles = 0;
-    int workers = room_.sms;
-    int lanes = 0;
+  /// What the kernel of the rank's tiles must know before the first one: clusters, sums, rows of A in two places.
+  void start_tiles() {
     for (const Lane& lane : plan_.lanes) {
-      if (lane.rank != view_.rank) continue;
-      ++lanes;
-      if (!by_tensor_cores(lane)) continue;
-      tiles += std::ranges::count_if(lane.tasks, is_gemm_tile);
-      workers = workers_of(lane);
+      if (lane.rank != view_.rank || !by_tensor_cores(lane)) continue;
+      for (const Task& task : lane.tasks) {
+        if (!is_gemm_tile(task)) continue;
+        out_.kind.sums = out_.kind.sums || !task.addends.empty();
+        if (cluster_ctas(cluster_of(task.gemm)) > 1) out_.cluster = cluster_of(task.gemm);
+        tiles_.add_split(task);
+      }
     }
-    // NOTE: now, as maps are made for it: a pair needs two SMs beside one for each lane that executes.
-    if (tiles < 2 || workers < 2 || room_.sms < lanes + 2) return {};
-    return {.m = static_cast<uint32_t>(gemm.cluster_m), .n = static_cast<uint32_t>(gemm.cluster_n)};
+  }
+
+  [[nodiscard]] static ClusterShape cluster_of(const GemmParams& gemm) {
+    return {.m = static_cast<uint32_t>(gemm.cluster_m),
+            .n = static_cast<uint32_t>(gemm.cluster_n),
+            .k = static_cast<uint32_t>(gemm.cluster_split_k)};
+  }
+
+  /// As many as the plan says, of which all must be resident at once; helper CTAs need not be.
+  void set_ctas() {
+    const auto tiles = static_cast<uint32_t>(out_.gemm.tiles.size());
+    const uint32_t cluster = cluster_ctas(out_.cluster);
+    const uint32_t wanted = std::max(1, tile_workers_) * out_.cluster.k;
+    out_.gemm_ctas = std::min(std::max(cluster, wanted / cluster * cluster), tiles);
+    HostWorkerTable& workers = out_.workers;
+    for (LaneRecord& lane : workers.lanes) {
+      lane.helped = lane.helped && tiles > 0 && lane.num_ops > lane.ctas;
+      if (lane.helped)
+        workers.helper_ctas = std::max(workers.helper_ctas, std::min(out_.gemm_ctas, lane.num_ops - lane.ctas));
+    }
+    for (const bool after : {false, true}) {
+      const uint32_t all = worker_ctas(counts_of(workers, after), kOpThreads) + (after ? 0 : out_.gemm_ctas);
+      require(all <= static_cast<uint32_t>(room_.sms), "{}: rank {} has {} SMs for {} CTAs that wait for each other",
+              plan_.op, view_.rank, room_.sms, all);
+    }
   }
 
   /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
@@ -113,17 +108,13 @@ class TableMaker {
     tile_workers_ = lane.workers;
   }
 
-  [[nodiscard]] static bool by_stream(const Lane& lane) {
-    return lane.engine == Engine::copy || lane.engine == Engine::library;
-  }
-
   [[nodiscard]] static bool is_work(const Task& task) {
     return task.kind != TaskKind::sync && task.reads[0].rows > 0 && task.reads[0].cols > 0;
   }
 
-  [[nodiscard]] decltype(StreamWork::what) what_of(const Task& task) const {
+  [[nodiscard]] decltype(StreamWork::what) what_of(const Lane& lane, const Task& task) const {
     if (calls_collective(task)) return library_collective(view_, task);
-    if (calls_library(task)) return library_gemm(view_, task);
+    if (calls_library(task)) return library_gemm(view_, lane, task);
     return stream_copy(view_, task);
   }
 
@@ -132,18 +123,10 @@ class TableMaker {
     return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
   }
 
-  /// Whether a lane's handshakes go with the call of the lane after it.
-  [[nodiscard]] bool goes_with_call(int index) const {
-    const Lane& lane = plan_.lanes[index];
-    const auto is_sync = [](const Task& task) { return task.kind == TaskKind::sync; };
-    return lane.rank == view_.rank && lane.engine == Engine::library && lane.stage == 0 && calls_in_stage(index + 1) &&
-           std::ranges::all_of(lane.tasks, is_sync);
-  }
-
   /// Of stage 0 for the kernel before the call, of stage 2 for the one after it.
   void add_staged_lane(int index) {
     if (calls_in_stage(index)) return add_stream_ordered_call(index);
-    if (goes_with_call(index)) return;
+    if (goes_with_call(plan_, index)) return;
     const size_t first = out_.workers.lanes.size();
     add_worker_lane(index);
     if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = plan_.lanes[index].stage == 2;
@@ -151,10 +134,11 @@ class TableMaker {
 
   /// The call: the kernel before it does what its lane has before it, and waits for it, the one after it posts.
   void add_stream_ordered_call(int index) {
-    const Task& task = plan_.lanes[index].tasks[0];
+    const Lane& lane = plan_.lanes[index];
+    const Task& task = lane.tasks[0];
     std::vector<Place> before;
-    if (index > 0 && goes_with_call(index - 1)) before = all_of(index - 1);
-    out_.works.push_back({.lane = index, .task = 0, .what = library_gemm(view_, task)});
+    if (index > 0 && goes_with_call(plan_, index - 1)) before = all_of(index - 1);
+    out_.works.push_back({.lane = index, .task = 0, .what = library_gemm(view_, lane, task)});
     const bool waits = !task.waits.empty() || room_.traced;
     const Task* first = before.empty() ? nullptr : &task_at(before[0]);
     const bool greets = first != nullptr && first->waits.empty() && std::ssize(first->posts) <= kMostPreamblePosts;
@@ -226,7 +210,7 @@ class TableMaker {
       work.stream = static_cast<int>(out_.streams.size());
       work.lane = index;
       work.task = static_cast<int64_t>(i);
-      work.what = what_of(task);
+      work.what = what_of(lane, task);
       if (!doorbells[i]) continue;
       work.follows = i > 0 && is_work(lane.tasks[i - 1]) && waits_are_over(lane, i);
       work.doorbell = view_.addresses.doorbells + out_.works.size() - 1;
@@ -241,46 +225,15 @@ class TableMaker {
     const Lane& lane = plan_.lanes[index];
     for (const Task& task : lane.tasks)
       require(!calls_collective(task), "{}: no worker makes a collective call", plan_.op);
-    const bool moves = std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
-    if (!moves) return add_ops(all_of(index), 1, true);
+    if (!moves_data(lane)) return add_ops(all_of(index), 1, true);
+    require(lane.workers > 0, "{}: lane {} on rank {} has no workers", plan_.op, lane.name, view_.rank);
     const bool serial = is_serial(lane.engine);
-    int ctas = workers_of(lane);
-    if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
     // NOTE: a serial lane's products are whole steps of one CTA.
-    if (serial) ctas = has_tiles(lane) ? 1 : std::min(ctas, ctas_for_op(lane));
-    add_ops(all_of(index), ctas, false, serial);
-    out_.workers.lanes.back().sized = lane.engine != Engine::reduce || lane.workers > 0;
-    out_.workers.lanes.back().warpgroups = !serial && std::ranges::all_of(lane.tasks, is_small);
-  }
-
-  /// CTAs of which each has a part of the largest step that is worth its while: SMs are dear beside few tiles.
-  [[nodiscard]] int ctas_for_op(const Lane& lane) const {
-    constexpr int64_t kLeastBytes = 32 << 10;
-    int64_t most = 0;
-    for (const Task& task : lane.tasks) {
-      if (task.kind == TaskKind::sync) continue;
-      const Shape shape = result_shape(task);
-      most = std::max(most, shape.rows * shape.cols * bytes_of(view_.dtype_of(task.writes[0].to)));
-    }
-    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
-  }
-
-  /// Whether a few warps do a step as fast as a CTA does: what takes time is that words come from memory.
-  [[nodiscard]] static bool is_small(const Task& task) {
-    constexpr int64_t kMost = 4096;
-    const Shape shape = result_shape(task);
-    return !is_tile(task) && shape.rows * shape.cols <= kMost;
-  }
-
-  [[nodiscard]] int workers_of(const Lane& lane) const {
-    if (lane.workers > 0) return lane.workers;
-    if (by_tensor_cores(lane)) return room_.sms;
-    // What begins when everything else has ended has the device to itself.
-    const auto makes_tiles = [](const Lane& other) { return std::ranges::any_of(other.tasks, is_gemm_tile); };
-    const bool alone = !std::ranges::any_of(plan_.lanes, makes_tiles) &&
-                       (beside_library_ || std::ranges::none_of(plan_.lanes, has_tiles));
-    if (alone && !is_serial(lane.engine) && is_late(plan_, lane)) return std::max(kCopyCtas, room_.sms - 2 * kCopyCtas);
-    return kCopyCtas;
+    const bool one = serial && std::ranges::any_of(lane.tasks, is_tile);
+    const int64_t most = serial ? lane.workers : std::min<int64_t>(lane.workers, std::ssize(lane.tasks));
+    add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
+    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial;
+    out_.workers.lanes.back().helped = lane.helped && !serial;
   }
 
   /// A task of the plan.
@@ -343,14 +296,13 @@ class TableMaker {
       step.b_is_kn = task.gemm.b_layout == BLayout::kn;
       step.depth = static_cast<int32_t>(depth_of(task));
       step.product_place = static_cast<uint8_t>(task.product_place);
+      step.rows_below = static_cast<int32_t>(task.reads.size() > 2 ? task.reads[2].rows : 0);
     }
     for (const auto* regions : {&task.reads, &task.addends}) {
       for (const Region& read : *regions)
         workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
     }
-    for (size_t i = 0; i < task.writes.size(); ++i) {
-      const Write& write = task.writes[i];
-      if (spare_.contains({at.lane, at.task, i})) continue;
+    for (const Write& write : task.writes) {
       workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,
                                  static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
                                  view_.dtype_of(write.to), view_.mode_of(write)});
@@ -360,7 +312,6 @@ class TableMaker {
     view_.add_posts(task, workers.posts);
     step.num_sources = small_count("sources", workers.sources.size() - step.first_source);
     step.num_targets = small_count("destinations", workers.targets.size() - step.first_target);
-    if (step.num_targets == 0) step.code = OpCode::sync;
     step.num_epilogue = small_count("steps of an epilogue", task.epilogue.size());
     step.num_waits = count_in_record(workers.waits.size() - step.first_wait);
     step.num_posts = count_in_record(workers.posts.size() - step.first_post);
@@ -372,14 +323,20 @@ class TableMaker {
   RankView view_;
   Room room_;
   int tile_workers_ = 0;
-  std::set<CopyWrite> spare_;    ///< tiles take these rows where they are
-  bool beside_library_ = false;  ///< calls of the library make products
   TileRecords tiles_;
 };
 
 }  // namespace
 
-PlanFacts facts_of(const Plan& whole, int rank) { return {signal_totals(whole), local_rows(whole, rank)}; }
+WorkerTable counts_of(const HostWorkerTable& workers, bool after) {
+  WorkerTable counts;
+  for (const LaneRecord& lane : workers.lanes) {
+    if (lane.after != after) continue;
+    ++counts.num_lanes;
+    (lane.sync_only ? counts.sync_lanes : counts.ctas) += lane.ctas;
+  }
+  return counts;
+}
 
 bool serves_any_address(const RankTables& tables) {
   const auto fits = [&](const OpRecord& op) {
@@ -392,9 +349,9 @@ bool serves_any_address(const RankTables& tables) {
   return tables.gemm.moving.size() <= kMapsAtHand && std::ranges::all_of(tables.workers.ops, fits);
 }
 
-RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
+RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const std::vector<int64_t>& totals,
                        const Room& room) {
-  return TableMaker(plan, rank, addresses, facts, room).make();
+  return TableMaker(plan, rank, addresses, totals, room).make();
 }
 
 }  // namespace tilewire::cuda

@@ -10,7 +10,6 @@
 
 #include "backends/cuda/kernels/worker_table.hpp"
 #include "backends/cuda/tables/gemm_table.hpp"
-#include "backends/cuda/tables/local_rows.hpp"
 #include "backends/cuda/tables/stream_work.hpp"
 #include "lower/tensor_cores.hpp"
 #include "tilewire/plan.hpp"
@@ -76,17 +75,14 @@ struct RankTables {
 
 /// CTAs of the plan's tiles that load for each other, and that make one tile.
 [[nodiscard]] GemmParams gemm_params_of(const Plan& plan);
-/// Whether tiles of any rank load for each other.
-[[nodiscard]] bool in_clusters(const Plan& plan);
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);
 
 /// What a rank may use of its device.
 struct Room {
-  int sms = 0;              ///< CTAs that may be resident at once
-  bool streams = true;      ///< streams may wait for doorbells; not where ranks share a device, and so its queues
-  bool traced = false;      ///< all that streams do has a doorbell, so that its times can be taken
-  int cluster_split_k = 1;  ///< CTAs that make a tile together; `sms` are in clusters of so many
+  int sms = 0;          ///< CTAs that may be resident at once
+  bool streams = true;  ///< streams may wait for doorbells; not where ranks share a device, and so its queues
+  bool traced = false;  ///< all that streams do has a doorbell, so that its times can be taken
 };
 
 /// Change places within each wave of tiles, so that every CTA (cluster) completes about as many sums as the others:
@@ -100,19 +96,17 @@ void spread_sums(RankTables& tables);
 /// part waits.
 void drop_repeated_waits(RankTables& tables);
 
-/// What the tables of one rank take from the whole plan.
-struct PlanFacts {
-  std::vector<int64_t> totals{};  ///< signal_totals
-  LocalRowsOfTiles own{};
-};
-[[nodiscard]] PlanFacts facts_of(const Plan& whole, int rank);
-
 /// Whether kernels can take tables with relative addresses: maps of these go with a launch, and no step has more
 /// records than are at hand.
 [[nodiscard]] bool serves_any_address(const RankTables& tables);
 
-/// `plan`: with the lanes of `rank` only.
-[[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses, const PlanFacts& facts,
-                                     const Room& room);
+/// Lanes and CTAs of the kernel before a stream-ordered call of the library, or of the only one; or of that `after` the
+/// call.
+[[nodiscard]] WorkerTable counts_of(const HostWorkerTable& workers, bool after);
+
+/// `plan`: lowered, with the lanes of `rank` only. `totals`: signal_totals of the whole plan. Throws
+/// Error(invalid_input) where lanes have no workers, or more CTAs that wait for each other than there are SMs.
+[[nodiscard]] RankTables make_tables(const Plan& plan, int rank, const Addresses& addresses,
+                                     const std::vector<int64_t>& totals, const Room& room);
 
 }  // namespace tilewire::cuda

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "backends/cuda/tables/lane_tables.hpp"
-#include "backends/cuda/tables/sm_shares.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {

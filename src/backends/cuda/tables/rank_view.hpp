@@ -12,10 +12,6 @@
 
 namespace tilewire::cuda {
 
-[[nodiscard]] inline bool is_tile(const Task& task) {
-  return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
-}
-
 /// How many waits or posts a record has.
 [[nodiscard]] inline uint16_t count_in_record(size_t count) {
   require(count <= UINT16_MAX, "a task has {} waits or posts, at most {} on GPUs: larger chunks have fewer", count,
@@ -34,7 +30,7 @@ struct RankView {
   const Plan& plan;
   int rank;
   const Addresses& addresses;
-  const PlanFacts& facts;
+  const std::vector<int64_t>& totals;  ///< signal_totals of the whole plan
   RankTables& out;
 
   [[nodiscard]] const Base& base(const Region& region) const {
@@ -74,7 +70,7 @@ struct RankView {
       if (which != Waits::all && adds != (which == Waits::of_addends)) continue;
       const int64_t step = which == Waits::of_product ? std::min(wait.from_col, depth_of(task) - 1) / kTileK : 0;
       waits.push_back({addresses.signal(wait.signal), static_cast<uint64_t>(wait.at_least),
-                       static_cast<uint64_t>(facts.totals[id]), static_cast<uint32_t>(i), static_cast<uint32_t>(step)});
+                       static_cast<uint64_t>(totals[id]), static_cast<uint32_t>(i), static_cast<uint32_t>(step)});
     }
   }
 

@@ -10,6 +10,7 @@
 #include "check/ll.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
+#include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cuda {
@@ -42,6 +43,41 @@ std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
       return fmt::format("lane {} on rank {}: {} tasks among tiles, want tiles and handshakes alone", lane.name,
                          lane.rank, to_string(task.kind));
     }
+  }
+  return std::nullopt;
+}
+
+/// Why kernels cannot read the rows of A of a tile, or nothing.
+std::optional<std::string> refuses_pieces(const Plan& plan) {
+  constexpr size_t kMost = 3;  // A, B, rows of A below
+  for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    const auto& tasks = plan.lanes[lane].tasks;
+    const auto many = [](const Task& task) { return is_gemm_tile(task) && task.reads.size() > kMost; };
+    const auto found = std::ranges::find_if(tasks, many);
+    if (found == tasks.end()) continue;
+    return fmt::format("{}: rows of A in {} places, want at most 2", task_name(plan, lane, found - tasks.begin()),
+                       found->reads.size() - 1);
+  }
+  return std::nullopt;
+}
+
+/// Why the tiles of a lowered plan are no pairs as their fields say, or nothing.
+std::optional<std::string> refuses_clusters(const Plan& plan) {
+  if (plan.target.empty() || slow_tiles(plan)) return std::nullopt;
+  for (const Lane& lane : plan.lanes) {
+    if (!by_tensor_cores(lane)) continue;
+    const Task* first = nullptr;  // of a pair
+    for (int64_t index = 0; index < std::ssize(lane.tasks); ++index) {
+      const Task& tile = lane.tasks[index];
+      if (!is_gemm_tile(tile)) continue;
+      const bool joins = first != nullptr && are_pair(plan, *first, tile);
+      if (first != nullptr && !joins)
+        return fmt::format("tile {} of lane {} on rank {}: it is no pair with the one before (form_clusters)", index,
+                           lane.name, lane.rank);
+      first = in_cluster(tile) && !joins ? &tile : nullptr;
+    }
+    if (first != nullptr)
+      return fmt::format("lane {} on rank {}: its last tile is half of a pair (form_clusters)", lane.name, lane.rank);
   }
   return std::nullopt;
 }
@@ -161,6 +197,8 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
   if (const auto reason = checking::refuses_ll(plan)) missing.push_back("LL data: " + *reason);
+  if (const auto reason = refuses_pieces(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_clusters(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stores(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
@@ -174,7 +212,9 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (kernels && shares_device_)
     missing.push_back(
         "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");
-  if (const auto slow = slow_tiles(plan); kernels && slow)
+  // NOTE: those beside the library are split_kernels', and need no tiles.
+  const bool by_library = !plan.target.empty() && (calls_library(plan) || calls_collective(plan));
+  if (const auto slow = slow_tiles(plan); kernels && slow && !by_library)
     missing.push_back("several kernels: tiles run without tensor cores: " + *slow);
   return missing;
 }

@@ -6,7 +6,6 @@
 
 #include "backends/cuda/runtime/group.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
-#include "backends/cuda/tables/local_rows.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -48,11 +47,6 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     remarks.push_back(
         fmt::format("slow: {:.1f} % of the multiply-adds run without tensor cores (part_slow_tiles)", 100 * share));
   }
-  if (const auto spare = local_rows(plan, 0).spare.size(); spare > 0)
-    remarks.push_back(
-        fmt::format("{} copies of rank 0's own rows are left out, others' likewise: tiles take these where they are, "
-                    "if tensors are aligned to 16 bytes",
-                    spare));
   return remarks;
 }
 

@@ -31,15 +31,6 @@ int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
 
 }  // namespace
 
-bool is_late(const Plan& plan, const Lane& lane) {
-  const Task& first = lane.tasks[0];
-  if (polls(plan, lane, first)) return false;  // its data comes piece by piece
-  // What lands beside the output is copied after the sums.
-  const auto follows = [&](const Task& task) { return first.kind == TaskKind::reduce && task.kind == TaskKind::copy; };
-  return !first.waits.empty() &&
-         std::ranges::all_of(lane.tasks, [&](const Task& task) { return task.waits == first.waits || follows(task); });
-}
-
 StreamCopy stream_copy(const RankView& view, const Task& task) {
   const Region& from = task.reads[0];
   const Region& to = task.writes[0].to;
@@ -52,12 +43,13 @@ StreamCopy stream_copy(const RankView& view, const Task& task) {
           .rows = static_cast<size_t>(from.rows)};
 }
 
-LibraryGemm library_gemm(const RankView& view, const Task& task) {
+LibraryGemm library_gemm(const RankView& view, const Lane& lane, const Task& task) {
   const Region& a = task.reads[0];
   const Region& b = task.reads[1];
   const Region& to = task.writes[0].to;
   const Shape shape = result_shape(task);
   LibraryGemm gemm{.m = shape.rows, .n = to.cols, .parts = static_cast<int>(task.writes.size())};
+  gemm.sms = lane.workers;
   gemm.a = view.data_of(a);
   gemm.b = view.data_of(b);
   gemm.c = view.data_of(to);
@@ -129,18 +121,6 @@ void start_workers_late(RankTables& tables, Doorbell* doorbells) {
     tables.workers.lanes.push_back(
         {.first_op = static_cast<uint32_t>(tables.workers.ops.size()), .num_ops = 1, .sync_only = true});
     tables.workers.ops.push_back(guard);
-  }
-}
-
-void set_library_sms(RankTables& tables, const Plan& plan, int sms) {
-  if (std::ranges::any_of(tables.workers.lanes, &LaneRecord::sync_only)) --sms;
-  sms -= static_cast<int>(tables.gemm_ctas);
-  for (const LaneRecord& lane : tables.workers.lanes) {
-    const Lane& planned = plan.lanes[tables.names[tables.workers.ops[lane.first_op].task].lane];
-    if (!lane.sync_only && !is_serial(planned.engine) && !is_late(plan, planned)) sms -= static_cast<int>(lane.ctas);
-  }
-  for (StreamWork& work : tables.works) {
-    if (auto* gemm = std::get_if<LibraryGemm>(&work.what)) gemm->sms = std::max(1, sms);
   }
 }
 

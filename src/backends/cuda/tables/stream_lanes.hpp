@@ -8,12 +8,9 @@
 
 namespace tilewire::cuda {
 
-/// Whether all that a lane does waits for the same: the end of everything else.
-[[nodiscard]] bool is_late(const Plan& plan, const Lane& lane);
-
 /// What a task, which is not empty, is for a stream.
 [[nodiscard]] StreamCopy stream_copy(const RankView& view, const Task& task);
-[[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Task& task);
+[[nodiscard]] LibraryGemm library_gemm(const RankView& view, const Lane& lane, const Task& task);
 /// Throws Error(unsupported) where tensors are not dense.
 [[nodiscard]] LibraryCollective library_collective(const RankView& view, const Task& task);
 
@@ -24,8 +21,4 @@ namespace tilewire::cuda {
 /// Heavy lanes become kernels of their own, which begin when the waits of their first task have ended: until then their
 /// SMs are the library's. `doorbells`: those of the rank.
 void start_workers_late(RankTables& tables, Doorbell* doorbells);
-/// How many of `sms` the library's calls can count on: not those of the sync-only kernel, nor of lanes that are meant
-/// to run beside it.
-void set_library_sms(RankTables& tables, const Plan& plan, int sms);
-
 }  // namespace tilewire::cuda

@@ -54,7 +54,7 @@ void TileRecords::form_clusters() {
   if (cluster.k > 1) {
     split_k_in_cluster(view_.out.gemm, static_cast<int>(cluster.k));
   } else {
-    view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, cluster);
+    view_.out.gemm.tiles = in_pairs(view_.out.gemm.tiles, in_pair_);
   }
   auto& tiles = view_.out.gemm.tiles;
   for (size_t i = 0; i < tiles.size(); ++i) {
@@ -83,18 +83,15 @@ void TileRecords::name_apart(TileRecord& tile) {
   tile.first_partial = first;
 }
 
-bool TileRecords::take_local_rows() {
-  const std::vector<LocalRows>& rows = view_.facts.own.rows;
-  const auto fits = [&](const LocalRows& own) { return is_aligned(view_, own.first) && is_aligned(view_, own.rest); };
-  takes_local_rows_ = !rows.empty() && std::ranges::all_of(rows, fits);
-  if (!takes_local_rows_) return false;
-  for (const LocalRows& own : rows) {
-    const int64_t first = own.first.rows;
-    view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(own.rest.row),
-                                     .map = a_map(own.rest, view_.out.kind.shape.m - first),
-                                     .first = static_cast<uint16_t>(first)});
-  }
-  return true;
+void TileRecords::add_split(const Task& task) {
+  if (task.reads.size() <= 2) return;
+  const Region& below = task.reads[2];
+  if (std::ranges::find(below_, below) != below_.end()) return;
+  const int64_t first = task.reads[0].rows;
+  below_.push_back(below);
+  view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(below.row),
+                                   .map = a_map(below, view_.out.kind.shape.m - first),
+                                   .first = static_cast<uint16_t>(first)});
 }
 
 /// A map over all rows of A, and the range of K that a region spans, which brings so many rows at once.
@@ -151,11 +148,12 @@ void TileRecords::add(int lane, int64_t index) {
   TileRecord tile;
   tile.b_col = static_cast<int32_t>(kn ? b.col : b.row);
   tile.k_steps = static_cast<int32_t>(ceil_div(a.cols, kTileK));
-  add_rows(tile, a);
+  add_rows(tile, task);
   tile.b_map = b_map(b);
-  tile.rows = static_cast<uint16_t>(a.rows);
-  tile.cols = static_cast<uint16_t>(kn ? b.cols : b.rows);
-  if (stands(a)) tile.flags |= kAStands;
+  const Shape result = result_shape(task);
+  tile.rows = static_cast<uint16_t>(result.rows);
+  tile.cols = static_cast<uint16_t>(result.cols);
+  if (stands(a) && (task.reads.size() == 2 || stands(task.reads[2]))) tile.flags |= kAStands;
   if (stands(b)) tile.flags |= kBStands;
   if (leaves_by_bulk(task)) tile.flags |= kPlain;
   tile.task = view_.name_task(lane, index);
@@ -173,17 +171,16 @@ void TileRecords::add(int lane, int64_t index) {
   view_.add_epilogue(task, view_.out.gemm.epilogue);
   tile.num_posts = count_in_record(view_.out.gemm.posts.size() - tile.first_post);
   view_.out.gemm.tiles.push_back(tile);
+  in_pair_.push_back(in_cluster(task));
 }
 
 /// Where a tile's rows of A are.
-void TileRecords::add_rows(TileRecord& tile, const Region& a) {
-  const auto& own = view_.facts.own.rows;
-  const auto found = takes_local_rows_ ? std::ranges::find(own, a, &LocalRows::a) : own.end();
-  const Region& first = found == own.end() ? a : found->first;
-  const GemmBodyKind& kind = view_.out.kind;
-  tile.a_row = static_cast<int32_t>(first.row);
-  tile.a_map = a_map(first, found == own.end() ? rows_of_a_box(kind.shape, view_.out.cluster) : first.rows);
-  if (found != own.end()) tile.split = static_cast<uint8_t>(found - own.begin() + 1);
+void TileRecords::add_rows(TileRecord& tile, const Task& task) {
+  const Region& a = task.reads[0];
+  const bool split = task.reads.size() > 2;
+  tile.a_row = static_cast<int32_t>(a.row);
+  tile.a_map = a_map(a, split ? a.rows : rows_of_a_box(view_.out.kind.shape, view_.out.cluster));
+  if (split) tile.split = static_cast<uint8_t>(std::ranges::find(below_, task.reads[2]) - below_.begin() + 1);
 }
 
 /// Each of a tile's waits comes before the step of K that needs it.

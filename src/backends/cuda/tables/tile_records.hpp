@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "backends/cuda/tables/rank_view.hpp"
 
@@ -15,8 +16,8 @@ class TileRecords {
  public:
   explicit TileRecords(RankView& view) : view_(view) {}
 
-  /// Before the first one: have tiles load the rank's own rows where they are. Returns whether they can.
-  bool take_local_rows();
+  /// Before the first tile: a tile to come has rows of A in two places.
+  void add_split(const Task& task);
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
   /// When all are there: say what the L2 cache is told, and form clusters.
@@ -38,14 +39,15 @@ class TileRecords {
   [[nodiscard]] bool takes_tensor_stores(const Region& to) const;
   void form_clusters();
   void name_apart(TileRecord& tile);
-  void add_rows(TileRecord& tile, const Region& a);
+  void add_rows(TileRecord& tile, const Task& task);
   void sort_waits(const TileRecord& tile);
   void add_sum(TileRecord& tile, const Task& task, uint32_t name);
   void add_write(TileRecord& tile, const Write& write);
 
   RankView& view_;
   std::map<MapKey, uint16_t> maps_;
-  bool takes_local_rows_ = false;
+  std::vector<Region> below_{};  ///< rows of A of the splits, in their order
+  std::vector<bool> in_pair_{};  ///< of each tile
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.

@@ -32,10 +32,6 @@ GemmParams gemm_params_of(const Plan& plan) {
   return product == nullptr ? GemmParams{} : product->gemm;
 }
 
-bool in_clusters(const Plan& plan) {
-  return std::ranges::any_of(plan.lanes, [](const Lane& lane) { return std::ranges::any_of(lane.tasks, in_cluster); });
-}
-
 GemmBodyKind kind_of(const Plan& plan) {
   const Task* product = first_product(plan);
   if (product == nullptr) return {};

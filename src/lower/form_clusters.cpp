@@ -1,0 +1,94 @@
+// Which tiles are a cluster of CTAs: pairs that load for each other, and CTAs that share a tile's K.
+// Listed in lower.cpp.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "core/gemm_tasks.hpp"
+#include "core/text.hpp"
+#include "lower/lane_roles.hpp"
+#include "lower/passes.hpp"
+#include "lower/tensor_cores.hpp"
+
+namespace tilewire::lowering {
+namespace {
+
+void load_alone(Task& tile) { tile.gemm.cluster_m = tile.gemm.cluster_n = 1; }
+
+/// Why a rank's tiles cannot be in pairs, or nothing. NOTE: a pair needs two SMs beside one for each lane that
+/// executes.
+std::optional<std::string> refuses_pairs(const Plan& plan, int rank, const Target& target) {
+  int64_t tiles = 0;
+  int workers = target.sms;
+  int lanes = 0;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != rank) continue;
+    ++lanes;
+    if (!by_tensor_cores(lane)) continue;
+    for (const Task& task : lane.tasks) {
+      if (!is_gemm_tile(task)) continue;
+      ++tiles;
+      const int ctas = task.gemm.cluster_m * task.gemm.cluster_n;
+      if (ctas > 2) return fmt::format("clusters of {} x {}", task.gemm.cluster_m, task.gemm.cluster_n);
+      if (ctas == 2 && task.gemm.tile_m == 64) return "tiles of 64 rows";
+    }
+    if (lane.workers > 0) workers = lane.workers;
+  }
+  if (tiles < 2) return "one tile";
+  if (workers < 2) return "one worker";
+  if (target.sms < lanes + 2) return fmt::format("{} SMs for {} lanes", target.sms, lanes);
+  return std::nullopt;
+}
+
+/// Tiles that follow each other and agree in an operand are a pair; each of the others loads for itself. Returns how
+/// many are in pairs.
+int64_t pair_up(const Plan& plan, Lane& lane) {
+  std::vector<Task*> tiles;
+  for (Task& task : lane.tasks) {
+    if (is_gemm_tile(task)) tiles.push_back(&task);
+  }
+  int64_t paired = 0;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    if (!in_cluster(*tiles[i])) continue;
+    if (i + 1 < tiles.size() && are_pair(plan, *tiles[i], *tiles[i + 1])) {
+      ++i;
+      paired += 2;
+    } else {
+      load_alone(*tiles[i]);
+    }
+  }
+  return paired;
+}
+
+/// Whether clusters of so many CTAs that share K have room, or not.
+bool may_share_k(int ctas, const Target& target) { return target.sms >= 2 * ctas; }
+
+}  // namespace
+
+std::string form_clusters(Plan& plan, const Target& target) {
+  int64_t pairs = 0;
+  int64_t share_k = 0;
+  std::string why;
+  std::vector<std::optional<std::string>> refused;
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) refused.push_back(refuses_pairs(plan, rank, target));
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (!is_gemm_tile(task)) continue;
+      if (task.gemm.cluster_split_k > 1 && !may_share_k(task.gemm.cluster_split_k, target)) {
+        why = fmt::format("{} SMs are too few for clusters of {}", target.sms, task.gemm.cluster_split_k);
+        task.gemm.cluster_split_k = 1;
+      }
+      share_k += task.gemm.cluster_split_k > 1 ? 1 : 0;
+      const bool in_kernel = by_tensor_cores(lane);
+      if (!in_cluster(task) || (in_kernel && !refused[lane.rank])) continue;
+      why = in_kernel ? *refused[lane.rank] : "tiles without tensor cores";
+      load_alone(task);
+    }
+    if (by_tensor_cores(lane)) pairs += pair_up(plan, lane);
+  }
+  if (pairs > 0) return fmt::format("{} tiles in pairs", pairs);
+  if (share_k > 0) return fmt::format("CTAs share the K of {} tiles", share_k);
+  return why.empty() ? "no tiles in clusters" : "tiles load for themselves: " + why;
+}
+
+}  // namespace tilewire::lowering

@@ -1,0 +1,72 @@
+// What a lane is on GPUs: tiles for tensor cores, CTAs that move data, work of a stream, or handshakes alone.
+// Used by passes and by the cuda backend.
+#include "lower/lane_roles.hpp"
+
+#include <algorithm>
+
+#include "core/gemm_tasks.hpp"
+#include "core/ll.hpp"
+#include "lower/tensor_cores.hpp"
+
+namespace tilewire {
+namespace {
+
+/// Whether tensor copies can load a region of a dense buffer.
+bool loads_by_tensor_map(const Plan& plan, const Region& region) {
+  constexpr int64_t kAligned = 16;
+  return has_aligned_rows(plan, region) && region.col * bytes_of(plan.buffers[region.buffer].dtype) % kAligned == 0;
+}
+
+}  // namespace
+
+bool moves_data(const Lane& lane) {
+  return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
+}
+
+bool by_tensor_cores(const Lane& lane) {
+  return lane.kernel == 0 && !is_serial(lane.engine) && std::ranges::any_of(lane.tasks, is_gemm_tile);
+}
+
+bool has_stages(const Plan& plan, int rank) {
+  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.stage > 0; });
+}
+
+bool has_library_lane(const Plan& plan, int rank) {
+  return std::ranges::any_of(plan.lanes,
+                             [&](const Lane& lane) { return lane.rank == rank && lane.engine == Engine::library; });
+}
+
+bool uses_tensor_cores(const Plan& plan, int rank) {
+  if (has_stages(plan, rank) || slow_tiles(plan)) return false;
+  const auto loads = [&](const Region& region) { return loads_by_tensor_map(plan, region); };
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != rank || lane.kernel > 0) continue;
+    for (const Task& task : lane.tasks) {
+      if (!is_gemm_tile(task)) continue;
+      const auto is_empty = [](const Region& read) { return read.rows == 0 || read.cols == 0; };
+      if (std::ranges::any_of(task.reads, is_empty) || !std::ranges::all_of(task.reads, loads) ||
+          !std::ranges::all_of(task.addends, loads))
+        return false;
+    }
+  }
+  return true;
+}
+
+bool is_late(const Plan& plan, const Lane& lane) {
+  const Task& first = lane.tasks[0];
+  if (polls(plan, lane, first)) return false;  // its data comes piece by piece
+  // What lands beside the output is copied after the sums.
+  const auto follows = [&](const Task& task) { return first.kind == TaskKind::reduce && task.kind == TaskKind::copy; };
+  return !first.waits.empty() &&
+         std::ranges::all_of(lane.tasks, [&](const Task& task) { return task.waits == first.waits || follows(task); });
+}
+
+bool goes_with_call(const Plan& plan, size_t index) {
+  const Lane& lane = plan.lanes[index];
+  if (lane.engine != Engine::library || lane.stage != 0 || moves_data(lane) || index + 1 == plan.lanes.size())
+    return false;
+  const Lane& next = plan.lanes[index + 1];
+  return next.rank == lane.rank && next.stage == 1;
+}
+
+}  // namespace tilewire
