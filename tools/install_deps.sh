@@ -13,7 +13,7 @@ case $what in
   test)
     required+=(libgtest-dev libbenchmark-dev python3)
     # Without these the tests that need them are skipped, and say so.
-    optional=(openmpi-bin clang-format-14 git python3-matplotlib)
+    optional=(openmpi-bin clang-format-14 git python3-matplotlib python3-venv python3-dev)
     ;;
   *) echo "$usage" >&2; exit 2 ;;
 esac

@@ -4,12 +4,13 @@
 # whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
 # All builds compile several sources at once (CMAKE_UNITY_BUILD), which halves their time.
 # TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
-# Usage: tools/test.sh [stage ...], stages: format size release asan tsan (default: all)
+# The stage `python` builds the package's wheel without CUDA in an environment of its own, and tests what is installed.
+# Usage: tools/test.sh [stage ...], stages: format size release python asan tsan (default: all)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 stages=("$@")
-[[ ${#stages[@]} -eq 0 ]] && stages=(format size release asan tsan)
+[[ ${#stages[@]} -eq 0 ]] && stages=(format size release python asan tsan)
 passed=0
 failed=0
 log=$(mktemp)
@@ -78,6 +79,37 @@ build_and_test() {
   fi
 }
 
+# Lint, build and test the Python package. Tools and numpy come from PyPI: without it the stage is skipped.
+check_python() {
+  local place=$PWD/build/python-venv
+  if ! { python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' && python3 -m venv "$place" &&
+    "$place/bin/pip" install -q scikit-build-core nanobind numpy ml_dtypes pytest ruff mypy; } >"$log" 2>&1; then
+    report python skipped "no Python 3.10 with venv, or no packages from PyPI"
+    return
+  fi
+  if ! "$place/bin/ruff" check python >"$log" 2>&1 || ! "$place/bin/ruff" format --check python >>"$log" 2>&1; then
+    fail_stage python "run: ruff check --fix python; ruff format python"
+    return
+  fi
+  if ! "$place/bin/pip" install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
+    fail_stage python "does not build"
+    return
+  fi
+  if ! (cd python/tests && "$place/bin/mypy" --strict -p tilewire) >"$log" 2>&1; then
+    fail_stage python "types"
+    return
+  fi
+  (cd python/tests && "$place/bin/python" -m pytest -q) >"$log" 2>&1
+  local good=$? summary
+  summary=$(tail -1 "$log")
+  if [[ $good -eq 0 && $summary =~ ([0-9]+)\ passed ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    report python passed "$summary"
+  else
+    fail_stage python "$summary"
+  fi
+}
+
 tools/install_deps.sh test || exit 2
 # Newer compilers warn of more; those warnings are news, not failures.
 werror=$([[ $(g++ -dumpversion) == 12* ]] && echo ON || echo OFF)
@@ -87,10 +119,11 @@ for stage in "${stages[@]}"; do
     format) check_format ;;
     size) check_size ;;
     release) build_and_test release all ;;
+    python) check_python ;;
     asan) build_and_test asan all -E '_[567]_ranks' ;;
     # Ranks as threads only; what has one thread has no races.
     tsan) build_and_test tsan rank_tests -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
-    *) echo "unknown stage $stage; known: format size release asan tsan" >&2; exit 2 ;;
+    *) echo "unknown stage $stage; known: format size release python asan tsan" >&2; exit 2 ;;
   esac
 done
 echo "$passed passed, $failed failed"

@@ -25,8 +25,8 @@ struct Target {
 };
 
 /// SMs on which clusters of so many CTAs can be resident together. NOTE: clusters of more than two leave SMs of a GPC
-/// idle. Where ranks share a GPU, pairs alone are sure to find room beside those of the others, and only where each rank
-/// has an even share.
+/// idle. Where ranks share a GPU, pairs alone are sure to find room beside those of the others, and only where each
+/// rank has an even share.
 [[nodiscard]] int sms_for_clusters(const Target& target, int ctas);
 /// The known ones: the host, and machines with one to eight GPUs of a kind.
 [[nodiscard]] std::span<const Target> targets();

@@ -227,7 +227,7 @@ struct Lane {
   std::string name{};
   /// Of a pool, those that take its tasks: threads, or CTAs (of tiles that share K, clusters of CTAs). Of a serial lane
   /// on GPUs, CTAs that share each task; of library calls there, SMs that they can count on. 0 = chosen when the plan
-  /// is lowered, or by the backend.
+  /// is lowered, by CPU ranks and by the simulator.
   int workers = 0;
   bool warpgroups = false;  ///< on GPUs: each warpgroup of a CTA takes tasks of its own
   bool helped = false;      ///< on GPUs: CTAs that begin when others have ended take its tasks, too
@@ -275,16 +275,12 @@ struct Plan {
 /// Up to a multiple of 256: where parts of workspace begin.
 [[nodiscard]] constexpr int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 /// Bytes of a buffer in workspace, on each rank.
-[[nodiscard]] inline int64_t workspace_bytes(const Buffer& buffer) {
-  return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
-}
-/// Bytes of symmetric workspace on each rank, each buffer aligned to 256.
+[[nodiscard]] int64_t workspace_bytes(const Buffer& buffer);
+/// Bytes of symmetric workspace, and of local workspace, on each rank.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
-/// Bytes of local workspace on a rank, each buffer aligned to 256.
 [[nodiscard]] int64_t local_bytes(const Plan& plan);
-/// Bytes of peers' memory that the tasks of `rank` read and write, counted at each access. On the host that memory is
-/// shared: it exists once, at its owner, but the system counts the pages that a rank touched in that rank's resident
-/// size too.
+/// Bytes of peers' memory that the tasks of `rank` read and write, counted at each access. On the host that memory
+/// exists once, at its owner, but the system counts pages that a rank touched in that rank's resident size too.
 [[nodiscard]] int64_t peer_bytes(const Plan& plan, int rank);
 /// Where a signal is in a list of all ranks' signals.
 [[nodiscard]] size_t signal_id(const Plan& plan, Signal signal);

@@ -195,7 +195,7 @@ class Tracer {
 
   // NOTE: what GEMMs read counts for the first that reads it: after that it is in the cache.
   int64_t memory_bytes(const Step& step) {
-    const bool cached = is_gemm(step.task);
+    const bool cached = computes(step.task);
     int64_t bytes = 0;
     const auto read = [&](const Region& region) {
       if (region.rank != step.rank) return;

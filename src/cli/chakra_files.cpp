@@ -11,6 +11,7 @@
 
 #include "chakra.pb.h"
 #include "cli/counted.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/json_text.hpp"
 #include "core/output_file.hpp"
 #include "core/text.hpp"
@@ -143,7 +144,7 @@ double peak_tflops(const Machine& machine, const Plan& plan) {
   const ComputeUnits& compute = machine.compute;
   Task product;
   for (const Lane& lane : plan.lanes) {
-    const auto found = std::ranges::find_if(lane.tasks, is_gemm);
+    const auto found = std::ranges::find_if(lane.tasks, computes);
     if (found != lane.tasks.end()) product = *found;
   }
   const bool fp32 = !product.reads.empty() && plan.buffers[product.reads[0].buffer].dtype == DType::fp32;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
@@ -50,7 +51,7 @@ double overlap_of(const Plan& plan, const Trace& trace) {
     const Lane& lane = plan.lanes[event.lane];
     const Task& task = lane.tasks[event.task];
     if (task.kind == TaskKind::sync) continue;
-    (is_gemm(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
+    (computes(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
     if (event.sum_ns > 0) other[lane.rank].emplace_back(event.sum_ns, event.end_ns);
   }
   int64_t hidden = 0;

@@ -15,7 +15,7 @@ struct BodyFacts {
   Shape (*result)(const Task& task) = nullptr;
   /// Additions and multiplications.
   double (*ops)(const Task& task) = nullptr;
-  /// Rows of reads[0] that it reads, again where it reads them again.
+  /// Rows of A, or of reads[0], that it reads, again where it reads them again.
   int64_t (*rows_read)(const Task& task) = nullptr;
   bool multiplies = false;  ///< along K (depth_of), and may have addends
   bool by_indices = false;  ///< reads[1] are int32 indices of rows of reads[0]

@@ -16,6 +16,11 @@ namespace tilewire {
   return task.kind == TaskKind::compute && facts_of(task.body).multiplies;
 }
 
+/// Whether a task computes: a tile, or a whole product.
+[[nodiscard]] inline bool computes(const Task& task) {
+  return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
+}
+
 /// Whether the vendor's library multiplies somewhere in the plan.
 [[nodiscard]] inline bool has_library_call(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
@@ -29,6 +34,14 @@ namespace tilewire {
 /// Whether a tile is in a cluster whose CTAs load for each other.
 [[nodiscard]] inline bool in_cluster(const Task& task) {
   return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
+}
+
+/// Whether rows of A come to be during the call: not all of them are inputs.
+[[nodiscard]] inline bool takes_arrivals(const Plan& plan, const Task& tile) {
+  for (size_t i = 0; i < tile.reads.size(); ++i) {
+    if (i != 1 && plan.buffers[tile.reads[i].buffer].scope != Scope::input) return true;
+  }
+  return false;
 }
 
 /// Whether a product reads columns of A before all of its waits are over.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMostSignals = 1 << 24;
 constexpr int kLastStage = 15;
+constexpr int kMostWorkers = 1 << 16;
 
 /// Where in a plan something is wrong, for messages.
 struct Place {
@@ -213,6 +214,10 @@ Shape result_shape(const Task& task) {
   return {};
 }
 
+int64_t workspace_bytes(const Buffer& buffer) {
+  return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
+}
+
 int64_t symmetric_bytes(const Plan& plan) { return bytes_in(plan, Scope::symmetric); }
 
 int64_t local_bytes(const Plan& plan) { return bytes_in(plan, Scope::local); }
@@ -270,7 +275,8 @@ void validate(const Plan& plan) {
     const Lane& where = plan.lanes[lane];
     require(where.rank >= 0 && where.rank < num_ranks, "lane {} ({}): rank {} of {}", lane, where.name, where.rank,
             num_ranks);
-    require(where.workers >= 0, "lane {} ({}): {} workers", lane, where.name, where.workers);
+    require(where.workers >= 0 && where.workers <= kMostWorkers, "lane {} ({}): {} workers, want 0 to {}", lane,
+            where.name, where.workers, kMostWorkers);
     require(where.kernel >= 0, "lane {} ({}): kernel {}", lane, where.name, where.kernel);
     require(where.stage >= 0 && where.stage <= kLastStage, "lane {} ({}): stage {}, want 0 to {}", lane, where.name,
             where.stage, kLastStage);

@@ -11,10 +11,12 @@
 namespace tilewire {
 namespace {
 
-/// Whether tensor copies can load a region of a dense buffer.
-bool loads_by_tensor_map(const Plan& plan, const Region& region) {
+/// Whether tensor copies can load a region, where a caller's buffer lies as they want it.
+bool may_load(const Plan& plan, const Region& region) {
   constexpr int64_t kAligned = 16;
-  return has_aligned_rows(plan, region) && region.col * bytes_of(plan.buffers[region.buffer].dtype) % kAligned == 0;
+  const Buffer& buffer = plan.buffers[region.buffer];
+  const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
+  return (callers || has_aligned_rows(plan, region)) && region.col * bytes_of(buffer.dtype) % kAligned == 0;
 }
 
 }  // namespace
@@ -38,7 +40,7 @@ bool has_library_lane(const Plan& plan, int rank) {
 
 bool uses_tensor_cores(const Plan& plan, int rank) {
   if (has_stages(plan, rank) || slow_tiles(plan)) return false;
-  const auto loads = [&](const Region& region) { return loads_by_tensor_map(plan, region); };
+  const auto loads = [&](const Region& region) { return may_load(plan, region); };
   for (const Lane& lane : plan.lanes) {
     if (lane.rank != rank || lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
@@ -50,6 +52,16 @@ bool uses_tensor_cores(const Plan& plan, int rank) {
     }
   }
   return true;
+}
+
+TileCluster cluster_of_tiles(const Plan& plan, int rank) {
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank != rank || !by_tensor_cores(lane)) continue;
+    for (const Task& task : lane.tasks) {
+      if (is_gemm_tile(task) && ctas_of(cluster_of(task.gemm)) > 1) return cluster_of(task.gemm);
+    }
+  }
+  return {};
 }
 
 bool is_late(const Plan& plan, const Lane& lane) {

@@ -6,14 +6,11 @@
 
 namespace tilewire {
 
+/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
+inline constexpr int kLeastForLibrary = 16;
 /// Lanes of handshakes that share a CTA, and warpgroups of a CTA that take tasks of their own, at most.
 inline constexpr int kHandshakesOfCta = 8;
 inline constexpr int kWarpgroupsOfCta = 3;
-
-/// Whether a task makes a product.
-[[nodiscard]] inline bool is_tile(const Task& task) {
-  return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
-}
 
 /// Whether a lane does more than to wait and post.
 [[nodiscard]] bool moves_data(const Lane& lane);
@@ -32,9 +29,24 @@ inline constexpr int kWarpgroupsOfCta = 3;
 /// Whether a rank has a lane of library calls.
 [[nodiscard]] bool has_library_lane(const Plan& plan, int rank);
 
-/// Whether tensor cores make a rank's tiles if callers' tensors are dense and aligned to 16 bytes: no stages, and
+/// Whether tensor cores make a rank's tiles if rows of callers' tensors begin at multiples of 16 bytes: no stages, and
 /// tensor copies can load all that its tiles read.
 [[nodiscard]] bool uses_tensor_cores(const Plan& plan, int rank);
+
+/// CTAs that make tiles together.
+struct TileCluster {
+  int m = 1;  ///< of a pair: tiles that share loads of B, and of A
+  int n = 1;
+  int split_k = 1;
+
+  bool operator==(const TileCluster&) const = default;
+};
+[[nodiscard]] inline TileCluster cluster_of(const GemmParams& gemm) {
+  return {gemm.cluster_m, gemm.cluster_n, gemm.cluster_split_k};
+}
+[[nodiscard]] inline int ctas_of(const TileCluster& cluster) { return cluster.m * cluster.n * cluster.split_k; }
+/// That of a rank's first tile for tensor cores that has one of several CTAs.
+[[nodiscard]] TileCluster cluster_of_tiles(const Plan& plan, int rank);
 
 /// Whether all that a lane does waits for the same: the end of everything else.
 [[nodiscard]] bool is_late(const Plan& plan, const Lane& lane);

@@ -14,7 +14,7 @@ namespace tilewire {
 std::span<const Pass> passes_of(const Target& target) {
   static constexpr std::array kGpu{
       Pass{"assign_engines", lowering::assign_engines}, Pass{"part_slow_tiles", lowering::part_slow_tiles},
-      Pass{"pair_tiles", lowering::pair_tiles},         Pass{"hint_caches", lowering::hint_caches},
+      Pass{"unpair_tiles", lowering::unpair_tiles},     Pass{"hint_caches", lowering::hint_caches},
       Pass{"defer_waits", lowering::defer_waits},       Pass{"fuse_sums", lowering::fuse_sums},
       Pass{"form_clusters", lowering::form_clusters},   Pass{"take_local_rows", lowering::take_local_rows},
       Pass{"choose_stores", lowering::choose_stores},   Pass{"stage_gemm_call", lowering::stage_gemm_call},

@@ -15,7 +15,7 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string part_slow_tiles(Plan& plan, const Target& target);
 /// Tiles load for themselves, not in clusters, on ranks where a pair could wait for ever: what a tile waits for needs a
 /// tile, on any rank, near its own place.
-[[nodiscard]] std::string pair_tiles(Plan& plan, const Target& target);
+[[nodiscard]] std::string unpair_tiles(Plan& plan, const Target& target);
 /// Each product that has none gets L2 eviction priorities for A and B.
 [[nodiscard]] std::string hint_caches(Plan& plan, const Target& target);
 /// Tiles wait for columns of A when their loads come to these, and for what their results alone need with the last one.

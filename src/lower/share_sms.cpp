@@ -15,8 +15,6 @@ namespace {
 
 /// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
 constexpr int kCopyCtas = 16;
-/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
-constexpr int kLeastForLibrary = 16;
 
 int parts_of(int whole, int part) { return static_cast<int>(ceil_div(whole, part)); }
 
@@ -37,7 +35,8 @@ class SmSharer {
         rank_(rank),
         staged_(has_stages(plan, rank)),
         beside_library_(!staged_ && has_library_lane(plan, rank)),
-        tensor_cores_(uses_tensor_cores(plan, rank)) {}
+        tensor_cores_(uses_tensor_cores(plan, rank)),
+        cluster_(tensor_cores_ ? cluster_of_tiles(plan, rank) : TileCluster{}) {}
 
   void share() {
     for (size_t i = 0; i < plan_.lanes.size(); ++i) {
@@ -72,7 +71,7 @@ class SmSharer {
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
     // NOTE: a serial lane's products are whole steps of one CTA.
-    if (serial) ctas = std::ranges::any_of(lane.tasks, is_tile) ? 1 : std::min(ctas, ctas_for_task(lane));
+    if (serial) ctas = std::ranges::any_of(lane.tasks, computes) ? 1 : std::min(ctas, ctas_for_task(lane));
     data_.push_back({&lane, ctas, lane.engine != Engine::reduce || lane.workers > 0, after});
   }
 
@@ -88,13 +87,12 @@ class SmSharer {
     tile_workers_ = lane.workers;
     for (const Task& task : lane.tasks) {
       if (!is_gemm_tile(task)) continue;
-      split_k_ = std::max(split_k_, task.gemm.cluster_split_k);
       ++(in_cluster(task) ? paired_ : alone_);
     }
     if (!std::ranges::all_of(lane.tasks, is_gemm_tile)) ++handshakes_[0];
   }
 
-  [[nodiscard]] int cluster() const { return paired_ > 0 ? 2 : split_k_; }
+  [[nodiscard]] int cluster() const { return ctas_of(cluster_); }
 
   /// What CTAs make: with the other one of a pair beside each tile that is alone, and all parts of K.
   [[nodiscard]] int num_tiles() const { return paired_ + cluster() * alone_; }
@@ -115,7 +113,7 @@ class SmSharer {
         return other.rank == rank_ && std::ranges::any_of(other.tasks, makes);
       });
     };
-    const bool alone = !mine(is_gemm_tile) && (has_library_lane(plan_, rank_) || !mine(is_tile));
+    const bool alone = !mine(is_gemm_tile) && (has_library_lane(plan_, rank_) || !mine(computes));
     if (alone && !is_serial(lane.engine) && is_late(plan_, lane))
       return std::max(kCopyCtas, target_.sms - 2 * kCopyCtas);
     return kCopyCtas;
@@ -182,7 +180,7 @@ class SmSharer {
     for (const bool after : {false, true}) narrow(after, std::min(room, sms - (tiles > 0 ? cluster() : 0)));
     if (tiles == 0) return;
     if (tile_workers_ == 0 && may_help) save_a_wave(sms);
-    const int most = tile_workers_ > 0 ? tile_workers_ * split_k_ : sms;
+    const int most = tile_workers_ > 0 ? tile_workers_ * cluster_.split_k : sms;
     tile_ctas_ = std::min({most, sms - ctas_beside_tiles(false), tiles});
     require(tile_ctas_ >= cluster(), "rank {}: {} SMs and {} workers are too few for {} CTAs that make tiles together",
             rank_, sms, tile_workers_, cluster());
@@ -194,7 +192,7 @@ class SmSharer {
   /// Lanes that are not sized, and whose tasks are more than those who take them, get help from CTAs that begin when
   /// others, those of tiles among them, end.
   void set_lanes(bool may_help) {
-    for (Lane* lane : tile_lanes_) lane->workers = tile_ctas_ / split_k_;
+    for (Lane* lane : tile_lanes_) lane->workers = tile_ctas_ / cluster_.split_k;
     for (const DataLane& data : data_) {
       Lane& lane = *data.lane;
       const int64_t tasks = std::ssize(lane.tasks);
@@ -209,7 +207,7 @@ class SmSharer {
   [[nodiscard]] static bool is_small(const Task& task) {
     constexpr int64_t kMost = 4096;
     const Shape shape = result_shape(task);
-    return !is_tile(task) && shape.rows * shape.cols <= kMost;
+    return !computes(task) && shape.rows * shape.cols <= kMost;
   }
 
   /// Those of the handshakes, and of lanes that are meant to run beside the library, are not its.
@@ -230,12 +228,12 @@ class SmSharer {
   bool staged_;
   bool beside_library_;
   bool tensor_cores_;
+  TileCluster cluster_;
   std::vector<Lane*> tile_lanes_;
   std::vector<DataLane> data_;
   int handshakes_[2] = {0, 0};  ///< lanes of them, in the only kernel or that before a call, and in that after it
   int paired_ = 0;              ///< tiles
   int alone_ = 0;
-  int split_k_ = 1;
   int tile_workers_ = 0;  ///< that the plan asks for
   int tile_ctas_ = 0;
 };

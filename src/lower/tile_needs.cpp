@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks.
-// Used by pair_tiles.cpp and fuse_sums.cpp.
+// Used by unpair_tiles.cpp and fuse_sums.cpp.
 #include "lower/tile_needs.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // How far tile lanes must have come before a signal is complete, over all ranks: what tiles may wait for without
-// deadlock. Used by pair_tiles.cpp and fuse_sums.cpp.
+// deadlock. Used by unpair_tiles.cpp and fuse_sums.cpp.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
+
 namespace tilewire {
 namespace {
 
@@ -26,14 +28,12 @@ void part_columns(const Plan& plan, Task& task) {
 
 }  // namespace
 
-bool is_gemm(const Task& task) { return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call; }
-
 Plan gemm_only(const Plan& plan) {
   Plan part{plan.op, plan.note, plan.target, plan.team, plan.buffers, plan.signals};
   for (const Lane& lane : plan.lanes) {
     Lane kept{lane.rank, lane.engine, lane.name, lane.workers};
     for (const Task& task : lane.tasks) {
-      if (!is_gemm(task)) continue;
+      if (!computes(task)) continue;
       Task& alone = kept.tasks.emplace_back(task);
       alone.waits.clear();
       alone.posts.clear();
@@ -48,7 +48,7 @@ Plan gemm_only(const Plan& plan) {
 Plan communication_only(Plan plan) {
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
-      if (!is_gemm(task)) continue;
+      if (!computes(task)) continue;
       task = {.kind = TaskKind::sync, .waits = std::move(task.waits), .posts = std::move(task.posts)};
     }
   }

@@ -6,8 +6,6 @@
 
 namespace tilewire {
 
-/// Whether a task multiplies matrices.
-[[nodiscard]] bool is_gemm(const Task& task);
 /// The GEMM of a plan alone: every rank's compute tasks in their order, without waits, posts and all
 /// other tasks. What they stored at peers they store in their own copy of the buffer.
 [[nodiscard]] Plan gemm_only(const Plan& plan);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
@@ -65,7 +66,7 @@ TrafficOverTime traffic_of(const Plan& plan, const Machine& ring, double interva
   TrafficOverTime traffic{.total_ns = run.total_ns, .intervals = std::move(run.traffic)};
   for (const TraceEvent& event : run.trace.events) {
     const Lane& lane = plan.lanes[event.lane];
-    if (lane.rank != 0 || !is_gemm(lane.tasks[event.task])) continue;
+    if (lane.rank != 0 || !computes(lane.tasks[event.task])) continue;
     traffic.gemm_ns = std::max(traffic.gemm_ns, static_cast<double>(event.end_ns));
   }
   return traffic;

@@ -148,7 +148,7 @@ TEST(Plan, IsLoweredForMachinesThatAreNotHere) {
   const Outcome passes = run_tilewire(args + "--passes");
   EXPECT_EQ(passes.code, 0) << passes.err;
   for (const char* pass :
-       {"lowered     for h200x4", "assign_engines", "part_slow_tiles", "pair_tiles", "hint_caches", "defer_waits"})
+       {"lowered     for h200x4", "assign_engines", "part_slow_tiles", "unpair_tiles", "hint_caches", "defer_waits"})
     EXPECT_NE(passes.out.find(pass), std::string::npos) << passes.out;
   const std::string path = fresh_folder() + "/plan.json";
   const Outcome written = run_tilewire(args + "--lowered --after hint_caches --json " + path);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/summary.hpp"
+#include "core/gemm_tasks.hpp"
 #include "tilewire/schedule.hpp"
 #include "tuner/measure.hpp"
 
@@ -55,7 +56,7 @@ TEST(Free, IsTheGemmAndItsBytesAndNothingBetweenThem) {
     std::vector<int64_t> sent(4, 0);
     for (const Lane& lane : plan.lanes) {
       for (const Task& task : lane.tasks) {
-        EXPECT_TRUE(!is_gemm(task) || (task.waits.empty() && task.posts.empty()));
+        EXPECT_TRUE(!computes(task) || (task.waits.empty() && task.posts.empty()));
         if (task.kind == TaskKind::copy) sent[lane.rank] += static_cast<int64_t>(moved_bytes_of(plan, task));
       }
     }

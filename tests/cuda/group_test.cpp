@@ -106,7 +106,7 @@ TEST_P(CudaGroups, TeamDeviceAndHead) {
     const int sharing = mode_.one_gpu ? mode_.num_ranks : 1;
     int sms = 0;
     cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, group.device()), "attribute");
-    want(group.sm_count() == sms / sharing, "{} of {} SMs", group.sm_count(), sms);
+    want(group.target().sms == sms / sharing, "{} of {} SMs", group.target().sms, sms);
     cuda::Head head{.abort = 7};
     cuda::check(cudaMemcpy(&head, group.head(group.rank()), sizeof(head), cudaMemcpyDefault), "cudaMemcpy");
     want(head.abort == 0, "the abort word is {}", head.abort);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <tuple>
 
@@ -13,6 +14,7 @@
 #include "cuda/fake_runtime.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {
@@ -58,7 +60,7 @@ TEST_P(CudaJoin, RanksGetTheirGpusAndKnowTheLinks) {
   launch_ranks(num_ranks, [&](CudaGroup& group) {
     want(group.backend() == "cuda" && group.team().num_ranks == num_ranks, "team");
     want(group.device() == group.rank() % 2, "GPU {} for rank {}", group.device(), group.rank());
-    want(group.sm_count() == 132 * 2 / num_ranks, "{} SMs", group.sm_count());
+    want(group.target().sms == 132 * 2 / num_ranks, "{} SMs", group.target().sms);
     for (int peer = 0; peer < num_ranks; ++peer) {
       const Link link = link_between(group.team(), group.rank(), peer);
       const bool same_gpu = peer % 2 == group.rank() % 2;
@@ -251,6 +253,55 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
       lane.tasks[0].writes = {{testing::whole(copies, lane.rank, 2), 0, WriteMode::store}};
     }
     refused(copies, "copies of int32");
+  });
+}
+
+/// A lowered plan from a file, with `change` made to its tiles of rank 0.
+std::string why_refused(CudaGroup& group, const Problem& problem, const Config& config,
+                        const std::function<void(std::vector<Task*>&)>& change) {
+  Plan plan = lower(make_plan(problem, group.team(), config), group.target()).plan;
+  std::vector<Task*> tiles;
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (lane.rank == 0 && task.kind == TaskKind::compute) tiles.push_back(&task);
+    }
+  }
+  change(tiles);
+  const auto names = group.unsupported(plan);
+  return names.empty() ? "" : names[0];
+}
+
+TEST_P(CudaJoin, LoweredPlansWithTilesThatTheKernelHasNotAreRefused) {
+  launch_ranks(2, [](CudaGroup& group) {
+    using Tiles = std::vector<Task*>;
+    const auto has = [](const std::string& text, const std::string& part) {
+      want(text.find(part) != std::string::npos, "want '{}', got '{}'", part, text);
+    };
+    const Problem scatter{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 512};
+    const Config pairs{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 8};
+    const auto of_pairs = [&](const auto& change) { return why_refused(group, scatter, pairs, change); };
+    want(of_pairs([](Tiles&) {}).empty(), "pairs are refused");
+    has(of_pairs([](Tiles& tiles) { tiles[1]->gemm.cluster_m = 1, tiles[1]->gemm.cluster_n = 2; }),
+        "cluster_m = 1, cluster_n = 2, cluster_split_k = 1 beside cluster_m = 2");
+    has(of_pairs([](Tiles& tiles) { tiles[1]->reads[1].row += 8; }), "it is no pair with the one before");
+    has(of_pairs([](Tiles& tiles) { tiles.back()->gemm.cluster_m = 1; }), "half of a pair");
+    has(of_pairs([](Tiles& tiles) {
+          for (Task* tile : tiles) tile->gemm.cluster_m = 4;
+        }),
+        "want pairs");
+    Config in_step{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 48, .chunk_cols = 128};
+    in_step.tile_order = TileOrder::in_step;
+    const Problem gather{.op = "all_gather_gemm", .m = 256, .n = 1536, .k = 512};
+    const auto of_rows = [&](const auto& change) { return why_refused(group, gather, in_step, change); };
+    want(of_rows([](Tiles&) {}).empty(), "rows in two places are refused");
+    has(of_rows([](Tiles& tiles) { tiles[0]->reads.push_back(tiles[0]->reads[2]); }), "rows of A in 3 places");
+    has(of_rows([](Tiles& tiles) { tiles[0]->reads[2].cols -= 8; }), "504 columns of bf16 below 512 of bf16");
+    has(of_rows([](Tiles& tiles) {
+          tiles[0]->reads[0].rows -= 8;
+          tiles[1]->reads[0].rows -= 16;
+          tiles[2]->reads[0].rows -= 24;
+        }),
+        "from 3 pairs of places, want at most 2");
   });
 }
 

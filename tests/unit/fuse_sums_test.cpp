@@ -132,7 +132,7 @@ TEST(FusedSums, AreAllInTilesWhereShardsHaveTilesOfTheirOwn) {
 
 /// Whether a rank's tiles load in pairs when the plan is lowered.
 bool may_end_in_pairs(Plan plan, int rank) {
-  static_cast<void>(lowering::pair_tiles(plan, {}));
+  static_cast<void>(lowering::unpair_tiles(plan, {}));
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
     return lane.rank == rank &&
            std::ranges::any_of(lane.tasks, [](const Task& task) { return task.gemm.cluster_m > 1; });

@@ -58,7 +58,7 @@ TEST(Lower, SaysWhatItCannotDo) {
   EXPECT_EQ(text([&] { static_cast<void>(lower(lower(plan, target).plan, target)); }),
             "the plan is lowered for h200x4 already");
   EXPECT_EQ(text([&] { static_cast<void>(lower(plan, target, "unroll")); }),
-            "target h200x4 has no pass 'unroll'; it has: assign_engines, part_slow_tiles, pair_tiles, hint_caches, "
+            "target h200x4 has no pass 'unroll'; it has: assign_engines, part_slow_tiles, unpair_tiles, hint_caches, "
             "defer_waits, fuse_sums, form_clusters, take_local_rows, choose_stores, stage_gemm_call, elide_signals, "
             "split_kernels, share_sms");
   EXPECT_EQ(text([&] { require_target(lower(plan, target).plan, find_target("h100x4")); }),
@@ -112,24 +112,24 @@ TEST(AssignEngines, ACallWithoutDepthIsMadeBySms) {
   }
 }
 
-TEST(PairTiles, OnlyWhereNoPairWaitsForEver) {
+TEST(UnpairTiles, OnlyWhereNoPairWaitsForEver) {
   const Target& target = find_target("h200x4");
   const auto in_pairs = [](const Plan& plan) {
     return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
       return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.gemm.cluster_m > 1; });
     });
   };
-  const Lowered good = lower(plan_for(kScatter, target, {.cluster_m = 2}), target, "pair_tiles");
+  const Lowered good = lower(plan_for(kScatter, target, {.cluster_m = 2}), target, "unpair_tiles");
   EXPECT_TRUE(in_pairs(good.plan));
-  EXPECT_EQ(note_of_pass(good, "pair_tiles"), "tiles load in clusters on all ranks");
+  EXPECT_EQ(note_of_pass(good, "unpair_tiles"), "tiles load in clusters on all ranks");
   // Each rank adds to what the one before has stored, tile by tile at about the same place.
   Problem any = kScatter;
   any.reduction = Reduction::any;
   const Config turns{.cluster_m = 2, .reduce_mode = ReduceMode::accumulate, .tile_order = TileOrder::naive};
-  const Lowered bad = lower(plan_for(any, target, turns), target, "pair_tiles");
+  const Lowered bad = lower(plan_for(any, target, turns), target, "unpair_tiles");
   EXPECT_FALSE(in_pairs(bad.plan));
-  EXPECT_NE(note_of_pass(bad, "pair_tiles").find("load for themselves: task "), std::string::npos)
-      << note_of_pass(bad, "pair_tiles");
+  EXPECT_NE(note_of_pass(bad, "unpair_tiles").find("load for themselves: task "), std::string::npos)
+      << note_of_pass(bad, "unpair_tiles");
 }
 
 TEST(HintCaches, FollowRowsAndWeightsUnlessTheScheduleHasChosen) {

@@ -12,7 +12,6 @@
 #include "tilewire/print.hpp"
 
 namespace tilewire::host {
-namespace {}  // namespace
 
 Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
     : group_(group), plan_(plan), addresses_(plan) {

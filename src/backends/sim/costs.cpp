@@ -7,6 +7,7 @@
 
 #include "backends/sim/load.hpp"
 #include "core/bodies.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
 
@@ -310,7 +311,7 @@ Cost Costs::moved_by_units(const Task& task, const Lane& lane) {
 }
 
 Cost Costs::of(const Task& task, const Lane& lane) {
-  stream_ = is_gemm(task) ? Stream::compute : Stream::communication;
+  stream_ = computes(task) ? Stream::compute : Stream::communication;
   switch (task.kind) {
     case TaskKind::compute:
       return tile(task, lane);

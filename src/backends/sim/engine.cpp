@@ -6,7 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
+#include "lower/lane_roles.hpp"
 #include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
 
@@ -54,6 +56,9 @@ void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
   const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
+    // Helpers take tasks of a lane when other CTAs have ended, and warpgroups one each.
+    if (lane.helped) return std::max(asked(lane), beside);
+    if (lane.warpgroups) return asked(lane) * kWarpgroupsOfCta;
     if (lane.workers > 0) return asked(lane);
     if (lane.engine != tilewire::Engine::tiles) return beside;
     return std::min(most(lane), std::max(1, left[lane.rank] / together(lane)));
@@ -74,7 +79,7 @@ void EventEngine::set_memory(const Machine& machine) {
     controllers_.assign(devices, ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
     next_request_.assign(devices, kNever);
     tiles_left_.resize(devices);
-    for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += is_gemm(*tasks_.task[task]);
+    for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += computes(*tasks_.task[task]);
   }
   const auto updated = std::ranges::find(plan_.signals, kUpdatedSignals, &SignalBlock::name);
   if (!machine.tracker || updated == plan_.signals.end()) return;
@@ -366,7 +371,7 @@ void EventEngine::end(int index) {
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
   lanes_[lane].runtime_rows.push(run.row);
-  if (!controllers_.empty() && is_gemm(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
+  if (!controllers_.empty() && computes(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
   const int next = by_engine(run) ? engines_.leave(rank) : Turns::kNobody;
   if (next != Turns::kNobody) begin(next);
   if (!run.cost.stores_last) release_worker(lane, run.worker);

@@ -14,8 +14,8 @@ void EventEngine::find_late_waits() {
   for (int t = 0; t < tasks_.size(); ++t) {
     const Task& task = *tasks_.task[t];
     if (task.kind != TaskKind::compute || !loads_early(task)) continue;
-    const Buffer& a = plan_.buffers[task.reads[0].buffer];
-    const bool late = task.waits.front().purpose == Purpose::data && a.scope != Scope::input && a.dtype != DType::fp32;
+    const bool wide = plan_.buffers[task.reads[0].buffer].dtype == DType::fp32;
+    const bool late = task.waits.front().purpose == Purpose::data && takes_arrivals(plan_, task) && !wide;
     if (!late && task.addends.empty()) continue;
     for (const Wait& wait : task.waits)
       late_waits_[t].push_back(late || is_for_addends(task, wait) ? wait.from_col : 0);

@@ -29,9 +29,8 @@ void check(const TrafficRequest& traffic, const Machine& machine) {
 // Whether tiles multiply what arrives during the call: others wait for all at once (EventEngine::find_late_waits).
 bool takes_arrivals(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [&](const Task& task) {
-      return is_gemm_tile(task) && plan.buffers[task.reads[0].buffer].scope != Scope::input;
-    });
+    return std::ranges::any_of(lane.tasks,
+                               [&](const Task& task) { return is_gemm_tile(task) && takes_arrivals(plan, task); });
   });
 }
 

@@ -180,7 +180,6 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   require_atomics(gpus);
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
   fill_in_links(team_, gpus);
-  sm_count_ = team_.devices[rank()].sms;
   for (const json& gpu : gpus) {
     const auto mine = gpu["cluster_sms"].get<std::vector<int>>();
     if (cluster_sms_.empty()) cluster_sms_ = mine;

@@ -70,8 +70,6 @@ class CudaGroup final : public Group {
   [[nodiscard]] std::unique_ptr<LibraryCall> bind(const LibraryCollective& call) const;
   /// My GPU, as this process numbers them.
   [[nodiscard]] int device() const { return device_; }
-  /// SMs that are mine: ranks that share a GPU have equal parts, so that all can be resident together.
-  [[nodiscard]] int sm_count() const { return sm_count_; }
   /// Whether another rank has this device too.
   [[nodiscard]] bool shares_device() const { return shares_device_; }
 
@@ -113,7 +111,6 @@ class CudaGroup final : public Group {
   Driver driver_;
   Team team_;
   int device_ = 0;
-  int sm_count_ = 0;
   std::vector<int> cluster_sms_{};  ///< the fewest of any rank's GPU (Target)
   std::string hardware_;
   std::string kind_ = "gpu";  ///< of all ranks' GPUs: "h200"

@@ -13,6 +13,7 @@
 #include "core/implied_order.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
+#include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::cuda {
@@ -220,8 +221,7 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
 }
 
 RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced) const {
-  const GemmParams gemm = gemm_params_of(plan_);
-  const int cluster = slow_tiles(plan_) ? 1 : gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k;
+  const int cluster = slow_tiles(plan_) ? 1 : ctas_of(cluster_of_tiles(plan_, group_.rank()));
   const Room room{sms_for_clusters(group_.target(), cluster), !group_.shares_device(), traced};
   RankTables tables = make_tables(plan_, group_.rank(), workspace_.addresses(callers), totals_, room);
   put_in_order(tables.works, places_);

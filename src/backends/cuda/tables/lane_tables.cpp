@@ -61,39 +61,41 @@ class TableMaker {
 
   /// What the kernel of the rank's tiles must know before the first one: clusters, sums, rows of A in two places.
   void start_tiles() {
+    const TileCluster cluster = cluster_of_tiles(plan_, view_.rank);
+    out_.cluster = {.m = static_cast<uint32_t>(cluster.m),
+                    .n = static_cast<uint32_t>(cluster.n),
+                    .k = static_cast<uint32_t>(cluster.split_k)};
     for (const Lane& lane : plan_.lanes) {
       if (lane.rank != view_.rank || !by_tensor_cores(lane)) continue;
       for (const Task& task : lane.tasks) {
         if (!is_gemm_tile(task)) continue;
         out_.kind.sums = out_.kind.sums || !task.addends.empty();
-        if (cluster_ctas(cluster_of(task.gemm)) > 1) out_.cluster = cluster_of(task.gemm);
         tiles_.add_split(task);
       }
     }
-  }
-
-  [[nodiscard]] static ClusterShape cluster_of(const GemmParams& gemm) {
-    return {.m = static_cast<uint32_t>(gemm.cluster_m),
-            .n = static_cast<uint32_t>(gemm.cluster_n),
-            .k = static_cast<uint32_t>(gemm.cluster_split_k)};
   }
 
   /// As many as the plan says, of which all must be resident at once; helper CTAs need not be.
   void set_ctas() {
     const auto tiles = static_cast<uint32_t>(out_.gemm.tiles.size());
     const uint32_t cluster = cluster_ctas(out_.cluster);
-    const uint32_t wanted = std::max(1, tile_workers_) * out_.cluster.k;
+    const uint32_t wanted = static_cast<uint32_t>(tile_workers_) * out_.cluster.k;
     out_.gemm_ctas = std::min(std::max(cluster, wanted / cluster * cluster), tiles);
+    const bool may_help = tiles > 0 && room_.streams && !out_.lanes_apart;
     HostWorkerTable& workers = out_.workers;
     for (LaneRecord& lane : workers.lanes) {
-      lane.helped = lane.helped && tiles > 0 && lane.num_ops > lane.ctas;
+      lane.helped = lane.helped && may_help && lane.num_ops > lane.ctas;
       if (lane.helped)
         workers.helper_ctas = std::max(workers.helper_ctas, std::min(out_.gemm_ctas, lane.num_ops - lane.ctas));
     }
+    // NOTE: the library's calls must get on while CTAs wait for them.
+    const bool beside = !out_.stream_ordered && has_library_lane(plan_, view_.rank);
+    const bool waits = beside && counts_of(workers, false).ctas + out_.gemm_ctas > 0;
+    const int sms = std::max(1, room_.sms - (waits ? kLeastForLibrary : 0));
     for (const bool after : {false, true}) {
       const uint32_t all = worker_ctas(counts_of(workers, after), kOpThreads) + (after ? 0 : out_.gemm_ctas);
-      require(all <= static_cast<uint32_t>(room_.sms), "{}: rank {} has {} SMs for {} CTAs that wait for each other",
-              plan_.op, view_.rank, room_.sms, all);
+      require(all <= static_cast<uint32_t>(sms), "{}: rank {} has {} SMs for {} CTAs that wait for each other",
+              plan_.op, view_.rank, sms, all);
     }
   }
 
@@ -105,6 +107,7 @@ class TableMaker {
       is_gemm_tile(task_at(at)) ? tiles_.add(at.lane, at.task) : others.push_back(at);
     }
     if (!others.empty()) add_ops(others, 1, true);
+    require_workers(lane);
     tile_workers_ = lane.workers;
   }
 
@@ -221,18 +224,25 @@ class TableMaker {
     out_.streams.push_back({.urgent = copies, .has_notifier = copies && add_notifier({first, out_.works.end()})});
   }
 
+  void require_workers(const Lane& lane) const {
+    require(lane.workers > 0, "{}: lane {} on rank {} has no workers (share_sms)", plan_.op, lane.name, view_.rank);
+  }
+
   void add_worker_lane(int index) {
     const Lane& lane = plan_.lanes[index];
     for (const Task& task : lane.tasks)
       require(!calls_collective(task), "{}: no worker makes a collective call", plan_.op);
     if (!moves_data(lane)) return add_ops(all_of(index), 1, true);
-    require(lane.workers > 0, "{}: lane {} on rank {} has no workers", plan_.op, lane.name, view_.rank);
+    require_workers(lane);
     const bool serial = is_serial(lane.engine);
     // NOTE: a serial lane's products are whole steps of one CTA.
-    const bool one = serial && std::ranges::any_of(lane.tasks, is_tile);
-    const int64_t most = serial ? lane.workers : std::min<int64_t>(lane.workers, std::ssize(lane.tasks));
+    const bool one = serial && std::ranges::any_of(lane.tasks, computes);
+    // Tiles that tensors keep from tensor cores: of a cluster that shares K each CTA takes one.
+    const int ctas = lane.workers * (by_tensor_cores(lane) ? cluster_of_tiles(plan_, view_.rank).split_k : 1);
+    const int64_t most = serial ? ctas : std::min<int64_t>(ctas, std::ssize(lane.tasks));
     add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
-    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial;
+    // NOTE: products take all threads of a CTA.
+    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, computes);
     out_.workers.lanes.back().helped = lane.helped && !serial;
   }
 
@@ -299,8 +309,11 @@ class TableMaker {
       step.rows_below = static_cast<int32_t>(task.reads.size() > 2 ? task.reads[2].rows : 0);
     }
     for (const auto* regions : {&task.reads, &task.addends}) {
-      for (const Region& read : *regions)
+      for (const Region& read : *regions) {
+        const bool below = regions == &task.reads && computes(task) && &read - task.reads.data() > 1;
+        if (below && read.rows == 0) continue;  // OpRecord::rows_below counts the source
         workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
+      }
     }
     for (const Write& write : task.writes) {
       workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,

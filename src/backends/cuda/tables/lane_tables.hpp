@@ -73,7 +73,9 @@ struct RankTables {
 /// Why `cluster_split_k` CTAs cannot make a tile of the plan together (tile shape, columns of A), or nothing.
 [[nodiscard]] std::optional<std::string> refuses_cluster_split_k(const Plan& plan);
 
-/// CTAs of the plan's tiles that load for each other, and that make one tile.
+/// The most CTAs that share the K of a tile of the plan's first kernel.
+[[nodiscard]] int most_split_k(const Plan& plan);
+/// How the plan's first product is made.
 [[nodiscard]] GemmParams gemm_params_of(const Plan& plan);
 /// The kernel of the plan's tiles, as if they completed no sums.
 [[nodiscard]] GemmBodyKind kind_of(const Plan& plan);

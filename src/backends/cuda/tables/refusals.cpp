@@ -1,6 +1,9 @@
 // Plans that a team of GPUs cannot execute, and why.
 // Called by users through Group::unsupported.
 #include <algorithm>
+#include <array>
+#include <set>
+#include <vector>
 
 #include "backends/cuda/kernels/gemm_tiles.hpp"
 #include "backends/cuda/runtime/group.hpp"
@@ -47,16 +50,57 @@ std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Why kernels cannot read the rows of A of a tile, or nothing.
+/// Why kernels cannot read the rows of A of a tile that lie in several places, or nothing.
+std::optional<std::string> refuses_pieces(const Plan& plan, int lane, int64_t index) {
+  const Task& tile = plan.lanes[lane].tasks[index];
+  if (!is_gemm_tile(tile) || tile.reads.size() == 2) return std::nullopt;
+  if (tile.reads.size() > 3)
+    return fmt::format("{}: rows of A in {} places, want at most 2", task_name(plan, lane, index),
+                       tile.reads.size() - 1);
+  const Region& above = tile.reads[0];
+  const Region& below = tile.reads[2];
+  const DType type = plan.buffers[above.buffer].dtype;
+  if (below.cols == above.cols && plan.buffers[below.buffer].dtype == type) return std::nullopt;
+  return fmt::format("{}: {} columns of {} below {} of {}", task_name(plan, lane, index), below.cols,
+                     to_string(plan.buffers[below.buffer].dtype), above.cols, to_string(type));
+}
+
+/// The same for all tiles, and for what a rank's tiles take together.
 std::optional<std::string> refuses_pieces(const Plan& plan) {
-  constexpr size_t kMost = 3;  // A, B, rows of A below
+  const bool fast = !slow_tiles(plan);
+  std::vector<std::set<std::array<int64_t, 5>>> splits(plan.team.num_ranks);
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
-    const auto& tasks = plan.lanes[lane].tasks;
-    const auto many = [](const Task& task) { return is_gemm_tile(task) && task.reads.size() > kMost; };
-    const auto found = std::ranges::find_if(tasks, many);
-    if (found == tasks.end()) continue;
-    return fmt::format("{}: rows of A in {} places, want at most 2", task_name(plan, lane, found - tasks.begin()),
-                       found->reads.size() - 1);
+    for (int64_t index = 0; index < std::ssize(plan.lanes[lane].tasks); ++index) {
+      if (auto reason = refuses_pieces(plan, lane, index)) return reason;
+      const Task& tile = plan.lanes[lane].tasks[index];
+      if (!fast || !is_gemm_tile(tile) || tile.reads.size() == 2 || plan.lanes[lane].kernel > 0) continue;
+      const Region& below = tile.reads[2];
+      auto& mine = splits[plan.lanes[lane].rank];
+      mine.insert({below.buffer, below.row, below.rows, below.col, tile.reads[0].rows});
+      if (std::ssize(mine) > kMostSplits)
+        return fmt::format("{}: tiles of rank {} have rows of A from {} pairs of places, want at most {}",
+                           task_name(plan, lane, index), plan.lanes[lane].rank, mine.size(), kMostSplits);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Why a lane's tiles are not of one cluster that the kernel has, or nothing.
+std::optional<std::string> refuses_mixed_clusters(const Plan& plan, const Lane& lane) {
+  const TileCluster all = cluster_of_tiles(plan, lane.rank);
+  if (ctas_of(all) == 1) return std::nullopt;
+  const auto in_words = [](const TileCluster& cluster) {
+    return fmt::format("cluster_m = {}, cluster_n = {}, cluster_split_k = {}", cluster.m, cluster.n, cluster.split_k);
+  };
+  const std::string where = fmt::format("lane {} on rank {}", lane.name, lane.rank);
+  if (all.m * all.n > 2) return fmt::format("{}: {}: want pairs", where, in_words(all));
+  for (const Task& tile : lane.tasks) {
+    if (!is_gemm_tile(tile)) continue;
+    const TileCluster mine = cluster_of(tile.gemm);
+    const bool alone = all.split_k == 1 && ctas_of(mine) == 1;
+    if (mine != all && !alone) return fmt::format("{}: tiles with {} beside {}", where, in_words(mine), in_words(all));
+    if (all.m * all.n == 2 && tile.gemm.tile_m == 64) return where + ": pairs of tiles of 64 rows";
+    if (tile.reads.size() > 2) return where + ": rows of A in two places beside clusters";
   }
   return std::nullopt;
 }
@@ -66,6 +110,7 @@ std::optional<std::string> refuses_clusters(const Plan& plan) {
   if (plan.target.empty() || slow_tiles(plan)) return std::nullopt;
   for (const Lane& lane : plan.lanes) {
     if (!by_tensor_cores(lane)) continue;
+    if (auto reason = refuses_mixed_clusters(plan, lane)) return reason;
     const Task* first = nullptr;  // of a pair
     for (int64_t index = 0; index < std::ssize(lane.tasks); ++index) {
       const Task& tile = lane.tasks[index];
@@ -188,7 +233,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   std::vector<std::string> missing = unknown_parts(known_to_kernels(), plan);
   // NOTE: what follows relies on tasks that have a meaning here.
   if (!missing.empty()) return missing;
-  const GemmParams gemm = gemm_params_of(plan);
+  const int split_k = most_split_k(plan);
   const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
   if (const auto reason = refuses_tensors(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_tile_lanes(plan)) missing.push_back(*reason);
@@ -202,11 +247,11 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stores(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
-    missing.push_back(fmt::format("cluster_split_k = {}: {}", gemm.cluster_split_k, *reason));
-  if (gemm.cluster_split_k > 2 && shares_device_)
+    missing.push_back(fmt::format("cluster_split_k = {}: {}", split_k, *reason));
+  if (split_k > 2 && shares_device_)
     missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
   const bool beside = kernels || (calls_library(plan) && !slow_tiles(plan));
-  if (gemm.cluster_split_k > 2 && beside)
+  if (split_k > 2 && beside)
     missing.push_back("cluster_split_k > 2: beside other kernels such clusters may find no room");
   if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
   if (kernels && shares_device_)

@@ -46,7 +46,7 @@ void TileRecords::finish() {
   put_moving_first(view_.out.gemm);
 }
 
-/// Let neighbours of the table that agree in an operand load it once, or cut K of each tile, as the tables' cluster
+/// Put the tiles of a pair, as the plan names them, beside each other, or cut K of each tile, as the tables' cluster
 /// says.
 void TileRecords::form_clusters() {
   const ClusterShape& cluster = view_.out.cluster;
@@ -86,9 +86,10 @@ void TileRecords::name_apart(TileRecord& tile) {
 void TileRecords::add_split(const Task& task) {
   if (task.reads.size() <= 2) return;
   const Region& below = task.reads[2];
-  if (std::ranges::find(below_, below) != below_.end()) return;
   const int64_t first = task.reads[0].rows;
-  below_.push_back(below);
+  const std::pair split{below, first};
+  if (std::ranges::find(splits_, split) != splits_.end()) return;
+  splits_.push_back(split);
   view_.out.gemm.splits.push_back({.row = static_cast<int32_t>(below.row),
                                    .map = a_map(below, view_.out.kind.shape.m - first),
                                    .first = static_cast<uint16_t>(first)});
@@ -180,7 +181,9 @@ void TileRecords::add_rows(TileRecord& tile, const Task& task) {
   const bool split = task.reads.size() > 2;
   tile.a_row = static_cast<int32_t>(a.row);
   tile.a_map = a_map(a, split ? a.rows : rows_of_a_box(view_.out.kind.shape, view_.out.cluster));
-  if (split) tile.split = static_cast<uint8_t>(std::ranges::find(below_, task.reads[2]) - below_.begin() + 1);
+  if (!split) return;
+  const auto found = std::ranges::find(splits_, std::pair(task.reads[2], a.rows));
+  tile.split = static_cast<uint8_t>(found - splits_.begin() + 1);
 }
 
 /// Each of a tile's waits comes before the step of K that needs it.

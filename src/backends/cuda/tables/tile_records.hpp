@@ -46,8 +46,8 @@ class TileRecords {
 
   RankView& view_;
   std::map<MapKey, uint16_t> maps_;
-  std::vector<Region> below_{};  ///< rows of A of the splits, in their order
-  std::vector<bool> in_pair_{};  ///< of each tile
+  std::vector<std::pair<Region, int64_t>> splits_{};  ///< rows of A below, and how many lie above, of each split
+  std::vector<bool> in_pair_{};                       ///< of each tile
 };
 
 /// Whether tensor copies can load every operand of the rank's tiles.

@@ -10,7 +10,7 @@
 namespace tilewire::cuda {
 
 std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
-  const int parts = gemm_params_of(plan).cluster_split_k;
+  const int parts = most_split_k(plan);
   if (parts == 1 || slow_tiles(plan)) return std::nullopt;
   const TileShape shape = kind_of(plan).shape;
   if (!may_split_k_in_cluster(shape))
@@ -25,6 +25,16 @@ std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
     }
   }
   return std::nullopt;
+}
+
+int most_split_k(const Plan& plan) {
+  int most = 1;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (lane.kernel == 0 && computes(task)) most = std::max(most, task.gemm.cluster_split_k);
+    }
+  }
+  return most;
 }
 
 GemmParams gemm_params_of(const Plan& plan) {

@@ -31,7 +31,7 @@ std::string held_up(const Plan& plan, int rank, TileNeeds& needs) {
 
 }  // namespace
 
-std::string pair_tiles(Plan& plan, const Target&) {
+std::string unpair_tiles(Plan& plan, const Target&) {
   TileNeeds needs(plan);
   std::vector<std::string> reasons;
   bool any = false;

@@ -1,0 +1,81 @@
+// Tensors of Python as tilewire takes them: whatever speaks DLPack or the buffer protocol, where it lies.
+// Called by module.cpp.
+#include <fmt/format.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+
+#include "bindings.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::python {
+namespace {
+
+/// Name of an array's type, as tilewire or numpy spell it.
+std::string type_name(nb::dlpack::dtype type) {
+  const auto is = [&](nb::dlpack::dtype_code code, int bits) {
+    return type.code == static_cast<uint8_t>(code) && type.bits == bits && type.lanes == 1;
+  };
+  if (is(nb::dlpack::dtype_code::Float, 32)) return "fp32";
+  if (is(nb::dlpack::dtype_code::Float, 16)) return "fp16";
+  if (is(nb::dlpack::dtype_code::Bfloat, 16)) return "bf16";
+  if (is(nb::dlpack::dtype_code::Int, 32)) return "int32";
+  return fmt::format("a type of code {} and {} bits", type.code, type.bits);
+}
+
+/// `dtype`: what the elements are where the array's own type cannot say it; empty = that type.
+View view_of(const nb::ndarray<nb::ro>& array, nb::object owner, const std::string& dtype, bool writable) {
+  require(array.ndim() == 2, "a tensor of {} dimensions: want 2", array.ndim());
+  const std::string name = dtype.empty() ? type_name(array.dtype()) : dtype;
+  const auto type = parse<DType>(name, "dtype");
+  require(bytes_of(type) * 8 == array.dtype().bits, "elements of {} bits are not {}", array.dtype().bits, name);
+  const auto rows = static_cast<int64_t>(array.shape(0));
+  const auto cols = static_cast<int64_t>(array.shape(1));
+  require(cols <= 1 || array.stride(1) == 1, "elements of a row lie {} apart, want 1: rows must be contiguous",
+          array.stride(1));
+  require(rows <= 1 || array.stride(0) >= cols, "rows lie {} elements apart, want {} or more", array.stride(0), cols);
+  const int device = array.device_type();
+  const bool on_gpu = device == nb::device::cuda::value;
+  require(on_gpu || device == nb::device::cpu::value, "a tensor on a device of type {}: want the host or CUDA", device);
+  Tensor tensor = make_tensor(const_cast<void*>(array.data()), type, rows, cols);
+  if (rows > 1) tensor.row_stride = array.stride(0);
+  return {tensor, std::move(owner), writable, on_gpu};
+}
+
+nb::ndarray<> array_of(nb::handle self, bool bits) {
+  const auto& view = nb::cast<const View&>(self);
+  const Tensor& tensor = view.tensor;
+  const std::array<size_t, 2> shape{static_cast<size_t>(tensor.rows), static_cast<size_t>(tensor.cols)};
+  const std::array<int64_t, 2> strides{tensor.row_stride, 1};
+  nb::dlpack::dtype_code code = nb::dlpack::dtype_code::Float;
+  if (tensor.dtype == DType::int32) code = nb::dlpack::dtype_code::Int;
+  if (tensor.dtype == DType::bf16) code = nb::dlpack::dtype_code::Bfloat;
+  if (bits && bytes_of(tensor.dtype) == 2) code = nb::dlpack::dtype_code::UInt;
+  const nb::dlpack::dtype type{static_cast<uint8_t>(code), static_cast<uint8_t>(8 * bytes_of(tensor.dtype)), 1};
+  const int device = view.on_gpu ? nb::device::cuda::value : nb::device::cpu::value;
+  return {tensor.data, 2, shape.data(), self, strides.data(), type, device, 0};
+}
+
+}  // namespace
+
+void bind_tensors(nb::module_& module) {
+  nb::class_<View>(module, "Tensor", "A matrix in memory, row by row, and whoever owns it.")
+      .def(
+          "__init__",
+          [](View* self, const nb::ndarray<nb::ro>& array, nb::object owner, const std::string& dtype, bool writable) {
+            new (self) View(view_of(array, std::move(owner), dtype, writable));
+          },
+          nb::arg("array"), nb::arg("owner"), nb::arg("dtype"), nb::arg("writable"))
+      .def_prop_ro("shape", [](const View& view) { return nb::make_tuple(view.tensor.rows, view.tensor.cols); })
+      .def_prop_ro("dtype", [](const View& view) { return to_string(view.tensor.dtype); })
+      .def_prop_ro("on_gpu", [](const View& view) { return view.on_gpu; })
+      .def_prop_ro(
+          "data", [](const View& view) { return reinterpret_cast<uintptr_t>(view.tensor.data); },
+          "Address of the first element.")
+      .def("array", &array_of, nb::arg("bits") = false,
+           "The same memory as an object with __dlpack__. `bits`: of elements of two bytes as uint16.");
+}
+
+}  // namespace tilewire::python

@@ -1,0 +1,57 @@
+"""Arrays of numpy, CuPy, JAX and PyTorch as tensors of a call, and results as new arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewire import _core
+from tilewire._error import Error
+
+_NUMPY_NAMES = {"fp32": "float32", "fp16": "float16", "int32": "int32"}
+
+
+def _bfloat16() -> Any:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Error("bf16 in numpy needs the package ml_dtypes: pip install ml_dtypes", "unsupported") from None
+    return ml_dtypes.bfloat16
+
+
+def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor:
+    """The tensor that lies in `array`, which keeps its memory.
+
+    `array`: a matrix that speaks DLPack or the buffer protocol, with contiguous rows. On a GPU it is handed over in
+    `stream`, as DLPack says.
+    """
+    if isinstance(array, _core.Tensor):
+        return array
+    device = getattr(array, "__dlpack_device__", None)
+    kind = device()[0] if device is not None else 1
+    if kind == 2:
+        # NOTE: DLPack counts CUDA's streams so: 1 is the legacy default stream, 2 the thread's own.
+        capsule = array.__dlpack__(stream=1 if stream in (None, 0) else stream)
+        return _core.Tensor(capsule, array, "", True)
+    if type(array).__module__ == "numpy" and array.dtype.name == "bfloat16":
+        return _core.Tensor(array.view("uint16"), array, "bf16", bool(array.flags.writeable))
+    flags = getattr(array, "flags", None)
+    may_write = bool(getattr(flags, "writeable", True))
+    if writable and not may_write:
+        raise Error("an output that may only be read", "invalid_input")
+    return _core.Tensor(array, array, "", may_write)
+
+
+def new_numpy(dtype: str, rows: int, cols: int) -> Any:
+    """A numpy array for a result."""
+    import numpy
+
+    return numpy.empty((rows, cols), _bfloat16() if dtype == "bf16" else _NUMPY_NAMES[dtype])
+
+
+def numpy_of(tensor: _core.Tensor) -> Any:
+    """The same memory as a numpy array."""
+    import numpy
+
+    bits = tensor.dtype == "bf16"
+    array = numpy.from_dlpack(tensor.array(bits))
+    return array.view(_bfloat16()) if bits else array

@@ -1,0 +1,125 @@
+"""Plans without a group: made, lowered, proven, simulated. No GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewire import _core
+from tilewire._error import Error
+from tilewire._text import Config, Epilogue, config_text, problem_text
+
+
+def plan(
+    op: str,
+    m: int,
+    n: int,
+    k: int = 0,
+    *,
+    ranks: int,
+    dtype: str = "bf16",
+    out_dtype: str | None = None,
+    b_layout: str = "nk",
+    epilogue: Epilogue = (),
+    reduction: str = "repeatable",
+    gathered_output: bool = False,
+    allow_tf32: bool = False,
+    arena: Sequence[str] = (),
+    config: Config = "fused",
+    target: str = "",
+    machine: str = "",
+) -> _core.Plan:
+    """What every rank does in one call, as a schedule makes it.
+
+    Sizes are over all ranks (docs/operators.md). `config`: the name of a schedule for its first candidate, or knobs.
+    `target` (`targets()`) or `machine` (`machines()`): what the ranks are, where the schedule chooses by it; without
+    them CPU ranks. Raises Error(invalid_input) for a broken rule, Error(unsupported) with the schedule's reason.
+    """
+    if target and machine:
+        raise Error(f"target {target!r} and machine {machine!r}: want one", "invalid_input")
+    text = problem_text(
+        op,
+        m,
+        n,
+        k,
+        dtype=dtype,
+        out_dtype=out_dtype,
+        b_layout=b_layout,
+        epilogue=epilogue,
+        reduction=reduction,
+        gathered_output=gathered_output,
+        allow_tf32=allow_tf32,
+        arena=arena,
+    )
+    if machine:
+        return _core.machine_plan(text, config_text(config), ranks, machine)
+    return _core.make_plan(text, config_text(config), ranks, target)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A plan for a target, and what each pass did: (pass, text)."""
+
+    plan: _core.Plan
+    notes: list[tuple[str, str]]
+
+
+def lower(plan: _core.Plan, target: str, after: str = "") -> Lowered:
+    """Run all passes of a target (`targets()`), or those up to `after` (docs/lowering.md)."""
+    made, notes = _core.lower(plan, target, after)
+    return Lowered(made, list(notes))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the checker says of a plan."""
+
+    violations: list[tuple[str, str]]  #: (rule, text); empty = proven
+    traffic: list[tuple[int, int, int]]  #: (from, to, bytes) of each pair of ranks that moves anything
+    total_bytes: int  #: over all links
+    least_bytes: int  #: what the operator cannot do without; 0 = unknown
+
+    @property
+    def ok(self) -> bool:
+        """Whether the plan is proven."""
+        return not self.violations
+
+    def __bool__(self) -> bool:
+        """Whether the plan is proven."""
+        return self.ok
+
+
+def check(plan: _core.Plan) -> Proof:
+    """Prove that a plan computes what its operator says, for any number of workers and any interleaving."""
+    violations, traffic, total, least = _core.check(plan)
+    return Proof(list(violations), list(traffic), total, least)
+
+
+def simulate(plan: _core.Plan, machine: str) -> _core.Simulation:
+    """One call on a machine that numbers describe: a name of `machines()`, or a JSON file of one."""
+    return _core.simulate(plan, machine)
+
+
+def operators() -> dict[str, str]:
+    """Names of operators, and what each does."""
+    return dict(_core.operators())
+
+
+def schedules() -> dict[str, str]:
+    """Names of schedules, and what each does."""
+    return dict(_core.schedules())
+
+
+def machines() -> list[str]:
+    """Names of machines for `simulate`."""
+    return list(_core.machines())
+
+
+def targets() -> list[str]:
+    """Names of targets for `lower`."""
+    return list(_core.targets())
+
+
+def backends() -> dict[str, str | None]:
+    """Names of backends, and why this machine or build cannot run one, or None."""
+    return dict(_core.backends())

@@ -1,0 +1,54 @@
+"""Problems and configs as the library takes them: JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: "auto", the name of a schedule, or its knobs.
+Config = str | Mapping[str, Any]
+#: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
+Epilogue = Sequence[str | tuple[str, float]]
+
+
+def problem_text(
+    op: str,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str,
+    out_dtype: str | None,
+    b_layout: str,
+    epilogue: Epilogue,
+    reduction: str,
+    gathered_output: bool,
+    allow_tf32: bool,
+    arena: Sequence[str],
+) -> str:
+    """JSON of a problem; what has its default is left out."""
+    problem: dict[str, Any] = {"op": op, "m": m, "n": n, "dtype": dtype}
+    if k:
+        problem["k"] = k
+    if out_dtype is not None:
+        problem["out_dtype"] = out_dtype
+    if b_layout != "nk":
+        problem["b_layout"] = b_layout
+    steps = [{"kind": step} if isinstance(step, str) else {"kind": step[0], "value": step[1]} for step in epilogue]
+    if steps:
+        problem["epilogue"] = steps
+    if reduction != "repeatable":
+        problem["reduction"] = reduction
+    if gathered_output:
+        problem["gathered_output"] = True
+    if allow_tf32:
+        problem["allow_tf32"] = True
+    if arena:
+        problem["arena"] = list(arena)
+    return json.dumps(problem)
+
+
+def config_text(config: Config) -> str:
+    """A config as the library reads it."""
+    return config if isinstance(config, str) else json.dumps(dict(config))
