@@ -1,7 +1,7 @@
 // What plans are lowered for.
 // Called by backends, the command line and tests.
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "core/text.hpp"
 #include "tilewire/lower.hpp"
@@ -21,16 +21,18 @@ int sms_for_clusters(const Target& target, int ctas) {
 }
 
 std::span<const Target> targets() {
-  constexpr int kHopperSms = 132;
-  static const std::array kTargets{host_target(),
-                                   gpu_target("h100", 1, kHopperSms),
-                                   gpu_target("h100", 2, kHopperSms),
-                                   gpu_target("h100", 4, kHopperSms),
-                                   gpu_target("h100", 8, kHopperSms),
-                                   gpu_target("h200", 1, kHopperSms),
-                                   gpu_target("h200", 2, kHopperSms),
-                                   gpu_target("h200", 4, kHopperSms),
-                                   gpu_target("h200", 8, kHopperSms)};
+  static const std::vector<Target> kTargets = [] {
+    constexpr int kHopperSms = 132;
+    std::vector<Target> all{host_target()};
+    for (const char* kind : {"h100", "h200"}) {
+      for (const int ranks : {1, 2, 4, 8}) {
+        all.push_back(gpu_target(kind, ranks, kHopperSms));
+        // As two H200 say; other chips have GPCs of other sizes.
+        all.back().cluster_sms = {0, 132, 132, 117, 120, 110, 102, 105, 120};
+      }
+    }
+    return all;
+  }();
   return kTargets;
 }
 

@@ -64,12 +64,7 @@ std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t s
 TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
-    std::vector<Sample> all = samples();
-    // Tiles that have rows of A in two places.
-    Config in_step{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 48, .chunk_cols = 128};
-    in_step.tile_order = TileOrder::in_step;
-    all.push_back({{.op = "all_gather_gemm", .m = 256, .n = 384, .k = 512}, in_step});
-    for (const Sample& sample : all) {
+    for (const Sample& sample : samples()) {
       Op op = make_op(group, sample.problem, sample.config);
       Caller caller(group, op);
       for (int i = 0; i < 6; ++i) {
@@ -79,6 +74,37 @@ TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
         i % 3 == 1 ? caller.run_and_wait_at_strides() : caller.run_and_wait();
         caller.want_right(seed + i);
       }
+    }
+  });
+}
+
+// Tiles that load their own rank's rows where they are, and with tensors that tensor copies do not take workers that
+// do.
+TEST_P(CudaCalls, RowsOfAInTwoPlaces) {
+  if (place_.num_ranks == 1) GTEST_SKIP() << "one rank has all rows in one place";
+  const uint64_t seed = new_seed();
+  launch_ranks([&](Group& group) {
+    const int ranks = group.team().num_ranks;
+    const Problem problem{.op = "all_gather_gemm", .m = 128 * ranks, .n = 384 * ranks, .k = 512};
+    Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 48, .chunk_cols = 128};
+    config.tile_order = TileOrder::in_step;
+    config.copy_workers = 3;
+    Plan plan = make_plan(problem, group.team(), config);
+    // Two ranks have a lane of their own for own rows; only what pools copy is left out.
+    for (Lane& lane : plan.lanes) {
+      if (lane.name == "own") lane.engine = Engine::reduce;
+    }
+    Op op = make_op(group, plan);
+    const auto is_split = [](const Task& task) { return task.kind == TaskKind::compute && task.reads.size() > 2; };
+    const auto has_split = [&](const Lane& lane) { return std::ranges::any_of(lane.tasks, is_split); };
+    want(std::ranges::any_of(op.plan().lanes, has_split), "no tile has rows of A in two places");
+    Caller caller(group, op);
+    for (int i = 0; i < 6; ++i) {
+      caller.fill(seed + i);
+      settle(caller.stream());
+      group.barrier();
+      i % 3 == 1 ? caller.run_and_wait_at_strides() : caller.run_and_wait();
+      caller.want_right(seed + i);
     }
   });
 }
