@@ -1,12 +1,14 @@
 // Teams and operators for Python: join, make_op, run. Calls leave the GIL to other threads.
 // Called by module.cpp.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings.hpp"
@@ -37,8 +39,6 @@ class PyGroup {
   }
   void leave() {
     if (shared_ == nullptr) return;
-    require(shared_.use_count() == 1, "{} operators or tensors of the group are left: free them first",
-            shared_.use_count() - 1);
     const nb::gil_scoped_release without_gil;
     shared_.reset();
   }
@@ -186,7 +186,7 @@ void bind_groups(nb::module_& module) {
   nb::class_<ArenaTensor>(module, "ArenaTensor");
   nb::class_<Memory>(module, "Memory");
   nb::class_<PyOp>(module, "Op")
-      .def("run", &PyOp::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("stream").none())
+      .def("run", &PyOp::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("stream"))
       .def("wait", [](const PyOp& op) { op.in([](Op& it) { it.wait(); }); })
       .def("free", &PyOp::free)
       .def_prop_ro("tensors", &PyOp::tensors)
@@ -197,7 +197,7 @@ void bind_groups(nb::module_& module) {
       .def_prop_ro("workspace",
                    [](const PyOp& op) {
                      const Op::Workspace bytes = op.get().workspace();
-                     return nb::make_tuple(bytes.symmetric, bytes.local);
+                     return std::pair(bytes.symmetric, bytes.local);
                    })
       .def("last_trace", [](const PyOp& op) { return op.in([](Op& it) { return it.last_trace(); }); })
       .def("gather_trace", [](const PyOp& op) { return op.in([](Op& it) { return it.gather_trace(); }); });
@@ -211,11 +211,11 @@ void bind_groups(nb::module_& module) {
            [](const PyGroup& group, const nb::bytes& mine) {
              const std::string text(mine.c_str(), mine.size());
              const std::vector<std::string> all = group.in([&](Group& team) { return team.all_gather(text); });
-             nb::list result;
-             for (const std::string& each : all) result.append(nb::bytes(each.data(), each.size()));
+             std::vector<nb::bytes> result;
+             for (const std::string& each : all) result.emplace_back(each.data(), each.size());
              return result;
            })
-      .def("make_op", &op_of_problem, nb::arg("problem"), nb::arg("config"), nb::arg("check").none(), nb::arg("trace"),
+      .def("make_op", &op_of_problem, nb::arg("problem"), nb::arg("config"), nb::arg("check"), nb::arg("trace"),
            nb::arg("tuner_file"))
       .def("make_op_of_plan", &op_of_plan, nb::arg("plan"), nb::arg("trace"))
       .def("allocate", &arena_tensor, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"))
@@ -226,9 +226,8 @@ void bind_groups(nb::module_& module) {
              group.shared()->group->fail_with(Error(ErrorKind::rank_lost, text));
            })
       .def("leave", &PyGroup::leave);
-  module.def("join", &join_team, nb::arg("backend"), nb::arg("rank").none(), nb::arg("num_ranks").none(),
-             nb::arg("job"), nb::arg("arena_bytes").none(), nb::arg("timeout_s").none(), nb::arg("local_rank").none(),
-             nb::arg("stream_order"));
+  module.def("join", &join_team, nb::arg("backend"), nb::arg("rank"), nb::arg("num_ranks"), nb::arg("job"),
+             nb::arg("arena_bytes"), nb::arg("timeout_s"), nb::arg("local_rank"), nb::arg("stream_order"));
 }
 
 }  // namespace tilewire::python

@@ -2,7 +2,6 @@
 // Imported by python/tilewire/__init__.py.
 #include "bindings.hpp"
 #include "core/json_text.hpp"
-#include "tilewire/c.h"
 #include "tilewire/print.hpp"
 
 namespace tilewire::python {
@@ -34,7 +33,7 @@ NB_MODULE(_core, module) {
       python::raise_error(error);
     }
   });
-  module.attr("__version__") = tilewire_version();
+  module.attr("version") = TILEWIRE_VERSION_TEXT;
   python::bind_plans(module);
   python::bind_tensors(module);
   python::bind_groups(module);

@@ -1,7 +1,6 @@
 // Plans for Python: made, lowered, proven, simulated, as JSON and as traces. No group and no GPU is needed.
 // Called by module.cpp.
 #include <fmt/format.h>
-#include <nanobind/operators.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -97,7 +96,9 @@ void bind_plans(nb::module_& module) {
           "Bytes of symmetric workspace on each rank.")
       .def_prop_ro(
           "local_bytes", [](const Plan& plan) { return local_bytes(plan); }, "Bytes of local workspace on each rank.")
-      .def(nb::self == nb::self)
+      .def(
+          "__eq__", [](const Plan& x, const Plan& y) { return x == y; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const Plan& plan) { return static_cast<int64_t>(hash_of(plan) >> 1); })
       .def("__repr__", [](const Plan& plan) {
         return fmt::format("<tilewire.Plan of {}: {} ranks, {} tasks{}>", plan.op, plan.team.num_ranks, num_tasks(plan),

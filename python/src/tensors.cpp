@@ -2,9 +2,11 @@
 // Called by module.cpp.
 #include <fmt/format.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <utility>
 
 #include "bindings.hpp"
 #include "core/text.hpp"
@@ -44,7 +46,7 @@ View view_of(const nb::ndarray<nb::ro>& array, nb::object owner, const std::stri
   return {tensor, std::move(owner), writable, on_gpu};
 }
 
-nb::ndarray<> array_of(nb::handle self, bool bits) {
+nb::ndarray<nb::array_api> array_of(nb::handle self, bool bits) {
   const auto& view = nb::cast<const View&>(self);
   const Tensor& tensor = view.tensor;
   const std::array<size_t, 2> shape{static_cast<size_t>(tensor.rows), static_cast<size_t>(tensor.cols)};
@@ -67,14 +69,15 @@ void bind_tensors(nb::module_& module) {
           [](View* self, const nb::ndarray<nb::ro>& array, nb::object owner, const std::string& dtype, bool writable) {
             new (self) View(view_of(array, std::move(owner), dtype, writable));
           },
-          nb::arg("array"), nb::arg("owner"), nb::arg("dtype"), nb::arg("writable"))
-      .def_prop_ro("shape", [](const View& view) { return nb::make_tuple(view.tensor.rows, view.tensor.cols); })
+          nb::arg("array"), nb::arg("owner"), nb::arg("dtype"), nb::arg("writable"),
+          nb::sig("def __init__(self, array: object, owner: object, dtype: str, writable: bool) -> None"))
+      .def_prop_ro("shape", [](const View& view) { return std::pair(view.tensor.rows, view.tensor.cols); })
       .def_prop_ro("dtype", [](const View& view) { return to_string(view.tensor.dtype); })
       .def_prop_ro("on_gpu", [](const View& view) { return view.on_gpu; })
       .def_prop_ro(
           "data", [](const View& view) { return reinterpret_cast<uintptr_t>(view.tensor.data); },
           "Address of the first element.")
-      .def("array", &array_of, nb::arg("bits") = false,
+      .def("array", &array_of, nb::arg("bits") = false, nb::sig("def array(self, bits: bool = False) -> object"),
            "The same memory as an object with __dlpack__. `bits`: of elements of two bytes as uint16.");
 }
 

@@ -113,7 +113,6 @@ def misuse(group: tilewire.Group) -> list[str]:
         lambda: group.make_op("all_reduce", 16 + group.rank, 64, dtype="fp32", config="fused"),
         lambda: group.make_op("all_reduce", 16, 64, dtype="fp31"),
         lambda: group.make_op("all_reduce", 16, 64, config={"tile_q": 3}),
-        lambda: group.leave(),
     ):
         try:
             call()

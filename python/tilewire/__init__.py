@@ -16,7 +16,8 @@
 """
 
 from tilewire._bench import BenchResult, bench
-from tilewire._core import Plan, Simulation, Tensor, Trace, __version__
+from tilewire._core import Plan, Simulation, Tensor, Trace
+from tilewire._core import version as __version__
 from tilewire._error import Error, WaitReport
 from tilewire._group import Group, Op, TensorInfo, join
 from tilewire._launch import launch

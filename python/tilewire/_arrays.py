@@ -53,5 +53,6 @@ def numpy_of(tensor: _core.Tensor) -> Any:
     import numpy
 
     bits = tensor.dtype == "bf16"
-    array = numpy.from_dlpack(tensor.array(bits))
+    memory: Any = tensor.array(bits)
+    array: Any = numpy.from_dlpack(memory)
     return array.view(_bfloat16()) if bits else array

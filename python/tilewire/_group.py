@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,7 @@ class Op:
     def __init__(self, group: Group, op: _core.Op) -> None:
         self._group = group
         self._op = op
+        group._ops.add(self)
         self.tensors = [TensorInfo(name, dtype, (rows, cols), out) for name, dtype, rows, cols, out in op.tensors]
 
     @property
@@ -131,6 +133,7 @@ class Group:
 
     def __init__(self, core: _core.Group) -> None:
         self._core = core
+        self._ops: weakref.WeakSet[Op] = weakref.WeakSet()
         self.rank: int = core.rank
         self.num_ranks: int = core.num_ranks
         self.backend: str = core.backend
@@ -200,7 +203,12 @@ class Group:
         return list(self._core.all_gather(mine))
 
     def leave(self) -> None:
-        """End the membership. Not collective. Free operators and tensors of the arena first."""
+        """End the membership, and its operators. Not collective.
+
+        With arrays of `empty` it ends when the last of them goes.
+        """
+        for op in list(self._ops):
+            op.free()
         self._core.leave()
 
     def __enter__(self) -> Group:

@@ -83,10 +83,10 @@ def launch(
                 answers[rank] = _received(connections[rank], processes[rank], rank)
     finally:
         deadline = time.monotonic() + 10
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()) if len(answers) == num_ranks else 0)
-            if process.is_alive():
-                process.kill()
+        for each in processes:
+            each.join(max(0.0, deadline - time.monotonic()) if len(answers) == num_ranks else 0)
+            if each.is_alive():
+                each.kill()
         for connection in connections:
             connection.close()
     failures = [answer for _, (good, answer) in sorted(answers.items()) if not good]
