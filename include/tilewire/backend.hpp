@@ -100,6 +100,8 @@ class Group {
   [[nodiscard]] virtual std::string backend() const = 0;
   /// What the ranks' devices are: "2 x NVIDIA H200, 132 SMs". Empty: the host. The same on all ranks. Not collective.
   [[nodiscard]] virtual std::string hardware() const { return {}; }
+  /// My device, as this process numbers them; 0 on the host. Not collective.
+  [[nodiscard]] virtual int device() const { return 0; }
   /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives until `free`, at most
   /// as long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
   [[nodiscard]] virtual Tensor allocate(DType dtype, int64_t rows, int64_t cols) = 0;

@@ -20,6 +20,7 @@ struct View {
   nb::object owner{};
   bool writable = true;
   bool on_gpu = false;
+  int device = 0;  ///< number of the GPU
 };
 
 /// A group that operators and tensors of Python hold, too. One thread at a time is in it.

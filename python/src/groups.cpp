@@ -167,7 +167,8 @@ View arena_tensor(const PyGroup& group, const std::string& dtype, int64_t rows, 
   const auto type = parse<DType>(dtype, "dtype");
   const Tensor tensor = group.in([&](Group& team) { return team.allocate(type, rows, cols); });
   const bool on_gpu = !group.shared()->group->host_addresses_memory();
-  return {tensor, nb::cast(new ArenaTensor(group.shared(), tensor), nb::rv_policy::take_ownership), true, on_gpu};
+  return {tensor, nb::cast(new ArenaTensor(group.shared(), tensor), nb::rv_policy::take_ownership), true, on_gpu,
+          group.shared()->group->device()};
 }
 
 /// Memory for a result, on this rank's device.
@@ -177,7 +178,8 @@ View new_tensor(const PyGroup& group, const std::string& dtype, int64_t rows, in
   auto memory = group.in([&](Group& team) { return team.new_memory(bytes); });
   const bool on_gpu = !group.shared()->group->host_addresses_memory();
   const Tensor tensor = make_tensor(memory.get(), type, rows, cols);
-  return {tensor, nb::cast(new Memory{std::move(memory)}, nb::rv_policy::take_ownership), true, on_gpu};
+  return {tensor, nb::cast(new Memory{std::move(memory)}, nb::rv_policy::take_ownership), true, on_gpu,
+          group.shared()->group->device()};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ View view_of(const nb::ndarray<nb::ro>& array, nb::object owner, const std::stri
   require(on_gpu || device == nb::device::cpu::value, "a tensor on a device of type {}: want the host or CUDA", device);
   Tensor tensor = make_tensor(const_cast<void*>(array.data()), type, rows, cols);
   if (rows > 1) tensor.row_stride = array.stride(0);
-  return {tensor, std::move(owner), writable, on_gpu};
+  return {tensor, std::move(owner), writable, on_gpu, static_cast<int>(array.device_id())};
 }
 
 nb::ndarray<nb::array_api> array_of(nb::handle self, bool bits) {
@@ -57,7 +57,7 @@ nb::ndarray<nb::array_api> array_of(nb::handle self, bool bits) {
   if (bits && bytes_of(tensor.dtype) == 2) code = nb::dlpack::dtype_code::UInt;
   const nb::dlpack::dtype type{static_cast<uint8_t>(code), static_cast<uint8_t>(8 * bytes_of(tensor.dtype)), 1};
   const int device = view.on_gpu ? nb::device::cuda::value : nb::device::cpu::value;
-  return {tensor.data, 2, shape.data(), self, strides.data(), type, device, 0};
+  return {tensor.data, 2, shape.data(), self, strides.data(), type, device, view.device};
 }
 
 }  // namespace

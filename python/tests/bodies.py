@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+
 import tilewire
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import tilewire
 from bodies import (
     in_threads,
     leave_open,
@@ -18,6 +17,8 @@ from bodies import (
     run_plan,
     time_calls,
 )
+
+import tilewire
 
 
 def test_import_needs_nothing() -> None:

@@ -69,7 +69,7 @@ class CudaGroup final : public Group {
   /// What was prepared, at its addresses. Must not outlive the group.
   [[nodiscard]] std::unique_ptr<LibraryCall> bind(const LibraryCollective& call) const;
   /// My GPU, as this process numbers them.
-  [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] int device() const override { return device_; }
   /// Whether another rank has this device too.
   [[nodiscard]] bool shares_device() const { return shares_device_; }
 
