@@ -87,8 +87,8 @@ check_python() {
     report python skipped "no Python 3.10 with venv, or no packages from PyPI"
     return
   fi
-  if ! "$place/bin/ruff" check python >"$log" 2>&1 || ! "$place/bin/ruff" format --check python >>"$log" 2>&1; then
-    fail_stage python "run: ruff check --fix python; ruff format python"
+  if ! "$place/bin/ruff" check python examples >"$log" 2>&1 || ! "$place/bin/ruff" format --check python examples >>"$log" 2>&1; then
+    fail_stage python "run: ruff check --fix python examples; ruff format python examples"
     return
   fi
   if ! "$place/bin/pip" install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then

@@ -7,6 +7,8 @@ from typing import Any
 from tilewire import _core
 from tilewire._error import Error
 
+#: DLPack's number of the device.
+_CUDA = 2
 _NUMPY_NAMES = {"fp32": "float32", "fp16": "float16", "int32": "int32"}
 
 
@@ -26,19 +28,19 @@ def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor
     """
     if isinstance(array, _core.Tensor):
         return array
+    kind = type(array)
+    if kind.__module__ == "numpy":
+        may_write = array.flags.writeable
+        if writable and not may_write:
+            raise Error("an output that may only be read", "invalid_input")
+        if array.dtype.name == "bfloat16":
+            return _core.Tensor(array.view("uint16"), array, "bf16", may_write)
+        return _core.Tensor(array, array, "", may_write)
     device = getattr(array, "__dlpack_device__", None)
-    kind = device()[0] if device is not None else 1
-    if kind == 2:
+    if device is not None and device()[0] == _CUDA:
         # NOTE: DLPack counts CUDA's streams so: 1 is the legacy default stream, 2 the thread's own.
-        capsule = array.__dlpack__(stream=1 if stream in (None, 0) else stream)
-        return _core.Tensor(capsule, array, "", True)
-    if type(array).__module__ == "numpy" and array.dtype.name == "bfloat16":
-        return _core.Tensor(array.view("uint16"), array, "bf16", bool(array.flags.writeable))
-    flags = getattr(array, "flags", None)
-    may_write = bool(getattr(flags, "writeable", True))
-    if writable and not may_write:
-        raise Error("an output that may only be read", "invalid_input")
-    return _core.Tensor(array, array, "", may_write)
+        return _core.Tensor(array.__dlpack__(stream=stream or 1), array, "", True)
+    return _core.Tensor(array, array, "", True)
 
 
 def new_numpy(dtype: str, rows: int, cols: int) -> Any:

@@ -32,17 +32,10 @@ class Op:
         self._group = group
         self._op = op
         group._ops.add(self)
-        self.tensors = [TensorInfo(name, dtype, (rows, cols), out) for name, dtype, rows, cols, out in op.tensors]
-
-    @property
-    def inputs(self) -> list[TensorInfo]:
-        """What `run` wants, in its order."""
-        return [tensor for tensor in self.tensors if not tensor.is_output]
-
-    @property
-    def outputs(self) -> list[TensorInfo]:
-        """What `run` gives, in its order."""
-        return [tensor for tensor in self.tensors if tensor.is_output]
+        tensors = [TensorInfo(name, dtype, (rows, cols), out) for name, dtype, rows, cols, out in op.tensors]
+        #: What `run` wants, and what it gives, in their order.
+        self.inputs = [tensor for tensor in tensors if not tensor.is_output]
+        self.outputs = [tensor for tensor in tensors if tensor.is_output]
 
     def run(self, *inputs: Any, out: Any = None, stream: int | None = None) -> Any:
         """One call. Returns the output, or a list where the operator has several.
