@@ -1,0 +1,65 @@
+"""tilewire.torch on CPU ranks. Skipped where there is no torch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch_bodies  # noqa: E402
+
+
+def run(body: Callable[[], None], ranks: int) -> None:
+    """On so many processes with a process group of gloo."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(torch_bodies.start, (ranks, port, body), nprocs=ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_forward(ranks: int) -> None:
+    run(torch_bodies.forward, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients(ranks: int) -> None:
+    run(torch_bodies.gradients, ranks)
+
+
+def test_opcheck_and_compile() -> None:
+    run(torch_bodies.checked, 2)
+
+
+def test_misuse() -> None:
+    run(torch_bodies.misuse, 2)
+
+
+def test_many_shapes_and_groups() -> None:
+    run(torch_bodies.many_shapes, 2)
+
+
+def test_drop_in() -> None:
+    run(torch_bodies.drop_in, 2)
+
+
+def test_a_program_that_does_not_know_of_tilewire() -> None:
+    program = (
+        "import torch, sys; assert 'tilewire' not in sys.modules or not hasattr(sys.modules['tilewire'], 'torch'); "
+        "import torch.distributed._symmetric_memory; "
+        "kernels = torch._C._dispatch_dump('symm_mem::fused_all_gather_matmul'); "
+        "print('CPU:' in kernels)"
+    )
+    for setting, found in (("1", "True"), ("0", "False")):
+        environment = {**os.environ, "TILEWIRE_TORCH": setting}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == found, (done.stdout, done.stderr)

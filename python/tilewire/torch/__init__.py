@@ -1,0 +1,29 @@
+"""Operators for PyTorch: matrix products that overlap with their communication, on process groups.
+
+    import torch.distributed as dist
+    import tilewire.torch
+
+    dist.init_process_group("gloo")                                # nccl on GPUs
+    y = tilewire.torch.all_gather_matmul(x, weight.t())            # (all ranks' rows of x) @ weight.t()
+    z = tilewire.torch.matmul_reduce_scatter(y, other.t())         # my rows of the sum over ranks of y @ other.t()
+
+On CUDA tensors they run on GPUs, on CPU tensors on CPU ranks. They have fakes and autograd formulas. Every rank of the
+group calls them, in the same order, with the same shapes.
+"""
+
+from tilewire.torch._drop_in import disable, enable, enabled, report
+from tilewire.torch._ops import all_gather_matmul, all_reduce, matmul_all_reduce, matmul_reduce_scatter
+from tilewire.torch._teams import clear, set_tuning
+
+__all__ = [
+    "all_gather_matmul",
+    "all_reduce",
+    "clear",
+    "disable",
+    "enable",
+    "enabled",
+    "matmul_all_reduce",
+    "matmul_reduce_scatter",
+    "report",
+    "set_tuning",
+]

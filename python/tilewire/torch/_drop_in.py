@@ -1,0 +1,112 @@
+"""tilewire behind PyTorch's own fused operators: torch.ops.symm_mem.fused_*."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+import tilewire
+from tilewire.torch import _ops
+
+_lock = threading.Lock()
+_library: Any = None
+_taken: Counter[str] = Counter()
+_left: Counter[tuple[str, str]] = Counter()
+
+
+def report() -> dict[str, dict[str, Any]]:
+    """Calls of each of PyTorch's operators: by tilewire, and by PyTorch's own kernel with the reason."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name in sorted({*_taken, *(name for name, _ in _left)}):
+        reasons = {reason: count for (other, reason), count in _left.items() if other == name}
+        rows[name] = {"tilewire": _taken[name], "pytorch": reasons}
+    return rows
+
+
+def _own(name: str, on_gpu: bool) -> Any:
+    """PyTorch's own kernel; on CPUs, where it has none, its composition."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    return getattr(symm_mem, f"_{name}" if on_gpu else f"_{name}_fallback")
+
+
+def _all_gather_matmul(
+    a: Tensor, bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True
+) -> tuple[Tensor | None, list[Tensor]]:
+    name = "fused_all_gather_matmul"
+    try:
+        if not bs:
+            raise tilewire.Error("no B", "unsupported")
+        # One gather for all: the first product overlaps with it, the others read what it has gathered.
+        whole: Tensor | None = None
+        if return_A or len(bs) > 1:
+            first, whole = _ops.all_gather_matmul(a, bs[0], group_name, gather_dim=gather_dim, return_gathered=True)
+        else:
+            first = _ops.all_gather_matmul(a, bs[0], group_name, gather_dim=gather_dim)  # type: ignore[assignment]
+    except tilewire.Error as error:
+        _left[name, _reason(error)] += 1
+        return _own(name, a.is_cuda)(a, bs, gather_dim, group_name, return_A=return_A)
+    _taken[name] += 1
+    moved = None if whole is None else whole.movedim(gather_dim, 0)
+    others = [(moved @ b).movedim(0, gather_dim) for b in bs[1:]] if moved is not None else []
+    return (whole if return_A else None), [first, *others]
+
+
+def _matmul_reduce_scatter(a: Tensor, b: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:
+    name = "fused_matmul_reduce_scatter"
+    try:
+        y = _ops.matmul_reduce_scatter(a, b, group_name, scatter_dim=scatter_dim, op=reduce_op)
+    except tilewire.Error as error:
+        _left[name, _reason(error)] += 1
+        return _own(name, a.is_cuda)(a, b, reduce_op, scatter_dim, group_name)
+    _taken[name] += 1
+    return y.contiguous()
+
+
+def _reason(error: tilewire.Error) -> str:
+    """Why a call is left to PyTorch. What breaks a team is raised: others may wait in ours."""
+    if error.kind not in ("invalid_input", "unsupported"):
+        raise error
+    return str(error)
+
+
+def enable() -> None:
+    """Put tilewire behind torch.ops.symm_mem.fused_all_gather_matmul and fused_matmul_reduce_scatter.
+
+    Eager programs and what Inductor's pass for asynchronous tensor parallelism makes use it then, unchanged. What
+    tilewire cannot take goes to PyTorch's kernel, counted in `report()`. The scaled variants stay PyTorch's.
+    """
+    import torch.distributed._symmetric_memory  # noqa: F401 - it registers them
+
+    global _library
+    with _lock:
+        if _library is not None:
+            return
+        _library = torch.library.Library("symm_mem", "IMPL")
+        for key in ("CUDA", "CPU"):
+            _library.impl("fused_all_gather_matmul", _all_gather_matmul, key, allow_override=True)
+            _library.impl("fused_matmul_reduce_scatter", _matmul_reduce_scatter, key, allow_override=True)
+
+
+def disable() -> None:
+    """Give the operators back to PyTorch."""
+    global _library
+    with _lock:
+        if _library is not None:
+            _library._destroy()
+        _library = None
+
+
+@contextmanager
+def enabled() -> Iterator[None]:
+    """`enable()` for a with statement."""
+    enable()
+    try:
+        yield
+    finally:
+        disable()
