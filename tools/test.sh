@@ -5,7 +5,8 @@
 # All builds compile several sources at once (CMAKE_UNITY_BUILD), which halves their time.
 # TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
 # The stage `python` builds the package's wheel without CUDA in an environment of its own, and tests what is installed.
-# Usage: tools/test.sh [stage ...], stages: format size release python asan tsan (default: all)
+# The stage `torch` does the same with PyTorch, where it is asked for.
+# Usage: tools/test.sh [stage ...], stages: format size release python torch asan tsan (default: all but torch)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -83,7 +84,7 @@ build_and_test() {
 check_python() {
   local place=$PWD/build/python-venv
   if ! { python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' && python3 -m venv "$place" &&
-    "$place/bin/pip" install -q scikit-build-core nanobind numpy ml_dtypes pytest ruff mypy; } >"$log" 2>&1; then
+    "$place/bin/python" -m pip install -q scikit-build-core nanobind numpy ml_dtypes pytest ruff mypy; } >"$log" 2>&1; then
     report python skipped "no Python 3.10 with venv, or no packages from PyPI"
     return
   fi
@@ -91,7 +92,7 @@ check_python() {
     fail_stage python "run: ruff check --fix python examples; ruff format python examples"
     return
   fi
-  if ! "$place/bin/pip" install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
+  if ! "$place/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
     fail_stage python "does not build"
     return
   fi
@@ -110,6 +111,31 @@ check_python() {
   fi
 }
 
+# tilewire.torch on CPU ranks. Takes a minute to install and 6 GB, so only where it is asked for.
+check_torch() {
+  local place=$PWD/build/torch-venv room summary
+  mkdir -p build
+  room=$(df --output=avail -BG build | tail -1 | tr -dc 0-9)
+  if [[ $room -lt 8 && ! -d $place ]]; then
+    report torch skipped "$room GB are free, PyTorch takes 6"
+    return
+  fi
+  if ! { python3 -m venv "$place" && "$place/bin/python" -m pip install -q "${TILEWIRE_TORCH_VERSION:-torch}" numpy ml_dtypes pytest scikit-build-core nanobind; } >"$log" 2>&1; then
+    report torch skipped "no venv, or no packages from PyPI"
+    return
+  fi
+  if ! "$place/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
+    fail_stage torch "does not build"
+    return
+  fi
+  if (cd python/tests && "$place/bin/python" -m pytest -q test_torch.py) >"$log" 2>&1 && summary=$(tail -1 "$log") && [[ $summary =~ ([0-9]+)\ passed ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    report torch passed "$summary, $("$place/bin/python" -c 'import torch; print(torch.__version__)')"
+  else
+    fail_stage torch "$(tail -1 "$log")"
+  fi
+}
+
 tools/install_deps.sh test || exit 2
 # Newer compilers warn of more; those warnings are news, not failures.
 werror=$([[ $(g++ -dumpversion) == 12* ]] && echo ON || echo OFF)
@@ -120,10 +146,11 @@ for stage in "${stages[@]}"; do
     size) check_size ;;
     release) build_and_test release all ;;
     python) check_python ;;
+    torch) check_torch ;;
     asan) build_and_test asan all -E '_[567]_ranks' ;;
     # Ranks as threads only; what has one thread has no races.
     tsan) build_and_test tsan rank_tests -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
-    *) echo "unknown stage $stage; known: format size release python asan tsan" >&2; exit 2 ;;
+    *) echo "unknown stage $stage; known: format size release python torch asan tsan" >&2; exit 2 ;;
   esac
 done
 echo "$passed passed, $failed failed"

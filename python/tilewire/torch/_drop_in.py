@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,10 +88,13 @@ def enable() -> None:
     with _lock:
         if _library is not None:
             return
-        _library = torch.library.Library("symm_mem", "IMPL")
-        for key in ("CUDA", "CPU"):
-            _library.impl("fused_all_gather_matmul", _all_gather_matmul, key, allow_override=True)
-            _library.impl("fused_matmul_reduce_scatter", _matmul_reduce_scatter, key, allow_override=True)
+        library = torch.library.Library("symm_mem", "IMPL")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*verriding", category=UserWarning)  # it is meant
+            for key in ("CUDA", "CPU"):
+                library.impl("fused_all_gather_matmul", _all_gather_matmul, key, allow_override=True)
+                library.impl("fused_matmul_reduce_scatter", _matmul_reduce_scatter, key, allow_override=True)
+        _library = library
 
 
 def disable() -> None:
