@@ -78,10 +78,15 @@ class PyOp {
 
   void run(const std::vector<const View*>& inputs, const std::vector<const View*>& outputs,
            std::optional<uintptr_t> stream) const {
+    static_cast<void>(get());
     for (const View* output : outputs) require(output->writable, "an output that may only be read");
-    const auto tensors_of = [](const std::vector<const View*>& views) {
+    const bool on_host = group_->group->host_addresses_memory();
+    const auto tensors_of = [&](const std::vector<const View*>& views) {
       std::vector<Tensor> tensors;
-      for (const View* view : views) tensors.push_back(view->tensor);
+      for (const View* view : views) {
+        require(!on_host || !view->on_gpu, "a tensor on GPU {} for CPU ranks", view->device);
+        tensors.push_back(view->tensor);
+      }
       return tensors;
     };
     const std::vector<Tensor> from = tensors_of(inputs);

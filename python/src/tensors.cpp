@@ -71,6 +71,16 @@ void bind_tensors(nb::module_& module) {
           },
           nb::arg("array"), nb::arg("owner"), nb::arg("dtype"), nb::arg("writable"),
           nb::sig("def __init__(self, array: object, owner: object, dtype: str, writable: bool) -> None"))
+      .def_static(
+          "at",
+          [](uintptr_t data, const std::string& dtype, int64_t rows, int64_t cols, int64_t row_stride, int device,
+             nb::object owner) {
+            const Tensor tensor{reinterpret_cast<void*>(data), parse<DType>(dtype, "dtype"), rows, cols,
+                                rows > 1 ? row_stride : cols};
+            return View{tensor, std::move(owner), true, device >= 0, device};
+          },
+          nb::arg("data"), nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"), nb::arg("row_stride"), nb::arg("device"),
+          nb::arg("owner"), "What lies at an address; `device`: number of a GPU, or -1.")
       .def_prop_ro("shape", [](const View& view) { return std::pair(view.tensor.rows, view.tensor.cols); })
       .def_prop_ro("dtype", [](const View& view) { return to_string(view.tensor.dtype); })
       .def_prop_ro("on_gpu", [](const View& view) { return view.on_gpu; })

@@ -108,6 +108,7 @@ def misuse(group: tilewire.Group) -> list[str]:
         lambda: op.run(x.astype(np.float64)),
         lambda: op.run(x.T),
         lambda: op.run(x[0]),
+        lambda: op.run(tilewire.Tensor.at(x.ctypes.data, "fp32", 16, 64, 64, 0, x)),
         lambda: op.run(x, out=x),
         lambda: op.run(x, out=read_only),
         lambda: op.run(x, out=[x, x]),

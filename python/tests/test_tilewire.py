@@ -118,6 +118,7 @@ def test_misuse_is_named_and_leaves_the_team_whole() -> None:
             "a type of code 2 and 64 bits",
             "rows must be contiguous",
             "1 dimensions: want 2",
+            "a tensor on GPU 0 for CPU ranks",
             "overlaps",
             "may only be read",
             "2 outputs, want 1",

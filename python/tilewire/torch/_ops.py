@@ -15,6 +15,9 @@ _NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 
 def _dtype(*tensors: Tensor) -> str:
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) > 1:
+        raise tilewire.Error(f"tensors on {', '.join(sorted(map(str, devices)))}: want one device", "invalid_input")
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) > 1 or not kinds <= set(_NAMES):
         names = ", ".join(str(tensor.dtype) for tensor in tensors)
@@ -38,9 +41,15 @@ def _reduction() -> str:
     return "repeatable" if torch.are_deterministic_algorithms_enabled() else "any"
 
 
+def _view(x: Tensor) -> tilewire.Tensor:
+    """The matrix where it lies. NOTE: DLPack does the same in five times the time."""
+    device = x.get_device() if x.is_cuda else -1
+    return tilewire.Tensor.at(x.data_ptr(), _NAMES[x.dtype], x.shape[0], x.shape[1], x.stride(0), device, x)
+
+
 def _run(op: tilewire.Op, inputs: list[Tensor], outputs: list[Tensor]) -> None:
     stream = torch.cuda.current_stream(inputs[0].device).cuda_stream if inputs[0].is_cuda else None
-    op.run(*(x.detach() for x in inputs), out=outputs, stream=stream)
+    op._op.run([_view(x) for x in inputs], [_view(y) for y in outputs], stream)
 
 
 def _product(name: str, x: Tensor, b: Tensor, m: int, n: int, k: int, group: str, **what: Any) -> tilewire.Op:
