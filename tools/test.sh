@@ -84,7 +84,7 @@ build_and_test() {
 check_python() {
   local place=$PWD/build/python-venv
   if ! { python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' && python3 -m venv "$place" &&
-    "$place/bin/python" -m pip install -q scikit-build-core nanobind numpy ml_dtypes pytest ruff mypy; } >"$log" 2>&1; then
+    "$place/bin/python" -m pip install -q -r python/tests/requirements.txt; } >"$log" 2>&1; then
     report python skipped "no Python 3.10 with venv, or no packages from PyPI"
     return
   fi
@@ -120,7 +120,7 @@ check_torch() {
     report torch skipped "$room GB are free, PyTorch takes 6"
     return
   fi
-  if ! { python3 -m venv "$place" && "$place/bin/python" -m pip install -q "${TILEWIRE_TORCH_VERSION:-torch}" numpy ml_dtypes pytest scikit-build-core nanobind; } >"$log" 2>&1; then
+  if ! { python3 -m venv "$place" && "$place/bin/python" -m pip install -q "${TILEWIRE_TORCH_VERSION:-torch}" -r python/tests/requirements.txt; } >"$log" 2>&1; then
     report torch skipped "no venv, or no packages from PyPI"
     return
   fi

@@ -154,8 +154,22 @@ def misuse() -> None:
 def many_shapes() -> None:
     """Operators go when there are too many; a group that is made anew has a team of its own."""
     tt._teams.MOST_OPS = 4
+    # One that a graph has captured stays, and a new one is not made inside a capture.
+    equal(tt.all_reduce(tensor(1, 3, 24)), dist.get_world_size() * tensor(1, 3, 24))
+    capturing = tt._teams._capturing
+    tt._teams._capturing = lambda: True
+    equal(tt.all_reduce(tensor(1, 3, 24)), dist.get_world_size() * tensor(1, 3, 24))
+    try:
+        tt.all_reduce(tensor(1, 5, 24))
+        raise AssertionError("an operator was made inside a capture")
+    except tilewire.Error as error:
+        assert "all_reduce of 5 x 24 x 0 is new inside a capture" in str(error), error
+    tt._teams._capturing = capturing
+    team = tt._teams.team_of(tt._teams.group_name(None), torch.device("cpu"))
+    kept = next(iter(team.ops.values()))
     for rows in (*range(1, 12), 1, 2):
         equal(tt.all_reduce(tensor(rows, rows, 8)), dist.get_world_size() * tensor(rows, rows, 8))
+    assert len(team.ops) == 5 and kept in team.ops.values()
     for _ in range(2):
         group = dist.new_group(list(range(dist.get_world_size())))
         equal(tt.all_reduce(tensor(1, 4, 8), group), dist.get_world_size() * tensor(1, 4, 8))

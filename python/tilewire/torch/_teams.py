@@ -46,6 +46,11 @@ def group_size(name: str) -> int:
     return int(c10d._resolve_process_group(name).size())
 
 
+def _capturing() -> bool:
+    """Whether the current stream is captured in a graph."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 @dataclass
 class Team:
     """The ranks of a process group on one kind of device."""
@@ -53,6 +58,7 @@ class Team:
     process_group: Any  #: held, so that another one of its name is told apart
     group: tilewire.Group
     ops: OrderedDict[tuple[Any, ...], tilewire.Op] = field(default_factory=OrderedDict)
+    captured: set[tuple[Any, ...]] = field(default_factory=set)  #: of these, those that graphs may replay
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def op(self, name: str, m: int, n: int, k: int, **what: Any) -> tilewire.Op:
@@ -60,12 +66,23 @@ class Team:
         key = (name, m, n, k, _tuning, *sorted(what.items()))
         with self.lock:
             found = self.ops.get(key)
+            captures = _capturing()
             if found is None:
-                if len(self.ops) == MOST_OPS:
-                    self.ops.popitem(last=False)[1].free()
+                if captures:
+                    text = f"{name} of {m} x {n} x {k} is new inside a capture: call it once before"
+                    raise tilewire.Error(text, "unsupported")
+                self._make_room()
                 found = self.ops[key] = self.group.make_op(name, m, n, k, config=_CONFIGS[_tuning], **what)
             self.ops.move_to_end(key)
+            if captures:
+                self.captured.add(key)
             return found
+
+    def _make_room(self) -> None:
+        """Free the operator that was used longest ago. Those that graphs may replay stay."""
+        free = [key for key in self.ops if key not in self.captured]
+        if len(free) >= MOST_OPS:
+            self.ops.pop(free[0]).free()
 
 
 _teams: dict[tuple[str, str, int], Team] = {}
