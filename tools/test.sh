@@ -80,60 +80,63 @@ build_and_test() {
   fi
 }
 
-# Lint, build and test the Python package. Tools and numpy come from PyPI: without it the stage is skipped.
-check_python() {
-  local place=$PWD/build/python-venv
-  if ! { python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' && python3 -m venv "$place" &&
-    "$place/bin/python" -m pip install -q -r python/tests/requirements.txt; } >"$log" 2>&1; then
-    report python skipped "no Python 3.10 with venv, or no packages from PyPI"
-    return
-  fi
-  if ! "$place/bin/ruff" check python examples >"$log" 2>&1 || ! "$place/bin/ruff" format --check python examples >>"$log" 2>&1; then
-    fail_stage python "run: ruff check --fix python examples; ruff format python examples"
-    return
-  fi
-  if ! "$place/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
-    fail_stage python "does not build"
-    return
-  fi
-  if ! (cd python/tests && "$place/bin/mypy" --config-file ../../pyproject.toml -p tilewire) >"$log" 2>&1; then
-    fail_stage python "types"
-    return
-  fi
-  (cd python/tests && "$place/bin/python" -m pytest -q) >"$log" 2>&1
-  local good=$? summary
+# An environment for a stage, with what its tests need, and more ($2...) from PyPI; without these the stage is skipped.
+make_environment() {
+  local stage=$1 place=$PWD/build/$1-venv
+  shift
+  { python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' && python3 -m venv "$place" &&
+    "$place/bin/python" -m pip install -q "$@" -r python/tests/requirements.txt; } >"$log" 2>&1 && return
+  report "$stage" skipped "no Python 3.10 with venv, or no packages from PyPI"
+  return 1
+}
+
+install_package() {
+  "$PWD/build/$1-venv/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1 && return
+  fail_stage "$1" "does not build"
+  return 1
+}
+
+# Test what is installed in a stage's environment; $2... are further arguments of pytest.
+test_package() {
+  local stage=$1 python=$PWD/build/$1-venv/bin/python good summary
+  shift
+  (cd python/tests && "$python" -m pytest -q "$@") >"$log" 2>&1
+  good=$?
   summary=$(tail -1 "$log")
   if [[ $good -eq 0 && $summary =~ ([0-9]+)\ passed ]]; then
     passed=$((passed + BASH_REMATCH[1]))
-    report python passed "$summary"
+    report "$stage" passed "$summary"
   else
-    fail_stage python "$summary"
+    fail_stage "$stage" "$summary"
   fi
+}
+
+# Lint, build and test the Python package.
+check_python() {
+  local tools=$PWD/build/python-venv/bin
+  make_environment python || return
+  if ! { "$tools/ruff" check python examples && "$tools/ruff" format --check python examples; } >"$log" 2>&1; then
+    fail_stage python "run: ruff check --fix python examples; ruff format python examples"
+    return
+  fi
+  install_package python || return
+  if ! (cd python/tests && "$tools/mypy" --config-file ../../pyproject.toml -p tilewire) >"$log" 2>&1; then
+    fail_stage python "types"
+    return
+  fi
+  test_package python
 }
 
 # tilewire.torch on CPU ranks. Takes a minute to install and 6 GB, so only where it is asked for.
 check_torch() {
-  local place=$PWD/build/torch-venv room summary
+  local room
   mkdir -p build
   room=$(df --output=avail -BG build | tail -1 | tr -dc 0-9)
-  if [[ $room -lt 8 && ! -d $place ]]; then
+  if [[ $room -lt 8 && ! -d build/torch-venv ]]; then
     report torch skipped "$room GB are free, PyTorch takes 6"
     return
   fi
-  if ! { python3 -m venv "$place" && "$place/bin/python" -m pip install -q "${TILEWIRE_TORCH_VERSION:-torch}" -r python/tests/requirements.txt; } >"$log" 2>&1; then
-    report torch skipped "no venv, or no packages from PyPI"
-    return
-  fi
-  if ! "$place/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1; then
-    fail_stage torch "does not build"
-    return
-  fi
-  if (cd python/tests && "$place/bin/python" -m pytest -q test_torch.py) >"$log" 2>&1 && summary=$(tail -1 "$log") && [[ $summary =~ ([0-9]+)\ passed ]]; then
-    passed=$((passed + BASH_REMATCH[1]))
-    report torch passed "$summary, $("$place/bin/python" -c 'import torch; print(torch.__version__)')"
-  else
-    fail_stage torch "$(tail -1 "$log")"
-  fi
+  make_environment torch "${TILEWIRE_TORCH_VERSION:-torch}" && install_package torch && test_package torch test_torch.py
 }
 
 tools/install_deps.sh test || exit 2

@@ -27,16 +27,22 @@ std::vector<Named> names_of(const Rows& rows) {
   return names;
 }
 
-/// Where machines are none of GPUs, ranks are cores.
-Team team_for(const std::string& target, int ranks) {
-  return team_of(target.empty() ? host_target() : find_target(target), ranks);
-}
-
-Plan plan_from_text(const std::string& problem_text, const std::string& config, int ranks, const std::string& target) {
+/// The plan of a problem and a config in text, for the team that `team_for` says.
+template <class TeamFor>
+Plan plan_from_text(const std::string& problem_text, const std::string& config, const TeamFor& team_for) {
   const auto problem = from_json_text<Problem>(problem_text);
-  const Team team = team_for(target, ranks);
+  const Team team = team_for();
   const bool is_json = config.starts_with('{');
   return make_plan(problem, team, is_json ? from_json_text<Config>(config) : default_config(config, problem, team));
+}
+
+Plan plan_for_target(const std::string& problem, const std::string& config, int ranks, const std::string& target) {
+  return plan_from_text(problem, config,
+                        [&] { return team_of(target.empty() ? host_target() : find_target(target), ranks); });
+}
+
+Plan plan_for_machine(const std::string& problem, const std::string& config, int ranks, const std::string& machine) {
+  return plan_from_text(problem, config, [&] { return team_of(load_machine(machine), ranks); });
 }
 
 std::pair<Plan, std::vector<Named>> lowered(const Plan& plan, const std::string& target, const std::string& after) {
@@ -124,23 +130,15 @@ void bind_plans(nb::module_& module) {
           "(from, to, bytes, share of the time that it is busy) of each link that carried anything.")
       .def_ro("trace", &Simulation::trace);
   const nb::call_guard<nb::gil_scoped_release> without_gil;
-  module.def("make_plan", &plan_from_text, nb::arg("problem"), nb::arg("config"), nb::arg("ranks"), nb::arg("target"),
+  module.def("make_plan", &plan_for_target, nb::arg("problem"), nb::arg("config"), nb::arg("ranks"), nb::arg("target"),
              without_gil);
   module.def("lower", &lowered, nb::arg("plan"), nb::arg("target"), nb::arg("after"), without_gil);
   module.def("check", &proof_of, nb::arg("plan"), without_gil);
   module.def(
       "simulate", [](const Plan& plan, const std::string& machine) { return simulate(plan, load_machine(machine)); },
       nb::arg("plan"), nb::arg("machine"), without_gil);
-  module.def(
-      "machine_plan",
-      [](const std::string& problem_text, const std::string& config, int ranks, const std::string& machine) {
-        const auto problem = from_json_text<Problem>(problem_text);
-        const Team team = team_of(load_machine(machine), ranks);
-        const bool is_json = config.starts_with('{');
-        return make_plan(problem, team,
-                         is_json ? from_json_text<Config>(config) : default_config(config, problem, team));
-      },
-      nb::arg("problem"), nb::arg("config"), nb::arg("ranks"), nb::arg("machine"), without_gil);
+  module.def("machine_plan", &plan_for_machine, nb::arg("problem"), nb::arg("config"), nb::arg("ranks"),
+             nb::arg("machine"), without_gil);
   module.def("operators", [] { return names_of(operators()); });
   module.def("schedules", [] { return names_of(schedules()); });
   module.def("machines", &machine_names);

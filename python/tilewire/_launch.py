@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tilewire._error import Error
-from tilewire._group import Group, join
+from tilewire._group import join
 
 
 def _rank(connection: Connection, body: bytes, rank: int, num_ranks: int, options: dict[str, Any]) -> None:
@@ -93,6 +93,3 @@ def launch(
     if failures:
         raise next((e for e in failures if getattr(e, "kind", "") not in ("rank_lost", "timeout")), failures[0])
     return [answers[rank][1] for rank in range(num_ranks)]
-
-
-__all__ = ["Group", "launch"]

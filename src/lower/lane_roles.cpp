@@ -33,6 +33,10 @@ bool has_stages(const Plan& plan, int rank) {
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.stage > 0; });
 }
 
+bool has_several_kernels(const Plan& plan, int rank) {
+  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.kernel > 0; });
+}
+
 bool has_library_lane(const Plan& plan, int rank) {
   return std::ranges::any_of(plan.lanes,
                              [&](const Lane& lane) { return lane.rank == rank && lane.engine == Engine::library; });

@@ -26,6 +26,9 @@ inline constexpr int kWarpgroupsOfCta = 3;
 /// Whether a rank has lanes of several stages: its call of the library stands between two kernels.
 [[nodiscard]] bool has_stages(const Plan& plan, int rank);
 
+/// Whether a rank has a lane with a kernel of its own, beside the call's first one.
+[[nodiscard]] bool has_several_kernels(const Plan& plan, int rank);
+
 /// Whether a rank has a lane of library calls.
 [[nodiscard]] bool has_library_lane(const Plan& plan, int rank);
 

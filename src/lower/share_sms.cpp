@@ -99,9 +99,7 @@ class SmSharer {
 
   /// Whether the data lanes are kernels of their own.
   [[nodiscard]] bool has_kernels_apart() const {
-    const bool several =
-        std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return lane.rank == rank_ && lane.kernel > 0; });
-    return beside_library_ || (several && tensor_cores_ && target_.streams && !staged_);
+    return beside_library_ || (tensor_cores_ && target_.streams && !staged_ && has_several_kernels(plan_, rank_));
   }
 
   [[nodiscard]] int workers_of(const Lane& lane) const {

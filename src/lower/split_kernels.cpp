@@ -13,9 +13,7 @@ namespace {
 /// Whether a rank's data lanes are better off in kernels of their own. NOTE: those of the call's one kernel hold their
 /// SMs from its first moment on, while the library's calls want them.
 bool wants_kernels(const Plan& plan, int rank) {
-  if (has_stages(plan, rank)) return false;
-  if (has_library_lane(plan, rank)) return true;
-  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.kernel > 0; });
+  return !has_stages(plan, rank) && (has_library_lane(plan, rank) || has_several_kernels(plan, rank));
 }
 
 }  // namespace

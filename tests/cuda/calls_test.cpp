@@ -60,20 +60,25 @@ std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t s
   return hashes.values();
 }
 
+/// Six calls, each right, of which the second and the fifth have tensors that no tensor copy takes.
+void call_at_strides_in_turn(Group& group, Op& op, uint64_t seed) {
+  Caller caller(group, op);
+  for (int i = 0; i < 6; ++i) {
+    caller.fill(seed + i);
+    settle(caller.stream());
+    group.barrier();
+    i % 3 == 1 ? caller.run_and_wait_at_strides() : caller.run_and_wait();
+    caller.want_right(seed + i);
+  }
+}
+
 // The two kinds of call share lanes and their counters, which other tables number otherwise.
 TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
     for (const Sample& sample : samples()) {
       Op op = make_op(group, sample.problem, sample.config);
-      Caller caller(group, op);
-      for (int i = 0; i < 6; ++i) {
-        caller.fill(seed + i);
-        settle(caller.stream());
-        group.barrier();
-        i % 3 == 1 ? caller.run_and_wait_at_strides() : caller.run_and_wait();
-        caller.want_right(seed + i);
-      }
+      call_at_strides_in_turn(group, op, seed);
     }
   });
 }
@@ -98,14 +103,7 @@ TEST_P(CudaCalls, RowsOfAInTwoPlaces) {
     const auto is_split = [](const Task& task) { return task.kind == TaskKind::compute && task.reads.size() > 2; };
     const auto has_split = [&](const Lane& lane) { return std::ranges::any_of(lane.tasks, is_split); };
     want(std::ranges::any_of(op.plan().lanes, has_split), "no tile has rows of A in two places");
-    Caller caller(group, op);
-    for (int i = 0; i < 6; ++i) {
-      caller.fill(seed + i);
-      settle(caller.stream());
-      group.barrier();
-      i % 3 == 1 ? caller.run_and_wait_at_strides() : caller.run_and_wait();
-      caller.want_right(seed + i);
-    }
+    call_at_strides_in_turn(group, op, seed);
   });
 }
 

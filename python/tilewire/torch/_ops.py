@@ -1,4 +1,4 @@
-"""The operators: kernels, fakes and autograd formulas. A matrix here has its group's name beside it."""
+"""The operators: kernels, fakes and autograd formulas. torch.ops.tilewire takes matrices and the name of a group."""
 
 from __future__ import annotations
 

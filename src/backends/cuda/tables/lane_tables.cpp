@@ -27,7 +27,7 @@ class TableMaker {
     const bool fast = !has_stages(plan_, view_.rank) && !slow_tiles(plan_) && loads_by_tensor_map(view_);
     out_.stream_ordered = has_stages(plan_, view_.rank);
     // NOTE: where tensors are not as tensor copies want them, tiles are steps of the call's one kernel.
-    out_.lanes_apart = !out_.stream_ordered && has_several_kernels() &&
+    out_.lanes_apart = !out_.stream_ordered && has_several_kernels(plan_, view_.rank) &&
                        (has_library_lane(plan_, view_.rank) || (room_.streams && fast));
     out_.kind = kind_of(plan_);
     if (fast) start_tiles();
@@ -54,11 +54,6 @@ class TableMaker {
   }
 
  private:
-  [[nodiscard]] bool has_several_kernels() const {
-    return std::ranges::any_of(plan_.lanes,
-                               [&](const Lane& lane) { return lane.rank == view_.rank && lane.kernel > 0; });
-  }
-
   /// What the kernel of the rank's tiles must know before the first one: clusters, sums, rows of A in two places.
   void start_tiles() {
     const TileCluster cluster = cluster_of_tiles(plan_, view_.rank);
