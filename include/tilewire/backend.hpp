@@ -111,6 +111,8 @@ class Group {
   /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
   /// Error(invalid_input) for a number of bytes that is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
+  /// cuda: whether a stream, as Op::run takes it, is captured, so that a call in it is part of a graph. Not collective.
+  [[nodiscard]] virtual bool captures(void* /*stream*/) const { return false; }
   /// Whether the host reads and writes that memory by itself; where not, `copy` does it. Not collective.
   [[nodiscard]] virtual bool host_addresses_memory() const { return true; }
   /// Copy from or to such memory, or the host's; complete on return. Not collective. Throws Error(invalid_input) for a

@@ -19,6 +19,7 @@ struct Structure {
   Collective before = Collective::none;
   bool multiplies = true;  ///< without a product the problem has no k, and its input is x
   Collective after = Collective::none;
+  bool by_columns = false;  ///< ranks have columns of what the collective gathers, or keep columns of what it scatters
 
   bool operator==(const Structure&) const = default;
 };

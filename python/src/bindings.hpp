@@ -1,5 +1,5 @@
 // What the files of the module tilewire._core share: tensors, groups and operators as Python holds them.
-// Used by module.cpp, plans.cpp, tensors.cpp and groups.cpp.
+// Used by module.cpp, plans.cpp, tensors.cpp, groups.cpp and torch/.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "core/text.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire::python {
@@ -29,8 +31,38 @@ struct SharedGroup {
   std::mutex busy;
 };
 
+/// One rank's membership, as long as Python wants it.
+class PyGroup {
+ public:
+  explicit PyGroup(std::unique_ptr<Group> group) : shared_(std::make_shared<SharedGroup>()) {
+    shared_->group = std::move(group);
+  }
+
+  [[nodiscard]] const std::shared_ptr<SharedGroup>& shared() const {
+    require(shared_ != nullptr, "the group has been left");
+    return shared_;
+  }
+  /// What `call` makes of the group, by itself in it.
+  template <class Call>
+  auto in(const Call& call) const {
+    const std::shared_ptr<SharedGroup> shared = this->shared();
+    const nb::gil_scoped_release without_gil;
+    const std::scoped_lock alone(shared->busy);
+    return call(*shared->group);
+  }
+  void leave() {
+    if (shared_ == nullptr) return;
+    const nb::gil_scoped_release without_gil;
+    shared_.reset();
+  }
+
+ private:
+  std::shared_ptr<SharedGroup> shared_;
+};
+
 void bind_plans(nb::module_& module);
 void bind_tensors(nb::module_& module);
 void bind_groups(nb::module_& module);
+void bind_torch(nb::module_& module);
 
 }  // namespace tilewire::python

@@ -18,35 +18,6 @@
 namespace tilewire::python {
 namespace {
 
-/// One rank's membership, as long as Python wants it.
-class PyGroup {
- public:
-  explicit PyGroup(std::unique_ptr<Group> group) : shared_(std::make_shared<SharedGroup>()) {
-    shared_->group = std::move(group);
-  }
-
-  [[nodiscard]] const std::shared_ptr<SharedGroup>& shared() const {
-    require(shared_ != nullptr, "the group has been left");
-    return shared_;
-  }
-  /// What `call` makes of the group, by itself in it.
-  template <class Call>
-  auto in(const Call& call) const {
-    const std::shared_ptr<SharedGroup> shared = this->shared();
-    const nb::gil_scoped_release without_gil;
-    const std::scoped_lock alone(shared->busy);
-    return call(*shared->group);
-  }
-  void leave() {
-    if (shared_ == nullptr) return;
-    const nb::gil_scoped_release without_gil;
-    shared_.reset();
-  }
-
- private:
-  std::shared_ptr<SharedGroup> shared_;
-};
-
 class PyOp {
  public:
   PyOp(std::shared_ptr<SharedGroup> group, Op op)

@@ -37,4 +37,5 @@ NB_MODULE(_core, module) {
   python::bind_plans(module);
   python::bind_tensors(module);
   python::bind_groups(module);
+  python::bind_torch(module);
 }

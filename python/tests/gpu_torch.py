@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+import tilewire
 import tilewire.torch as tt
 
 
@@ -38,10 +39,11 @@ def results(name: str) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     fused = torch.ops.symm_mem
     for dtype in (torch.bfloat16, torch.float32):
-        for dim in (0, 1):
+        for dim in (0, 1, 2):
             a = integers(1 + rank, 8, 64, 128, dtype=dtype)
-            bs = [integers(10 * i + rank, 128, 256, dtype=dtype) for i in range(2)] + [
-                integers(7 + rank, 192, 128, dtype=dtype).t()
+            depth = 128 * size if dim == 2 else 128
+            bs = [integers(10 * i + rank, depth, 256, dtype=dtype) for i in range(2)] + [
+                integers(7 + rank, 192, depth, dtype=dtype).t()
             ]
             got, ours = fused.fused_all_gather_matmul(a, bs, dim, name)
             want, theirs = symm_mem._fused_all_gather_matmul_fallback(a, bs, dim, name)
@@ -98,17 +100,91 @@ def graphs() -> None:
     say("replays are right")
 
 
-def host_time(name: str, call: Callable[[], object]) -> None:
-    """Microseconds of the host for a call, the GPU idle."""
+def captures() -> None:
+    """An operator that a graph has captured stays, whatever comes after; a new one is not made inside a capture."""
+    tt.set_cache_size(2)
+    x = integers(dist.get_rank(), 64, 512)
+    tt.all_reduce(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = tt.all_reduce(x)
+    for rows in range(1, 6):
+        tt.all_reduce(x[:rows])
+    device = torch.device("cuda", torch.cuda.current_device())
+    kept = tt.cached(device=device)
+    assert [f"all_reduce {rows} x 512 x 0" in kept for rows in (1, 2, 3, 4, 5, 64)] == [False] * 3 + [True] * 3, kept
+    y.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    close(y, tt.all_reduce(x))
+    refused = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(refused):
+            tt.all_reduce(x[:33])
+    except tilewire.Error as error:
+        assert "all_reduce of 33 x 512 x 0 is new inside a capture" in str(error), error
+    else:
+        raise AssertionError("an operator was made inside a capture")
+    tt.set_cache_size(256)
+    say("captured operators stay")
+
+
+def host_time(name: str, call: Callable[[], object]) -> float:
+    """Microseconds of the host for a call, the GPU idle: the median of the slowest rank."""
     times = []
-    for _ in range(40):
+    for _ in range(60):
         torch.cuda.synchronize()
         dist.barrier()
         torch.cuda.synchronize()
         start = time.perf_counter()
         call()
         times.append((time.perf_counter() - start) * 1e6)
-    say(f"host time of {name}: median {sorted(times)[20]:.1f} us, least {min(times):.1f}")
+    most = torch.tensor([sorted(times)[30], min(times)], device="cuda")
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    median, least = most.tolist()
+    say(f"{name:56} {median:8.1f} {least:8.1f}")
+    return float(median)
+
+
+def host_times(name: str) -> None:
+    """Eager calls from Python, the operator alone, and PyTorch's."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    say(f"{'host time of a call, us':56} {'median':>8} {'least':>8}")
+    stream = torch.cuda.current_stream().cuda_stream
+    device = torch.cuda.current_device()
+    group = tt._teams._groups[name, True, device][1]
+    for m, n, k in ((16, 1024, 1024), (4096, 4096, 4096)):
+        x, w = integers(1 + rank, m // size, k), integers(2 + rank, n, k)
+        big, part = integers(3 + rank, m, k // size), integers(4 + rank, n, k // size)
+        y = x.new_empty(m, n // size)
+        op = group.make_op("all_gather_gemm", m, n, k, reduction="any", config="fused")
+        views = [
+            tilewire.Tensor.at(t.data_ptr(), "bf16", *t.shape, t.stride(0), device, t) for t in (x, w[: n // size], y)
+        ]
+        host_time(f"Op.run, all_gather_gemm {m} {n} {k}", lambda: op._op.run(views[:2], views[2:], stream))
+        with torch.no_grad():
+            mine = w[: n // size].t()
+            host_time("  tt.all_gather_matmul", lambda: tt.all_gather_matmul(x, mine))
+            host_time(
+                "  torch.ops.tilewire.all_gather_matmul_out",
+                lambda: torch.ops.tilewire.all_gather_matmul_out.default(x, mine, name, y, None),
+            )
+            host_time("  tt.matmul_reduce_scatter", lambda: tt.matmul_reduce_scatter(big, part.t()))
+            tt.enable()
+            fused = torch.ops.symm_mem.fused_all_gather_matmul
+            host_time("  symm_mem's, by tilewire", lambda: fused(x, [mine], 0, name))
+            tt.disable()
+            host_time("  symm_mem's, PyTorch's own", lambda: fused(x, [mine], 0, name))
+        leaf = x.clone().requires_grad_()
+        host_time("  tt.all_gather_matmul with gradient", lambda: tt.all_gather_matmul(leaf, mine))
+        op.free()
+    x = integers(1, 1, 8192)
+    op = group.make_op("all_reduce", 1, 8192, reduction="any", config="fused")
+    views = [tilewire.Tensor.at(t.data_ptr(), "bf16", 1, 8192, 8192, device, t) for t in (x, torch.empty_like(x))]
+    host_time("Op.run, all_reduce 1 8192", lambda: op._op.run(views[:1], views[1:], stream))
+    with torch.no_grad():
+        host_time("  tt.all_reduce", lambda: tt.all_reduce(x))
+    op.free()
 
 
 def main() -> None:
@@ -120,16 +196,8 @@ def main() -> None:
     results(name)
     gradients()
     graphs()
-    rank = dist.get_rank()
-    x, w, big = integers(1 + rank, 128, 1024), integers(2 + rank, 1024, 1024), integers(3 + rank, 256, 1024)
-    with torch.no_grad():
-        host_time("all_gather_matmul", lambda: tt.all_gather_matmul(x, w))
-        host_time("matmul_reduce_scatter", lambda: tt.matmul_reduce_scatter(big, w))
-        host_time(
-            "fused_all_gather_matmul by tilewire", lambda: torch.ops.symm_mem.fused_all_gather_matmul(x, [w], 0, name)
-        )
-        tt.disable()
-        host_time("PyTorch's", lambda: torch.ops.symm_mem.fused_all_gather_matmul(x, [w], 0, name))
+    captures()
+    host_times(name)
     torch.cuda.synchronize()
     dist.barrier()
     tt.clear()

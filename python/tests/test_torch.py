@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -31,6 +32,34 @@ def test_forward(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_gradients(ranks: int) -> None:
     run(torch_bodies.gradients, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_epilogues(ranks: int) -> None:
+    run(torch_bodies.epilogues, ranks)
+
+
+def test_layers() -> None:
+    run(torch_bodies.layers, 2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_programs(ranks: int) -> None:
+    run(torch_bodies.programs, ranks)
+
+
+def test_failures() -> None:
+    run(torch_bodies.failures, 3)
+
+
+def test_the_example() -> None:
+    example = pathlib.Path(__file__).parents[2] / "examples" / "06_torch" / "llama_block.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "largest difference of losses" in done.stdout
 
 
 def test_opcheck_and_compile() -> None:

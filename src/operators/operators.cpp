@@ -5,11 +5,13 @@
 
 #include "core/json_text.hpp"
 #include "core/text.hpp"
+#include "operators/all_gather_cols_gemm/all_gather_cols_gemm.hpp"
 #include "operators/all_gather_gemm/all_gather_gemm.hpp"
 #include "operators/all_reduce/all_reduce.hpp"
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
 #include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
+#include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
 
@@ -55,7 +57,8 @@ void validate_epilogue(const Problem& problem) {
 }  // namespace
 
 std::span<const Operator> operators() {
-  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(), gemm_all_reduce(), gemm_all_to_all(),
+  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(),  gemm_all_reduce(),
+                                 gemm_all_to_all(), all_gather_cols_gemm(), gemm_reduce_scatter_cols(),
                                  all_reduce()};
   return kTable;
 }

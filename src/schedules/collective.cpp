@@ -125,6 +125,7 @@ class CollectivePlanner {
 std::optional<std::string> refuses_shares(const Problem& problem, const Team& team) {
   const int ranks = team.num_ranks;
   if (ranks == 1) return "one rank has nothing to exchange";
+  if (by_columns(problem)) return "the library gathers and scatters rows";
   if (problem.m == 0 || problem.n == 0 || (multiplies(problem) && problem.k == 0)) return "m, n or k is 0";
   const bool shares_rows = !all_reduces(problem);
   if (shares_rows && problem.m % ranks != 0)

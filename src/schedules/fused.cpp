@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "schedules/all_to_all.hpp"
+#include "schedules/column_gather.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
@@ -50,6 +51,8 @@ std::optional<std::string> refuses_library(const Problem& problem, const Config&
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
   if (scatters(problem)) {
+    if (by_columns(problem) && (config.tile_order != TileOrder::rank_shifted || turns(config)))
+      return "tile_order, group_owners, rounds: one call of the library makes all columns";
     if (config.transport == Transport::copy_engine) return std::nullopt;
     return "compute = library: its results are sent by copy engines";
   }
@@ -91,6 +94,14 @@ std::optional<std::string> refuses_gather(const Problem& problem, const Config& 
     return "copy_workers: transport = copy_engine copies by copy lanes";
   }
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
+  return refuses_transport(config, {});
+}
+
+std::optional<std::string> refuses_column_gather(const Config& config) {
+  if (auto knob = ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "transport", "copy_lanes", "compute"}))
+    return knob;
+  if (config.copy_workers > 0 && config.transport == Transport::copy_engine)
+    return "copy_workers: transport = copy_engine copies by copy lanes";
   return refuses_transport(config, {});
 }
 
@@ -147,15 +158,17 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
   if (auto peer = unreachable_peer(team)) return peer;
   if (auto library = refuses_library(problem, config)) return library;
   if (exchanges(problem)) return refuses_all_to_all(config);
+  if (gathers_columns(problem)) return refuses_column_gather(config);
   return gathers(problem) ? refuses_gather(problem, config) : refuses_reduce(problem, team, config);
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
+  if (gathers_columns(problem)) return make_column_gather_plan(problem, team, config);
   if (gathers(problem)) return make_gather_plan(problem, team, config);
   if (exchanges(problem)) return make_all_to_all_plan(problem, team, config);
   const bool by_library = config.compute == Provider::library;
   const Ownership of_all = by_library ? Ownership::columns : Ownership::tiles;
-  return make_reduce_plan(problem, team, config, scatters(problem) ? Ownership::rows : of_all);
+  return make_reduce_plan(problem, team, config, ownership_of(problem, of_all));
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {
@@ -164,6 +177,12 @@ std::vector<Config> candidates(const Problem& problem, const Team& team) {
   const Pacing pacing = team.num_ranks > 2 ? Pacing::lockstep : Pacing::unpaced;
   std::vector<Config> list;
   const auto with = [&](auto&& change) { change(list.emplace_back(Config{.schedule = "fused"})); };
+  if (gathers_columns(problem)) {
+    with([&](Config& c) { c.transport = Transport::copy_engine, c.chunk_rows = (problem.m + 3) / 4; });
+    with([&](Config& c) { c.transport = Transport::copy_engine; });
+    with([](Config&) {});
+    return list;
+  }
   if (gathers(problem)) {
     const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
     with([&](Config& c) { c.transport = Transport::copy_engine, c.pacing = pacing; });

@@ -32,8 +32,8 @@ int64_t most_rows(const Problem& problem, const Team& team) {
 }  // namespace
 
 std::vector<Config> stream_ordered_gemm(const Problem& problem, const Team& team) {
-  if (team.num_ranks == 1 || !multiplies(problem) || exchanges(problem) || problem.m > most_rows(problem, team))
-    return {};
+  if (team.num_ranks == 1 || !multiplies(problem) || exchanges(problem) || by_columns(problem)) return {};
+  if (problem.m > most_rows(problem, team)) return {};
   const int sms = working_sms(team);
   const int64_t shard = shard_of(problem.m, team.num_ranks, 0).size();
   Config config{.schedule = "sequential", .compute = Provider::library};

@@ -8,6 +8,7 @@
 
 #include "core/ceil_div.hpp"
 #include "schedules/collective.hpp"
+#include "schedules/column_gather.hpp"
 #include "schedules/gpu_call_choices.hpp"
 #include "schedules/gpu_copies.hpp"
 #include "schedules/gpu_gather_choices.hpp"
@@ -211,7 +212,7 @@ bool on_gpus(const Team& team) {
 
 std::vector<Config> sequential_choices(const Problem& problem, const Team& team) {
   Config config{.schedule = "sequential"};
-  if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
+  if (team.num_ranks > 2 && !gathers_columns(problem)) config.pacing = Pacing::lockstep;
   std::vector<Config> list = with_tiles(config, made_by_a_rank(problem, team), team, 1);
   config.compute = multiplies(problem) ? Provider::library : Provider::tiles;
   if (config.compute == Provider::library) list.push_back(config);
@@ -224,6 +225,7 @@ std::vector<Config> sequential_choices(const Problem& problem, const Team& team)
 }
 
 std::vector<Config> fused_choices(const Problem& problem, const Team& team) {
+  if (by_columns(problem)) return column_choices(problem, team);
   return gathers(problem) ? gather_choices(problem, team) : reduce_choices(problem, team);
 }
 

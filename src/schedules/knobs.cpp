@@ -48,6 +48,8 @@ bool gathers(const Problem& problem) { return structure_of(problem).before == Co
 bool scatters(const Problem& problem) { return structure_of(problem).after == Collective::reduce_scatter; }
 bool all_reduces(const Problem& problem) { return structure_of(problem).after == Collective::all_reduce; }
 bool exchanges(const Problem& problem) { return structure_of(problem).after == Collective::all_to_all; }
+bool by_columns(const Problem& problem) { return structure_of(problem).by_columns; }
+bool gathers_columns(const Problem& problem) { return gathers(problem) && by_columns(problem); }
 
 std::optional<std::string> refuses_gather_algorithm(const Config& config) {
   const bool ring = config.algorithm == Algorithm::ring;

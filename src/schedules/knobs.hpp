@@ -19,16 +19,19 @@ namespace tilewire {
                                                       std::initializer_list<const char*> honoured);
 /// That the operator's structure is not `known`, and which operators' are; or nothing.
 [[nodiscard]] std::optional<std::string> unknown_operator(const Problem& problem, bool (*known)(const Structure&));
-/// Whether an operator has one collective: an all-gather before the product, or any other after it.
+/// Whether an operator has one collective, of rows or columns: an all-gather before the product, or any other after it.
 [[nodiscard]] bool has_one_collective(const Structure& structure);
 /// Whether there is a GEMM.
 [[nodiscard]] bool multiplies(const Problem& problem);
 /// Whether the operator's collective is this one: an all-gather of A ...
 [[nodiscard]] bool gathers(const Problem& problem);
-/// ... a reduce-scatter of rows, an all-reduce, an all-to-all of columns.
+/// ... a reduce-scatter, an all-reduce, an all-to-all of columns.
 [[nodiscard]] bool scatters(const Problem& problem);
 [[nodiscard]] bool all_reduces(const Problem& problem);
 [[nodiscard]] bool exchanges(const Problem& problem);
+/// Whether a gather is of columns, or a reduce-scatter.
+[[nodiscard]] bool by_columns(const Problem& problem);
+[[nodiscard]] bool gathers_columns(const Problem& problem);
 /// Why no all-gather has this algorithm with this direction and pacing, or nothing.
 [[nodiscard]] std::optional<std::string> refuses_gather_algorithm(const Config& config);
 /// Why what is no gather cannot have this order of tiles, or nothing.

@@ -46,24 +46,26 @@ void cut_slices(Partition& cut, const std::vector<Tile>& grid, const Problem& pr
   cut.most_slices = *std::ranges::max_element(count);
 }
 
-/// Row shares: chunk_rows rows of a shard, rounded up to whole slices. Else each slice by itself.
+/// Shares of rows: chunk_rows rows of a shard, rounded up to whole slices; of columns: as many of all rows. Else each
+/// slice by itself.
 void cut_chunks(Partition& cut, const Problem& problem, const Config& config, int num_ranks, Ownership share) {
   for (int i = 0; i < std::ssize(cut.slices); ++i) {
     Slice& slice = cut.slices[i];
-    const Range shard = shard_of(problem.m, num_ranks, slice.owner);
+    const Range shard = share == Ownership::columns ? Range{0, problem.m} : shard_of(problem.m, num_ranks, slice.owner);
     const int64_t step = config.chunk_rows > 0 ? config.chunk_rows : std::max<int64_t>(1, shard.size());
     const auto same = [&](const Chunk& chunk) {
       return chunk.owner == slice.owner &&
              (chunk.rows.begin - shard.begin) / step == (slice.rows.begin - shard.begin) / step;
     };
-    auto found =
-        share == Ownership::rows ? std::find_if(cut.chunks.rbegin(), cut.chunks.rend(), same) : cut.chunks.rend();
+    const bool together = share == Ownership::rows || share == Ownership::columns;
+    auto found = together ? std::find_if(cut.chunks.rbegin(), cut.chunks.rend(), same) : cut.chunks.rend();
     if (found == cut.chunks.rend()) {
       cut.chunks.push_back({slice.owner, slice.rows, slice.cols, i});
       found = cut.chunks.rbegin();
     }
     found->rows.end = std::max(found->rows.end, slice.rows.end);
     if (share == Ownership::rows) found->cols = {0, problem.n};
+    if (share == Ownership::columns) found->cols = shard_of(problem.n, num_ranks, slice.owner);
     slice.chunk = static_cast<int>(&*found - cut.chunks.data());
   }
 }

@@ -39,7 +39,7 @@ class ReducePlanner {
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
   [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
-  [[nodiscard]] bool scatters() const { return ownership_ == Ownership::rows; }
+  [[nodiscard]] bool scatters() const { return tilewire::scatters(problem()); }
   /// One call of the library stores each owner's columns there.
   [[nodiscard]] bool call_stages() const { return by_library() && route_ == Route::stage; }
   /// Every owner's result goes to every rank.
@@ -50,7 +50,6 @@ class ReducePlanner {
   }
   /// Readers look at the data, and clear it behind them: whoever writes there must know that they have.
   [[nodiscard]] bool uses_ll() const { return config().transport == Transport::ll; }
-  [[nodiscard]] Range shard(int rank) const { return shard_of(problem().m, n_, rank); }
 
   void add_buffers() {
     output_ = build_.buffer(has_gemm_ ? "c" : "y");
@@ -311,8 +310,12 @@ class ReducePlanner {
 
   [[nodiscard]] Region in_output(int rank, const Slice& slice) const {
     Range rows = slice.rows;
-    if (scatters()) rows = {rows.begin - shard(rank).begin, rows.end - shard(rank).begin};
-    return PlanBuilder::region(rank, output_, rows, slice.cols);
+    Range cols = slice.cols;
+    const bool of_columns = ownership_ == Ownership::columns;
+    const int64_t first = shard_of(of_columns ? problem().n : problem().m, n_, rank).begin;
+    Range& shared = of_columns ? cols : rows;
+    if (scatters()) shared = {shared.begin - first, shared.end - first};
+    return PlanBuilder::region(rank, output_, rows, cols);
   }
 
   [[nodiscard]] Region in_landing(int rank, const Slice& slice) const {
@@ -328,7 +331,7 @@ class ReducePlanner {
   void finish(Task& task, const Slice& slice) {
     const int rank = slice.owner;
     const Region to = in_output(rank, slice);
-    task.epilogue = build_.epilogue(rank, {to.row, to.row + to.rows}, slice.cols);
+    task.epilogue = build_.epilogue(rank, {to.row, to.row + to.rows}, {to.col, to.col + to.cols});
     task.writes = {{to}};
     if (!broadcasts()) return;
     for (const int peer : peers_after(n_, rank)) {
@@ -387,6 +390,11 @@ class ReducePlanner {
 };
 
 }  // namespace
+
+Ownership ownership_of(const Problem& problem, Ownership otherwise) {
+  if (!scatters(problem)) return otherwise;
+  return by_columns(problem) ? Ownership::columns : Ownership::rows;
+}
 
 Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Ownership share) {
   return ReducePlanner(problem, team, config, share).make();

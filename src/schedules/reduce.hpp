@@ -9,6 +9,8 @@
 
 namespace tilewire {
 
+/// Who sums what: of a reduce-scatter whoever keeps it, of another sum `otherwise`.
+[[nodiscard]] Ownership ownership_of(const Problem& problem, Ownership otherwise);
 /// `config` decides: transport, reduction, algorithm, reduce_when, release, chunk_rows, wire, pacing,
 /// order, split_k, compute.
 [[nodiscard]] Plan make_reduce_plan(const Problem& problem, const Team& team, const Config& config, Ownership share);

@@ -4,6 +4,7 @@
 
 #include "schedules/all_to_all.hpp"
 #include "schedules/collective.hpp"
+#include "schedules/column_gather.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
@@ -56,6 +57,8 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
     return "tile_m, tile_n: with compute = library the library chooses its tiles";
   }
   if (exchanges(problem)) return ignored_knob(config, {"split_k", "reduce_workers", "copy_lanes", "pacing", "compute"});
+  if (by_columns(problem))
+    return ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "copy_lanes", "compute"});
   if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
   return ignored_knob(
       config, {"split_k", "copy_workers", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
@@ -64,15 +67,15 @@ std::optional<std::string> refuses(const Problem& problem, const Team& team, con
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
   if (exchanges(problem)) return make_all_to_all_plan(problem, team, apart(problem, config));
-  const Ownership share = scatters(problem) ? Ownership::rows : Ownership::tiles;
-  return gathers(problem) ? make_gather_plan(problem, team, apart(problem, config))
-                          : make_reduce_plan(problem, team, apart(problem, config), share);
+  if (gathers_columns(problem)) return make_column_gather_plan(problem, team, apart(problem, config));
+  if (gathers(problem)) return make_gather_plan(problem, team, apart(problem, config));
+  return make_reduce_plan(problem, team, apart(problem, config), ownership_of(problem, Ownership::tiles));
 }
 
 std::vector<Config> candidates(const Problem& problem, const Team& team) {
   if (on_gpus(team)) return sequential_choices(problem, team);
   Config config{.schedule = "sequential"};
-  if (team.num_ranks > 2) config.pacing = Pacing::lockstep;
+  if (team.num_ranks > 2 && !gathers_columns(problem)) config.pacing = Pacing::lockstep;
   return {config};
 }
 

@@ -12,7 +12,7 @@ namespace {
 bool is_ring(const Config& config) { return config.algorithm == Algorithm::ring; }
 
 bool sums_products(const Structure& structure) {
-  return structure.multiplies && structure.before == Collective::none &&
+  return structure.multiplies && !structure.by_columns && structure.before == Collective::none &&
          (structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce);
 }
 

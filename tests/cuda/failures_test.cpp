@@ -255,12 +255,12 @@ void call_until_lost(const JoinOptions& options, const Sample& sample, How how, 
 class CudaKills : public CudaFailures {
  protected:
   /// Kill ranks inside these calls, again and again.
-  void kill_ranks(const std::vector<Sample>& some, double timeout_s) const;
+  void kill_ranks(const std::vector<Sample>& some, double timeout_s, bool tells = true) const;
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaKills, ::testing::Values(places().back()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s) const {
+void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s, bool tells) const {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u, %d rounds\n", seed, rounds());
   std::mt19937 random(seed);
@@ -305,8 +305,8 @@ void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s) co
   }
   std::printf("slowest Error %.1f ms after the kill; %d Errors with details\n", static_cast<double>(slowest_ns) / 1e6,
               with_details);
-  // A survivor between two calls has nothing to tell of a wait.
-  EXPECT_GT(with_details, 0);
+  // A survivor between two calls has nothing to tell of a wait, nor has one that waits in the vendor's library.
+  EXPECT_TRUE(with_details > 0 || !tells);
 }
 
 TEST_P(CudaKills, SurvivorsGetDetailsAndMakeANewTeam) { kill_ranks(samples(), 5); }
@@ -318,7 +318,7 @@ TEST_P(CudaKills, SurvivorsOfCallsOfTheLibraryDoSo) {
 
 TEST_P(CudaKills, SurvivorsOfACollectiveOfTheLibraryDoSo) {
   if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
-  kill_ranks(collective_samples(), 20);
+  kill_ranks(collective_samples(), 20, false);
 }
 
 }  // namespace

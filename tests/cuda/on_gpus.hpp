@@ -47,6 +47,8 @@ class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
   }
   [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
   [[nodiscard]] const Structure& structure() const { return find_operator(op()).structure; }
+  /// Rows of A, or columns.
+  [[nodiscard]] bool gathers() const { return structure().before == Collective::all_gather; }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
   [[nodiscard]] bool shares_gpus() const { return ranks() > cuda::num_gpus(); }
   /// Where nobody sums, these without those that say how to.

@@ -76,7 +76,7 @@ TEST(Cuda, HopsAndLastSumsAreNoPairs) {
 /// Tiles of any multiple of 8 rows: alone, in pairs, in parts of K, and few CTAs that take many; on tensor cores.
 TEST_P(OnGpus, RowsOfTilesAreFree) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
-  const bool gathers = op() == std::string("all_gather_gemm");
+  const bool gathers = this->gathers();
   uint64_t seed = 950;
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{300, 264}, {450, 136}, {101, 264}}) {
     Problem problem{.op = op(), .m = m, .n = n * (gathers ? ranks() : 1), .dtype = DType::bf16};
@@ -113,7 +113,7 @@ TEST_P(OnGpus, RowsOfTilesAreFree) {
 /// Tiles that two CTAs make together, of one turn and of many: results leave as those of whole tiles do.
 TEST_P(OnGpus, PartsOfKInClusters) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
-  const bool gathers = op() == std::string("all_gather_gemm");
+  const bool gathers = this->gathers();
   uint64_t seed = 1000;
   for (const int64_t m : {64, 130}) {
     Problem problem{.op = op(), .m = m, .n = 200 * (gathers ? ranks() : 1), .dtype = DType::bf16};
@@ -123,7 +123,7 @@ TEST_P(OnGpus, PartsOfKInClusters) {
     for (const auto& [rows, cols] : {std::pair<int, int>{128, 128}, {128, 64}, {64, 128}}) {
       configs.push_back({.tile_m = rows, .tile_n = cols, .cluster_split_k = 2, .transport = Transport::tma});
       if (gathers) configs.back().transport = Transport::store, configs.back().chunk_rows = 20;
-      if (gathers && m == 130) configs.back().chunk_cols = 400;
+      if (gathers && !structure().by_columns && m == 130) configs.back().chunk_cols = 400;
       configs.push_back(configs.back());
       configs.back().tile_workers = 2;
       if (sums(structure()) && m == 64) configs.back().transport = Transport::ll;
@@ -157,7 +157,7 @@ TEST_P(OnGpus, TilesOf160Columns) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles";
   uint64_t seed = 1200;
   for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
-    const int64_t n = op() == std::string("all_gather_gemm") ? 488 * ranks() : 488;
+    const int64_t n = gathers() ? 488 * ranks() : 488;
     const Problem problem{.op = op(),
                           .m = 330,
                           .n = n,

@@ -12,18 +12,35 @@ group calls them, in the same order, with the same shapes.
 """
 
 from tilewire.torch._drop_in import disable, enable, enabled, report
-from tilewire.torch._ops import all_gather_matmul, all_reduce, matmul_all_reduce, matmul_reduce_scatter
-from tilewire.torch._teams import clear, set_tuning
+from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear, sum_gradients
+from tilewire.torch._ops import (
+    all_gather_matmul,
+    all_reduce,
+    matmul_all_reduce,
+    matmul_all_to_all,
+    matmul_reduce_scatter,
+    warmup,
+)
+from tilewire.torch._teams import cached, check, clear, on_failure, set_cache_size, set_tuning
 
 __all__ = [
+    "ColumnParallelLinear",
+    "RowParallelLinear",
     "all_gather_matmul",
     "all_reduce",
+    "cached",
+    "check",
     "clear",
     "disable",
     "enable",
     "enabled",
     "matmul_all_reduce",
+    "matmul_all_to_all",
     "matmul_reduce_scatter",
+    "on_failure",
     "report",
+    "set_cache_size",
     "set_tuning",
+    "sum_gradients",
+    "warmup",
 ]

@@ -53,6 +53,8 @@ def _all_gather_matmul(
         _left[name, _reason(error)] += 1
         return _own(name, a.is_cuda)(a, bs, gather_dim, group_name, return_A=return_A)
     _taken[name] += 1
+    if gather_dim in (-1, a.dim() - 1):
+        return (whole if return_A else None), [first, *(whole @ b for b in bs[1:] if whole is not None)]
     moved = None if whole is None else whole.movedim(gather_dim, 0)
     others = [(moved @ b).movedim(0, gather_dim) for b in bs[1:]] if moved is not None else []
     return (whole if return_A else None), [first, *others]

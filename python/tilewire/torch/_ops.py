@@ -1,7 +1,8 @@
-"""The operators: kernels, fakes and autograd formulas. torch.ops.tilewire takes matrices and the name of a group."""
+"""The operators: fakes and gradients of torch.ops.tilewire, whose kernels are C++, and functions for programs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -9,242 +10,260 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tilewire
-from tilewire.torch._teams import group_name, group_size, team_of
+from tilewire import _core
+from tilewire.torch._teams import group_name, group_size
 
-_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
-
-
-def _dtype(*tensors: Tensor) -> str:
-    devices = {tensor.device for tensor in tensors}
-    if len(devices) > 1:
-        raise tilewire.Error(f"tensors on {', '.join(sorted(map(str, devices)))}: want one device", "invalid_input")
-    kinds = {tensor.dtype for tensor in tensors}
-    if len(kinds) > 1 or not kinds <= set(_NAMES):
-        names = ", ".join(str(tensor.dtype) for tensor in tensors)
-        raise tilewire.Error(f"tensors of {names}: want one of bfloat16, float16 and float32", "invalid_input")
-    return _NAMES[tensors[0].dtype]
+_ops = torch.ops.tilewire
+_ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
 
 
-def _rows(x: Tensor) -> Tensor:
-    """The same matrix with contiguous rows."""
-    return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
+def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
+    """Those of a result: x's, but for the first and the last."""
+    return [first, *x.shape[1:-1], last]
 
 
-def _weight(b: Tensor) -> tuple[Tensor, str]:
-    """B as it lies: [N, K] where columns of [K, N] are contiguous."""
-    if b.stride(0) == 1 and b.shape[0] > 1:
-        return b.t(), "nk"
-    return _rows(b), "kn"
+@torch.library.register_fake("tilewire::all_gather_matmul")
+def _(
+    x: Tensor,
+    b: Tensor,
+    group: str,
+    bias: Tensor | None = None,
+    activation: str = "",
+    gather: bool = False,
+    allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor]:
+    rows = x.shape[0] * group_size(group)
+    y = x.new_empty(_sizes(x, rows, b.shape[1]))
+    return y, x.new_empty(_sizes(x, rows if gather else 0, x.shape[-1]))
 
 
-def _reduction() -> str:
-    return "repeatable" if torch.are_deterministic_algorithms_enabled() else "any"
+@torch.library.register_fake("tilewire::all_gather_cols_matmul")
+def _(
+    x: Tensor,
+    b: Tensor,
+    group: str,
+    bias: Tensor | None = None,
+    activation: str = "",
+    gather: bool = False,
+    allow_tf32: bool = False,
+) -> tuple[Tensor, Tensor]:
+    rows = x.shape[0]
+    y = x.new_empty(_sizes(x, rows, b.shape[1]))
+    return y, x.new_empty(_sizes(x, rows if gather else 0, x.shape[-1] * group_size(group)))
 
 
-def _view(x: Tensor) -> tilewire.Tensor:
-    """The matrix where it lies. NOTE: DLPack does the same in five times the time."""
-    device = x.get_device() if x.is_cuda else -1
-    return tilewire.Tensor.at(x.data_ptr(), _NAMES[x.dtype], x.shape[0], x.shape[1], x.stride(0), device, x)
+@torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0], b.shape[1] // group_size(group)))
 
 
-def _run(op: tilewire.Op, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-    stream = torch.cuda.current_stream(inputs[0].device).cuda_stream if inputs[0].is_cuda else None
-    op._op.run([_view(x) for x in inputs], [_view(y) for y in outputs], stream)
+@torch.library.register_fake("tilewire::matmul_reduce_scatter")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0] // group_size(group), b.shape[1]))
 
 
-def _product(name: str, x: Tensor, b: Tensor, m: int, n: int, k: int, group: str, **what: Any) -> tilewire.Op:
-    return team_of(group, x.device).op(
-        name, m, n, k, dtype=_dtype(x, b), allow_tf32=torch.backends.cuda.matmul.allow_tf32, **what
-    )
+@torch.library.register_fake("tilewire::matmul_all_reduce")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
 
 
-def _check_product(x: Tensor, b: Tensor) -> None:
-    if x.dim() != 2 or b.dim() != 2 or x.shape[1] != b.shape[0]:
-        raise tilewire.Error(f"a product of {tuple(x.shape)} and {tuple(b.shape)}", "invalid_input")
-
-
-def _check_shards(rows: int, size: int) -> None:
-    if rows % size != 0:
-        raise tilewire.Error(f"{rows} rows over {size} ranks: want a multiple", "invalid_input")
-
-
-@torch.library.custom_op("tilewire::all_gather_matmul", mutates_args=())
-def _all_gather_matmul(x: Tensor, b: Tensor, group: str, gather: bool) -> tuple[Tensor, Tensor]:
-    _check_product(x, b)
+@torch.library.register_fake("tilewire::matmul_all_to_all")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     size = group_size(group)
-    m, k, cols = x.shape[0] * size, x.shape[1], b.shape[1]
-    weight, layout = _weight(b)
-    op = _product("all_gather_gemm", x, b, m, cols * size, k, group, b_layout=layout, gathered_output=gather)
-    y = x.new_empty(m, cols)
-    gathered = x.new_empty(m if gather else 0, k)
-    _run(op, [_rows(x), weight], [y, gathered] if gather else [y])
-    return y, gathered
+    return x.new_empty(_sizes(x, x.shape[0] * size, b.shape[1] // size))
 
 
-@_all_gather_matmul.register_fake
-def _(x: Tensor, b: Tensor, group: str, gather: bool) -> tuple[Tensor, Tensor]:
-    m = x.shape[0] * group_size(group)
-    return x.new_empty(m, b.shape[1]), x.new_empty(m if gather else 0, x.shape[1])
+@torch.library.register_fake("tilewire::all_reduce")
+def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _all_gather_matmul_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    _, b, ctx.group, gather = inputs
-    _, gathered = output
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(b, gathered if gather else None)
+for _name in (
+    "all_gather_matmul",
+    "all_gather_cols_matmul",
+    "matmul_reduce_scatter",
+    "matmul_reduce_scatter_cols",
+    "matmul_all_reduce",
+    "matmul_all_to_all",
+    "all_reduce",
+):
+    torch.library.register_fake(f"tilewire::{_name}_out")(lambda *given: None)
 
 
-def _all_gather_matmul_backward(ctx: Any, grad: Tensor | None, grad_gathered: Tensor | None) -> Any:
-    b, gathered = ctx.saved_tensors
-    grad_x = grad_b = None
-    if grad is not None and ctx.needs_input_grad[0]:
-        grad_x = torch.ops.tilewire.matmul_reduce_scatter(grad, b.t(), ctx.group, False)
-    if grad is not None and ctx.needs_input_grad[1]:
-        if gathered is None:
-            raise tilewire.Error("all_gather_matmul without gather keeps nothing for it", "invalid_input")
-        grad_b = gathered.t() @ grad
-    if grad_gathered is not None and ctx.needs_input_grad[0]:
-        size = group_size(ctx.group)
-        summed = torch.ops.tilewire.all_reduce(grad_gathered, ctx.group)
-        rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(ctx.group))
-        mine = summed.chunk(size)[rank]
-        grad_x = mine.clone() if grad_x is None else grad_x + mine
-    return grad_x, grad_b, None, None
+def _flat(x: Tensor) -> Tensor:
+    """All but the last dimension as rows."""
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
-torch.library.register_autograd(
-    "tilewire::all_gather_matmul", _all_gather_matmul_backward, setup_context=_all_gather_matmul_setup
-)
+def _weight_gradient(x: Tensor, grad: Tensor, b: Tensor) -> Tensor:
+    """Laid out as `b`, so that it adds to what is there without a copy."""
+    if b.stride(0) == 1:
+        return (_flat(grad).t() @ _flat(x)).t()
+    return _flat(x).t() @ _flat(grad)
 
 
-@torch.library.custom_op("tilewire::matmul_reduce_scatter", mutates_args=())
-def _matmul_reduce_scatter(x: Tensor, b: Tensor, group: str, average: bool) -> Tensor:
-    _check_product(x, b)
+def _bias_gradient(grad: Tensor) -> Tensor:
+    return _flat(grad).sum(0)
+
+
+def _asks(ctx: Any, place: int) -> bool:
+    """Whether the argument at this place is given, and wants its gradient."""
+    return place < len(ctx.needs_input_grad) and bool(ctx.needs_input_grad[place])
+
+
+def _refuse_epilogue(*steps: Any) -> None:
+    if any(step not in (None, "") for step in steps):
+        raise tilewire.Error("no gradient through activation and residual: apply them after it", "unsupported")
+
+
+def _gather(x: Tensor, group: str, dim: int) -> Tensor:
+    """All ranks' rows or columns, by PyTorch's own collective."""
     size = group_size(group)
-    m, depth, n = x.shape[0], x.shape[1], b.shape[1]
-    _check_shards(m, size)
-    weight, layout = _weight(b)
-    op = _product(
-        "gemm_reduce_scatter",
-        x,
-        b,
-        m,
-        n,
-        depth * size,
-        group,
-        b_layout=layout,
-        reduction=_reduction(),
-        epilogue=(("scale", 1 / size),) if average else (),
-    )
-    y = x.new_empty(m // size, n)
-    _run(op, [_rows(x), weight], [y])
-    return y
+    gathered = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), size, group)
+    gathered = torch.ops._c10d_functional.wait_tensor(gathered)
+    return gathered if dim == 0 else torch.cat(gathered.chunk(size), -1)
 
 
-@_matmul_reduce_scatter.register_fake
-def _(x: Tensor, b: Tensor, group: str, average: bool) -> Tensor:
-    return x.new_empty(x.shape[0] // group_size(group), b.shape[1])
+def _register_gradient(name: str, backward: Any, setup: Any = None) -> None:
+    torch.library.register_autograd(f"tilewire::{name}", backward, setup_context=setup)
 
 
-def _matmul_reduce_scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, b, ctx.group, ctx.average = inputs
-    ctx.save_for_backward(x, b)
+def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
+    """A gather along `dim` before a product, and a reduce-scatter along it behind one: each is the other's gradient."""
+    gathered_product, scattered_product = getattr(_ops, gather), getattr(_ops, scatter)
 
+    def setup_gather(ctx: Any, inputs: Any, output: Any) -> None:
+        x, b, ctx.group, _, activation, gathers, ctx.allow_tf32 = inputs
+        _refuse_epilogue(activation)
+        ctx.set_materialize_grads(False)
+        ctx.gathered = gathers
+        ctx.save_for_backward(b, output[1] if gathers else x)
 
-def _matmul_reduce_scatter_backward(ctx: Any, grad: Tensor) -> Any:
-    x, b = ctx.saved_tensors
-    if ctx.average:
-        grad = grad / group_size(ctx.group)
-    grad_x, whole = torch.ops.tilewire.all_gather_matmul(grad.contiguous(), b.t(), ctx.group, True)
-    return grad_x, x.t() @ whole, None, None
+    def backward_of_gather(ctx: Any, grad: Tensor | None, grad_gathered: Tensor | None) -> Any:
+        b, x = ctx.saved_tensors
+        grad_x = grad_b = grad_bias = None
+        if grad is not None and _asks(ctx, 0):
+            average, repeatable = False, torch.are_deterministic_algorithms_enabled()
+            grad_x = scattered_product(grad, b.t(), ctx.group, None, None, "", average, repeatable, ctx.allow_tf32)
+        if grad is not None and _asks(ctx, 1):
+            grad_b = _weight_gradient(x if ctx.gathered else _gather(x, ctx.group, dim), grad, b)
+        if grad is not None and _asks(ctx, 3):
+            grad_bias = _bias_gradient(grad)
+        if grad_gathered is not None and ctx.gathered and _asks(ctx, 0):
+            summed = _ops.all_reduce(grad_gathered, ctx.group, torch.are_deterministic_algorithms_enabled())
+            rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(ctx.group))
+            mine = summed.chunk(group_size(ctx.group), dim)[rank]
+            grad_x = mine.clone() if grad_x is None else grad_x + mine
+        return grad_x, grad_b, None, grad_bias, None, None, None
 
+    def setup_scatter(ctx: Any, inputs: Any, output: Any) -> None:
+        x, b, ctx.group, _, residual, activation, ctx.average, _, ctx.allow_tf32 = inputs
+        _refuse_epilogue(residual, activation)
+        ctx.save_for_backward(x, b)
 
-torch.library.register_autograd(
-    "tilewire::matmul_reduce_scatter", _matmul_reduce_scatter_backward, setup_context=_matmul_reduce_scatter_setup
-)
+    def backward_of_scatter(ctx: Any, grad: Tensor) -> Any:
+        x, b = ctx.saved_tensors
+        if ctx.average:
+            grad = grad / group_size(ctx.group)
+        grad_x = grad_b = grad_bias = None
+        if _asks(ctx, 0) or _asks(ctx, 1):
+            # The product overlaps with the gather, which the gradient of the weight needs too.
+            grad_x, whole = gathered_product(grad, b.t(), ctx.group, None, "", True, ctx.allow_tf32)
+            grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
+        if _asks(ctx, 3):
+            grad_bias = _bias_gradient(grad)
+        return grad_x, grad_b, None, grad_bias, None, None, None, None, None
 
-
-@torch.library.custom_op("tilewire::matmul_all_reduce", mutates_args=())
-def _matmul_all_reduce(x: Tensor, b: Tensor, group: str) -> Tensor:
-    _check_product(x, b)
-    weight, layout = _weight(b)
-    m, n = x.shape[0], b.shape[1]
-    op = _product(
-        "gemm_all_reduce",
-        x,
-        b,
-        m,
-        n,
-        x.shape[1] * group_size(group),
-        group,
-        b_layout=layout,
-        reduction=_reduction(),
-    )
-    y = x.new_empty(m, n)
-    _run(op, [_rows(x), weight], [y])
-    return y
-
-
-@_matmul_all_reduce.register_fake
-def _(x: Tensor, b: Tensor, group: str) -> Tensor:
-    return x.new_empty(x.shape[0], b.shape[1])
+    _register_gradient(gather, backward_of_gather, setup_gather)
+    _register_gradient(scatter, backward_of_scatter, setup_scatter)
 
 
 def _matmul_all_reduce_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, b, _ = inputs
+    x, b, _, _, residual, activation, _, _ = inputs
+    _refuse_epilogue(residual, activation)
     ctx.save_for_backward(x, b)
 
 
 def _matmul_all_reduce_backward(ctx: Any, grad: Tensor) -> Any:
     x, b = ctx.saved_tensors
-    return grad @ b.t(), x.t() @ grad, None
+    grad_x = grad @ b.t() if _asks(ctx, 0) else None
+    grad_b = _weight_gradient(x, grad, b) if _asks(ctx, 1) else None
+    grad_bias = _bias_gradient(grad) if _asks(ctx, 3) else None
+    return grad_x, grad_b, None, grad_bias, None, None, None, None
 
 
-torch.library.register_autograd(
-    "tilewire::matmul_all_reduce", _matmul_all_reduce_backward, setup_context=_matmul_all_reduce_setup
-)
+def _matmul_all_to_all_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    x, b, ctx.group, _, activation, _ = inputs
+    _refuse_epilogue(activation)
+    ctx.save_for_backward(x, b)
 
 
-@torch.library.custom_op("tilewire::all_reduce", mutates_args=())
-def _all_reduce(x: Tensor, group: str) -> Tensor:
-    if x.dim() != 2:
-        raise tilewire.Error(f"a tensor of {x.dim()} dimensions: want 2", "invalid_input")
-    op = team_of(group, x.device).op("all_reduce", x.shape[0], x.shape[1], 0, dtype=_dtype(x), reduction=_reduction())
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    _run(op, [_rows(x)], [y])
-    return y
+def _matmul_all_to_all_backward(ctx: Any, grad: Tensor) -> Any:
+    x, b = ctx.saved_tensors
+    size, rows = group_size(ctx.group), _flat(x).shape[0]
+    # My rows of all columns, which other ranks hold.
+    parts = [rows] * size
+    swapped = torch.ops._c10d_functional.all_to_all_single(_flat(grad).contiguous(), parts, parts, ctx.group)
+    swapped = torch.ops._c10d_functional.wait_tensor(swapped)
+    whole = swapped.view(size, rows, grad.shape[-1]).transpose(0, 1).reshape(rows, b.shape[1])
+    grad_x = (whole @ b.t()).reshape(x.shape) if _asks(ctx, 0) else None
+    grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
+    grad_bias = _bias_gradient(whole) if _asks(ctx, 3) else None
+    return grad_x, grad_b, None, grad_bias, None, None
 
 
-@_all_reduce.register_fake
-def _(x: Tensor, group: str) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+_register_gather_and_scatter("all_gather_matmul", "matmul_reduce_scatter", 0)
+_register_gather_and_scatter("all_gather_cols_matmul", "matmul_reduce_scatter_cols", -1)
+_register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
+_register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
+_register_gradient("all_reduce", lambda ctx, grad: (grad, None, None))
 
 
-torch.library.register_autograd("tilewire::all_reduce", lambda ctx, grad: (grad, None))
+def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
+    """As torch.autocast has a product's operands."""
+    kind = given[0].device.type if given[0] is not None else "cpu"
+    if not torch.is_autocast_enabled(kind):
+        return given
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x if x is None else x.to(dtype) for x in given)
 
 
-def _first(x: Tensor, dim: int) -> Tensor:
-    """`dim` first."""
-    return x if dim == 0 else x.movedim(dim, 0)
+def _needs_gradient(*given: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
 
 
-def _flat(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-
-
-def _unflat(y: Tensor, moved: Tensor, dim: int) -> Tensor:
-    """The rows of a result as those of `moved`, whose first dimension then goes back to `dim`."""
-    # NOTE: the number of ranks is not asked for: programs that are compiled cannot.
-    middle = moved.shape[1:-1]
-    return y.reshape(y.shape[0] // max(1, middle.numel()), *middle, y.shape[1]).movedim(0, dim)
+def _call(op: Any, needs_gradient: bool, *given: Any) -> Any:
+    """An operator of torch.ops.tilewire. Its error is tilewire.Error."""
+    if torch.compiler.is_compiling():
+        return op(*given)
+    try:
+        # NOTE: the formula of gradients is Python, and costs more than a kernel where nothing asks for it.
+        if needs_gradient or torch._C._functorch.peek_interpreter_stack() is not None:
+            return op(*given)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*given)
+    except RuntimeError as error:
+        _core.raise_torch_error(str(error))
+        raise
 
 
 def _dim(x: Tensor, dim: int) -> int:
-    """A dimension of rows, counted from 0."""
+    """A dimension, counted from 0; the last one is -1."""
     found = dim + x.dim() if dim < 0 else dim
-    if x.dim() < 2 or not 0 <= found < x.dim() - 1:
-        raise tilewire.Error(f"dimension {dim} of {tuple(x.shape)}: want one before the last", "invalid_input")
-    return found
+    if x.dim() < 2 or not 0 <= found < x.dim():
+        raise tilewire.Error(f"dimension {dim} of {tuple(x.shape)}", "invalid_input")
+    return found if found < x.dim() - 1 else -1
+
+
+def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
+    """Steps of an epilogue that gradients go through, by PyTorch."""
+    y = _ACTIVATIONS[activation](y) if activation else y
+    return y if residual is None else y + residual
+
+
+def _check_activation(activation: str) -> None:
+    if activation and activation not in _ACTIVATIONS:
+        raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(_ACTIVATIONS)}", "invalid_input")
 
 
 def all_gather_matmul(
@@ -254,19 +273,31 @@ def all_gather_matmul(
     *,
     gather_dim: int = 0,
     return_gathered: bool = False,
+    bias: Tensor | None = None,
+    activation: str = "",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """`torch.cat(all ranks' x, gather_dim) @ b`, where products begin with the rows that have come.
+    """`activation(torch.cat(all ranks' x, gather_dim) @ b + bias)`, where products begin with what has come.
 
-    `x`: [..., K], the same shape on every rank; `b`: [K, N], this rank's columns, best the transpose of a Linear
-    layer's weight. `gather_dim`: any but the last; one that is not the first costs a copy. Returns [..., N], and with
+    `x`: [..., K], the same shape on every rank, or with the last dimension as `gather_dim` [..., K / ranks]; `b`:
+    [K, N], this rank's columns, best the transpose of a Linear layer's weight. A `gather_dim` that is neither the first
+    nor the last costs a copy. `bias`: [N]; `activation`: "gelu" (by erf) or "relu". Returns [..., N], and with
     `return_gathered` the gathered x. Raises tilewire.Error where shapes, types or devices are not so.
     """
     dim = _dim(x, gather_dim)
-    moved = _first(x, dim)
-    keeps = return_gathered or (torch.is_grad_enabled() and b.requires_grad)
-    y, gathered = torch.ops.tilewire.all_gather_matmul(_flat(moved), b, group_name(group), keeps)
-    y = _unflat(y, moved, dim)
-    return (y, _unflat(gathered, moved, dim)) if return_gathered else y
+    _check_activation(activation)
+    x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment]
+    moved = x if dim <= 0 else x.movedim(dim, 0)
+    grads = _needs_gradient(x, b, bias)
+    keeps = return_gathered or (grads and b.requires_grad)
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    fused = "" if grads else activation
+    op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
+    y, gathered = _call(op, grads, moved, b, group_name(group), bias, fused, keeps, tf32)
+    if grads and activation:
+        y = _ACTIVATIONS[activation](y)
+    if dim > 0:
+        y, gathered = y.movedim(0, dim), gathered.movedim(0, dim)
+    return (y, gathered) if return_gathered else y
 
 
 def matmul_reduce_scatter(
@@ -276,31 +307,128 @@ def matmul_reduce_scatter(
     *,
     scatter_dim: int = 0,
     op: str = "sum",
+    bias: Tensor | None = None,
+    activation: str = "",
+    residual: Tensor | None = None,
 ) -> Tensor:
     """This rank's part along `scatter_dim` of the sum over ranks of `x @ b`, where parts leave as they are made.
 
-    `x`: [..., K]; `b`: [K, N], K this rank's part. `scatter_dim`: any but the last, a multiple of the number of ranks;
-    one that is not the first costs a copy. `op`: "sum" or "avg".
+    `x`: [..., K]; `b`: [K, N], K this rank's part. `scatter_dim`, a multiple of the number of ranks, costs a copy where
+    it is neither the first nor the last. `op`: "sum" or "avg". After a sum: `bias` [N], the same on all ranks (of the
+    last dimension [N / ranks], this rank's), then `activation` ("gelu" by erf, or "relu"), then `residual`, of the
+    result's shape.
     """
     if op not in ("sum", "avg"):
         raise tilewire.Error(f"op {op!r}: want 'sum' or 'avg'", "invalid_input")
     dim = _dim(x, scatter_dim)
-    moved = _first(x, dim)
-    if not torch.compiler.is_compiling():
-        _check_shards(moved.shape[0], group_size(group_name(group)))
-    y = torch.ops.tilewire.matmul_reduce_scatter(_flat(moved), b, group_name(group), op == "avg")
-    return _unflat(y, moved, dim)
+    _check_activation(activation)
+    x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
+    moved = x if dim <= 0 else x.movedim(dim, 0)
+    added = residual if dim <= 0 or residual is None else residual.movedim(dim, 0)
+    grads = _needs_gradient(x, b, bias, residual)
+    given = (None, "") if grads else (added, activation)
+    y: Tensor = _call(
+        _ops.matmul_reduce_scatter.default if dim >= 0 else _ops.matmul_reduce_scatter_cols.default,
+        grads,
+        moved,
+        b,
+        group_name(group),
+        bias,
+        *given,
+        op == "avg",
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cuda.matmul.allow_tf32,
+    )
+    if grads:
+        y = _finish(y, activation, added)
+    return y if dim <= 0 else y.movedim(0, dim)
 
 
-def matmul_all_reduce(x: Tensor, b: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
+def matmul_all_reduce(
+    x: Tensor,
+    b: Tensor,
+    group: dist.ProcessGroup | str | None = None,
+    *,
+    bias: Tensor | None = None,
+    activation: str = "",
+    residual: Tensor | None = None,
+) -> Tensor:
     """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N], K this rank's part.
 
-    Its gradient is that of a tensor-parallel layer: the same on all ranks.
+    After the sum: `bias` [N], `activation` and `residual`, of the result's shape, each the same on all ranks. Its
+    gradient is that of a tensor-parallel layer: the same on all ranks.
     """
-    return torch.ops.tilewire.matmul_all_reduce(_flat(x), b, group_name(group)).reshape(*x.shape[:-1], b.shape[1])
+    _check_activation(activation)
+    x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
+    grads = _needs_gradient(x, b, bias, residual)
+    given = (None, "") if grads else (residual, activation)
+    y: Tensor = _call(
+        _ops.matmul_all_reduce.default,
+        grads,
+        x,
+        b,
+        group_name(group),
+        bias,
+        *given,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cuda.matmul.allow_tf32,
+    )
+    return _finish(y, activation, residual) if grads else y
+
+
+def matmul_all_to_all(
+    x: Tensor,
+    b: Tensor,
+    group: dist.ProcessGroup | str | None = None,
+    *,
+    bias: Tensor | None = None,
+    activation: str = "",
+) -> Tensor:
+    """This rank's columns of `torch.cat(all ranks' x) @ b + bias`, made where the rows are, and sent as they are made.
+
+    `x`: [..., K], this rank's tokens along the first dimension, as many on every rank; `b`: [K, N] and `bias`: [N], the
+    same on all ranks, N a multiple of the number of ranks. Returns all tokens' [..., N / ranks]: attention over heads,
+    behind a projection of a sequence that is in parts. The gradients of `b` and `bias` are this rank's share.
+    """
+    _check_activation(activation)
+    x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment]
+    grads = _needs_gradient(x, b, bias)
+    fused = "" if grads else activation
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    y: Tensor = _call(_ops.matmul_all_to_all.default, grads, x, b, group_name(group), bias, fused, tf32)
+    return _finish(y, activation, None) if grads else y
+
+
+def warmup(
+    function: Callable[..., Any],
+    shapes: Iterable[tuple[int, ...]],
+    group: dist.ProcessGroup | str | None = None,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str | None = None,
+    transposed: bool = True,
+    **options: Any,
+) -> None:
+    """Make operators before they are needed: before a capture, or before measurements. Collective.
+
+    `function`: one of this module. `shapes`: for each operator (rows, K, N) of this rank's x and b, or (rows, N) for
+    all_reduce. `transposed`: b is the transpose of a dense [N, K], as a Linear layer's weight. `options`: as the
+    function takes them.
+    """
+    where = device or ("cuda" if dist.get_backend(None if isinstance(group, str) else group) == "nccl" else "cpu")
+    for rows, *sizes in shapes:
+        x = torch.zeros(rows, sizes[0], dtype=dtype, device=where)
+        if len(sizes) == 1:
+            function(x, group, **options)
+            continue
+        k, n = sizes
+        b = torch.zeros(n, k, dtype=dtype, device=where).t() if transposed else x.new_zeros(k, n)
+        function(x, b, group, **options)
 
 
 def all_reduce(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
     """The sum over ranks, as a new tensor. Its gradient is the output's, which is the same on all ranks."""
-    flat = _flat(x) if x.dim() >= 2 else x.reshape(1, -1)
-    return torch.ops.tilewire.all_reduce(flat, group_name(group)).reshape(x.shape)
+    flat = x if x.dim() > 0 else x.reshape(1)
+    repeatable = torch.are_deterministic_algorithms_enabled()
+    y: Tensor = _call(_ops.all_reduce.default, _needs_gradient(x), flat, group_name(group), repeatable)
+    return y if x.dim() > 0 else y.reshape(())

@@ -1,13 +1,13 @@
-"""Teams of the ranks of PyTorch's process groups, and the operators that they keep by shape."""
+"""How the ranks of PyTorch's process groups meet as teams of tilewire."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import socket
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,12 +15,14 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 import tilewire
+from tilewire import _core
 
-#: Operators that a team keeps, those that were used last.
-MOST_OPS = 256
-#: What a new operator's config is, by tuning.
-_CONFIGS = {"off": "fused", "full": "auto"}
-_tuning = "off"
+#: Schedule whose first candidate a new operator takes, by tuning; "" measures all.
+_SCHEDULES = {"off": "fused", "full": ""}
+
+_groups: dict[tuple[str, bool, int], tuple[Any, tilewire.Group]] = {}
+_met: dict[int, int] = {}  #: teams of a process group so far, by its id
+_lock = threading.Lock()
 
 
 def set_tuning(mode: str) -> None:
@@ -28,10 +30,24 @@ def set_tuning(mode: str) -> None:
 
     The same on all ranks.
     """
-    if mode not in _CONFIGS:
-        raise tilewire.Error(f"tuning {mode!r}: want one of {', '.join(_CONFIGS)}", "invalid_input")
-    global _tuning
-    _tuning = mode
+    if mode not in _SCHEDULES:
+        raise tilewire.Error(f"tuning {mode!r}: want one of {', '.join(_SCHEDULES)}", "invalid_input")
+    _core.set_torch(schedule=_SCHEDULES[mode])
+
+
+def set_cache_size(ops: int) -> None:
+    """How many operators a team keeps: those that were used last. 256 at first.
+
+    Those that a CUDA graph has captured stay beside them. The same on all ranks.
+    """
+    _core.set_torch(most_ops=ops)
+
+
+def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str = "cpu") -> list[str]:
+    """The problems whose operators the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0"."""
+    where = torch.device(device)
+    index = where.index if where.index is not None else 0
+    return list(_core.kept_by_torch(group_name(group), where.type == "cuda", index))
 
 
 def group_name(group: dist.ProcessGroup | str | None) -> str:
@@ -46,71 +62,24 @@ def group_size(name: str) -> int:
     return int(c10d._resolve_process_group(name).size())
 
 
-def _capturing() -> bool:
-    """Whether the current stream is captured in a graph."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-@dataclass
-class Team:
-    """The ranks of a process group on one kind of device."""
-
-    process_group: Any  #: held, so that another one of its name is told apart
-    group: tilewire.Group
-    ops: OrderedDict[tuple[Any, ...], tilewire.Op] = field(default_factory=OrderedDict)
-    captured: set[tuple[Any, ...]] = field(default_factory=set)  #: of these, those that graphs may replay
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def op(self, name: str, m: int, n: int, k: int, **what: Any) -> tilewire.Op:
-        """The operator of a problem, made at its first use. Collective then."""
-        key = (name, m, n, k, _tuning, *sorted(what.items()))
-        with self.lock:
-            found = self.ops.get(key)
-            captures = _capturing()
-            if found is None:
-                if captures:
-                    text = f"{name} of {m} x {n} x {k} is new inside a capture: call it once before"
-                    raise tilewire.Error(text, "unsupported")
-                self._make_room()
-                found = self.ops[key] = self.group.make_op(name, m, n, k, config=_CONFIGS[_tuning], **what)
-            self.ops.move_to_end(key)
-            if captures:
-                self.captured.add(key)
-            return found
-
-    def _make_room(self) -> None:
-        """Free the operator that was used longest ago. Those that graphs may replay stay."""
-        free = [key for key in self.ops if key not in self.captured]
-        if len(free) >= MOST_OPS:
-            self.ops.pop(free[0]).free()
-
-
-_teams: dict[tuple[str, str, int], Team] = {}
-_made: dict[int, int] = {}  #: teams of a process group so far, by its id
-_lock = threading.Lock()
-
-
-def team_of(name: str, device: torch.device) -> Team:
-    """The team of a group's ranks for tensors on `device`. Collective at its first use."""
-    index = device.index if device.type == "cuda" else 0
-    key = (name, device.type, index)
-    process_group = c10d._resolve_process_group(name)
+def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
+    """The team of a process group's ranks on GPUs or CPUs. Collective at its first use."""
+    key = (str(process_group.group_name), on_gpu, index if on_gpu else 0)
     with _lock:
-        found = _teams.get(key)
-        if found is None or found.process_group is not process_group:
-            found = _teams[key] = Team(process_group, _join(process_group, device))
-        return found
+        found = _groups.get(key)
+        if found is None or found[0] is not process_group:
+            # NOTE: the process group is held, so that another one of its name is told apart.
+            found = _groups[key] = (process_group, _join(process_group, on_gpu, index))
+        return found[1]._core
 
 
-def _join(process_group: Any, device: torch.device) -> tilewire.Group:
+def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
     """Meet through the store of the process group."""
-    if device.type not in ("cpu", "cuda"):
-        raise tilewire.Error(f"tensors on {device}: want cpu or cuda", "unsupported")
     store = c10d._get_process_group_store(process_group)
     rank, size = process_group.rank(), process_group.size()
-    number = _made[id(process_group)] = _made.get(id(process_group), 0) + 1
+    number = _met[id(process_group)] = _met.get(id(process_group), 0) + 1
     key = f"tilewire/{number}"
-    store.set(f"{key}/host/{rank}", f"{socket.gethostname()} {device.type}")
+    store.set(f"{key}/host/{rank}", f"{socket.gethostname()} {'GPU' if on_gpu else 'CPU'}")
     places = [store.get(f"{key}/host/{other}").decode() for other in range(size)]
     if len(set(places)) > 1:
         text = ", ".join(f"rank {other}: {place}" for other, place in enumerate(places))
@@ -118,13 +87,56 @@ def _join(process_group: Any, device: torch.device) -> tilewire.Group:
     if rank == 0:
         store.set(f"{key}/job", f"torch-{os.getpid()}-{secrets.token_hex(4)}")
     job = store.get(f"{key}/job").decode()
-    on_gpu = device.type == "cuda"
-    return tilewire.join("cuda" if on_gpu else "host", rank, size, job=job, local_rank=device.index if on_gpu else None)
+    return tilewire.join("cuda" if on_gpu else "host", rank, size, job=job, local_rank=index if on_gpu else None)
+
+
+def check() -> None:
+    """Raise what is known by now to have failed: a lost rank, a timeout. Not collective, and waits for nothing.
+
+    For programs that only replay graphs: calls raise by themselves. The process can `clear()` and make a new team.
+    """
+    _core.check_torch_teams()
+
+
+class Watch:
+    """Asks `check` again and again, in a thread; made by `on_failure`."""
+
+    def __init__(self, callback: Callable[[tilewire.Error], None], interval_s: float) -> None:
+        self._callback, self._interval = callback, interval_s
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tilewire watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._interval):
+            try:
+                check()
+            except tilewire.Error as error:
+                self._callback(error)
+                return
+
+    def stop(self) -> None:
+        """End it."""
+        self._end.set()
+        self._thread.join()
+
+
+def on_failure(callback: Callable[[tilewire.Error], None], interval_s: float = 1.0) -> Watch:
+    """Have a thread call `callback` with the Error once something has failed.
+
+    `interval_s`: seconds between its questions.
+    """
+    return Watch(callback, interval_s)
 
 
 def clear() -> None:
-    """Free all operators and leave all teams. Every rank calls it."""
+    """Free all operators and leave all teams. Every rank calls it; at exit it is done for those that have not."""
     with _lock:
-        for team in _teams.values():
-            team.group.leave()
-        _teams.clear()
+        _core.forget_torch_teams()
+        for _, group in _groups.values():
+            group.leave()
+        _groups.clear()
+
+
+atexit.register(clear)
+_core.register_torch(c10d._resolve_process_group, meet)

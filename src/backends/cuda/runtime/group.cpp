@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "backends/cuda/kernels/gemm_tiles.hpp"
+#include "backends/cuda/runtime/callers_stream.hpp"
 #include "backends/cuda/runtime/chunks.hpp"
 #include "backends/cuda/runtime/facts.hpp"
 #include "backends/tensors.hpp"
@@ -296,6 +297,8 @@ std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
   check(cudaSetDevice(device_), "cudaSetDevice");
   return new_device_memory(bytes);
 }
+
+bool CudaGroup::captures(void* stream) const { return capture_of(callers_stream(stream, shares_device_)) != 0; }
 
 void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
   require_copy(to, from, bytes);

@@ -37,6 +37,7 @@ class CudaGroup final : public Group {
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
   [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
+  [[nodiscard]] bool captures(void* stream) const override;
   [[nodiscard]] bool host_addresses_memory() const override { return false; }
   void copy(void* to, const void* from, int64_t bytes) const override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override {

@@ -1,0 +1,279 @@
+// torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are Python's (tilewire/torch/_ops.py).
+// Called by PyTorch's dispatcher; registered by _core.register_torch.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+#include "torch/rules.hpp"
+#include "torch/teams.hpp"
+
+namespace tilewire::python {
+namespace {
+
+/// What kernels share. NOTE: PyTorch's kernels are functions without an object, and stay until the process ends.
+struct TorchLayer {
+  TorchShim shim;
+  TorchTeams teams;
+};
+TorchLayer* layer = nullptr;
+
+/// The error of the last kernel of this thread that failed: PyTorch makes a RuntimeError of its text.
+thread_local std::optional<Error> last_error;
+
+/// PyTorch's version 2.10, by whose rules arguments and results are passed.
+constexpr uint64_t kAbiVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);
+
+std::string sizes_text(const TorchTensor& x) { return fmt::format("[{}]", fmt::join(x.sizes(), ", ")); }
+
+/// All arguments of a call; those that its operator lacks have their default.
+struct Arguments {
+  TorchTensor x;
+  std::optional<TorchTensor> b{};
+  std::string group{};
+  std::optional<TorchTensor> y{};
+  std::optional<TorchTensor> gathered{};
+  std::optional<TorchTensor> bias{};
+  std::optional<TorchTensor> residual{};
+  std::string activation{};
+  bool average = false;
+  bool gather = false;
+  bool repeatable = false;
+  bool allow_tf32 = false;
+};
+
+/// In the order of the schema.
+Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
+  const TorchOptions& has = rule.options;
+  Arguments all{stack.tensor()};
+  if (rule.product) all.b = stack.tensor();
+  all.group = stack.text();
+  if (out) all.y = stack.tensor();
+  if (out && has.gather) all.gathered = stack.maybe_tensor();
+  if (has.bias) all.bias = stack.maybe_tensor();
+  if (has.residual) all.residual = stack.maybe_tensor();
+  if (has.activation) all.activation = stack.text();
+  if (has.average) all.average = stack.flag();
+  if (has.gather) all.gather = out ? all.gathered.has_value() : stack.flag();
+  if (has.repeatable) all.repeatable = stack.flag();
+  if (has.allow_tf32) all.allow_tf32 = stack.flag();
+  return all;
+}
+
+void check_like(const TorchTensor& x, const std::optional<TorchTensor>& other, const char* name) {
+  if (!other) return;
+  require(other->device() == x.device(), "x and {} are on different devices", name);
+  require(other->torch_dtype() == x.torch_dtype(), "x and {} are of different types", name);
+}
+
+void check_arguments(const Arguments& all, const TorchRule& rule) {
+  const size_t least = rule.product ? 2 : 1;
+  require(all.x.sizes().size() >= least, "x has {} dimensions, want {} or more", all.x.sizes().size(), least);
+  if (all.b) {
+    require(all.b->sizes().size() == 2, "b has {} dimensions, want 2", all.b->sizes().size());
+  }
+  check_like(all.x, all.b, "b");
+  check_like(all.x, all.bias, "bias");
+  check_like(all.x, all.residual, "residual");
+  check_like(all.x, all.y, "y");
+  check_like(all.x, all.gathered, "gathered");
+  require(!all.average || (!all.bias && !all.residual && all.activation.empty()),
+          "an average with bias, residual or activation: want the sum");
+}
+
+/// Applied once, after the sum over ranks.
+std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
+  std::vector<Epilogue> steps;
+  if (all.bias) steps.push_back({EpilogueKind::bias});
+  if (!all.activation.empty()) {
+    const auto kind = parse<EpilogueKind>(all.activation, "activation");
+    require(kind == EpilogueKind::gelu || kind == EpilogueKind::relu, "activation '{}': want 'gelu' or 'relu'",
+            all.activation);
+    steps.push_back({kind});
+  }
+  if (all.average) steps.push_back({EpilogueKind::scale, 1.0 / num_ranks});
+  if (all.residual) steps.push_back({EpilogueKind::residual});
+  return steps;
+}
+
+/// B as it lies: rows of [cols, depth] where its columns are contiguous.
+std::pair<TorchMatrix, BLayout> weight_of(const TorchTensor& b) {
+  const std::span<const int64_t> sizes = b.sizes();
+  const std::span<const int64_t> strides = b.strides();
+  const int64_t row_stride = sizes[1] > 1 ? strides[1] : sizes[0];
+  if (strides[0] != 1 || sizes[0] <= 1 || row_stride < sizes[0]) return {rows_of(b), BLayout::kn};
+  return {{b, Tensor{b.data(), b.dtype(), sizes[1], sizes[0], row_stride}}, BLayout::nk};
+}
+
+/// y's sizes: those of x but for the first and the last dimension.
+std::vector<int64_t> sizes_of_result(const TorchRule& rule, const TorchTensor& x, int64_t cols, int num_ranks) {
+  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
+  if (sizes.size() > 1 && rule.m_by_ranks) sizes.front() *= num_ranks;
+  if (!rule.keeps_rows) {
+    require(sizes.front() % num_ranks == 0, "{} rows over {} ranks: want a multiple", sizes.front(), num_ranks);
+    sizes.front() /= num_ranks;
+  }
+  if (rule.product) sizes.back() = cols;
+  return sizes;
+}
+
+/// A tensor that the caller gave for a result.
+Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, const char* name) {
+  if (!std::ranges::equal(given.sizes(), sizes))
+    fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(given), fmt::join(sizes, ", "));
+  const std::optional<Tensor> rows = rows_where_they_lie(given);
+  require(rows.has_value(), "{} does not lie in memory like rows of one matrix: want a dense tensor", name);
+  return *rows;
+}
+
+void* stream_of(TorchDevice device) {
+  if (device.type != layer->shim.cuda) return nullptr;
+  if (layer->shim.get_current_cuda_stream == nullptr) {
+    fail(ErrorKind::unsupported, "a tensor on a GPU, and a PyTorch without CUDA");
+  }
+  void* stream = nullptr;
+  check_torch(layer->shim.get_current_cuda_stream(device.index, &stream), "get_current_cuda_stream");
+  return stream;
+}
+
+void call(const TorchRule& rule, bool out, TorchStack& stack) {
+  const Arguments all = take_arguments(stack, rule, out);
+  check_arguments(all, rule);
+  const TorchDevice device = all.x.device();
+  const std::shared_ptr<TorchTeam> team = layer->teams.find(all.group, device.type == layer->shim.cuda, device.index);
+  const int ranks = team->num_ranks();
+  const int64_t depth = all.x.sizes().back() * (rule.gathers_cols ? ranks : 1);
+  // NOTE: texts of sizes are made where they are needed: a call is to take microseconds.
+  if (all.b && depth != all.b->sizes()[0])
+    fail(ErrorKind::invalid_input, "a product of {} and {}", sizes_text(all.x), sizes_text(*all.b));
+
+  std::vector<TorchMatrix> inputs{rows_of(all.x)};
+  const Tensor x = inputs.front().view;
+  Problem problem{.op = rule.op,
+                  .dtype = x.dtype,
+                  .epilogue = epilogue_of(all, ranks),
+                  .reduction = all.repeatable ? Reduction::repeatable : Reduction::any,
+                  .gathered_output = all.gather,
+                  .allow_tf32 = all.allow_tf32};
+  int64_t cols = x.cols;
+  if (all.b) {
+    auto [weight, layout] = weight_of(*all.b);
+    problem.b_layout = layout;
+    cols = all.b->sizes()[1];
+    inputs.push_back(std::move(weight));
+    problem.k = rule.k_by_ranks ? x.cols * ranks : x.cols;
+  }
+  problem.m = rule.m_by_ranks ? x.rows * ranks : x.rows;
+  problem.n = rule.n_by_ranks ? cols * ranks : cols;
+  if (!rule.keeps_cols && !rule.n_by_ranks) {
+    require(cols % ranks == 0, "{} columns over {} ranks: want a multiple", cols, ranks);
+    cols /= ranks;
+  }
+  if (all.bias) {
+    require(all.bias->sizes().size() == 1, "bias has {} dimensions, want 1", all.bias->sizes().size());
+    inputs.push_back(rows_of(*all.bias));
+  }
+  if (all.residual) inputs.push_back(rows_of(*all.residual));
+
+  const std::vector<int64_t> y_sizes = sizes_of_result(rule, all.x, cols, ranks);
+  std::vector<TorchTensor> results{out ? *all.y : all.x.new_empty(y_sizes)};
+  std::vector<Tensor> outputs{result_of(results[0], y_sizes, "y")};
+  if (rule.options.gather && (!out || all.gather)) {
+    std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
+    (rule.gathers_cols ? sizes.back() : sizes.front()) *= ranks;
+    if (!all.gather) sizes.front() = 0;
+    results.push_back(out ? *all.gathered : all.x.new_empty(sizes));
+    if (all.gather) outputs.push_back(result_of(results[1], sizes, "gathered"));
+  }
+
+  std::vector<Tensor> views;
+  for (const TorchMatrix& input : inputs) views.push_back(input.view);
+  team->run(problem, layer->teams.settings(), views, outputs, stream_of(device));
+  if (!out) stack.give(results);
+}
+
+/// As PyTorch calls it. Exceptions pass through PyTorch.
+template <size_t kRule, bool kOut>
+void kernel(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
+  TorchStack stack(layer->shim, values);
+  try {
+    call(kTorchRules[kRule], kOut, stack);
+  } catch (const Error& error) {
+    last_error = error;
+    throw;
+  }
+}
+
+template <size_t... kRules>
+void set_kernels(const char* key, std::index_sequence<kRules...> /*rules*/) {
+  TorchLibrary* library = nullptr;
+  check_torch(layer->shim.new_kernels("tilewire", key, __FILE__, __LINE__, &library), "library_init_impl");
+  const auto set = [&](const std::string& name, StableKernel function) {
+    check_torch(layer->shim.set_kernel(library, name.c_str(), function, kAbiVersion), "library_impl");
+  };
+  (set(kTorchRules[kRules].name, &kernel<kRules, false>), ...);
+  (set(std::string(kTorchRules[kRules].name) + "_out", &kernel<kRules, true>), ...);
+}
+
+void register_torch(nb::object resolve, nb::object meet) {
+  if (layer != nullptr) return;
+  layer = new TorchLayer{load_torch_shim(), {std::move(resolve), std::move(meet)}};
+  // NOTE: PyTorch's objects of libraries are kept too: with them the operators would go.
+  TorchLibrary* library = nullptr;
+  check_torch(layer->shim.new_definitions("tilewire", __FILE__, __LINE__, &library), "library_init_def");
+  for (const TorchRule& rule : kTorchRules) {
+    for (const bool out : {false, true}) {
+      check_torch(layer->shim.define(library, schema_of(rule, out).c_str()), "library_def");
+    }
+  }
+  for (const char* key : {"CPU", "CUDA"}) set_kernels(key, std::make_index_sequence<kTorchRules.size()>{});
+}
+
+}  // namespace
+
+void bind_torch(nb::module_& module) {
+  module.def("register_torch", &register_torch, nb::arg("resolve"), nb::arg("meet"),
+             "Define torch.ops.tilewire. `resolve`: the process group of a name; `meet`: the group of its ranks, from "
+             "the process group, whether on GPUs, and the device's number.");
+  module.def("forget_torch_teams", [] {
+    if (layer != nullptr) layer->teams.clear();
+  });
+  module.def(
+      "check_torch_teams",
+      [] {
+        if (layer != nullptr) layer->teams.check();
+      },
+      "Raise what is known by now to have failed.");
+  module.def(
+      "set_torch",
+      [](std::optional<std::string> schedule, std::optional<int> most_ops) {
+        TorchSettings& settings = layer->teams.settings();
+        if (schedule) settings.schedule = *schedule;
+        if (!most_ops) return;
+        require(*most_ops > 0, "a cache of {} operators: want 1 or more", *most_ops);
+        settings.most_ops = static_cast<size_t>(*most_ops);
+      },
+      nb::arg("schedule") = nb::none(), nb::arg("most_ops") = nb::none(),
+      "Schedule whose first candidate new operators take, empty to measure all candidates once; and how many operators "
+      "a team keeps beside those that graphs may replay.");
+  module.def(
+      "kept_by_torch",
+      [](const std::string& group, bool on_gpu, int index) { return layer->teams.find(group, on_gpu, index)->kept(); },
+      nb::arg("group"), nb::arg("on_gpu"), nb::arg("index"), "Problems whose operators are kept, the last used first.");
+  module.def(
+      "raise_torch_error",
+      [](const std::string& text) {
+        const std::optional<Error> error = std::exchange(last_error, std::nullopt);
+        if (error && text.find(error->what()) != std::string::npos) throw Error(*error);
+      },
+      nb::arg("text"), "Raise the error of this thread's last kernel that failed, where the text is of it.");
+}
+
+}  // namespace tilewire::python

@@ -1,0 +1,28 @@
+// Schemas of the operators.
+// Called by torch/operators.cpp.
+#include "torch/rules.hpp"
+
+#include <fmt/format.h>
+
+namespace tilewire::python {
+
+std::string schema_of(const TorchRule& rule, bool out) {
+  const TorchOptions& has = rule.options;
+  std::string text = fmt::format("{}{}(Tensor x, ", rule.name, out ? "_out" : "");
+  if (rule.product) text += "Tensor b, ";
+  text += "str group";
+  if (out) text += ", Tensor(a!) y";
+  if (out && has.gather) text += ", Tensor(b!)? gathered";
+  // NOTE: no argument is by keyword alone: PyTorch has no gradients for operators with such tensors.
+  if (has.bias) text += ", Tensor? bias=None";
+  if (has.residual) text += ", Tensor? residual=None";
+  if (has.activation) text += ", str activation=''";
+  if (has.average) text += ", bool average=False";
+  if (has.gather && !out) text += ", bool gather=False";
+  if (has.repeatable) text += ", bool repeatable=False";
+  if (has.allow_tf32) text += ", bool allow_tf32=False";
+  const char* results = has.gather ? "(Tensor, Tensor)" : "Tensor";
+  return text + ") -> " + (out ? "()" : results);
+}
+
+}  // namespace tilewire::python

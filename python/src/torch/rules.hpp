@@ -1,0 +1,56 @@
+// The operators of torch.ops.tilewire in a table: what each takes, which sizes are of all ranks, what it gives.
+// Used by torch/operators.cpp.
+#pragma once
+
+#include <array>
+#include <string>
+
+namespace tilewire::python {
+
+/// What an operator may be given beside x, b and the group.
+struct TorchOptions {
+  bool bias = false;
+  bool residual = false;
+  bool activation = false;
+  bool average = false;
+  bool gather = false;
+  bool repeatable = false;
+  bool allow_tf32 = false;
+};
+
+/// x is [rows, depth] on a rank, b is [depth, cols].
+struct TorchRule {
+  const char* name = "";      ///< of PyTorch's operator
+  const char* op = "";        ///< of tilewire's
+  bool product = true;        ///< x times b; or x alone, whose columns are then `cols`
+  bool m_by_ranks = false;    ///< m is rows times the number of ranks; or rows
+  bool n_by_ranks = false;    ///< the same of n and cols
+  bool k_by_ranks = false;    ///< the same of k and depth
+  bool keeps_rows = false;    ///< y has m rows; or this rank's part of them
+  bool keeps_cols = false;    ///< y has n columns; or this rank's part of them
+  bool gathers_cols = false;  ///< x has a part of the depth of b
+  TorchOptions options{};
+};
+
+// clang-format off
+inline constexpr std::array kTorchRules{
+    TorchRule{.name = "all_gather_matmul", .op = "all_gather_gemm", .m_by_ranks = true, .n_by_ranks = true, .keeps_rows = true,
+              .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
+    TorchRule{.name = "all_gather_cols_matmul", .op = "all_gather_cols_gemm", .n_by_ranks = true, .k_by_ranks = true, .keeps_rows = true, .gathers_cols = true,
+              .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_reduce_scatter", .op = "gemm_reduce_scatter", .k_by_ranks = true, .keeps_cols = true,
+              .options = {.bias = true, .residual = true, .activation = true, .average = true, .repeatable = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_reduce_scatter_cols", .op = "gemm_reduce_scatter_cols", .k_by_ranks = true, .keeps_rows = true,
+              .options = {.bias = true, .residual = true, .activation = true, .average = true, .repeatable = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_all_reduce", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
+              .options = {.bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_all_to_all", .op = "gemm_all_to_all", .m_by_ranks = true, .keeps_rows = true,
+              .options = {.bias = true, .activation = true, .allow_tf32 = true}},
+    TorchRule{.name = "all_reduce", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true, .options = {.repeatable = true}},
+};
+// clang-format on
+
+/// As PyTorch reads it; `out`: of the variant that writes into tensors that are given.
+[[nodiscard]] std::string schema_of(const TorchRule& rule, bool out);
+
+}  // namespace tilewire::python

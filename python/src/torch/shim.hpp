@@ -1,0 +1,50 @@
+// PyTorch's stable C functions that the kernels call, looked up in the libraries that `import torch` has loaded. So one
+// binary serves every release from 2.10 on, beside a PyTorch without CUDA too, and nothing of PyTorch is needed to
+// build it. Used by the other files of this folder.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewire::python {
+
+/// at::Tensor, torch::Library and std::string of PyTorch.
+struct AtenTensor;
+struct TorchLibrary;
+struct TorchString;
+/// A kernel's argument or result as PyTorch passes it, and the kernel.
+using StableValue = uint64_t;
+using StableKernel = void (*)(StableValue* stack, uint64_t num_arguments, uint64_t num_outputs);
+
+/// Names and types as in PyTorch's torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h, without the
+/// prefixes aoti_torch_ and torch_. Each returns 0, or a number where PyTorch has thrown, whose text is on stderr.
+struct TorchShim {
+  int32_t (*get_data_ptr)(AtenTensor*, void**);
+  int32_t (*get_dim)(AtenTensor*, int64_t*);
+  int32_t (*get_sizes)(AtenTensor*, int64_t**);
+  int32_t (*get_strides)(AtenTensor*, int64_t**);
+  int32_t (*get_dtype)(AtenTensor*, int32_t*);
+  int32_t (*get_device_type)(AtenTensor*, int32_t*);
+  int32_t (*get_device_index)(AtenTensor*, int32_t*);
+  int32_t (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, AtenTensor**);
+  int32_t (*copy_into)(AtenTensor* to, AtenTensor* from, int32_t non_blocking);
+  int32_t (*new_reference)(AtenTensor*, AtenTensor**);
+  int32_t (*delete_tensor)(AtenTensor*);
+  int32_t (*string_text)(TorchString*, const char**);
+  int32_t (*delete_string)(TorchString*);
+  int32_t (*new_definitions)(const char* space, const char* file, uint32_t line, TorchLibrary**);
+  int32_t (*new_kernels)(const char* space, const char* key, const char* file, uint32_t line, TorchLibrary**);
+  int32_t (*define)(TorchLibrary*, const char* schema);
+  int32_t (*set_kernel)(TorchLibrary*, const char* name, StableKernel, uint64_t version);
+  /// Nothing beside a PyTorch without CUDA.
+  int32_t (*get_current_cuda_stream)(int32_t device, void** stream);
+  /// Numbers that PyTorch gives them in this release.
+  int32_t cpu, cuda, bf16, fp16, fp32;
+};
+
+/// Look them up. Throws Error(unsupported) that names what is missing, where PyTorch is not loaded or before 2.10.
+[[nodiscard]] TorchShim load_torch_shim();
+
+/// Throw Error(internal) that names the function unless it has succeeded.
+void check_torch(int32_t status, const char* function);
+
+}  // namespace tilewire::python

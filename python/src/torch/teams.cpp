@@ -1,0 +1,120 @@
+// Finds the team of a process group, and the operator of a problem.
+// Called by torch/operators.cpp.
+#include "torch/teams.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire::python {
+namespace {
+
+size_t hash_of(const Problem& problem) {
+  size_t hash = std::hash<std::string>{}(problem.op);
+  for (const int64_t size : {problem.m, problem.n, problem.k}) hash = hash * 1000003 + static_cast<size_t>(size);
+  return hash;
+}
+
+/// A Python exception as an Error of the library.
+Error error_of(const nb::python_error& error) {
+  const nb::handle value = error.value();
+  const std::string text = nb::cast<std::string>(nb::str(value));
+  if (!nb::hasattr(value, "kind")) return {ErrorKind::invalid_input, text};
+  return {parse<ErrorKind>(nb::cast<std::string>(value.attr("kind")), "kind"), text};
+}
+
+}  // namespace
+
+TorchTeam::~TorchTeam() {
+  const nb::gil_scoped_acquire gil;
+  process_group_.reset();
+}
+
+void TorchTeam::run(const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
+                    std::span<const Tensor> outputs, void* stream) {
+  const std::scoped_lock alone(group_->busy);
+  const bool captures = group_->group->captures(stream);
+  Kept& kept = find_or_make(problem, settings, captures);
+  kept.captured = kept.captured || captures;
+  kept.op.run(inputs, outputs, stream);
+}
+
+TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSettings& settings, bool captures) {
+  const size_t hash = hash_of(problem);
+  const auto [first, last] = places_.equal_range(hash);
+  for (auto it = first; it != last; ++it) {
+    const Place place = it->second;
+    if (place->problem != problem || place->schedule != settings.schedule) continue;
+    ops_.splice(ops_.begin(), ops_, place);
+    return *place;
+  }
+  if (captures) {
+    fail(ErrorKind::unsupported, "{} of {} x {} x {} is new inside a capture: call it once before", problem.op,
+         problem.m, problem.n, problem.k);
+  }
+  make_room(settings.most_ops);
+  Group& group = *group_->group;
+  std::optional<Config> config;
+  if (!settings.schedule.empty()) config = default_config(settings.schedule, problem, group.team());
+  ops_.push_front({problem, settings.schedule, make_op(group, problem, config)});
+  places_.emplace(hash, ops_.begin());
+  return ops_.front();
+}
+
+void TorchTeam::make_room(size_t most_ops) {
+  const auto is_free = [](const Kept& kept) { return !kept.captured; };
+  for (auto free = std::ranges::count_if(ops_, is_free); free >= static_cast<std::ptrdiff_t>(most_ops); --free) {
+    const Place oldest = std::prev(std::find_if(ops_.rbegin(), ops_.rend(), is_free).base());
+    const auto [first, last] = places_.equal_range(hash_of(oldest->problem));
+    places_.erase(std::find_if(first, last, [&](const auto& place) { return place.second == oldest; }));
+    ops_.erase(oldest);
+  }
+}
+
+void TorchTeam::check() const {
+  const nb::gil_scoped_release without_gil;
+  const std::scoped_lock alone(group_->busy);
+  for (const Kept& kept : ops_) {
+    if (const std::optional<Error>& failed = kept.op.last_status()) throw Error(*failed);
+  }
+}
+
+std::vector<std::string> TorchTeam::kept() const {
+  const std::scoped_lock alone(group_->busy);
+  std::vector<std::string> texts;
+  for (const Kept& kept : ops_) {
+    const Problem& problem = kept.problem;
+    texts.push_back(fmt::format("{} {} x {} x {}", problem.op, problem.m, problem.n, problem.k));
+  }
+  return texts;
+}
+
+void TorchTeams::check() const {
+  // NOTE: a team that is waited for may go meanwhile, and others come.
+  std::vector<std::shared_ptr<TorchTeam>> all;
+  for (const auto& [key, team] : teams_) all.push_back(team);
+  for (const auto& team : all) team->check();
+}
+
+std::shared_ptr<TorchTeam> TorchTeams::find(const std::string& group, bool on_gpu, int32_t index) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    const nb::object process_group = resolve_(group.c_str());
+    Key key{group, on_gpu, on_gpu ? index : 0};
+    auto found = teams_.find(key);
+    if (found == teams_.end() || !found->second->is_of(process_group)) {
+      const nb::object joined = meet_(process_group, on_gpu, index);
+      // NOTE: another thread may have been here meanwhile; `meet` has given it the same group.
+      auto team = std::make_shared<TorchTeam>(process_group, nb::cast<const PyGroup&>(joined).shared());
+      found = teams_.insert_or_assign(std::move(key), std::move(team)).first;
+    }
+    return found->second;
+  } catch (const nb::python_error& error) {
+    throw error_of(error);
+  }
+}
+
+}  // namespace tilewire::python

@@ -1,0 +1,164 @@
+"""Linear layers whose weights lie in parts on the ranks of a process group."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import tilewire
+from tilewire.torch import _ops
+from tilewire.torch._teams import group_name, group_size
+
+
+class _SumOfGradients(torch.autograd.Function):
+    """The same tensor; its gradient is the sum over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _ops.all_reduce(grad, ctx.group), None
+
+
+def sum_gradients(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
+    """`x`, the same on all ranks, each of which goes on with a part of the work: its gradient is summed over ranks."""
+    result: Tensor = _SumOfGradients.apply(x, group_name(group))
+    return result
+
+
+def column_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, group: str, sequence_parallel: bool, sequence_dim: int
+) -> Tensor:
+    """This rank's features of a linear layer of all rows. `weight`: its [features / ranks, K]."""
+    if sequence_parallel:
+        y = _ops.all_gather_matmul(x, weight.t(), group, gather_dim=sequence_dim, bias=bias)
+        assert isinstance(y, Tensor)
+        return y
+    return nn.functional.linear(sum_gradients(x, group), weight, bias)
+
+
+def row_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, group: str, sequence_parallel: bool, sequence_dim: int
+) -> Tensor:
+    """A linear layer whose input features lie in parts. `weight`: its [features, K / ranks]."""
+    if sequence_parallel:
+        # Each rank's rows have a share of the bias's gradient.
+        shared = None if bias is None else sum_gradients(bias, group)
+        return _ops.matmul_reduce_scatter(x, weight.t(), group, scatter_dim=sequence_dim, bias=shared)
+    return _ops.matmul_all_reduce(x, weight.t(), group, bias=bias)
+
+
+class _ParallelLinear(nn.Module):
+    """What both kinds share: a part of a weight, and how rows lie."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool,
+        group: dist.ProcessGroup | str | None,
+        sequence_parallel: bool,
+        sequence_dim: int,
+        split: int,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.group = group_name(group)
+        self.sequence_parallel, self.sequence_dim = sequence_parallel, sequence_dim
+        size = group_size(self.group)
+        shape = [out_features, in_features]
+        if shape[split] % size != 0:
+            name = ("out_features", "in_features")[split]
+            raise tilewire.Error(f"{name} = {shape[split]} over {size} ranks: want a multiple", "invalid_input")
+        shape[split] //= size
+        self._split = split
+        self.weight = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+        columns = shape[0] if split == 0 else out_features
+        self.bias = nn.Parameter(torch.empty(columns, device=device, dtype=dtype)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As nn.Linear has them; a bias that is the same on all ranks is zero."""
+        nn.init.uniform_(self.weight, -1 / math.sqrt(self.in_features), 1 / math.sqrt(self.in_features))
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    @torch.no_grad()
+    def load_whole(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Take this rank's part of an nn.Linear's weight and bias."""
+        size = group_size(self.group)
+        rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(self.group))
+        self.weight.copy_(weight.chunk(size, self._split)[rank])
+        if (self.bias is None) != (bias is None):
+            raise tilewire.Error("a bias for a layer without one, or none for a layer with one", "invalid_input")
+        if self.bias is not None and bias is not None:
+            self.bias.copy_(bias.chunk(size)[rank] if self._split == 0 else bias)
+
+    def extra_repr(self) -> str:
+        """Sizes over all ranks."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"sequence_parallel={self.sequence_parallel}"
+        )
+
+
+class ColumnParallelLinear(_ParallelLinear):
+    """A linear layer of which each rank makes some output features.
+
+    With `sequence_parallel` the input is this rank's rows along `sequence_dim`, which are gathered while they are
+    multiplied; otherwise all rows, the same on all ranks. Output: all rows, [..., out_features / ranks].
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        group: dist.ProcessGroup | str | None = None,
+        sequence_parallel: bool = True,
+        sequence_dim: int = 0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, group, sequence_parallel, sequence_dim, 0, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] to [..., out_features / ranks]."""
+        return column_linear(x, self.weight, self.bias, self.group, self.sequence_parallel, self.sequence_dim)
+
+
+class RowParallelLinear(_ParallelLinear):
+    """A linear layer of which each rank has some input features.
+
+    With `sequence_parallel` the output is this rank's rows along `sequence_dim`, which leave as they are made;
+    otherwise all rows, the same on all ranks. Input: all rows, [..., in_features / ranks]. The bias is the same on all
+    ranks.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        group: dist.ProcessGroup | str | None = None,
+        sequence_parallel: bool = True,
+        sequence_dim: int = 0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, group, sequence_parallel, sequence_dim, 1, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features / ranks] to [..., out_features]."""
+        return row_linear(x, self.weight, self.bias, self.group, self.sequence_parallel, self.sequence_dim)

@@ -1,0 +1,11 @@
+// The table entry of all_gather_cols_gemm.
+// Called by src/operators/operators.cpp.
+#pragma once
+
+#include "tilewire/operator.hpp"
+
+namespace tilewire {
+
+[[nodiscard]] Operator all_gather_cols_gemm();
+
+}  // namespace tilewire

@@ -1,0 +1,205 @@
+// Plans of an all-gather of A's columns + GEMM: every rank's columns travel, some rows after others; a tile waits for
+// an owner's columns when its product comes to them. Called by fused.cpp and sequential.cpp.
+#include "schedules/column_gather.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "schedules/builder.hpp"
+#include "schedules/gpu_copies.hpp"
+#include "schedules/gpu_tiles.hpp"
+#include "schedules/knobs.hpp"
+#include "schedules/ranges.hpp"
+
+namespace tilewire {
+namespace {
+
+class ColumnGatherPlanner {
+ public:
+  ColumnGatherPlanner(const Problem& problem, const Team& team, const Config& config)
+      : build_(problem, team, config), n_(team.num_ranks), chunks_(cuts({0, problem.m}, config.chunk_rows)) {}
+
+  Plan make() {
+    add_buffers();
+    for (int rank = 0; rank < n_; ++rank) add_rank(rank);
+    return build_.take();
+  }
+
+ private:
+  [[nodiscard]] const Config& config() const { return build_.config(); }
+  [[nodiscard]] const Problem& problem() const { return build_.problem(); }
+  [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
+  [[nodiscard]] bool waits_for_all() const { return config().release == Release::all; }
+  [[nodiscard]] Range cols_of(int owner) const { return shard_of(problem().k, n_, owner); }
+  [[nodiscard]] bool into_output() const { return problem().gathered_output && in_arena(problem(), "gathered"); }
+  [[nodiscard]] int num_chunks() const { return static_cast<int>(std::ssize(chunks_)); }
+
+  void add_buffers() {
+    a_ = build_.buffer("a");
+    gathered_ = n_ == 1 ? a_
+                : into_output()
+                    ? build_.buffer("gathered")
+                    : build_.add_buffer("gather", problem().dtype, problem().m, problem().k, Scope::symmetric);
+    int64_t most = 0;
+    for (int rank = 0; rank < n_; ++rank)
+      most = std::max(most, std::ssize(tiles_of(shard_of(problem().n, n_, rank).size())));
+    build_.expect_products(most);
+    if (n_ > 1) arrived_ = build_.add_signals("arrived", n_ * std::max(1, num_chunks()));
+    if (n_ > 1 && waits_for_all()) gate_ = build_.add_signals("all_arrived", 1);
+  }
+
+  [[nodiscard]] Signal arrived(int rank, int owner, int chunk) const {
+    return {rank, arrived_ + owner * num_chunks() + chunk};
+  }
+  /// Rows of a chunk, and an owner's columns, where they are gathered.
+  [[nodiscard]] Region in_place(int rank, int owner, int chunk) const {
+    return PlanBuilder::region(rank, gathered_, chunks_[chunk], cols_of(owner));
+  }
+  [[nodiscard]] Region at_owner(int owner, int chunk) const {
+    return PlanBuilder::region(owner, a_, chunks_[chunk], {0, cols_of(owner).size()});
+  }
+
+  void add_rank(int rank) {
+    const int tiles =
+        build_.add_lane(rank, by_library() ? Engine::library : Engine::tiles, "tiles", config().tile_workers);
+    build_.say_ready(rank, tiles);
+    const int sums = config().split_k > 1 ? build_.add_lane(rank, Engine::reduce, "split_k") : -1;
+    const int own = add_comm_lane(rank, "own");
+    std::vector<int> lanes;
+    for (int lane = 0; lane < config().copy_lanes; ++lane) lanes.push_back(add_comm_lane(rank, "gather"));
+    if (n_ > 1) add_copies(rank, own, lanes);
+    add_gathered_output(rank, own);
+    if (n_ > 1) add_gate(rank, own);
+    add_tiles(rank, tiles, sums);
+  }
+
+  int add_comm_lane(int rank, const char* name) {
+    const bool engines = config().transport == Transport::copy_engine;
+    return build_.add_lane(rank, engines ? Engine::copy : Engine::tiles, name, engines ? 0 : config().copy_workers);
+  }
+
+  /// Some rows to everybody before more of them: a tile needs those rows of all owners.
+  void add_copies(int rank, int own, const std::vector<int>& lanes) {
+    if (cols_of(rank).size() == 0) return;
+    for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+      build_.add(own, {.kind = TaskKind::copy,
+                       .reads = {at_owner(rank, chunk)},
+                       .writes = {{in_place(rank, rank, chunk)}},
+                       .posts = {{arrived(rank, rank, chunk)}}});
+      const std::vector<int> peers = peers_after(n_, rank);
+      for (size_t phase = 0; phase < peers.size(); ++phase) {
+        build_.add(lanes[phase % lanes.size()], {.kind = TaskKind::copy,
+                                                 .reads = {at_owner(rank, chunk)},
+                                                 .writes = {{in_place(peers[phase], rank, chunk)}},
+                                                 .waits = {build_.ready(rank, peers[phase])},
+                                                 .posts = {{arrived(peers[phase], rank, chunk)}}});
+      }
+    }
+  }
+
+  /// The caller's copy of what was gathered in workspace.
+  void add_gathered_output(int rank, int lane) {
+    if (!problem().gathered_output || into_output()) return;
+    const int output = build_.buffer("gathered");
+    for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+      Task task{.kind = TaskKind::copy,
+                .reads = {PlanBuilder::region(rank, gathered_, chunks_[chunk], {0, problem().k})},
+                .writes = {{PlanBuilder::region(rank, output, chunks_[chunk], {0, problem().k})}}};
+      add_arrivals(task, rank, chunk);
+      if (chunks_[chunk].size() * problem().k > 0) build_.add(lane, std::move(task));
+    }
+  }
+
+  /// Everything is here: opens the GEMM where it waits for that, and ends the call of a rank that has no tile.
+  void add_gate(int rank, int lane) {
+    const bool has_tiles = problem().m * shard_of(problem().n, n_, rank).size() > 0;
+    if (has_tiles && !waits_for_all()) return;
+    Task gate{.kind = TaskKind::sync};
+    for (int chunk = 0; chunk < num_chunks(); ++chunk) add_arrivals(gate, rank, chunk);
+    if (waits_for_all()) gate.posts.push_back({{rank, gate_}});
+    if (!gate.waits.empty() || !gate.posts.empty()) build_.add(lane, std::move(gate));
+  }
+
+  void add_arrivals(Task& task, int rank, int chunk) const {
+    for (int owner = 0; n_ > 1 && owner < n_; ++owner) {
+      if (cols_of(owner).size() > 0) task.waits.push_back({arrived(rank, owner, chunk)});
+    }
+  }
+
+  [[nodiscard]] std::vector<Tile> tiles_of(int64_t cols) const {
+    if (!by_library()) return tile_grid(problem().m, cols, config().tile_m, config().tile_n);
+    std::vector<Tile> calls;
+    for (const Range rows : waits_for_all() ? cuts({0, problem().m}, 0) : chunks_) calls.push_back({rows, {0, cols}});
+    return calls;
+  }
+
+  void add_tiles(int rank, int lane, int sum_lane) {
+    const int c = build_.buffer("c");
+    const std::vector<Tile> tiles = tiles_of(shard_of(problem().n, n_, rank).size());
+    build_.expect_tasks(lane, std::ssize(tiles) * config().split_k);
+    for (const int index : order_tiles(tiles, std::vector<int>(tiles.size()), config(), LocalTiles::first)) {
+      const Tile& tile = tiles[index];
+      if (tile.rows.size() * tile.cols.size() == 0) continue;
+      Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
+                .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
+                .waits = waits_for(rank, tile.rows),
+                .epilogue = build_.epilogue(rank, tile.rows, tile.cols)};
+      const Region rows = PlanBuilder::region(rank, gathered_, tile.rows, {0, problem().k});
+      build_.add_product(lane, sum_lane, rows, tile.cols, std::move(task));
+    }
+  }
+
+  /// An owner's columns are needed when the product comes to them; by a call of the library, or a part of K, at once.
+  [[nodiscard]] std::vector<Wait> waits_for(int rank, Range rows) const {
+    if (n_ == 1) return {};
+    if (waits_for_all()) return {{{rank, gate_}}};
+    const bool at_once = by_library() || config().split_k > 1;
+    std::vector<Wait> waits;
+    for (int owner = 0; owner < n_; ++owner) {
+      for (int chunk = 0; cols_of(owner).size() > 0 && chunk < num_chunks(); ++chunk) {
+        if (!meet(chunks_[chunk], rows)) continue;
+        waits.push_back({.signal = arrived(rank, owner, chunk), .from_col = at_once ? 0 : cols_of(owner).begin});
+      }
+    }
+    return waits;
+  }
+
+  PlanBuilder build_;
+  int n_;
+  std::vector<Range> chunks_;  ///< rows that travel together
+  int a_ = 0, gathered_ = 0;
+  int arrived_ = 0, gate_ = 0;
+};
+
+}  // namespace
+
+Plan make_column_gather_plan(const Problem& problem, const Team& team, const Config& config) {
+  return ColumnGatherPlanner(problem, team, config).make();
+}
+
+std::vector<Config> column_choices(const Problem& problem, const Team& team) {
+  const Config engines{.schedule = "fused", .transport = Transport::copy_engine};
+  Config library = engines;
+  library.compute = Provider::library;
+  std::vector<Config> list;
+  if (scatters(problem)) {
+    const Config stores{.schedule = "fused", .transport = Transport::tma};
+    list = with_tiles(stores, problem, team, 2);
+    append(list, with_tiles(engines, problem, team, 1));
+    list.push_back(library);
+    return list;
+  }
+  for (const int parts : {4, 1}) {
+    const int64_t rows = parts > 1 ? part_of(problem.m, parts) : 0;
+    for (Config config : with_tiles(engines, problem, team, 2)) {
+      config.chunk_rows = rows;
+      list.push_back(config);
+    }
+    library.chunk_rows = rows;
+    list.push_back(library);
+  }
+  append(list, with_tiles({.schedule = "fused"}, problem, team, 1));
+  return list;
+}
+
+}  // namespace tilewire
