@@ -31,7 +31,10 @@ class ColumnGatherPlanner {
   [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
   [[nodiscard]] bool waits_for_all() const { return config().release == Release::all; }
   [[nodiscard]] Range cols_of(int owner) const { return shard_of(problem().k, n_, owner); }
-  [[nodiscard]] bool into_output() const { return problem().gathered_output && in_arena(problem(), "gathered"); }
+  /// One rank reads its input where it is.
+  [[nodiscard]] bool into_output() const {
+    return n_ > 1 && problem().gathered_output && in_arena(problem(), "gathered");
+  }
   [[nodiscard]] int num_chunks() const { return static_cast<int>(std::ssize(chunks_)); }
 
   void add_buffers() {

@@ -57,6 +57,18 @@ TEST(Columns, EveryPlanMovesWhatItMust) {
   }
 }
 
+TEST(Columns, GatheredOutputsAreProvenWhereverTheyLie) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool arena : {false, true}) {
+      Problem problem{.op = kColumnGather, .m = 21, .n = 20, .k = 23, .gathered_output = true};
+      if (arena) problem.arena = {"gathered"};
+      for (const Config& config :
+           all_variants(problem, {.num_ranks = ranks}, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5}))
+        static_cast<void>(proven(problem, ranks, config));
+    }
+  }
+}
+
 TEST(Columns, TilesOfAGatherWaitForAnOwnerFromItsFirstColumn) {
   const Problem problem{.op = kColumnGather, .m = 32, .n = 32, .k = 40};
   const Plan plan = proven(problem, 4, {.schedule = "fused", .tile_m = 16, .tile_n = 8, .chunk_rows = 16});
