@@ -140,7 +140,8 @@ def _register_gradient(name: str, backward: Any, setup: Any = None) -> None:
         return output
 
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    _functions[op] = type(name, (torch.autograd.Function,), body).apply
+    function: Any = type(name, (torch.autograd.Function,), body)
+    _functions[op] = function.apply
 
 
 def _needs_gradient(*given: Tensor | None) -> bool:
