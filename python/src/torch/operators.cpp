@@ -183,20 +183,22 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   if (all.residual) inputs.push_back(rows_of(*all.residual));
 
   const std::vector<int64_t> y_sizes = sizes_of_result(rule, all.x, cols, ranks);
-  std::vector<TorchTensor> results{out ? *all.y : all.x.new_empty(y_sizes)};
-  std::vector<Tensor> outputs{result_of(results[0], y_sizes, "y")};
-  if (rule.options.gather && (!out || all.gather)) {
+  const TorchTensor y = out ? *all.y : all.x.new_empty(y_sizes);
+  std::vector<Tensor> outputs{result_of(y, y_sizes, "y")};
+  std::optional<TorchTensor> gathered = all.gathered;
+  if (all.gather) {
     std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
     (rule.gathers_cols ? sizes.back() : sizes.front()) *= ranks;
-    if (!all.gather) sizes.front() = 0;
-    results.push_back(out ? *all.gathered : all.x.new_empty(sizes));
-    if (all.gather) outputs.push_back(result_of(results[1], sizes, "gathered"));
+    if (!out) gathered = all.x.new_empty(sizes);
+    outputs.push_back(result_of(*gathered, sizes, "gathered"));
   }
 
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
   team->run(problem, layer->teams.settings(), views, outputs, stream_of(device));
-  if (!out) stack.give(results);
+  if (out) return;
+  stack.give(y);
+  if (rule.options.gather) stack.give_or_none(gathered);
 }
 
 /// As PyTorch calls it. Exceptions pass through PyTorch.

@@ -21,7 +21,7 @@ std::string schema_of(const TorchRule& rule, bool out) {
   if (has.gather && !out) text += ", bool gather=False";
   if (has.repeatable) text += ", bool repeatable=False";
   if (has.allow_tf32) text += ", bool allow_tf32=False";
-  const char* results = has.gather ? "(Tensor, Tensor)" : "Tensor";
+  const char* results = has.gather ? "(Tensor, Tensor?)" : "Tensor";
   return text + ") -> " + (out ? "()" : results);
 }
 

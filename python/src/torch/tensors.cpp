@@ -110,13 +110,15 @@ std::string TorchStack::text() {
   return text;
 }
 
-void TorchStack::give(const std::vector<TorchTensor>& results) {
-  StableValue* place = values_;
-  for (const TorchTensor& result : results) {
-    AtenTensor* reference = nullptr;
-    check_torch(shim_->new_reference(result.handle(), &reference), "new_tensor_handle");
-    *place++ = reinterpret_cast<StableValue>(reference);
-  }
+void TorchStack::give_or_none(const std::optional<TorchTensor>& result) {
+  // NOTE: PyTorch deletes it.
+  values_[given_++] = result ? reinterpret_cast<StableValue>(new StableValue(reference(*result))) : 0;
+}
+
+StableValue TorchStack::reference(const TorchTensor& tensor) const {
+  AtenTensor* made = nullptr;
+  check_torch(shim_->new_reference(tensor.handle(), &made), "new_tensor_handle");
+  return reinterpret_cast<StableValue>(made);
 }
 
 }  // namespace tilewire::python

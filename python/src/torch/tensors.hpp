@@ -67,15 +67,19 @@ class TorchStack {
   [[nodiscard]] std::optional<TorchTensor> maybe_tensor();
   [[nodiscard]] std::string text();
   [[nodiscard]] bool flag() { return (next() & 0xff) != 0; }
-  /// Results, the first of which takes the first argument's place: after all arguments have been taken.
-  void give(const std::vector<TorchTensor>& results);
+  /// Results, after all arguments have been taken. The first takes the first argument's place.
+  void give(const TorchTensor& result) { values_[given_++] = reference(result); }
+  /// One that the schema lets be missing.
+  void give_or_none(const std::optional<TorchTensor>& result);
 
  private:
   StableValue next() { return values_[taken_++]; }
+  [[nodiscard]] StableValue reference(const TorchTensor& tensor) const;
 
   const TorchShim* shim_;
   StableValue* values_;
   int taken_ = 0;
+  int given_ = 0;
 };
 
 }  // namespace tilewire::python

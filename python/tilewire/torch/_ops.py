@@ -31,10 +31,10 @@ def _(
     activation: str = "",
     gather: bool = False,
     allow_tf32: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     rows = x.shape[0] * group_size(group)
     y = x.new_empty(_sizes(x, rows, b.shape[1]))
-    return y, x.new_empty(_sizes(x, rows if gather else 0, x.shape[-1]))
+    return y, x.new_empty(_sizes(x, rows, x.shape[-1])) if gather else None
 
 
 @torch.library.register_fake("tilewire::all_gather_cols_matmul")
@@ -46,10 +46,10 @@ def _(
     activation: str = "",
     gather: bool = False,
     allow_tf32: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     rows = x.shape[0]
     y = x.new_empty(_sizes(x, rows, b.shape[1]))
-    return y, x.new_empty(_sizes(x, rows if gather else 0, x.shape[-1] * group_size(group)))
+    return y, x.new_empty(_sizes(x, rows, x.shape[-1] * group_size(group))) if gather else None
 
 
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
@@ -325,8 +325,10 @@ def all_gather_matmul(
     if grads and activation:
         y = _ACTIVATIONS[activation](y)
     if dim > 0:
-        y, gathered = y.movedim(0, dim), gathered.movedim(0, dim)
-    return (y, gathered) if return_gathered else y
+        y = y.movedim(0, dim)
+    if not return_gathered:
+        return y
+    return y, gathered.movedim(0, dim) if dim > 0 else gathered
 
 
 def matmul_reduce_scatter(
