@@ -250,6 +250,7 @@ def misuse() -> None:
         (lambda: tt.all_gather_matmul(x, b, activation="tanh"), "activation 'tanh': want one of gelu, relu"),
         (lambda: tt.matmul_all_to_all(x, b[:, : size + 1]), f"{size + 1} columns over {size} ranks"),
         (lambda: tt.all_reduce(x, "nobody"), "nobody"),
+        (lambda: tt.matmul_all_reduce(x, b, residual=torch.tensor(1.0)), "residual has no dimension"),
         (
             lambda: tt._ops._call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 5, 12)),
             "y is [5, 12], want [6, 12]",

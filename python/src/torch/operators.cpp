@@ -82,6 +82,7 @@ void check_arguments(const Arguments& all, const TorchRule& rule) {
   check_like(all.x, all.b, "b");
   check_like(all.x, all.bias, "bias");
   check_like(all.x, all.residual, "residual");
+  require(!all.residual || !all.residual->sizes().empty(), "residual has no dimension, want y's");
   check_like(all.x, all.y, "y");
   check_like(all.x, all.gathered, "gathered");
   require(!all.average || (!all.bias && !all.residual && all.activation.empty()),
@@ -267,7 +268,7 @@ void bind_torch(nb::module_& module) {
       "a team keeps beside those that graphs may replay.");
   module.def(
       "kept_by_torch",
-      [](const std::string& group, bool on_gpu, int index) { return layer->teams.find(group, on_gpu, index)->kept(); },
+      [](const std::string& group, bool on_gpu, int index) { return layer->teams.kept(group, on_gpu, index); },
       nb::arg("group"), nb::arg("on_gpu"), nb::arg("index"), "Problems whose operators are kept, the last used first.");
   module.def(
       "raise_torch_error",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <utility>
 
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -18,11 +19,11 @@ size_t hash_of(const Problem& problem) {
   return hash;
 }
 
-/// A Python exception as an Error of the library.
-Error error_of(const nb::python_error& error) {
+/// A Python exception as an Error of the library; of this kind where it is none of tilewire's.
+Error error_of(const nb::python_error& error, ErrorKind otherwise) {
   const nb::handle value = error.value();
   const std::string text = nb::cast<std::string>(nb::str(value));
-  if (!nb::hasattr(value, "kind")) return {ErrorKind::invalid_input, text};
+  if (!nb::hasattr(value, "kind")) return {otherwise, text};
   return {parse<ErrorKind>(nb::cast<std::string>(value.attr("kind")), "kind"), text};
 }
 
@@ -30,6 +31,12 @@ Error error_of(const nb::python_error& error) {
 
 TorchTeam::~TorchTeam() {
   const nb::gil_scoped_acquire gil;
+  {
+    // Operators wait for what they have enqueued.
+    const nb::gil_scoped_release without_gil;
+    const std::scoped_lock alone(group_->busy);
+    ops_.clear();
+  }
   process_group_.reset();
 }
 
@@ -83,6 +90,7 @@ void TorchTeam::check() const {
 }
 
 std::vector<std::string> TorchTeam::kept() const {
+  const nb::gil_scoped_release without_gil;
   const std::scoped_lock alone(group_->busy);
   std::vector<std::string> texts;
   for (const Kept& kept : ops_) {
@@ -99,21 +107,32 @@ void TorchTeams::check() const {
   for (const auto& team : all) team->check();
 }
 
+std::vector<std::string> TorchTeams::kept(const std::string& group, bool on_gpu, int32_t index) const {
+  const auto found = teams_.find({group, on_gpu, on_gpu ? index : 0});
+  if (found == teams_.end()) return {};
+  const std::shared_ptr<TorchTeam> team = found->second;
+  return team->kept();
+}
+
 std::shared_ptr<TorchTeam> TorchTeams::find(const std::string& group, bool on_gpu, int32_t index) {
   const nb::gil_scoped_acquire gil;
+  ErrorKind otherwise = ErrorKind::invalid_input;  // an unknown group
   try {
     const nb::object process_group = resolve_(group.c_str());
     Key key{group, on_gpu, on_gpu ? index : 0};
     auto found = teams_.find(key);
-    if (found == teams_.end() || !found->second->is_of(process_group)) {
-      const nb::object joined = meet_(process_group, on_gpu, index);
-      // NOTE: another thread may have been here meanwhile; `meet` has given it the same group.
-      auto team = std::make_shared<TorchTeam>(process_group, nb::cast<const PyGroup&>(joined).shared());
-      found = teams_.insert_or_assign(std::move(key), std::move(team)).first;
-    }
-    return found->second;
+    if (found != teams_.end() && found->second->is_of(process_group)) return found->second;
+    otherwise = ErrorKind::internal;
+    const nb::object joined = meet_(process_group, on_gpu, index);
+    // NOTE: another thread may have been here meanwhile, and its team has operators.
+    found = teams_.find(key);
+    if (found != teams_.end() && found->second->is_of(process_group)) return found->second;
+    auto team = std::make_shared<TorchTeam>(process_group, nb::cast<const PyGroup&>(joined).shared());
+    // NOTE: a team that goes lets other threads run: it is out of the table by then.
+    const std::shared_ptr<TorchTeam> old = std::exchange(teams_[std::move(key)], team);
+    return team;
   } catch (const nb::python_error& error) {
-    throw error_of(error);
+    throw error_of(error, otherwise);
   }
 }
 

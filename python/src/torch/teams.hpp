@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "bindings.hpp"
 #include "torch/tensors.hpp"
@@ -69,10 +70,12 @@ class TorchTeams {
 
   /// The team of a group's ranks for tensors on a device. Collective at its first use.
   [[nodiscard]] std::shared_ptr<TorchTeam> find(const std::string& group, bool on_gpu, int32_t index);
+  /// TorchTeam::kept of a team, or nothing where none has met. With the GIL.
+  [[nodiscard]] std::vector<std::string> kept(const std::string& group, bool on_gpu, int32_t index) const;
   /// TorchTeam::check of all of them. With the GIL.
   void check() const;
   /// Forget all of them. With the GIL.
-  void clear() { teams_.clear(); }
+  void clear() { const auto old = std::exchange(teams_, {}); }
   [[nodiscard]] TorchSettings& settings() { return settings_; }
 
  private:

@@ -268,7 +268,9 @@ def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
     if not torch.is_autocast_enabled(kind):
         return given
     dtype = torch.get_autocast_dtype(kind)
-    return tuple(x if x is None else x.to(dtype) for x in given)
+    return tuple(
+        x if x is None or not x.is_floating_point() or x.dtype == torch.float64 else x.to(dtype) for x in given
+    )
 
 
 def _allow_tf32(x: Tensor) -> bool:
@@ -347,10 +349,12 @@ def matmul_reduce_scatter(
     `x`: [..., K]; `b`: [K, N], K this rank's part. `scatter_dim`, a multiple of the number of ranks, costs a copy where
     it is neither the first nor the last. `op`: "sum" or "avg". After a sum: `bias` [N], the same on all ranks (of the
     last dimension [N / ranks], this rank's), then `activation` ("gelu" by erf, or "relu"), then `residual`, of the
-    result's shape.
+    result's shape. The gradient of a bias is that of this rank's rows: `sum_gradients` adds the others'.
     """
     if op not in ("sum", "avg"):
         raise tilewire.Error(f"op {op!r}: want 'sum' or 'avg'", "invalid_input")
+    if op == "avg" and (bias is not None or activation or residual is not None):
+        raise tilewire.Error("an average with bias, residual or activation: want the sum", "invalid_input")
     dim = _dim(x, scatter_dim)
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
@@ -440,7 +444,9 @@ def warmup(
     transposed: bool = True,
     **options: Any,
 ) -> None:
-    """Make operators before they are needed: before a capture, or before measurements. Collective.
+    """Make operators of inference before they are needed: before a capture, or before measurements. Collective.
+
+    Those of a training step are made by one step outside of the capture.
 
     `function`: one of this module. `shapes`: for each operator (rows, K, N) of this rank's x and b, or (rows, N) for
     all_reduce. `transposed`: b is the transpose of a dense [N, K], as a Linear layer's weight. `options`: as the
@@ -453,6 +459,8 @@ def warmup(
             function(x, group, **options)
             continue
         k, n = sizes
+        if options.get("gather_dim") == -1:
+            x = x[:, : k // group_size(group_name(group))].contiguous()
         b = torch.zeros(n, k, dtype=dtype, device=where).t() if transposed else x.new_zeros(k, n)
         function(x, b, group, **options)
 

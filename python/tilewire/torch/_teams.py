@@ -21,7 +21,6 @@ from tilewire import _core
 _SCHEDULES = {"off": "fused", "full": ""}
 
 _groups: dict[tuple[str, bool, int], tuple[Any, tilewire.Group]] = {}
-_met: dict[int, int] = {}  #: teams of a process group so far, by its id
 _lock = threading.Lock()
 
 
@@ -46,8 +45,9 @@ def set_cache_size(ops: int) -> None:
 def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str = "cpu") -> list[str]:
     """The problems whose operators the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0"."""
     where = torch.device(device)
-    index = where.index if where.index is not None else 0
-    return list(_core.kept_by_torch(group_name(group), where.type == "cuda", index))
+    on_gpu = where.type == "cuda"
+    index = where.index if where.index is not None else torch.cuda.current_device() if on_gpu else 0
+    return list(_core.kept_by_torch(group_name(group), on_gpu, index))
 
 
 def group_name(group: dist.ProcessGroup | str | None) -> str:
@@ -77,7 +77,8 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
     """Meet through the store of the process group."""
     store = c10d._get_process_group_store(process_group)
     rank, size = process_group.rank(), process_group.size()
-    number = _met[id(process_group)] = _met.get(id(process_group), 0) + 1
+    # Counted where all ranks and all later groups of this name see it.
+    number = store.add(f"tilewire/met/{rank}", 1)
     key = f"tilewire/{number}"
     store.set(f"{key}/host/{rank}", f"{socket.gethostname()} {'GPU' if on_gpu else 'CPU'}")
     places = [store.get(f"{key}/host/{other}").decode() for other in range(size)]
@@ -91,8 +92,9 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
 
 
 def check() -> None:
-    """Raise what is known by now to have failed: a lost rank, a timeout. Not collective, and waits for nothing.
+    """Raise what is known by now to have failed: a lost rank, a timeout. Not collective.
 
+    It waits for a call on CPUs that is under way.
     For programs that only replay graphs: calls raise by themselves. The process can `clear()` and make a new team.
     """
     _core.check_torch_teams()

@@ -26,11 +26,26 @@ def _local(tensor: Any) -> Any:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _use(linear: _Linear, module: nn.Module, mesh: DeviceMesh, dim: int | None, output: Placement, local: bool) -> None:
+def _is_plain(module: nn.Module) -> bool:
+    """An nn.Linear that multiplies as such, not what a subclass or somebody else has made of it."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
+
+
+def _use(
+    linear: _Linear,
+    module: nn.Module,
+    mesh: DeviceMesh,
+    dim: int | None,
+    given: Placement,
+    output: Placement,
+    local: bool,
+) -> None:
     """Have the module call a product that overlaps."""
     group = mesh.get_group().group_name
 
     def forward(self: nn.Module, x: Any) -> Any:
+        if isinstance(x, DTensor):
+            x = x.redistribute(mesh, [given])
         bias = None if self.bias is None else _local(self.bias)
         y = linear(_local(x), _local(self.weight), bias, group, dim is not None, dim or 0)
         return y if local else DTensor.from_local(y, mesh, [output], run_check=False)
@@ -48,11 +63,11 @@ class ColwiseParallel(theirs.ColwiseParallel):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         (given,), (wanted,) = self.input_layouts, self.output_layouts
         dim = _rows_dim(given)
-        taken = isinstance(module, nn.Linear) and wanted == Shard(-1) and (dim is not None or given == Replicate())
+        taken = _is_plain(module) and wanted == Shard(-1) and (dim is not None or given == Replicate())
         if not taken:
             return super()._apply(module, device_mesh)
         module = distribute_module(module, device_mesh, self._partition_linear_fn)
-        _use(_layers.column_linear, module, device_mesh, dim, wanted, self.use_local_output)
+        _use(_layers.column_linear, module, device_mesh, dim, given, wanted, self.use_local_output)
         return module
 
 
@@ -66,9 +81,9 @@ class RowwiseParallel(theirs.RowwiseParallel):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         (given,), (wanted,) = self.input_layouts, self.output_layouts
         dim = _rows_dim(wanted)
-        taken = isinstance(module, nn.Linear) and given == Shard(-1) and (dim is not None or wanted == Replicate())
+        taken = _is_plain(module) and given == Shard(-1) and (dim is not None or wanted == Replicate())
         if not taken:
             return super()._apply(module, device_mesh)
         module = distribute_module(module, device_mesh, self._partition_linear_fn)
-        _use(_layers.row_linear, module, device_mesh, dim, wanted, self.use_local_output)
+        _use(_layers.row_linear, module, device_mesh, dim, given, wanted, self.use_local_output)
         return module
