@@ -58,29 +58,31 @@ def row_linear(
 class _ParallelLinear(nn.Module):
     """What both kinds share: a part of a weight, and how rows lie."""
 
+    _split: int  #: dimension of the whole weight that lies in parts
+
     def __init__(
         self,
         in_features: int,
         out_features: int,
-        bias: bool,
-        group: dist.ProcessGroup | str | None,
-        sequence_parallel: bool,
-        sequence_dim: int,
-        split: int,
-        device: Any,
-        dtype: Any,
+        bias: bool = True,
+        *,
+        group: dist.ProcessGroup | str | None = None,
+        sequence_parallel: bool = True,
+        sequence_dim: int = 0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """Sizes are over all ranks; one of them is a multiple of their number."""
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.group = group_name(group)
         self.sequence_parallel, self.sequence_dim = sequence_parallel, sequence_dim
-        size = group_size(self.group)
+        size, split = group_size(self.group), self._split
         shape = [out_features, in_features]
         if shape[split] % size != 0:
             name = ("out_features", "in_features")[split]
             raise tilewire.Error(f"{name} = {shape[split]} over {size} ranks: want a multiple", "invalid_input")
         shape[split] //= size
-        self._split = split
         self.weight = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
         columns = shape[0] if split == 0 else out_features
         self.bias = nn.Parameter(torch.empty(columns, device=device, dtype=dtype)) if bias else None
@@ -118,19 +120,7 @@ class ColumnParallelLinear(_ParallelLinear):
     multiplied; otherwise all rows, the same on all ranks. Output: all rows, [..., out_features / ranks].
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        *,
-        group: dist.ProcessGroup | str | None = None,
-        sequence_parallel: bool = True,
-        sequence_dim: int = 0,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias, group, sequence_parallel, sequence_dim, 0, device, dtype)
+    _split = 0
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] to [..., out_features / ranks]."""
@@ -145,19 +135,7 @@ class RowParallelLinear(_ParallelLinear):
     ranks.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        *,
-        group: dist.ProcessGroup | str | None = None,
-        sequence_parallel: bool = True,
-        sequence_dim: int = 0,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias, group, sequence_parallel, sequence_dim, 1, device, dtype)
+    _split = 1
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features / ranks] to [..., out_features]."""

@@ -22,34 +22,25 @@ def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
     return [first, *x.shape[1:-1], last]
 
 
-@torch.library.register_fake("tilewire::all_gather_matmul")
-def _(
-    x: Tensor,
-    b: Tensor,
-    group: str,
-    bias: Tensor | None = None,
-    activation: str = "",
-    gather: bool = False,
-    allow_tf32: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    rows = x.shape[0] * group_size(group)
-    y = x.new_empty(_sizes(x, rows, b.shape[1]))
-    return y, x.new_empty(_sizes(x, rows, x.shape[-1])) if gather else None
+def _register_fake_gather(name: str, by_columns: bool) -> None:
+    @torch.library.register_fake(f"tilewire::{name}")
+    def _(
+        x: Tensor,
+        b: Tensor,
+        group: str,
+        bias: Tensor | None = None,
+        activation: str = "",
+        gather: bool = False,
+        allow_tf32: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        size = group_size(group)
+        rows, cols = (1, size) if by_columns else (size, 1)
+        y = x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1]))
+        return y, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols)) if gather else None
 
 
-@torch.library.register_fake("tilewire::all_gather_cols_matmul")
-def _(
-    x: Tensor,
-    b: Tensor,
-    group: str,
-    bias: Tensor | None = None,
-    activation: str = "",
-    gather: bool = False,
-    allow_tf32: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    rows = x.shape[0]
-    y = x.new_empty(_sizes(x, rows, b.shape[1]))
-    return y, x.new_empty(_sizes(x, rows, x.shape[-1] * group_size(group))) if gather else None
+_register_fake_gather("all_gather_matmul", by_columns=False)
+_register_fake_gather("all_gather_cols_matmul", by_columns=True)
 
 
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
