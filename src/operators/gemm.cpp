@@ -74,6 +74,46 @@ void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Sh
       {.buffer = buffer++, .rank = rank, .role = Role::residual, .row = residual_at.rows, .col = residual_at.cols});
 }
 
+std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, const std::vector<Shape>& a) {
+  std::vector<Shape> b;
+  std::vector<Shape> bias;
+  std::vector<Shape> c;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int64_t n = shard_of(problem.n, num_ranks, rank).size();
+    b.push_back(b_shape(problem, n, problem.k));
+    bias.push_back({1, n});
+    c.push_back({problem.m, n});
+  }
+  std::vector<Buffer> all{sharded_buffer("a", problem.dtype, Scope::input, a),
+                          sharded_buffer("b", problem.dtype, Scope::input, b)};
+  add_operands(problem, bias, c, all);
+  all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
+  if (problem.gathered_output) {
+    all.push_back(whole_buffer("gathered", problem.dtype, Scope::output, {problem.m, problem.k}));
+  }
+  return all;
+}
+
+std::vector<Meaning> gathered_meanings(const Problem& problem, int num_ranks, const std::vector<Shape>& a_at) {
+  std::vector<Meaning> all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int64_t n = shard_of(problem.n, num_ranks, rank).begin;
+    const bool nk = problem.b_layout == BLayout::nk;
+    int buffer = 0;
+    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a, .row = a_at[rank].rows, .col = a_at[rank].cols});
+    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? n : 0, .col = nk ? 0 : n});
+    add_operand_meanings(problem, rank, n, {0, n}, buffer, all);
+    all.push_back({.buffer = buffer++,
+                   .rank = rank,
+                   .role = Role::partial,
+                   .col = n,
+                   .terms = {0, problem.k},
+                   .finished = !problem.epilogue.empty()});
+    if (problem.gathered_output) all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a});
+  }
+  return all;
+}
+
 std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks) {
   std::vector<Shape> a;
   std::vector<Shape> b;

@@ -41,6 +41,11 @@ void add_operands(const Problem& problem, const std::vector<Shape>& bias, const 
 /// (row, col). `buffer`: the number of the next buffer, which is counted up.
 void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Shape residual_at, int& buffer,
                           std::vector<Meaning>& meanings);
+/// All buffers of an operator that gathers A, in parts of these shapes, and whose ranks have columns of B and C.
+[[nodiscard]] std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, const std::vector<Shape>& a);
+/// What they stand for. `a_at`: by rank, the element of A with which its part begins.
+[[nodiscard]] std::vector<Meaning> gathered_meanings(const Problem& problem, int num_ranks,
+                                                     const std::vector<Shape>& a_at);
 /// Inputs a and b of an operator whose A and B are sharded along K: GEMM, then a sum over ranks.
 [[nodiscard]] std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks);
 /// The meanings of these inputs for one rank.
