@@ -2,7 +2,9 @@
 // Filled by callers; read by operators (rules, reference) and schedules.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +28,9 @@ struct Problem {
   int64_t m = 0;     ///< rows of the output (tokens)
   int64_t n = 0;     ///< columns of the output
   int64_t k = 0;     ///< length of the dot products; unused where there is no GEMM
+  /// all_gather_*: columns of further outputs, each of a B of its own: A is gathered once. Their buffers are b1, c1
+  /// (and bias1, residual1), b2, ...
+  std::vector<int64_t> more_n{};
   DType dtype = DType::bf16;
   std::optional<DType> out_dtype{};  ///< default: `dtype`
   BLayout b_layout = BLayout::nk;
@@ -39,5 +44,30 @@ struct Problem {
 };
 
 [[nodiscard]] inline DType out_dtype_of(const Problem& p) { return p.out_dtype.value_or(p.dtype); }
+
+/// The name of a buffer of output number `output`: c, c1, c2, ...
+[[nodiscard]] inline std::string name_of_output(const std::string& name, size_t output) {
+  return output == 0 ? name : name + std::to_string(output);
+}
+
+/// Columns of all outputs together.
+[[nodiscard]] inline int64_t all_columns(const Problem& p) {
+  return std::accumulate(p.more_n.begin(), p.more_n.end(), p.n);
+}
+
+/// Columns of the widest output.
+[[nodiscard]] inline int64_t widest_output(const Problem& p) {
+  return std::accumulate(p.more_n.begin(), p.more_n.end(), p.n, [](int64_t a, int64_t b) { return std::max(a, b); });
+}
+
+/// The columns that a rank has of each output of an all_gather_*, numbered through all that it has.
+[[nodiscard]] inline std::vector<Range> columns_on(const Problem& p, int num_ranks, int rank) {
+  std::vector<Range> mine{{0, shard_of(p.n, num_ranks, rank).size()}};
+  for (const int64_t n : p.more_n) {
+    const int64_t first = mine.back().end;
+    mine.push_back({first, first + shard_of(n, num_ranks, rank).size()});
+  }
+  return mine;
+}
 
 }  // namespace tilewire

@@ -70,6 +70,11 @@ def run_bf16(group: tilewire.Group) -> tuple[str, float]:
     c, gathered = op.run(a[rows].astype(half), b[cols].astype(half), bias[:, cols].astype(half))
     np.testing.assert_array_equal(gathered.astype(np.float32), a)
     want = 0.5 * np.maximum(a @ b[cols].T + bias[:, cols], 0)
+    several = group.make_op("all_gather_gemm", m, n, k, more_n=[n // 2], dtype="fp32", config="fused")
+    half_cols = shard(n // 2, group.num_ranks, group.rank)
+    first, second = several.run(a[rows], b[cols], b[half_cols])
+    np.testing.assert_array_equal(first, a @ b[cols].T)
+    np.testing.assert_array_equal(second, a @ b[half_cols].T)
     return str(c.dtype), float(np.abs(c.astype(np.float32) - want).max() / np.abs(want).max())
 
 

@@ -144,6 +144,7 @@ class Group:
         b_layout: str = "nk",
         epilogue: Epilogue = (),
         reduction: str = "repeatable",
+        more_n: Sequence[int] = (),
         gathered_output: bool = False,
         allow_tf32: bool = False,
         arena: Sequence[str] = (),
@@ -156,7 +157,9 @@ class Group:
 
         `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md), or a Plan, which has all the rest.
         `config`: "auto" measures candidates once and remembers the winner; the name of a schedule takes its first
-        candidate; a mapping gives the knobs (docs/schedules.md). `check`: prove the plan first. `trace`: record calls.
+        candidate; a mapping gives the knobs (docs/schedules.md). `more_n`: columns of further outputs of a gather, each
+        of a B of its own; `run` takes a, b, b1, ... and c, c1, ...
+        `check`: prove the plan first. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks where a rule is broken or ranks ask for different things, unsupported,
         refused_plan.
@@ -173,6 +176,7 @@ class Group:
             b_layout=b_layout,
             epilogue=epilogue,
             reduction=reduction,
+            more_n=more_n,
             gathered_output=gathered_output,
             allow_tf32=allow_tf32,
             arena=arena,

@@ -23,6 +23,7 @@ def problem_text(
     b_layout: str,
     epilogue: Epilogue,
     reduction: str,
+    more_n: Sequence[int],
     gathered_output: bool,
     allow_tf32: bool,
     arena: Sequence[str],
@@ -40,6 +41,8 @@ def problem_text(
         problem["epilogue"] = steps
     if reduction != "repeatable":
         problem["reduction"] = reduction
+    if more_n:
+        problem["more_n"] = list(more_n)
     if gathered_output:
         problem["gathered_output"] = True
     if allow_tf32:

@@ -58,7 +58,8 @@ std::string table_line(const nlohmann::json& row, size_t name_width) {
 }
 
 nlohmann::json sizes_json(const Problem& problem) {
-  return {{"operator", problem.op}, {"m", problem.m}, {"n", problem.n}, {"k", problem.k}};
+  // Columns of all outputs: what a rank has to do.
+  return {{"operator", problem.op}, {"m", problem.m}, {"n", all_columns(problem)}, {"k", problem.k}};
 }
 
 nlohmann::json config_json(const Config& config) {

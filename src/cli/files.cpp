@@ -77,9 +77,14 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
   for (const Meaning& meaning : find_operator(problem.op).meanings(problem, num_ranks)) {
     Entry& entry = entries_[meaning.buffer];
     const Shape shape = shape_on(buffers_[meaning.buffer], meaning.rank);
-    entry.meanings.push_back(meaning);
-    entry.global.rows = std::max(entry.global.rows, meaning.row + shape.rows);
-    entry.global.cols = std::max(entry.global.cols, meaning.col + shape.cols);
+    // A file holds one buffer of all ranks: it begins where that of rank 0 does.
+    if (entry.meanings.empty()) entry.origin = {meaning.row, meaning.col};
+    Meaning in_file = meaning;
+    in_file.row -= entry.origin.rows;
+    in_file.col -= entry.origin.cols;
+    entry.meanings.push_back(in_file);
+    entry.global.rows = std::max(entry.global.rows, in_file.row + shape.rows);
+    entry.global.cols = std::max(entry.global.cols, in_file.col + shape.cols);
   }
   for (const auto& [scope, files] : {std::pair{Scope::input, &inputs}, std::pair{Scope::output, &outputs}}) {
     for (const auto& [name, path] : *files) {

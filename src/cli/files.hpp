@@ -49,7 +49,8 @@ class ProblemFiles {
     bool per_rank = false;
     std::vector<NpyReader> readers;  ///< of inputs: one per rank, or one
     Shape global;
-    std::vector<Meaning> meanings;  ///< by rank
+    std::vector<Meaning> meanings;  ///< by rank, with rows and columns of the file
+    Shape origin;                   ///< the row and column that rank 0's begins with, counted through several outputs
   };
   void check_input(const Entry& entry, const Buffer& buffer);
   void check_output_files(const FileNames& outputs, const std::vector<FlagFile>& others) const;

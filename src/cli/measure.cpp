@@ -88,7 +88,7 @@ double median_us(const Contender& contender) {
 
 Problem gemm_of_gather(const Problem& problem, int num_ranks) {
   Problem gemm{.op = "gemm_reduce_scatter", .m = problem.m, .dtype = problem.dtype, .out_dtype = problem.out_dtype};
-  gemm.n = shard_of(problem.n, num_ranks, 0).size();
+  gemm.n = columns_on(problem, num_ranks, 0).back().end;
   gemm.k = problem.k * num_ranks;
   gemm.b_layout = problem.b_layout;
   return gemm;

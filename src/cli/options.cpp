@@ -100,6 +100,11 @@ void add_problem_flags(CLI::App& verb, Options& options) {
   const std::string group = "Problem";
   verb.add_option("-m", options.m, "Rows of the output (tokens), over all ranks")->type_name("N")->group(group);
   verb.add_option("-n", options.n, "Columns of the output, over all ranks")->type_name("N")->group(group);
+  verb.add_option("--more-n", options.more_n,
+                  "all_gather_*: columns of further outputs, each of a B of its own: A is gathered once")
+      ->delimiter(',')
+      ->type_name("N")
+      ->group(group);
   verb.add_option("-k", options.k, "Length of the dot products, over all ranks")->type_name("N")->group(group);
   verb.add_option("--shapes", options.shapes, "JSON file with a list of {m, n, k}")->type_name("FILE")->group(group);
   verb.add_option("--model", options.model, fmt::format("The shapes of a model's layer: {}", names_of(models())))
@@ -235,6 +240,7 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   const bool alone = options.operators.size() <= 1;
   if (alone || structure.multiplies) problem.epilogue = epilogue_of(options);
   if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
+  if (alone || (structure.before == Collective::all_gather && structure.multiplies)) problem.more_n = options.more_n;
   problem.allow_tf32 = options.allow_tf32;
   problem.arena = options.arena;
   validate(problem, options.ranks);

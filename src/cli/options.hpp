@@ -20,6 +20,7 @@ struct Options {
   // What to compute.
   std::vector<std::string> operators;
   std::optional<int64_t> m, n, k;
+  std::vector<int64_t> more_n;
   std::string shapes;
   std::string model;
   std::optional<int64_t> tokens;

@@ -52,6 +52,7 @@ void check_run_names(const Run& run) {
   Problem problem{.op = options.operators.front(), .m = 1, .n = 1, .k = 1};
   problem.epilogue = epilogue_of(options);
   problem.gathered_output = options.gathered;
+  problem.more_n = options.more_n;
   check_buffer_names(problem, run.inputs, run.outputs);
   require(!run.outputs.empty() || options.verify || !options.trace.empty(),
           "nothing is asked of the result: give --output NAME=FILE, --verify or --trace FILE");
@@ -148,6 +149,7 @@ the operator's rule. Sizes and type come from the files where they hold whole ma
 pipe: /dev/null, /dev/stdout.
   inputs   a, b, bias, residual of the GEMM operators; x of all_reduce, always per rank
   outputs  c, and gathered of all_gather_gemm; y of all_reduce
+With --more-n also b1, bias1, residual1 and c1, b2 and so on.
 --input bias=FILE implies --bias, residual=FILE a residual as the last step. --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
 A file of one dimension is a matrix of one row.
 Types: '<f4' fp32, '<f2' fp16; bf16 as '<V2' or 'bfloat16' (what ml_dtypes saves) or, with --dtype bf16, as

@@ -92,7 +92,7 @@ TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
-TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
+TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(more_n), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
                 F(reduction), F(gathered_output), F(allow_tf32), F(arena))
 TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),

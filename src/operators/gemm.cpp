@@ -60,10 +60,11 @@ bool has_residual(const Problem& problem) {
 }
 
 void add_operands(const Problem& problem, const std::vector<Shape>& bias, const std::vector<Shape>& residual,
-                  std::vector<Buffer>& inputs) {
-  if (has_bias(problem)) inputs.push_back(sharded_buffer("bias", problem.dtype, Scope::input, bias));
+                  std::vector<Buffer>& inputs, size_t output) {
+  if (has_bias(problem))
+    inputs.push_back(sharded_buffer(name_of_output("bias", output), problem.dtype, Scope::input, bias));
   if (has_residual(problem))
-    inputs.push_back(sharded_buffer("residual", out_dtype_of(problem), Scope::input, residual));
+    inputs.push_back(sharded_buffer(name_of_output("residual", output), out_dtype_of(problem), Scope::input, residual));
 }
 
 void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Shape residual_at, int& buffer,
@@ -74,44 +75,85 @@ void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Sh
       {.buffer = buffer++, .rank = rank, .role = Role::residual, .row = residual_at.rows, .col = residual_at.cols});
 }
 
+namespace {
+
+/// By output, the columns that a rank has of it, where all outputs stand side by side.
+std::vector<Range> global_columns(const Problem& problem, int num_ranks, int rank) {
+  const Range first = shard_of(problem.n, num_ranks, rank);
+  std::vector<Range> columns{first};
+  int64_t before = problem.n;
+  for (const int64_t n : problem.more_n) {
+    const Range mine = shard_of(n, num_ranks, rank);
+    columns.push_back({before + mine.begin, before + mine.end});
+    before += n;
+  }
+  return columns;
+}
+
+size_t operands_of_output(const Problem& problem) {
+  return static_cast<size_t>(has_bias(problem)) + static_cast<size_t>(has_residual(problem));
+}
+
+}  // namespace
+
+size_t num_gathered_inputs(const Problem& problem) {
+  return 1 + (1 + problem.more_n.size()) * (1 + operands_of_output(problem));
+}
+
 std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, const std::vector<Shape>& a) {
-  std::vector<Shape> b;
-  std::vector<Shape> bias;
-  std::vector<Shape> c;
+  const size_t outputs = 1 + problem.more_n.size();
+  // By output and rank.
+  std::vector<std::vector<Shape>> b(outputs);
+  std::vector<std::vector<Shape>> bias(outputs);
+  std::vector<std::vector<Shape>> c(outputs);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const int64_t n = shard_of(problem.n, num_ranks, rank).size();
-    b.push_back(b_shape(problem, n, problem.k));
-    bias.push_back({1, n});
-    c.push_back({problem.m, n});
+    const std::vector<Range> columns = columns_on(problem, num_ranks, rank);
+    for (size_t i = 0; i < outputs; ++i) {
+      b[i].push_back(b_shape(problem, columns[i].size(), problem.k));
+      bias[i].push_back({1, columns[i].size()});
+      c[i].push_back({problem.m, columns[i].size()});
+    }
   }
-  std::vector<Buffer> all{sharded_buffer("a", problem.dtype, Scope::input, a),
-                          sharded_buffer("b", problem.dtype, Scope::input, b)};
-  add_operands(problem, bias, c, all);
-  all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
-  if (problem.gathered_output) {
+  std::vector<Buffer> all{sharded_buffer("a", problem.dtype, Scope::input, a)};
+  for (size_t i = 0; i < outputs; ++i)
+    all.push_back(sharded_buffer(name_of_output("b", i), problem.dtype, Scope::input, b[i]));
+  for (size_t i = 0; i < outputs; ++i) add_operands(problem, bias[i], c[i], all, i);
+  for (size_t i = 0; i < outputs; ++i)
+    all.push_back(sharded_buffer(name_of_output("c", i), out_dtype_of(problem), Scope::output, c[i]));
+  if (problem.gathered_output)
     all.push_back(whole_buffer("gathered", problem.dtype, Scope::output, {problem.m, problem.k}));
-  }
   return all;
 }
 
 std::vector<Meaning> gathered_meanings(const Problem& problem, int num_ranks, const std::vector<Shape>& a_at) {
+  const bool nk = problem.b_layout == BLayout::nk;
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const int64_t n = shard_of(problem.n, num_ranks, rank).begin;
-    const bool nk = problem.b_layout == BLayout::nk;
+    const std::vector<Range> columns = global_columns(problem, num_ranks, rank);
     int buffer = 0;
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a, .row = a_at[rank].rows, .col = a_at[rank].cols});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? n : 0, .col = nk ? 0 : n});
-    add_operand_meanings(problem, rank, n, {0, n}, buffer, all);
-    all.push_back({.buffer = buffer++,
-                   .rank = rank,
-                   .role = Role::partial,
-                   .col = n,
-                   .terms = {0, problem.k},
-                   .finished = !problem.epilogue.empty()});
+    for (const Range& of : columns)
+      all.push_back(
+          {.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? of.begin : 0, .col = nk ? 0 : of.begin});
+    for (const Range& of : columns) add_operand_meanings(problem, rank, of.begin, {0, of.begin}, buffer, all);
+    for (const Range& of : columns)
+      all.push_back({.buffer = buffer++,
+                     .rank = rank,
+                     .role = Role::partial,
+                     .col = of.begin,
+                     .terms = {0, problem.k},
+                     .finished = !problem.epilogue.empty()});
     if (problem.gathered_output) all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a});
   }
   return all;
+}
+
+void finish_output(const Problem& problem, const std::vector<Tensor>& tensors, size_t output, DoubleMatrix& sum) {
+  const Tensor* operand = &tensors[2 + problem.more_n.size() + output * operands_of_output(problem)];
+  const Tensor* bias = has_bias(problem) ? operand++ : nullptr;
+  const DoubleMatrix residual = has_residual(problem) ? doubles_of(*operand) : DoubleMatrix(0, 0);
+  apply_epilogue(problem, bias, &residual, sum);
+  store_rows(sum, 0, tensors[num_gathered_inputs(problem) + output]);
 }
 
 std::vector<Buffer> k_sharded_inputs(const Problem& problem, int num_ranks) {

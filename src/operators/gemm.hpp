@@ -34,13 +34,16 @@ struct DoubleMatrix {
 /// Whether it has a residual, which is then the last input: of the output's type, with the rows and columns that the
 /// operator says.
 [[nodiscard]] bool has_residual(const Problem& problem);
-/// Add what the epilogue asks for to an operator's inputs: bias and residual, with a shape for every rank.
+/// Add what the epilogue asks for to an operator's inputs: bias and residual, with a shape for every rank. `output`:
+/// whose they are.
 void add_operands(const Problem& problem, const std::vector<Shape>& bias, const std::vector<Shape>& residual,
-                  std::vector<Buffer>& inputs);
+                  std::vector<Buffer>& inputs, size_t output = 0);
 /// And what they stand for on `rank`: the bias begins with column `bias_col` of the output, the residual with element
 /// (row, col). `buffer`: the number of the next buffer, which is counted up.
 void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Shape residual_at, int& buffer,
                           std::vector<Meaning>& meanings);
+/// How many tensors of a rank come before its first output: a, all b, and the operands of the epilogue.
+[[nodiscard]] size_t num_gathered_inputs(const Problem& problem);
 /// All buffers of an operator that gathers A, in parts of these shapes, and whose ranks have columns of B and C.
 [[nodiscard]] std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, const std::vector<Shape>& a);
 /// What they stand for. `a_at`: by rank, the element of A with which its part begins.
@@ -64,6 +67,8 @@ void apply_epilogue(const Problem& problem, const Tensor* bias, const DoubleMatr
 /// The same with the operands among a rank's tensors: a, b, then bias and residual where there are some. The residual
 /// has the sum's shape.
 void apply_epilogue(const Problem& problem, const std::vector<Tensor>& tensors, DoubleMatrix& sum);
+/// Apply the epilogue of output number `output` of an operator that gathers A, and round it into a rank's tensor.
+void finish_output(const Problem& problem, const std::vector<Tensor>& tensors, size_t output, DoubleMatrix& sum);
 /// What k_sharded_inputs give: the sum over ranks of A * B. `tensors` by rank.
 [[nodiscard]] DoubleMatrix k_sharded_sum(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors);
 /// Rows of a matrix.

@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kMaxRanks = 1024;  // of plans; backends and the checker take fewer
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
+constexpr size_t kMostOutputs = 64;
 constexpr int64_t kMaxElements = int64_t{1} << 42;
 
 void validate_sizes(const Problem& problem) {
@@ -30,13 +31,15 @@ void validate_sizes(const Problem& problem) {
   extent("m", problem.m);
   extent("n", problem.n);
   extent("k", problem.k);
+  for (const int64_t n : problem.more_n) extent("more_n", n);
+  extent("n with more_n", all_columns(problem));
   const auto product = [](const char* what, int64_t rows, int64_t cols) {
     require(cols == 0 || rows <= kMaxElements / cols, "{} has {} x {} elements, more than {}: sizes overflow", what,
             rows, cols, kMaxElements);
   };
-  product("C (m x n)", problem.m, problem.n);
+  product("C (m x n)", problem.m, all_columns(problem));
   product("A (m x k)", problem.m, problem.k);
-  product("B (n x k)", problem.n, problem.k);
+  product("B (n x k)", all_columns(problem), problem.k);
 }
 
 void validate_types(const Problem& problem) {
@@ -82,6 +85,11 @@ void validate(const Problem& problem, int num_ranks) {
   validate_epilogue(problem);
   require(!problem.gathered_output || op.structure.before == Collective::all_gather,
           "gathered_output: {} gathers nothing", problem.op);
+  const bool gathers_a = op.structure.before == Collective::all_gather && op.structure.multiplies;
+  require(problem.more_n.empty() || gathers_a, "more_n: {} has one output, as it gathers nothing for several",
+          problem.op);
+  require(problem.more_n.size() < kMostOutputs, "more_n: {} outputs, at most {}", problem.more_n.size() + 1,
+          kMostOutputs);
   op.validate(problem, num_ranks);
   const std::vector<Buffer> buffers = op.buffers(problem, num_ranks);
   for (const std::string& name : problem.arena) {

@@ -66,16 +66,17 @@ bool Inputs::is_product(const Part& output) const {
 }
 
 std::vector<double> Inputs::random_signs(uint64_t seed) const {
-  std::vector<float> values(problem_.n);
-  random_row(seed, 1, 0, problem_.n, DType::fp32, values.data());
-  std::vector<double> signs(problem_.n);
+  const int64_t columns = all_columns(problem_);
+  std::vector<float> values(columns);
+  random_row(seed, 1, 0, columns, DType::fp32, values.data());
+  std::vector<double> signs(columns);
   std::ranges::transform(values, signs.begin(), [](float value) { return value < 0 ? -1.0 : 1.0; });
   return signs;
 }
 
 int64_t Inputs::work() const {
   const int64_t depth = input_parts(Role::b).empty() ? num_ranks_ : problem_.k;
-  const int64_t row = problem_.n == 0 || depth == 0 ? 0 : problem_.n * depth;
+  const int64_t row = all_columns(problem_) * depth;
   return row == 0 || problem_.m <= INT64_MAX / row ? problem_.m * row : INT64_MAX;
 }
 
@@ -191,20 +192,20 @@ DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> row
 }
 
 std::vector<float> Inputs::bias_of(const Part& output) const {
-  const auto mine = [&](const Meaning& meaning) {
-    return meaning.role == Role::bias && meaning.rank == output.meaning.rank;
+  const Range wanted{output.meaning.col, output.meaning.col + output.shape.cols};
+  const auto covers = [&](const Meaning& meaning) {
+    const Range has{meaning.col, meaning.col + shape_of(meaning).cols};
+    return meaning.role == Role::bias && meaning.rank == output.meaning.rank && has.begin <= wanted.begin &&
+           wanted.end <= has.end;
   };
-  const auto found = std::ranges::find_if(meanings_, mine);
+  const auto found = std::ranges::find_if(meanings_, covers);
+  ensure(found != meanings_.end() || !has_bias(problem_), "no bias of rank {} has columns {}..{}", output.meaning.rank,
+         wanted.begin, wanted.end);
   if (found == meanings_.end()) return {};
-  const Part bias{*found, shape_of(*found)};
-  const Range cols = shared_columns(bias, output.meaning.col, output.shape.cols);
-  ensure(cols.size() == output.shape.cols, "the bias of rank {} has columns {}..{}, its output {}..{}",
-         bias.meaning.rank, bias.meaning.col, bias.meaning.col + bias.shape.cols, output.meaning.col,
-         output.meaning.col + output.shape.cols);
-  std::vector<float> line(bias.shape.cols);
-  read_(bias.meaning.buffer, bias.meaning.rank, 0, line.data());
-  const auto begin = line.begin() + (cols.begin - bias.meaning.col);
-  return {begin, begin + cols.size()};
+  std::vector<float> line(shape_of(*found).cols);
+  read_(found->buffer, found->rank, 0, line.data());
+  const auto begin = line.begin() + (wanted.begin - found->col);
+  return {begin, begin + wanted.size()};
 }
 
 void Inputs::apply_epilogue_to(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const {

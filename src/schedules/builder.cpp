@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "schedules/ranges.hpp"
 #include "schedules/task_limit.hpp"
 #include "tilewire/operator.hpp"
 
@@ -41,6 +42,8 @@ PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config&
   plan_.buffers = std::move(buffers);
   for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
   num_parts_.assign(team.num_ranks, 0);
+  for (int rank = 0; !problem.more_n.empty() && rank < team.num_ranks; ++rank)
+    columns_.push_back(columns_on(problem, team.num_ranks, rank));
 }
 
 int PlanBuilder::buffer(const std::string& name) const {
@@ -98,12 +101,30 @@ Region PlanBuilder::whole(int rank, int buffer) const {
   return region(rank, buffer, {0, shape.rows}, {0, shape.cols});
 }
 
+PlanBuilder::OfOutput PlanBuilder::of_output(int rank, Range cols) const {
+  if (columns_.empty()) return {0, cols};
+  const std::vector<Range>& outputs = columns_[rank];
+  const auto mine = std::ranges::find_if(outputs, [&](const Range& of) { return within(cols, of); });
+  ensure(mine != outputs.end(), "columns {}..{} of rank {} are no output's", cols.begin, cols.end, rank);
+  return {static_cast<size_t>(mine - outputs.begin()), {cols.begin - mine->begin, cols.end - mine->begin}};
+}
+
+Region PlanBuilder::output(int rank, Range rows, Range cols) const {
+  const OfOutput of = of_output(rank, cols);
+  return region(rank, buffer(name_of_output("c", of.output)), rows, of.cols);
+}
+
 std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range rows, Range cols) const {
   std::vector<EpilogueStep> steps;
+  if (problem_.epilogue.empty()) return steps;
+  const OfOutput of = of_output(rank, cols);
+  const auto operand = [&](const char* name, Range of_rows) {
+    return region(rank, buffer(name_of_output(name, of.output)), of_rows, of.cols);
+  };
   for (const Epilogue& step : problem_.epilogue) {
     steps.push_back({.kind = step.kind, .value = step.value});
-    if (step.kind == EpilogueKind::bias) steps.back().operand = region(rank, buffer("bias"), {0, 1}, cols);
-    if (step.kind == EpilogueKind::residual) steps.back().operand = region(rank, buffer("residual"), rows, cols);
+    if (step.kind == EpilogueKind::bias) steps.back().operand = operand("bias", {0, 1});
+    if (step.kind == EpilogueKind::residual) steps.back().operand = operand("residual", rows);
   }
   return steps;
 }
@@ -133,7 +154,9 @@ void PlanBuilder::pace(Task& task, int rank, int phase, int first) const {
 
 Region PlanBuilder::b_region(int rank, Range cols, Range depth) {
   if (b_ < 0) b_ = buffer("b");
-  return problem_.b_layout == BLayout::nk ? region(rank, b_, cols, depth) : region(rank, b_, depth, cols);
+  const OfOutput of = of_output(rank, cols);
+  const int b = b_ + static_cast<int>(of.output);  // those of the other outputs follow
+  return problem_.b_layout == BLayout::nk ? region(rank, b, of.cols, depth) : region(rank, b, depth, of.cols);
 }
 
 void PlanBuilder::expect_products(int64_t most) {
@@ -141,7 +164,8 @@ void PlanBuilder::expect_products(int64_t most) {
   if (c.split_k == 1 || most == 0) return;
   const Problem& p = problem_;
   part_rows_ = std::min(c.tile_m, p.m);
-  parts_ = add_buffer("parts", DType::fp32, most * c.split_k * part_rows_, std::min(c.tile_n, p.n), Scope::local);
+  parts_ = add_buffer("parts", DType::fp32, most * c.split_k * part_rows_, std::min(c.tile_n, widest_output(p)),
+                      Scope::local);
   parts_made_ = add_signals("parts_made", static_cast<int>(most));
 }
 

@@ -45,6 +45,9 @@ class PlanBuilder {
   [[nodiscard]] static Region region(int rank, int buffer, Range rows, Range cols);
   /// All of a rank's buffer.
   [[nodiscard]] Region whole(int rank, int buffer) const;
+  /// Rows and columns of what a gather's product makes. NOTE: a rank's columns of several outputs are numbered through,
+  /// here and wherever a builder is given columns of a product; no tile has those of two.
+  [[nodiscard]] Region output(int rank, Range rows, Range cols) const;
   /// The problem's epilogue on `rank`, for these rows of the residual, and columns of that and of the bias.
   [[nodiscard]] std::vector<EpilogueStep> epilogue(int rank, Range rows, Range cols) const;
 
@@ -72,6 +75,12 @@ class PlanBuilder {
   [[nodiscard]] Plan take();
 
  private:
+  /// One of several outputs, and columns of it.
+  struct OfOutput {
+    size_t output = 0;
+    Range cols;
+  };
+  [[nodiscard]] OfOutput of_output(int rank, Range cols) const;
   [[nodiscard]] Region b_region(int rank, Range cols, Range depth);
   [[nodiscard]] GemmParams gemm_params() const;
   void complete_lanes();
@@ -79,7 +88,8 @@ class PlanBuilder {
   Problem problem_;
   Config config_;
   Plan plan_;
-  int b_ = -1;  ///< buffer, from the first product on
+  int b_ = -1;                               ///< buffer, from the first product on
+  std::vector<std::vector<Range>> columns_;  ///< by rank, of several outputs
   int ready_ = -1;
   int parts_ = -1;
   int parts_made_ = -1;

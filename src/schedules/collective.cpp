@@ -36,13 +36,13 @@ class CollectivePlanner {
 
   int add_library_lane(int rank) { return build_.add_lane(rank, Engine::library, "library"); }
 
-  void add_product(int rank, int lane, int a, const Region& to, std::vector<EpilogueStep> epilogue) {
-    build_.add_product(lane, -1, build_.whole(rank, a), {0, to.cols},
+  /// All rows of A by some columns of B.
+  void add_product(int rank, int lane, int a, Range cols, const Region& to, std::vector<EpilogueStep> epilogue) {
+    build_.add_product(lane, -1, build_.whole(rank, a), cols,
                        {.kind = TaskKind::gemm_call, .writes = {{to}}, .epilogue = std::move(epilogue)});
   }
 
   void add_gather() {
-    const int c = build_.buffer("c");
     const int gathered = problem().gathered_output
                              ? build_.buffer("gathered")
                              : build_.add_buffer("gather", problem().dtype, problem().m, problem().k, Scope::local);
@@ -52,8 +52,11 @@ class CollectivePlanner {
                         .collective = Collective::all_gather,
                         .reads = {build_.whole(rank, build_.buffer("a"))},
                         .writes = {{build_.whole(rank, gathered)}}});
-      const Region to = build_.whole(rank, c);
-      if (to.cols > 0) add_product(rank, lane, gathered, to, build_.epilogue(rank, {0, to.rows}, {0, to.cols}));
+      const Range rows{0, problem().m};
+      for (const Range cols : columns_on(problem(), build_.num_ranks(), rank)) {
+        if (cols.size() > 0)
+          add_product(rank, lane, gathered, cols, build_.output(rank, rows, cols), build_.epilogue(rank, rows, cols));
+      }
     }
   }
 
@@ -93,7 +96,7 @@ class CollectivePlanner {
     const int summed = more ? build_.add_signals("summed", 1) : 0;
     for (int rank = 0; rank < build_.num_ranks(); ++rank) {
       const int lane = add_library_lane(rank);
-      if (multiplies(problem())) add_product(rank, lane, build_.buffer("a"), build_.whole(rank, partial), {});
+      if (multiplies(problem())) add_product(rank, lane, build_.buffer("a"), {0, n}, build_.whole(rank, partial), {});
       Task call{.kind = TaskKind::collective_call,
                 .collective = scatters(problem()) ? Collective::reduce_scatter : Collective::all_reduce,
                 .reads = {build_.whole(rank, partial)},

@@ -44,8 +44,7 @@ class ColumnGatherPlanner {
                     ? build_.buffer("gathered")
                     : build_.add_buffer("gather", problem().dtype, problem().m, problem().k, Scope::symmetric);
     int64_t most = 0;
-    for (int rank = 0; rank < n_; ++rank)
-      most = std::max(most, std::ssize(tiles_of(shard_of(problem().n, n_, rank).size())));
+    for (int rank = 0; rank < n_; ++rank) most = std::max(most, std::ssize(tiles_of(rank)));
     build_.expect_products(most);
     if (n_ > 1) arrived_ = build_.add_signals("arrived", n_ * std::max(1, num_chunks()));
     if (n_ > 1 && waits_for_all()) gate_ = build_.add_signals("all_arrived", 1);
@@ -115,7 +114,7 @@ class ColumnGatherPlanner {
 
   /// Everything is here: opens the GEMM where it waits for that, and ends the call of a rank that has no tile.
   void add_gate(int rank, int lane) {
-    const bool has_tiles = problem().m * shard_of(problem().n, n_, rank).size() > 0;
+    const bool has_tiles = problem().m * columns_on(problem(), n_, rank).back().end > 0;
     if (has_tiles && !waits_for_all()) return;
     Task gate{.kind = TaskKind::sync};
     for (int chunk = 0; chunk < num_chunks(); ++chunk) add_arrivals(gate, rank, chunk);
@@ -129,22 +128,24 @@ class ColumnGatherPlanner {
     }
   }
 
-  [[nodiscard]] std::vector<Tile> tiles_of(int64_t cols) const {
-    if (!by_library()) return tile_grid(problem().m, cols, config().tile_m, config().tile_n);
+  [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
+    const std::vector<Range> columns = columns_on(problem(), n_, rank);
+    if (!by_library()) return tile_grid(problem().m, columns, config().tile_m, config().tile_n);
     std::vector<Tile> calls;
-    for (const Range rows : waits_for_all() ? cuts({0, problem().m}, 0) : chunks_) calls.push_back({rows, {0, cols}});
+    for (const Range rows : waits_for_all() ? cuts({0, problem().m}, 0) : chunks_) {
+      for (const Range cols : columns) calls.push_back({rows, cols});
+    }
     return calls;
   }
 
   void add_tiles(int rank, int lane, int sum_lane) {
-    const int c = build_.buffer("c");
-    const std::vector<Tile> tiles = tiles_of(shard_of(problem().n, n_, rank).size());
+    const std::vector<Tile> tiles = tiles_of(rank);
     build_.expect_tasks(lane, std::ssize(tiles) * config().split_k);
     for (const int index : order_tiles(tiles, std::vector<int>(tiles.size()), config(), LocalTiles::first)) {
       const Tile& tile = tiles[index];
       if (tile.rows.size() * tile.cols.size() == 0) continue;
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
-                .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
+                .writes = {{build_.output(rank, tile.rows, tile.cols)}},
                 .waits = waits_for(rank, tile.rows),
                 .epilogue = build_.epilogue(rank, tile.rows, tile.cols)};
       const Region rows = PlanBuilder::region(rank, gathered_, tile.rows, {0, problem().k});

@@ -117,9 +117,9 @@ class GatherPlanner {
   }
 
   [[nodiscard]] std::vector<Tile> tiles_of(int rank) const {
-    const int64_t cols = shard_of(problem().n, n_, rank).size();
-    if (by_library() && !one_call()) return calls_of_library(cut_, rank, shard(rank), cols);
-    return tile_grid(problem().m, cols, tile_rows(), one_call() ? std::max<int64_t>(1, cols) : config().tile_n, n_);
+    const std::vector<Range> columns = columns_on(problem(), n_, rank);
+    if (by_library() && !one_call()) return calls_of_library(cut_, rank, shard(rank), columns);
+    return tile_grid(problem().m, columns, tile_rows(), one_call() ? 0 : config().tile_n, n_);
   }
 
   void add_lanes(int rank) {
@@ -337,7 +337,6 @@ class GatherPlanner {
     const std::vector<int> peers = pulls() ? peers_after(n_, rank) : peers_before(n_, rank);
     const bool turns = config().tile_order == TileOrder::rank_shifted || config().group_owners > 1;
     const auto stages = turns ? stages_behind(tiles, peers, problem().m, n_) : std::vector<int>(tiles.size());
-    const int c = build_.buffer("c");
     build_.expect_tasks(tile_lanes_[rank], std::ssize(tiles) * config().split_k);
     std::map<std::pair<int64_t, int64_t>, std::vector<Wait>> waits;  // by rows
     for (const int index : order_tiles(tiles, stages, config(), LocalTiles::first)) {
@@ -345,7 +344,7 @@ class GatherPlanner {
       const auto [known, is_new] = waits.try_emplace({tile.rows.begin, tile.rows.end});
       if (is_new) known->second = waits_for(rank, tile.rows);
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
-                .writes = {{PlanBuilder::region(rank, c, tile.rows, tile.cols)}},
+                .writes = {{build_.output(rank, tile.rows, tile.cols)}},
                 .waits = known->second,
                 .epilogue = build_.epilogue(rank, tile.rows, tile.cols)};
       const Region a = is_mine(rank, tile.rows) ? shard_region(rank, a_, tile.rows, depth())

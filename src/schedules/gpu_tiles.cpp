@@ -19,7 +19,7 @@ constexpr int64_t kCutRows = 176;
 
 /// Columns of the result that a rank makes.
 int64_t own_cols(const Problem& problem, const Team& team) {
-  return gathers(problem) ? shard_of(problem.n, team.num_ranks, 0).size() : problem.n;
+  return gathers(problem) ? columns_on(problem, team.num_ranks, 0).back().end : problem.n;
 }
 
 /// Whether there are tiles that tensor cores make.

@@ -62,12 +62,16 @@ bool few_push_to_groups(const Config& config, int64_t chunks) {
   return pushed_by_workers && config.copy_workers > 0 && chunks >= config.copy_workers;
 }
 
-std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, int64_t cols) {
+std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, const std::vector<Range>& columns) {
   std::vector<Tile> calls;
-  if (cols == 0) return calls;
+  const auto add = [&](Range rows) {
+    for (const Range& cols : columns) {
+      if (cols.size() > 0) calls.push_back({rows, cols});
+    }
+  };
   for (const RowChunk& chunk : cut.chunks) {
-    if (chunk.owner != rank) calls.push_back({chunk.rows, {0, cols}});
-    if (chunk.owner == rank && chunk.rows.begin == mine.begin) calls.push_back({mine, {0, cols}});
+    if (chunk.owner != rank) add(chunk.rows);
+    if (chunk.owner == rank && chunk.rows.begin == mine.begin) add(mine);
   }
   return calls;
 }

@@ -55,8 +55,9 @@ struct ChunkGroups {
 /// then a chunk is one task, which loads it once for all peers whose tiles need it then.
 [[nodiscard]] bool few_push_to_groups(const Config& config, int64_t chunks);
 
-/// What calls of the library multiply on a rank that owns rows `mine`, in `cols` columns of the output: each chunk that
-/// arrives, and all that need not travel.
-[[nodiscard]] std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine, int64_t cols);
+/// What calls of the library multiply on a rank that owns rows `mine`, by the columns that it has of each output: each
+/// chunk that arrives, and all that need not travel.
+[[nodiscard]] std::vector<Tile> calls_of_library(const CutShards& cut, int rank, Range mine,
+                                                 const std::vector<Range>& columns);
 
 }  // namespace tilewire

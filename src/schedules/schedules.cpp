@@ -21,7 +21,7 @@ constexpr int64_t kMaxChunks = int64_t{1} << 16;
 
 void validate_tile_count(const Problem& problem, const Config& config) {
   const int64_t rows = problem.m / config.tile_m + 1;
-  const int64_t cols = problem.n / config.tile_n + 1;
+  const int64_t cols = all_columns(problem) / config.tile_n + 1 + std::ssize(problem.more_n);
   require(rows <= kMaxTiles / cols, "tile_m = {}, tile_n = {}: about {} x {} tiles are more than {}", config.tile_m,
           config.tile_n, rows, cols, kMaxTiles);
   const int64_t chunks = config.chunk_rows > 0 ? problem.m / config.chunk_rows : 0;

@@ -52,10 +52,19 @@ std::vector<Range> rows_of_tiles(int64_t rows, int64_t tile_m, int num_ranks) {
 }  // namespace
 
 std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n, int num_ranks) {
-  const std::vector<Range> columns = cuts({0, cols}, tile_n);
+  return tile_grid(rows, {{0, cols}}, tile_m, tile_n, num_ranks);
+}
+
+std::vector<Tile> tile_grid(int64_t rows, const std::vector<Range>& columns, int64_t tile_m, int64_t tile_n,
+                            int num_ranks) {
+  std::vector<Range> across;
+  for (const Range& some : columns) {
+    const std::vector<Range> each = cuts(some, tile_n);
+    across.insert(across.end(), each.begin(), each.end());
+  }
   std::vector<Tile> tiles;
   for (const Range row : rows_of_tiles(rows, tile_m, num_ranks)) {
-    for (const Range col : columns) tiles.push_back({row, col});
+    for (const Range col : across) tiles.push_back({row, col});
   }
   return tiles;
 }

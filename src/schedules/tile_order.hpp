@@ -33,6 +33,9 @@ struct Tile {
 /// of its own, so that no tile has rows of two, unless that takes more tiles.
 [[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, int64_t cols, int64_t tile_m, int64_t tile_n,
                                           int num_ranks = 1);
+/// The same where no tile has columns of two of `columns`.
+[[nodiscard]] std::vector<Tile> tile_grid(int64_t rows, const std::vector<Range>& columns, int64_t tile_m,
+                                          int64_t tile_n, int num_ranks = 1);
 
 /// Which stage of a walk is that of the rank's own rows; the last one of a round, or a while later (order_tiles).
 enum class LocalTiles { first, last, last_of_round };

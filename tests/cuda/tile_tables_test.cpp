@@ -52,6 +52,21 @@ TEST(TileTables, TilesTakeLocalRowsWhereTheyAre) {
   EXPECT_EQ(targets_of(tables), std::vector<int>(4, 3)) << "two chunks, two cuts of columns, three peers";
 }
 
+TEST(TileTables, EachOutputHasMapsOfItsOwn) {
+  const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .more_n = {1024}, .dtype = DType::bf16};
+  const RankTables tables = tables_of(make_plan(problem, {.num_ranks = 4}, {.tile_n = 64}), true, 3);
+  int64_t of_first = 0;
+  int64_t of_second = 0;
+  for (const TileRecord& tile : tables.gemm.tiles) {
+    const int64_t cols = asked_for(tables, tile.b_map).rows;
+    cols == 128 ? ++of_first : ++of_second;
+    EXPECT_TRUE(cols == 128 || cols == 256) << cols;
+    EXPECT_LT(tile.b_col, cols) << "counted from its own first column";
+  }
+  EXPECT_EQ(of_second, 2 * of_first);
+  EXPECT_GT(of_first, 0);
+}
+
 TEST(TileTables, CopiesThatNobodyNeedsStillPost) {
   const Plan plan = gather(TileOrder::rank_shifted);
   const RankTables tables = tables_of(plan, true, 3);

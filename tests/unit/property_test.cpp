@@ -51,7 +51,10 @@ Problem random_problem(Random& random, const char* op) {
   problem.reduction = any_of<Reduction>(random, {Reduction::repeatable, Reduction::any});
   if (problem.op != "all_reduce" && between(random, 0, 1) == 1)
     problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}, {EpilogueKind::residual}};
-  problem.gathered_output = problem.op == "all_gather_gemm" && between(random, 0, 1) == 1;
+  if (find_operator(op).structure.before == Collective::all_gather) {
+    problem.gathered_output = between(random, 0, 1) == 1;
+    for (int64_t more = between(random, -1, 2); more > 0; --more) problem.more_n.push_back(between(random, 0, 30));
+  }
   for (const Buffer& buffer : find_operator(op).buffers(problem, 1)) {
     if (between(random, 0, 2) == 0) problem.arena.push_back(buffer.name);
   }

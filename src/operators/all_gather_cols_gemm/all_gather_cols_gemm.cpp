@@ -25,22 +25,25 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   const int num_ranks = static_cast<int>(tensors.size());
-  const size_t c = 2 + static_cast<size_t>(has_bias(problem)) + static_cast<size_t>(has_residual(problem));
-  for (const std::vector<Tensor>& mine : tensors) {
-    DoubleMatrix sum(problem.m, mine[c].cols);
-    const std::vector<float> b = by_rows_of_k(problem, mine[1]);
-    DoubleMatrix gathered(problem.m, problem.k);
-    for (int owner = 0; owner < num_ranks; ++owner) {
-      const Range depth = shard_of(problem.k, num_ranks, owner);
-      add_product(tensors[owner][0], {b.begin() + depth.begin * sum.cols, b.begin() + depth.end * sum.cols}, sum);
-      for (int64_t row = 0; row < problem.m; ++row) {
-        for (int64_t k = depth.begin; k < depth.end; ++k)
-          gathered.at(row, k) = element(tensors[owner][0], row, k - depth.begin);
-      }
+  DoubleMatrix gathered(problem.m, problem.k);
+  for (int owner = 0; owner < num_ranks; ++owner) {
+    const Range depth = shard_of(problem.k, num_ranks, owner);
+    for (int64_t row = 0; row < problem.m; ++row) {
+      for (int64_t k = depth.begin; k < depth.end; ++k)
+        gathered.at(row, k) = element(tensors[owner][0], row, k - depth.begin);
     }
-    apply_epilogue(problem, mine, sum);
-    store_rows(sum, 0, mine[c]);
-    if (problem.gathered_output) store_rows(gathered, 0, mine[c + 1]);
+  }
+  for (const std::vector<Tensor>& mine : tensors) {
+    for (size_t output = 0; output <= problem.more_n.size(); ++output) {
+      const std::vector<float> b = by_rows_of_k(problem, mine[1 + output]);
+      DoubleMatrix sum(problem.m, mine[num_gathered_inputs(problem) + output].cols);
+      for (int owner = 0; owner < num_ranks; ++owner) {
+        const Range depth = shard_of(problem.k, num_ranks, owner);
+        add_product(tensors[owner][0], {b.begin() + depth.begin * sum.cols, b.begin() + depth.end * sum.cols}, sum);
+      }
+      finish_output(problem, mine, output, sum);
+    }
+    if (problem.gathered_output) store_rows(gathered, 0, mine.back());
   }
 }
 

@@ -25,19 +25,20 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   const int num_ranks = static_cast<int>(tensors.size());
-  const size_t c = 2 + static_cast<size_t>(has_bias(problem)) + static_cast<size_t>(has_residual(problem));
   for (const std::vector<Tensor>& mine : tensors) {
-    DoubleMatrix sum(problem.m, mine[c].cols);
-    const std::vector<float> b = by_rows_of_k(problem, mine[1]);
-    for (int owner = 0; owner < num_ranks; ++owner) {
-      const Range rows = shard_of(problem.m, num_ranks, owner);
-      DoubleMatrix part(rows.size(), sum.cols);
-      add_product(tensors[owner][0], b, part);
-      std::copy(part.values.begin(), part.values.end(), sum.values.begin() + rows.begin * sum.cols);
-      if (problem.gathered_output) copy_rows(tensors[owner][0], mine[c + 1], rows.begin);
+    for (size_t output = 0; output <= problem.more_n.size(); ++output) {
+      const std::vector<float> b = by_rows_of_k(problem, mine[1 + output]);
+      DoubleMatrix sum(problem.m, mine[num_gathered_inputs(problem) + output].cols);
+      for (int owner = 0; owner < num_ranks; ++owner) {
+        const Range rows = shard_of(problem.m, num_ranks, owner);
+        DoubleMatrix part(rows.size(), sum.cols);
+        add_product(tensors[owner][0], b, part);
+        std::copy(part.values.begin(), part.values.end(), sum.values.begin() + rows.begin * sum.cols);
+      }
+      finish_output(problem, mine, output, sum);
     }
-    apply_epilogue(problem, mine, sum);
-    store_rows(sum, 0, mine[c]);
+    for (int owner = 0; problem.gathered_output && owner < num_ranks; ++owner)
+      copy_rows(tensors[owner][0], mine.back(), shard_of(problem.m, num_ranks, owner).begin);
   }
 }
 
