@@ -112,7 +112,9 @@ def captures() -> None:
         tt.all_reduce(x[:rows])
     device = torch.device("cuda", torch.cuda.current_device())
     kept = tt.cached(device=device)
-    assert [f"all_reduce {rows} x 512 x 0" in kept for rows in (1, 2, 3, 4, 5, 64)] == [False] * 3 + [True] * 3, kept
+    assert [f"all_reduce {rows} x 512 x 0 fused" in kept for rows in (1, 2, 3, 4, 5, 64)] == [False] * 3 + [True] * 3, (
+        kept
+    )
     y.zero_()
     graph.replay()
     torch.cuda.synchronize()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -64,6 +65,11 @@ def test_the_example() -> None:
 
 def test_opcheck_and_compile() -> None:
     run(torch_bodies.checked, 2)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles by g++")
+def test_inductor() -> None:
+    run(torch_bodies.by_inductor, 2)
 
 
 def test_misuse() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
+import tempfile
+import threading
 import time
 from collections.abc import Callable
 
@@ -77,6 +79,25 @@ def forward() -> None:
         )
         equal(gathered, whole)
         equal(y, whole @ b)
+        # Several products of one gather, in any layout.
+        for dim, depth in ((0, 5), (1, 5), (-1, 5 * size)):
+            whole = torch.cat([tensor(10 + r, 3, 4, 5, dtype=dtype) for r in range(size)], dim)
+            bs = [tensor(20 + i + rank, depth, 9 + i, dtype=dtype) for i in range(3)]
+            bias = [tensor(50 + i + rank, 9 + i, dtype=dtype) for i in range(3)]
+            for given in (bs, [b.t().contiguous().t() for b in bs], [bs[0].t().contiguous().t(), *bs[1:]], bs[:1]):
+                x = tensor(10 + rank, 3, 4, 5, dtype=dtype)
+                ys, gathered = tt.all_gather_matmul(x, given, gather_dim=dim, return_gathered=True)
+                equal(gathered, whole)
+                for y, b in zip(ys, given, strict=True):
+                    equal(y, whole @ b)
+                some = bias[: len(given)]
+                for y, b, more in zip(
+                    tt.all_gather_matmul(x, given, gather_dim=dim, bias=some, activation="relu"),
+                    given,
+                    some,
+                    strict=True,
+                ):
+                    equal(y, torch.relu(whole.float() @ b.float() + more.float()).to(dtype))
         x, b = tensor(30 + rank, 3, 4, 12, dtype=dtype), tensor(40 + rank, 12, 3 * size, dtype=dtype)
         want = sum(tensor(30 + r, 3, 4, 12).float() @ tensor(40 + r, 12, 3 * size).float() for r in range(size))
         equal(tt.matmul_reduce_scatter(x, b, scatter_dim=2).float(), want.chunk(size, -1)[rank].to(dtype).float())
@@ -96,7 +117,7 @@ def gradients() -> None:
             y.backward(tensor(60 + rank, *y.shape))
             results.append([y, *[leaf.grad for leaf in leaves]])
         for got, want in zip(*results, strict=True):
-            equal(got, want)
+            equal(torch.zeros_like(want) if got is None else got, want)  # nothing is a gradient of zeros
 
     x, b = tensor(1 + rank, 3, 4, 12), tensor(5 + rank, 12, 8)
     for dim in (0, 1):
@@ -114,6 +135,55 @@ def gradients() -> None:
         lambda x, b: scattered(x @ b, -1),
         x,
         tensor(5 + rank, 12, 4 * size),
+    )
+    # Several products of one gather, one of which nobody uses.
+    for dim, depth in ((0, 12), (1, 12), (-1, 12 * size)):
+        given = [tensor(1 + rank, 3, 4, 12), *(tensor(5 + i + rank, 6 + i, depth) for i in range(3))]
+        biases = [tensor(8 + i + rank, 6 + i) for i in range(3)]
+
+        def ours(x: torch.Tensor, *others: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            bs, biases = [b.t() for b in others[:3]], others[3:]
+            y, _, z = tt.all_gather_matmul(x, bs, gather_dim=dim, bias=biases or None, activation="relu")
+            return torch.cat([y, 2 * z], -1)
+
+        def theirs(x: torch.Tensor, *others: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            bs, biases = [b.t() for b in others[:3]], others[3:] or [torch.zeros(1)] * 3
+            whole = gathered(x, dim)
+            y, unused, z = (torch.relu(whole @ b + bias) for b, bias in zip(bs, biases, strict=True))
+            return torch.cat([y, 2 * z], -1) + 0 * unused.sum()
+
+        compare(ours, theirs, *given, *biases)
+        compare(ours, theirs, *given)
+    # What is returned of the gather has a gradient, too.
+    for dim in (0, -1):
+        depth = 12 if dim == 0 else 12 * size
+
+        def both(x: torch.Tensor, b: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            y, whole = tt.all_gather_matmul(x, b, gather_dim=dim, return_gathered=True)
+            return torch.cat([y, 3 * whole], -1)
+
+        def alone(x: torch.Tensor, b: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            return tt.all_gather_matmul(x, b, gather_dim=dim, return_gathered=True)[1]
+
+        def both_by_torch(x: torch.Tensor, b: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            whole = gathered(x, dim)
+            return torch.cat([whole @ b, 3 * whole], -1)
+
+        compare(both, both_by_torch, x, tensor(5 + rank, depth, 8))
+        compare(alone, lambda x, b, d=dim: gathered(x, d) + 0 * b.sum(), x, tensor(5 + rank, depth, 8))
+    if size in (1, 2, 4):  # a quotient that is exact
+        compare(
+            lambda x, b: tt.matmul_reduce_scatter(x, b, op="avg") * size,
+            lambda x, b: scattered(x @ b, 0),
+            tensor(1 + rank, 2 * size, 16),
+            tensor(2 + rank, 16, 8),
+        )
+    compare(
+        lambda x, b, bias: tt.matmul_reduce_scatter(x, b, scatter_dim=-1, bias=bias),
+        lambda x, b, bias: scattered(x @ b, -1) + bias,
+        tensor(1 + rank, 3, 12),
+        tensor(5 + rank, 12, 4 * size),
+        tensor(9 + rank, 4),
     )
     x = tensor(1 + rank, 2 * size, 3, 12)
     compare(tt.matmul_reduce_scatter, lambda x, b: scattered(x @ b, 0), x, b)
@@ -148,10 +218,19 @@ def checked() -> None:
             (x, tensor(2 + rank, 12 * size, 8).requires_grad_(), name, bias, "", True),
         ),
         (ops.matmul_reduce_scatter_cols.default, (x, b, name, tensor(3, 8 // size).requires_grad_())),
+        (ops.all_gather_matmuls.default, (x, [b, tensor(3 + rank, 12, 5)], name, None, "", True)),
+        (
+            ops.all_gather_cols_matmuls.default,
+            (x, [tensor(4 + rank, 12 * size, n).requires_grad_() for n in (8, 3)], name, [bias, tensor(1, 3)]),
+        ),
         (ops.matmul_all_reduce.default, (x, b, name, bias, None, "", True)),
         (ops.matmul_all_to_all.default, (x, b, name, bias)),
         (ops.all_reduce.default, (x, name)),
         (ops.all_gather_matmul_out.default, (x, b, name, tensor(1, 2 * size * size, 8), None)),
+        (
+            ops.all_gather_matmuls_out.default,
+            (x, [b, b], name, [tensor(i, 2 * size * size, 8) for i in range(2)], tensor(1, 2 * size * size, 12)),
+        ),
         (ops.matmul_reduce_scatter_out.default, (x, b, name, tensor(1, 2, 8))),
         (ops.matmul_all_reduce_out.default, (x, b, name, tensor(1, 2 * size, 8))),
         (ops.matmul_all_to_all_out.default, (x, b, name, tensor(1, 2 * size * size, 8 // size))),
@@ -159,7 +238,7 @@ def checked() -> None:
     ]
     for op, given in calls:
         if "_out" in str(op):
-            given = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in given)
+            given = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(op, given, test_utils=tests)
 
     def program(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -169,6 +248,37 @@ def checked() -> None:
     for rows in (2, 3, 5):
         given = tensor(rows + rank, rows, 12)
         equal(compiled(given, b.detach()), program(given, b.detach()))
+
+    def projections(x: torch.Tensor, b: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        y, z = tt.all_gather_matmul(x, [b.t(), other.t()])
+        return torch.cat([torch.relu(y), z], -1)
+
+    compiled = torch.compile(projections, fullgraph=True, backend="aot_eager")
+    grads = []
+    for function in (compiled, projections):
+        leaves = [leaf.requires_grad_() for leaf in (tensor(1 + rank, 4, 12), tensor(2, 8, 12), tensor(3, 5, 12))]
+        function(*leaves).sum().backward()
+        grads.append([leaf.grad for leaf in leaves])
+    for got, want in zip(*grads, strict=True):
+        equal(got, want)
+
+
+def by_inductor() -> None:
+    """Programs compiled with a graph by Inductor, and ahead of time."""
+    rank = dist.get_rank()
+    x, b = tensor(1 + rank, 8, 16), tensor(2 + rank, 16, 8)
+
+    class Program(torch.nn.Module):
+        def forward(self, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            y, z = tt.all_gather_matmul(torch.relu(x), [b, 2 * b])
+            return 2 * tt.matmul_reduce_scatter(torch.relu(y) + z, b.t())
+
+    want = Program()(x, b)
+    equal(torch.compile(Program(), fullgraph=True)(x, b), want)
+    exported = torch.export.export(Program(), (x, b))
+    with tempfile.TemporaryDirectory() as folder:
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=f"{folder}/program.pt2")
+        equal(torch._inductor.aoti_load_package(path)(x, b), want)
 
 
 def epilogues() -> None:
@@ -285,11 +395,31 @@ def many_shapes() -> None:
     tt.set_cache_size(4)
     for rows in (*range(1, 12), 1, 2):
         equal(tt.all_reduce(tensor(rows, rows, 8)), dist.get_world_size() * tensor(rows, rows, 8))
-    assert tt.cached() == [f"all_reduce {rows} x 8 x 0" for rows in (2, 1, 11, 10)], tt.cached()
+    assert tt.cached() == [f"all_reduce {rows} x 8 x 0 fused" for rows in (2, 1, 11, 10)], tt.cached()
     for _ in range(2):
         group = dist.new_group(list(range(dist.get_world_size())))
         equal(tt.all_reduce(tensor(1, 4, 8), group), dist.get_world_size() * tensor(1, 4, 8))
         dist.destroy_process_group(group)
+    # Ranks first use two groups in threads, in any order: teams that meet do not wait for each other.
+    groups = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
+    order = groups if dist.get_rank() % 2 == 0 else groups[::-1]
+    results: dict[str, torch.Tensor] = {}
+
+    def first_use(group: dist.ProcessGroup) -> None:
+        results[group.group_name] = tt.all_reduce(tensor(1, 4, 8), group)
+
+    threads = []
+    for group in order:
+        threads.append(threading.Thread(target=first_use, args=(group,)))
+        threads[-1].start()
+        time.sleep(0.2)
+    for thread in threads:
+        thread.join()
+    for group in groups:
+        equal(results[group.group_name], dist.get_world_size() * tensor(1, 4, 8))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        tt.all_reduce(tensor(1, 4, 8))
+    assert any(event.key == "tilewire::all_reduce fused" for event in profile.key_averages()), profile.key_averages()
 
 
 def layers() -> None:
@@ -395,7 +525,7 @@ def programs() -> None:
     exported = torch.export.export(Module(), (x, b)).module()
     equal(exported(x, b), layer(x, b))
     tt.warmup(tt.matmul_reduce_scatter, [(4 * size, 16, 8)], dtype=torch.float32)
-    assert f"gemm_reduce_scatter {4 * size} x 8 x {16 * size}" in tt.cached()
+    assert f"gemm_reduce_scatter {4 * size} x 8 x {16 * size} fused" in tt.cached()
     if size % 2 == 0:  # halves work at the same time, on other problems
         halves = [dist.new_group(list(range(half * size // 2, (half + 1) * size // 2))) for half in range(2)]
         half = rank // (size // 2)

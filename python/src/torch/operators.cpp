@@ -36,11 +36,11 @@ std::string sizes_text(const TorchTensor& x) { return fmt::format("[{}]", fmt::j
 /// All arguments of a call; those that its operator lacks have their default.
 struct Arguments {
   TorchTensor x;
-  std::optional<TorchTensor> b{};
+  std::vector<TorchTensor> b{};
   std::string group{};
-  std::optional<TorchTensor> y{};
+  std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
-  std::optional<TorchTensor> bias{};
+  std::vector<TorchTensor> bias{};  ///< none, or one for each b
   std::optional<TorchTensor> residual{};
   std::string activation{};
   bool average = false;
@@ -52,12 +52,16 @@ struct Arguments {
 /// In the order of the schema.
 Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
   const TorchOptions& has = rule.options;
+  const auto one_or_all = [&] { return rule.several ? stack.tensors() : std::vector{stack.tensor()}; };
   Arguments all{stack.tensor()};
-  if (rule.product) all.b = stack.tensor();
+  if (rule.product) all.b = one_or_all();
   all.group = stack.text();
-  if (out) all.y = stack.tensor();
+  if (out) all.y = one_or_all();
   if (out && has.gather) all.gathered = stack.maybe_tensor();
-  if (has.bias) all.bias = stack.maybe_tensor();
+  if (has.bias && rule.several) all.bias = stack.maybe_tensors();
+  if (has.bias && !rule.several) {
+    if (std::optional<TorchTensor> bias = stack.maybe_tensor()) all.bias.push_back(std::move(*bias));
+  }
   if (has.residual) all.residual = stack.maybe_tensor();
   if (has.activation) all.activation = stack.text();
   if (has.average) all.average = stack.flag();
@@ -67,32 +71,39 @@ Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
   return all;
 }
 
-void check_like(const TorchTensor& x, const std::optional<TorchTensor>& other, const char* name) {
-  if (!other) return;
-  require(other->device() == x.device(), "x and {} are on different devices", name);
-  require(other->torch_dtype() == x.torch_dtype(), "x and {} are of different types", name);
+void check_like(const TorchTensor& x, const TorchTensor& other, const char* name) {
+  require(other.device() == x.device(), "x and {} are on different devices", name);
+  require(other.torch_dtype() == x.torch_dtype(), "x and {} are of different types", name);
 }
 
 void check_arguments(const Arguments& all, const TorchRule& rule) {
   const size_t least = rule.product ? 2 : 1;
   require(all.x.sizes().size() >= least, "x has {} dimensions, want {} or more", all.x.sizes().size(), least);
-  if (all.b) {
-    require(all.b->sizes().size() == 2, "b has {} dimensions, want 2", all.b->sizes().size());
+  require(!rule.product || !all.b.empty(), "no b: want one or more");
+  for (const TorchTensor& b : all.b) {
+    require(b.sizes().size() == 2, "b has {} dimensions, want 2", b.sizes().size());
+    check_like(all.x, b, "b");
   }
-  check_like(all.x, all.b, "b");
-  check_like(all.x, all.bias, "bias");
-  check_like(all.x, all.residual, "residual");
-  require(!all.residual || !all.residual->sizes().empty(), "residual has no dimension, want y's");
-  check_like(all.x, all.y, "y");
-  check_like(all.x, all.gathered, "gathered");
-  require(!all.average || (!all.bias && !all.residual && all.activation.empty()),
+  require(all.bias.empty() || all.bias.size() == all.b.size(), "{} biases of {} products: want one for each, or none",
+          all.bias.size(), all.b.size());
+  for (const TorchTensor& bias : all.bias) {
+    require(bias.sizes().size() == 1, "bias has {} dimensions, want 1", bias.sizes().size());
+    check_like(all.x, bias, "bias");
+  }
+  if (all.residual) {
+    check_like(all.x, *all.residual, "residual");
+    require(!all.residual->sizes().empty(), "residual has no dimension, want y's");
+  }
+  for (const TorchTensor& y : all.y) check_like(all.x, y, "y");
+  if (all.gathered) check_like(all.x, *all.gathered, "gathered");
+  require(!all.average || (all.bias.empty() && !all.residual && all.activation.empty()),
           "an average with bias, residual or activation: want the sum");
 }
 
 /// Applied once, after the sum over ranks.
 std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   std::vector<Epilogue> steps;
-  if (all.bias) steps.push_back({EpilogueKind::bias});
+  if (!all.bias.empty()) steps.push_back({EpilogueKind::bias});
   if (!all.activation.empty()) {
     const auto kind = parse<EpilogueKind>(all.activation, "activation");
     require(kind == EpilogueKind::gelu || kind == EpilogueKind::relu, "activation '{}': want 'gelu' or 'relu'",
@@ -104,13 +115,28 @@ std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   return steps;
 }
 
-/// B as it lies: rows of [cols, depth] where its columns are contiguous.
-std::pair<TorchMatrix, BLayout> weight_of(const TorchTensor& b) {
+/// B as rows of [cols, depth], where its columns are contiguous.
+std::optional<TorchMatrix> columns_where_they_lie(const TorchTensor& b) {
   const std::span<const int64_t> sizes = b.sizes();
   const std::span<const int64_t> strides = b.strides();
   const int64_t row_stride = sizes[1] > 1 ? strides[1] : sizes[0];
-  if (strides[0] != 1 || sizes[0] <= 1 || row_stride < sizes[0]) return {rows_of(b), BLayout::kn};
-  return {{b, Tensor{b.data(), b.dtype(), sizes[1], sizes[0], row_stride}}, BLayout::nk};
+  if (strides[0] != 1 || sizes[0] <= 1 || row_stride < sizes[0]) return std::nullopt;
+  return TorchMatrix{b, Tensor{b.data(), b.dtype(), sizes[1], sizes[0], row_stride}};
+}
+
+/// All B in one layout, where they lie as far as they have it.
+BLayout add_weights(const std::vector<TorchTensor>& all, std::vector<TorchMatrix>& inputs) {
+  const auto first = static_cast<std::ptrdiff_t>(inputs.size());
+  for (const TorchTensor& b : all) {
+    std::optional<TorchMatrix> columns = columns_where_they_lie(b);
+    if (!columns) {
+      inputs.erase(inputs.begin() + first, inputs.end());
+      for (const TorchTensor& each : all) inputs.push_back(rows_of(each));
+      return BLayout::kn;
+    }
+    inputs.push_back(std::move(*columns));
+  }
+  return BLayout::nk;
 }
 
 /// y's sizes: those of x but for the first and the last dimension.
@@ -152,40 +178,45 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   const int ranks = team->num_ranks();
   const int64_t depth = all.x.sizes().back() * (rule.gathers_cols ? ranks : 1);
   // NOTE: texts of sizes are made where they are needed: a call is to take microseconds.
-  if (all.b && depth != all.b->sizes()[0])
-    fail(ErrorKind::invalid_input, "a product of {} and {}", sizes_text(all.x), sizes_text(*all.b));
+  for (const TorchTensor& b : all.b) {
+    if (depth != b.sizes()[0])
+      fail(ErrorKind::invalid_input, "a product of {} and {}", sizes_text(all.x), sizes_text(b));
+  }
 
   std::vector<TorchMatrix> inputs{rows_of(all.x)};
   const Tensor x = inputs.front().view;
   Problem problem{.op = rule.op,
+                  .m = rule.m_by_ranks ? x.rows * ranks : x.rows,
+                  .k = !rule.product     ? 0
+                       : rule.k_by_ranks ? x.cols * ranks
+                                         : x.cols,
                   .dtype = x.dtype,
                   .epilogue = epilogue_of(all, ranks),
                   .reduction = all.repeatable ? Reduction::repeatable : Reduction::any,
                   .gathered_output = all.gather,
                   .allow_tf32 = all.allow_tf32};
-  int64_t cols = x.cols;
-  if (all.b) {
-    auto [weight, layout] = weight_of(*all.b);
-    problem.b_layout = layout;
-    cols = all.b->sizes()[1];
-    inputs.push_back(std::move(weight));
-    problem.k = rule.k_by_ranks ? x.cols * ranks : x.cols;
-  }
-  problem.m = rule.m_by_ranks ? x.rows * ranks : x.rows;
-  problem.n = rule.n_by_ranks ? cols * ranks : cols;
+  if (rule.product) problem.b_layout = add_weights(all.b, inputs);
+  // By output: columns of y on this rank.
+  std::vector<int64_t> cols;
+  for (const TorchTensor& b : all.b) cols.push_back(b.sizes()[1]);
+  if (!rule.product) cols.push_back(x.cols);
+  problem.n = rule.n_by_ranks ? cols[0] * ranks : cols[0];
+  for (size_t i = 1; i < cols.size(); ++i) problem.more_n.push_back(rule.n_by_ranks ? cols[i] * ranks : cols[i]);
   if (!rule.keeps_cols && !rule.n_by_ranks) {
-    require(cols % ranks == 0, "{} columns over {} ranks: want a multiple", cols, ranks);
-    cols /= ranks;
+    require(cols[0] % ranks == 0, "{} columns over {} ranks: want a multiple", cols[0], ranks);
+    cols[0] /= ranks;
   }
-  if (all.bias) {
-    require(all.bias->sizes().size() == 1, "bias has {} dimensions, want 1", all.bias->sizes().size());
-    inputs.push_back(rows_of(*all.bias));
-  }
+  for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
   if (all.residual) inputs.push_back(rows_of(*all.residual));
 
-  const std::vector<int64_t> y_sizes = sizes_of_result(rule, all.x, cols, ranks);
-  const TorchTensor y = out ? *all.y : all.x.new_empty(y_sizes);
-  std::vector<Tensor> outputs{result_of(y, y_sizes, "y")};
+  require(!out || all.y.size() == cols.size(), "{} y of {} products", all.y.size(), cols.size());
+  std::vector<TorchTensor> made;
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < cols.size(); ++i) {
+    const std::vector<int64_t> sizes = sizes_of_result(rule, all.x, cols[i], ranks);
+    made.push_back(out ? all.y[i] : all.x.new_empty(sizes));
+    outputs.push_back(result_of(made.back(), sizes, "y"));
+  }
   std::optional<TorchTensor> gathered = all.gathered;
   if (all.gather) {
     std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
@@ -196,9 +227,9 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
 
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
-  team->run(problem, layer->teams.settings(), views, outputs, stream_of(device));
+  team->run(layer->shim, problem, layer->teams.settings(), views, outputs, stream_of(device));
   if (out) return;
-  stack.give(y);
+  rule.several ? stack.give(made) : stack.give(made.front());
   if (rule.options.gather) stack.give_or_none(gathered);
 }
 

@@ -9,19 +9,19 @@ namespace tilewire::python {
 std::string schema_of(const TorchRule& rule, bool out) {
   const TorchOptions& has = rule.options;
   std::string text = fmt::format("{}{}(Tensor x, ", rule.name, out ? "_out" : "");
-  if (rule.product) text += "Tensor b, ";
+  if (rule.product) text += rule.several ? "Tensor[] b, " : "Tensor b, ";
   text += "str group";
-  if (out) text += ", Tensor(a!) y";
+  if (out) text += rule.several ? ", Tensor(a!)[] y" : ", Tensor(a!) y";
   if (out && has.gather) text += ", Tensor(b!)? gathered";
   // NOTE: no argument is by keyword alone: PyTorch has no gradients for operators with such tensors.
-  if (has.bias) text += ", Tensor? bias=None";
+  if (has.bias) text += rule.several ? ", Tensor[]? bias=None" : ", Tensor? bias=None";
   if (has.residual) text += ", Tensor? residual=None";
   if (has.activation) text += ", str activation=''";
   if (has.average) text += ", bool average=False";
   if (has.gather && !out) text += ", bool gather=False";
   if (has.repeatable) text += ", bool repeatable=False";
   if (has.allow_tf32) text += ", bool allow_tf32=False";
-  const char* results = has.gather ? "(Tensor, Tensor?)" : "Tensor";
+  const char* results = rule.several ? "(Tensor[], Tensor?)" : has.gather ? "(Tensor, Tensor?)" : "Tensor";
   return text + ") -> " + (out ? "()" : results);
 }
 

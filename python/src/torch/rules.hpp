@@ -23,6 +23,7 @@ struct TorchRule {
   const char* name = "";      ///< of PyTorch's operator
   const char* op = "";        ///< of tilewire's
   bool product = true;        ///< x times b; or x alone, whose columns are then `cols`
+  bool several = false;       ///< lists of b, bias and y: a product with each b
   bool m_by_ranks = false;    ///< m is rows times the number of ranks; or rows
   bool n_by_ranks = false;    ///< the same of n and cols
   bool k_by_ranks = false;    ///< the same of k and depth
@@ -37,6 +38,10 @@ inline constexpr std::array kTorchRules{
     TorchRule{.name = "all_gather_matmul", .op = "all_gather_gemm", .m_by_ranks = true, .n_by_ranks = true, .keeps_rows = true,
               .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
     TorchRule{.name = "all_gather_cols_matmul", .op = "all_gather_cols_gemm", .n_by_ranks = true, .k_by_ranks = true, .keeps_rows = true, .gathers_cols = true,
+              .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
+    TorchRule{.name = "all_gather_matmuls", .op = "all_gather_gemm", .several = true, .m_by_ranks = true, .n_by_ranks = true, .keeps_rows = true,
+              .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
+    TorchRule{.name = "all_gather_cols_matmuls", .op = "all_gather_cols_gemm", .several = true, .n_by_ranks = true, .k_by_ranks = true, .keeps_rows = true, .gathers_cols = true,
               .options = {.bias = true, .activation = true, .gather = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_reduce_scatter", .op = "gemm_reduce_scatter", .k_by_ranks = true, .keeps_cols = true,
               .options = {.bias = true, .residual = true, .activation = true, .average = true, .repeatable = true, .allow_tf32 = true}},

@@ -49,6 +49,13 @@ TorchShim load_torch_shim() {
   require_function(torch, "aoti_torch_delete_tensor_object", shim.delete_tensor);
   require_function(torch, "torch_string_c_str", shim.string_text);
   require_function(torch, "torch_delete_string", shim.delete_string);
+  require_function(torch, "torch_new_list_reserve_size", shim.new_list);
+  require_function(torch, "torch_list_size", shim.list_size);
+  require_function(torch, "torch_list_get_item", shim.list_item);
+  require_function(torch, "torch_list_push_back", shim.add_to_list);
+  require_function(torch, "torch_delete_list", shim.delete_list);
+  require_function(torch, "aoti_record_function_start", shim.begin_range);
+  require_function(torch, "aoti_record_function_end", shim.end_range);
   require_function(torch, "aoti_torch_library_init_def", shim.new_definitions);
   require_function(torch, "aoti_torch_library_init_impl", shim.new_kernels);
   require_function(torch, "aoti_torch_library_def", shim.define);

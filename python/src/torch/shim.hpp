@@ -3,14 +3,18 @@
 // build it. Used by the other files of this folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tilewire::python {
 
-/// at::Tensor, torch::Library and std::string of PyTorch.
+/// at::Tensor, torch::Library, std::string, list and at::RecordFunction of PyTorch.
 struct AtenTensor;
 struct TorchLibrary;
 struct TorchString;
+struct TorchList;
+struct TorchRecord;
 /// A kernel's argument or result as PyTorch passes it, and the kernel.
 using StableValue = uint64_t;
 using StableKernel = void (*)(StableValue* stack, uint64_t num_arguments, uint64_t num_outputs);
@@ -31,14 +35,38 @@ struct TorchShim {
   int32_t (*delete_tensor)(AtenTensor*);
   int32_t (*string_text)(TorchString*, const char**);
   int32_t (*delete_string)(TorchString*);
+  int32_t (*new_list)(size_t, TorchList**);
+  int32_t (*list_size)(TorchList*, size_t*);
+  int32_t (*list_item)(TorchList*, size_t index, StableValue*);
+  int32_t (*add_to_list)(TorchList*, StableValue);
+  int32_t (*delete_list)(TorchList*);
   int32_t (*new_definitions)(const char* space, const char* file, uint32_t line, TorchLibrary**);
   int32_t (*new_kernels)(const char* space, const char* key, const char* file, uint32_t line, TorchLibrary**);
   int32_t (*define)(TorchLibrary*, const char* schema);
   int32_t (*set_kernel)(TorchLibrary*, const char* name, StableKernel, uint64_t version);
+  int32_t (*begin_range)(const char* name, void* keywords, void* const* inputs, uint64_t num_inputs, TorchRecord**);
+  int32_t (*end_range)(TorchRecord*);
   /// Nothing beside a PyTorch without CUDA.
   int32_t (*get_current_cuda_stream)(int32_t device, void** stream);
   /// Numbers that PyTorch gives them in this release.
   int32_t cpu, cuda, bf16, fp16, fp32;
+};
+
+/// A range of torch.profiler, until it goes.
+class TorchRange {
+ public:
+  TorchRange(const TorchShim& shim, const std::string& name) : shim_(shim) {
+    if (shim_.begin_range(name.c_str(), nullptr, nullptr, 0, &record_) != 0) record_ = nullptr;
+  }
+  TorchRange(const TorchRange&) = delete;
+  TorchRange& operator=(const TorchRange&) = delete;
+  ~TorchRange() {
+    if (record_ != nullptr) shim_.end_range(record_);
+  }
+
+ private:
+  const TorchShim& shim_;
+  TorchRecord* record_ = nullptr;
 };
 
 /// Look them up. Throws Error(unsupported) that names what is missing, where PyTorch is not loaded or before 2.10.

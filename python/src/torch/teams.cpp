@@ -40,12 +40,13 @@ TorchTeam::~TorchTeam() {
   process_group_.reset();
 }
 
-void TorchTeam::run(const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
+void TorchTeam::run(const TorchShim& shim, const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
                     std::span<const Tensor> outputs, void* stream) {
   const std::scoped_lock alone(group_->busy);
   const bool captures = group_->group->captures(stream);
   Kept& kept = find_or_make(problem, settings, captures);
   kept.captured = kept.captured || captures;
+  const TorchRange range(shim, kept.name);
   kept.op.run(inputs, outputs, stream);
 }
 
@@ -66,7 +67,9 @@ TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSett
   Group& group = *group_->group;
   std::optional<Config> config;
   if (!settings.schedule.empty()) config = default_config(settings.schedule, problem, group.team());
-  ops_.push_front({problem, settings.schedule, make_op(group, problem, config)});
+  Op op = make_op(group, problem, config);
+  std::string name = fmt::format("tilewire::{} {}", problem.op, op.config().schedule);
+  ops_.push_front({problem, settings.schedule, std::move(op), std::move(name)});
   places_.emplace(hash, ops_.begin());
   return ops_.front();
 }
@@ -95,7 +98,9 @@ std::vector<std::string> TorchTeam::kept() const {
   std::vector<std::string> texts;
   for (const Kept& kept : ops_) {
     const Problem& problem = kept.problem;
-    texts.push_back(fmt::format("{} {} x {} x {}", problem.op, problem.m, problem.n, problem.k));
+    const std::string more = problem.more_n.empty() ? "" : fmt::format(" + {}", fmt::join(problem.more_n, " + "));
+    texts.push_back(fmt::format("{} {} x {}{} x {} {}", problem.op, problem.m, problem.n, more, problem.k,
+                                kept.op.config().schedule));
   }
   return texts;
 }

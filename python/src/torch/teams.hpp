@@ -36,11 +36,11 @@ class TorchTeam {
   [[nodiscard]] int num_ranks() const { return group_->group->team().num_ranks; }
   /// One call of the problem's operator, which is made at its first: collective. Throws as make_op and Op::run do, and
   /// Error(unsupported) where it is new inside a capture.
-  void run(const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
+  void run(const TorchShim& shim, const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
            std::span<const Tensor> outputs, void* stream);
   /// Throw what is known by now to have failed, of calls and of graphs' replays.
   void check() const;
-  /// Sizes of the problems whose operators are kept, the last used first: "all_reduce 3 x 24 x 0".
+  /// Problems and schedules of the operators that are kept, the last used first: "all_reduce 3 x 24 x 0 fused".
   [[nodiscard]] std::vector<std::string> kept() const;
 
  private:
@@ -48,6 +48,7 @@ class TorchTeam {
     Problem problem;
     std::string schedule;
     Op op;
+    std::string name;       ///< of its ranges in profiles: operator and schedule
     bool captured = false;  ///< graphs may replay it
   };
   using Place = std::list<Kept>::iterator;

@@ -102,12 +102,39 @@ std::optional<TorchTensor> TorchStack::maybe_tensor() {
   return TorchTensor{*shim_, reinterpret_cast<AtenTensor*>(*value)};
 }
 
+std::vector<TorchTensor> TorchStack::maybe_tensors() {
+  const std::unique_ptr<StableValue> value(reinterpret_cast<StableValue*>(next()));
+  return value == nullptr ? std::vector<TorchTensor>{} : tensors_of(*value);
+}
+
+std::vector<TorchTensor> TorchStack::tensors_of(StableValue value) const {
+  const std::unique_ptr<TorchList, decltype(shim_->delete_list)> list(reinterpret_cast<TorchList*>(value),
+                                                                      shim_->delete_list);
+  size_t size = 0;
+  check_torch(shim_->list_size(list.get(), &size), "list_size");
+  std::vector<TorchTensor> all;
+  for (size_t i = 0; i < size; ++i) {
+    StableValue item = 0;
+    check_torch(shim_->list_item(list.get(), i, &item), "list_get_item");
+    all.emplace_back(*shim_, reinterpret_cast<AtenTensor*>(item));
+  }
+  return all;
+}
+
 std::string TorchStack::text() {
   const std::unique_ptr<TorchString, decltype(shim_->delete_string)> string(reinterpret_cast<TorchString*>(next()),
                                                                             shim_->delete_string);
   const char* text = nullptr;
   check_torch(shim_->string_text(string.get(), &text), "string_c_str");
   return text;
+}
+
+void TorchStack::give(const std::vector<TorchTensor>& results) {
+  TorchList* made = nullptr;
+  check_torch(shim_->new_list(results.size(), &made), "new_list_reserve_size");
+  // NOTE: PyTorch deletes it, and whatever it holds.
+  for (const TorchTensor& result : results) check_torch(shim_->add_to_list(made, reference(result)), "list_push_back");
+  values_[given_++] = reinterpret_cast<StableValue>(made);
 }
 
 void TorchStack::give_or_none(const std::optional<TorchTensor>& result) {

@@ -65,15 +65,20 @@ class TorchStack {
 
   [[nodiscard]] TorchTensor tensor() { return {*shim_, reinterpret_cast<AtenTensor*>(next())}; }
   [[nodiscard]] std::optional<TorchTensor> maybe_tensor();
+  [[nodiscard]] std::vector<TorchTensor> tensors() { return tensors_of(next()); }
+  /// None where the list is missing.
+  [[nodiscard]] std::vector<TorchTensor> maybe_tensors();
   [[nodiscard]] std::string text();
   [[nodiscard]] bool flag() { return (next() & 0xff) != 0; }
   /// Results, after all arguments have been taken. The first takes the first argument's place.
   void give(const TorchTensor& result) { values_[given_++] = reference(result); }
+  void give(const std::vector<TorchTensor>& results);
   /// One that the schema lets be missing.
   void give_or_none(const std::optional<TorchTensor>& result);
 
  private:
   StableValue next() { return values_[taken_++]; }
+  [[nodiscard]] std::vector<TorchTensor> tensors_of(StableValue value) const;
   [[nodiscard]] StableValue reference(const TorchTensor& tensor) const;
 
   const TorchShim* shim_;

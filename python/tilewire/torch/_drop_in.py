@@ -41,23 +41,16 @@ def _all_gather_matmul(
 ) -> tuple[Tensor | None, list[Tensor]]:
     name = "fused_all_gather_matmul"
     try:
-        if not bs:
-            raise tilewire.Error("no B", "unsupported")
-        # One gather for all: the first product overlaps with it, the others read what it has gathered.
         whole: Tensor | None = None
-        if return_A or len(bs) > 1:
-            first, whole = _ops.all_gather_matmul(a, bs[0], group_name, gather_dim=gather_dim, return_gathered=True)
+        if return_A:
+            ys, whole = _ops.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim, return_gathered=True)
         else:
-            first = _ops.all_gather_matmul(a, bs[0], group_name, gather_dim=gather_dim)  # type: ignore[assignment]
+            ys = _ops.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim)
     except tilewire.Error as error:
         _left[name, _reason(error)] += 1
         return _own(name, a.is_cuda)(a, bs, gather_dim, group_name, return_A=return_A)
     _taken[name] += 1
-    if gather_dim in (-1, a.dim() - 1):
-        return (whole if return_A else None), [first, *(whole @ b for b in bs[1:] if whole is not None)]
-    moved = None if whole is None else whole.movedim(gather_dim, 0)
-    others = [(moved @ b).movedim(0, gather_dim) for b in bs[1:]] if moved is not None else []
-    return (whole if return_A else None), [first, *others]
+    return whole, ys
 
 
 def _matmul_reduce_scatter(a: Tensor, b: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:

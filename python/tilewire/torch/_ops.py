@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from tilewire import _core
 from tilewire.torch._teams import group_name, group_size
 
 _ops = torch.ops.tilewire
+Group: TypeAlias = dist.ProcessGroup | str | None
 _ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
 
 
@@ -39,8 +40,27 @@ def _register_fake_gather(name: str, by_columns: bool) -> None:
         return y, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols)) if gather else None
 
 
+def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
+    @torch.library.register_fake(f"tilewire::{name}")
+    def _(
+        x: Tensor,
+        b: list[Tensor],
+        group: str,
+        bias: list[Tensor] | None = None,
+        activation: str = "",
+        gather: bool = False,
+        allow_tf32: bool = False,
+    ) -> tuple[list[Tensor], Tensor | None]:
+        size = group_size(group)
+        rows, cols = (1, size) if by_columns else (size, 1)
+        ys = [x.new_empty(_sizes(x, x.shape[0] * rows, each.shape[1])) for each in b]
+        return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols)) if gather else None
+
+
 _register_fake_gather("all_gather_matmul", by_columns=False)
 _register_fake_gather("all_gather_cols_matmul", by_columns=True)
+_register_fake_gather_for_several("all_gather_matmuls", by_columns=False)
+_register_fake_gather_for_several("all_gather_cols_matmuls", by_columns=True)
 
 
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
@@ -72,6 +92,8 @@ def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
 for _name in (
     "all_gather_matmul",
     "all_gather_cols_matmul",
+    "all_gather_matmuls",
+    "all_gather_cols_matmuls",
     "matmul_reduce_scatter",
     "matmul_reduce_scatter_cols",
     "matmul_all_reduce",
@@ -115,7 +137,7 @@ def _gather(x: Tensor, group: str, dim: int) -> Tensor:
     return gathered if dim == 0 else torch.cat(gathered.chunk(size), -1)
 
 
-#: By operator: the same formula for eager programs, in half the time of what PyTorch makes of a registered one.
+#: By operator without lists: the same formula for eager programs, in half the time of PyTorch's own way.
 _functions: dict[Any, Callable[..., Any]] = {}
 
 
@@ -145,7 +167,7 @@ def _call(op: Any, needs_gradient: bool, *given: Any) -> Any:
         return op(*given)
     try:
         if needs_gradient:
-            return _functions[op](*given)
+            return _functions.get(op, op)(*given)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*given)
     except RuntimeError as error:
@@ -156,6 +178,52 @@ def _call(op: Any, needs_gradient: bool, *given: Any) -> Any:
 def _call_backward(op: Any, grad: Tensor, b: Tensor, *others: Any) -> Any:
     """The same in a formula of gradients, which may itself be asked for its gradient."""
     return _call(op, _needs_gradient(grad, b), grad, b, *others)
+
+
+def _gradient_of_gathered(grad: Tensor, group: str, dim: int) -> Tensor:
+    """Of this rank's part, from that of a gathered x which was returned."""
+    summed = _ops.all_reduce(grad, group, torch.are_deterministic_algorithms_enabled())
+    rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
+    mine: Tensor = summed.chunk(group_size(group), dim)[rank]
+    return mine
+
+
+def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
+    """A gather along `dim` before several products: their gradients of x are one reduce-scatter."""
+    scattered_product = getattr(_ops, scatter).default
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        x, bs, ctx.group, biases, activation, gathers, ctx.allow_tf32 = inputs
+        _refuse_epilogue(activation)
+        ctx.set_materialize_grads(False)
+        ctx.gathered, ctx.biases = gathers, len(biases or ())
+        ctx.save_for_backward(output[1] if gathers else x, *bs)
+
+    def backward(ctx: Any, grads: list[Tensor | None], grad_gathered: Tensor | None) -> Any:
+        x, *bs = ctx.saved_tensors
+        needs_x, needs_b, _, needs_bias, *_ = ctx.needs_input_grad
+        used = [grad for grad in grads if grad is not None]
+        grad_x = None
+        grad_bs: list[Tensor | None] = [None] * len(bs)
+        grad_biases: list[Tensor | None] = [None] * ctx.biases
+        if used and needs_x:
+            # Side by side, and the weights as they lie, one below the other.
+            beside = torch.cat(used, -1)
+            weights = torch.cat([b.t() for b, grad in zip(bs, grads, strict=True) if grad is not None])
+            options = None, None, "", False, torch.are_deterministic_algorithms_enabled(), ctx.allow_tf32
+            grad_x = _call_backward(scattered_product, beside, weights, ctx.group, *options)
+        whole = x if ctx.gathered or not (used and any(needs_b)) else _gather(x, ctx.group, dim)
+        for i, grad in enumerate(grads):
+            if grad is not None and needs_b[i]:
+                grad_bs[i] = _weight_gradient(whole, grad, bs[i])
+            if grad is not None and ctx.biases and needs_bias[i]:
+                grad_biases[i] = _bias_gradient(grad)
+        if grad_gathered is not None and ctx.gathered and needs_x:
+            mine = _gradient_of_gathered(grad_gathered, ctx.group, dim)
+            grad_x = mine.clone() if grad_x is None else grad_x + mine
+        return grad_x, grad_bs, None, grad_biases if ctx.biases else None, None, None, None
+
+    torch.library.register_autograd(f"tilewire::{gather}", backward, setup_context=setup)
 
 
 def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
@@ -181,9 +249,7 @@ def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
         if grad is not None and _asks(ctx, 3):
             grad_bias = _bias_gradient(grad)
         if grad_gathered is not None and ctx.gathered and _asks(ctx, 0):
-            summed = _ops.all_reduce(grad_gathered, ctx.group, torch.are_deterministic_algorithms_enabled())
-            rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(ctx.group))
-            mine = summed.chunk(group_size(ctx.group), dim)[rank]
+            mine = _gradient_of_gathered(grad_gathered, ctx.group, dim)
             grad_x = mine.clone() if grad_x is None else grad_x + mine
         return grad_x, grad_b, None, grad_bias, None, None, None
 
@@ -246,6 +312,8 @@ def _matmul_all_to_all_backward(ctx: Any, grad: Tensor) -> Any:
 
 _register_gather_and_scatter("all_gather_matmul", "matmul_reduce_scatter", 0)
 _register_gather_and_scatter("all_gather_cols_matmul", "matmul_reduce_scatter_cols", -1)
+_register_gather_for_several("all_gather_matmuls", "matmul_reduce_scatter", 0)
+_register_gather_for_several("all_gather_cols_matmuls", "matmul_reduce_scatter_cols", -1)
 _register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
 _register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
 _register_gradient("all_reduce", lambda ctx, grad: (grad, None, None))
@@ -288,46 +356,102 @@ def _check_activation(activation: str) -> None:
         raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(_ACTIVATIONS)}", "invalid_input")
 
 
+@overload
 def all_gather_matmul(
     x: Tensor,
     b: Tensor,
-    group: dist.ProcessGroup | str | None = None,
+    group: Group = ...,
+    *,
+    gather_dim: int = ...,
+    return_gathered: Literal[False] = ...,
+    bias: Tensor | None = ...,
+    activation: str = ...,
+) -> Tensor: ...
+@overload
+def all_gather_matmul(
+    x: Tensor,
+    b: Tensor,
+    group: Group = ...,
+    *,
+    gather_dim: int = ...,
+    return_gathered: Literal[True],
+    bias: Tensor | None = ...,
+    activation: str = ...,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def all_gather_matmul(
+    x: Tensor,
+    b: Sequence[Tensor],
+    group: Group = ...,
+    *,
+    gather_dim: int = ...,
+    return_gathered: Literal[False] = ...,
+    bias: Sequence[Tensor] | None = ...,
+    activation: str = ...,
+) -> list[Tensor]: ...
+@overload
+def all_gather_matmul(
+    x: Tensor,
+    b: Sequence[Tensor],
+    group: Group = ...,
+    *,
+    gather_dim: int = ...,
+    return_gathered: Literal[True],
+    bias: Sequence[Tensor] | None = ...,
+    activation: str = ...,
+) -> tuple[list[Tensor], Tensor]: ...
+def all_gather_matmul(
+    x: Tensor,
+    b: Tensor | Sequence[Tensor],
+    group: Group = None,
     *,
     gather_dim: int = 0,
     return_gathered: bool = False,
-    bias: Tensor | None = None,
+    bias: Tensor | Sequence[Tensor] | None = None,
     activation: str = "",
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """`activation(torch.cat(all ranks' x, gather_dim) @ b + bias)`, where products begin with what has come.
 
     `x`: [..., K], the same shape on every rank, or with the last dimension as `gather_dim` [..., K / ranks]; `b`:
     [K, N], this rank's columns, best the transpose of a Linear layer's weight. A `gather_dim` that is neither the first
     nor the last costs a copy. `bias`: [N]; `activation`: "gelu" (by erf) or "relu". Returns [..., N], and with
-    `return_gathered` the gathered x. Raises tilewire.Error where shapes, types or devices are not so.
+    `return_gathered` the gathered x. Of several `b` (and biases), as the projections of one input, x is gathered once,
+    and a list is returned. Raises tilewire.Error where shapes, types or devices are not so.
     """
     dim = _dim(x, gather_dim)
     _check_activation(activation)
-    x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment]
+    several = not isinstance(b, Tensor)
+    given: list[Any] = [b] if isinstance(b, Tensor) else list(b)
+    number = len(given)
+    if bias is not None:
+        given += [bias] if isinstance(bias, Tensor) else bias
+    x, *operands = _autocast(x, *given)  # type: ignore[assignment]
+    bs, biases = operands[:number], operands[number:]
     moved = x if dim <= 0 else x.movedim(dim, 0)
-    grads = _needs_gradient(x, b, bias)
-    keeps = return_gathered or (grads and b.requires_grad)
-    tf32 = _allow_tf32(x)
-    fused = "" if grads else activation
-    op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
-    y, gathered = _call(op, grads, moved, b, group_name(group), bias, fused, keeps, tf32)
+    grads = _needs_gradient(x, *operands)
+    keeps = return_gathered or (grads and any(each is not None and each.requires_grad for each in bs))
+    options = "" if grads else activation, keeps, _allow_tf32(x)
+    if several:
+        op = _ops.all_gather_matmuls.default if dim >= 0 else _ops.all_gather_cols_matmuls.default
+        ys, gathered = _call(op, grads, moved, bs, group_name(group), biases or None, *options)
+    else:
+        op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
+        y, gathered = _call(op, grads, moved, bs[0], group_name(group), biases[0] if biases else None, *options)
+        ys = [y]
     if grads and activation:
-        y = _ACTIVATIONS[activation](y)
+        ys = [_ACTIVATIONS[activation](y) for y in ys]
     if dim > 0:
-        y = y.movedim(0, dim)
+        ys = [y.movedim(0, dim) for y in ys]
+    result = ys if several else ys[0]
     if not return_gathered:
-        return y
-    return y, gathered.movedim(0, dim) if dim > 0 else gathered
+        return result
+    return result, gathered.movedim(0, dim) if dim > 0 else gathered
 
 
 def matmul_reduce_scatter(
     x: Tensor,
     b: Tensor,
-    group: dist.ProcessGroup | str | None = None,
+    group: Group = None,
     *,
     scatter_dim: int = 0,
     op: str = "sum",
@@ -373,7 +497,7 @@ def matmul_reduce_scatter(
 def matmul_all_reduce(
     x: Tensor,
     b: Tensor,
-    group: dist.ProcessGroup | str | None = None,
+    group: Group = None,
     *,
     bias: Tensor | None = None,
     activation: str = "",
@@ -405,7 +529,7 @@ def matmul_all_reduce(
 def matmul_all_to_all(
     x: Tensor,
     b: Tensor,
-    group: dist.ProcessGroup | str | None = None,
+    group: Group = None,
     *,
     bias: Tensor | None = None,
     activation: str = "",
@@ -428,7 +552,7 @@ def matmul_all_to_all(
 def warmup(
     function: Callable[..., Any],
     shapes: Iterable[tuple[int, ...]],
-    group: dist.ProcessGroup | str | None = None,
+    group: Group = None,
     *,
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str | None = None,
@@ -456,7 +580,7 @@ def warmup(
         function(x, b, group, **options)
 
 
-def all_reduce(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
+def all_reduce(x: Tensor, group: Group = None) -> Tensor:
     """The sum over ranks, as a new tensor. Its gradient is the output's, which is the same on all ranks."""
     flat = x if x.dim() > 0 else x.reshape(1)
     repeatable = torch.are_deterministic_algorithms_enabled()

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,11 @@ from tilewire import _core
 #: Schedule whose first candidate a new operator takes, by tuning; "" measures all.
 _SCHEDULES = {"off": "fused", "full": ""}
 
-_groups: dict[tuple[str, bool, int], tuple[Any, tilewire.Group]] = {}
+_Key = tuple[str, bool, int]
+#: By name, whether on GPUs, and device: the process group, and its team or why there is none.
+_groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
 _lock = threading.Lock()
+_meeting: dict[_Key, threading.Lock] = {}
 
 
 def set_tuning(mode: str) -> None:
@@ -43,7 +47,7 @@ def set_cache_size(ops: int) -> None:
 
 
 def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str = "cpu") -> list[str]:
-    """The problems whose operators the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0"."""
+    """The operators that the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0 fused"."""
     where = torch.device(device)
     on_gpu = where.type == "cuda"
     index = where.index if where.index is not None else torch.cuda.current_device() if on_gpu else 0
@@ -65,29 +69,47 @@ def group_size(name: str) -> int:
 def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
     """The team of a process group's ranks on GPUs or CPUs. Collective at its first use."""
     key = (str(process_group.group_name), on_gpu, index if on_gpu else 0)
+    # Teams of several groups meet at a time: ranks need not begin with the same one.
     with _lock:
+        alone = _meeting.setdefault(key, threading.Lock())
+    with alone:
         found = _groups.get(key)
         if found is None or found[0] is not process_group:
             # NOTE: the process group is held, so that another one of its name is told apart.
-            found = _groups[key] = (process_group, _join(process_group, on_gpu, index))
-        return found[1]._core
+            found = process_group, _join(process_group, on_gpu, index)
+            with _lock:
+                _groups[key] = found
+    team = found[1]
+    if isinstance(team, tilewire.Error):
+        raise tilewire.Error(str(team), team.kind)
+    return team._core
 
 
-def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
-    """Meet through the store of the process group."""
+def _awaited(store: Any, key: str) -> str:
+    """What another rank sets. NOTE: a `get` that waits keeps the store from threads in which other groups meet."""
+    deadline = time.monotonic() + store.timeout.total_seconds()
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise tilewire.Error(f"no rank has set {key} in {store.timeout}: has every rank called it?", "timeout")
+        time.sleep(0.001)
+    return str(store.get(key).decode())
+
+
+def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tilewire.Error:
+    """Meet through the store of the process group; or why its ranks can be no team, which they need ask once."""
     store = c10d._get_process_group_store(process_group)
     rank, size = process_group.rank(), process_group.size()
     # Counted where all ranks and all later groups of this name see it.
     number = store.add(f"tilewire/met/{rank}", 1)
     key = f"tilewire/{number}"
     store.set(f"{key}/host/{rank}", f"{socket.gethostname()} {'GPU' if on_gpu else 'CPU'}")
-    places = [store.get(f"{key}/host/{other}").decode() for other in range(size)]
+    places = [_awaited(store, f"{key}/host/{other}") for other in range(size)]
     if len(set(places)) > 1:
         text = ", ".join(f"rank {other}: {place}" for other, place in enumerate(places))
-        raise tilewire.Error(f"ranks on different hosts, or on CPUs and GPUs: {text}", "unsupported")
+        return tilewire.Error(f"ranks on different hosts, or on CPUs and GPUs: {text}", "unsupported")
     if rank == 0:
         store.set(f"{key}/job", f"torch-{os.getpid()}-{secrets.token_hex(4)}")
-    job = store.get(f"{key}/job").decode()
+    job = _awaited(store, f"{key}/job")
     return tilewire.join("cuda" if on_gpu else "host", rank, size, job=job, local_rank=index if on_gpu else None)
 
 
@@ -135,8 +157,9 @@ def clear() -> None:
     """Free all operators and leave all teams. Every rank calls it; at exit it is done for those that have not."""
     with _lock:
         _core.forget_torch_teams()
-        for _, group in _groups.values():
-            group.leave()
+        for _, team in _groups.values():
+            if isinstance(team, tilewire.Group):
+                team.leave()
         _groups.clear()
 
 
