@@ -72,6 +72,10 @@ def test_inductor() -> None:
     run(torch_bodies.by_inductor, 2)
 
 
+def test_beside_data_parallelism() -> None:
+    run(torch_bodies.two_dimensions, 4)
+
+
 def test_misuse() -> None:
     run(torch_bodies.misuse, 2)
 

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -492,6 +493,52 @@ def layers() -> None:
         tt.ColumnParallelLinear(12, 8 * size + 1)
     except tilewire.Error as error:
         assert size == 1 or f"out_features = {8 * size + 1} over {size} ranks" in str(error), error
+
+
+def two_dimensions() -> None:
+    """Tensor parallelism in each half of the ranks, FSDP2 and DDP across the halves, in groups of PyTorch's."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import parallel as by_torch
+    from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+    from torch.nn.parallel import DistributedDataParallel
+
+    from tilewire.torch import parallel as ours
+
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "tensor"))
+    replica = mesh["data"].get_local_rank()
+
+    def losses(style: Any, data: Callable[[torch.nn.Module], torch.nn.Module]) -> list[float]:
+        torch.manual_seed(1)
+        block = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8))
+        styles = {
+            "0": style.ColwiseParallel(input_layouts=Shard(0)),
+            "2": style.RowwiseParallel(output_layouts=Shard(0), use_local_output=True),
+        }
+        block = data(by_torch.parallelize_module(block, mesh["tensor"], styles))
+        optimizer = torch.optim.SGD(block.parameters(), lr=0.05)
+        found = []
+        for _ in range(4):
+            x = tensor(10 + replica, 8, 8).chunk(mesh["tensor"].size())[mesh["tensor"].get_local_rank()]
+            loss = block(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        return found
+
+    def shards(block: torch.nn.Module) -> torch.nn.Module:
+        return fully_shard(block, mesh=mesh["data"])
+
+    def replicas(block: torch.nn.Module) -> torch.nn.Module:
+        _pre_dp_module_transform(block)
+        return DistributedDataParallel(block, process_group=mesh["data"].get_group())
+
+    for data in (shards, replicas):
+        got, want = losses(ours, data), losses(by_torch, data)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        assert want[-1] < want[0]
 
 
 def programs() -> None:
