@@ -201,7 +201,9 @@ def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
 
     def backward(ctx: Any, grads: list[Tensor | None], grad_gathered: Tensor | None) -> Any:
         x, *bs = ctx.saved_tensors
-        needs_x, needs_b, _, needs_bias, *_ = ctx.needs_input_grad
+        # NOTE: PyTorch 2.10 leaves out arguments at the end that have their defaults, and wants as many gradients.
+        asked = ctx.needs_input_grad
+        needs_x, needs_b, needs_bias = asked[0], asked[1], asked[3] if len(asked) > 3 else ()
         used = [grad for grad in grads if grad is not None]
         grad_x = None
         grad_bs: list[Tensor | None] = [None] * len(bs)
@@ -221,7 +223,7 @@ def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
         if grad_gathered is not None and ctx.gathered and needs_x:
             mine = _gradient_of_gathered(grad_gathered, ctx.group, dim)
             grad_x = mine.clone() if grad_x is None else grad_x + mine
-        return grad_x, grad_bs, None, grad_biases if ctx.biases else None, None, None, None
+        return (grad_x, grad_bs, None, grad_biases if ctx.biases else None, None, None, None)[: len(asked)]
 
     torch.library.register_autograd(f"tilewire::{gather}", backward, setup_context=setup)
 
