@@ -378,6 +378,9 @@ def misuse() -> None:
         (lambda: tt.matmul_reduce_scatter(x[: size + 1], b), f"{size + 1} rows over {size} ranks"),
         (lambda: tt.matmul_reduce_scatter(x[:3].reshape(3, 1, 12).expand(3, 2, 12), b), f"3 rows over {size} ranks"),
         (lambda: tt.matmul_reduce_scatter(x, b, op="max"), "want 'sum' or 'avg'"),
+        (lambda: tt.all_gather_matmul(x, b, bias=[b[0]]), "want a tensor for one b, a list for a list"),
+        (lambda: tt.all_gather_matmul(x, [b, b], bias=[b[0]]), "1 biases of 2 products"),
+        (lambda: tt.all_gather_matmul(x, []), "no b: want one or more"),
         (lambda: tt.set_tuning("slow"), "want one of off, full"),
         (lambda: tt.set_cache_size(0), "a cache of 0 operators"),
     ]

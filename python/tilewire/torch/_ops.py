@@ -425,6 +425,8 @@ def all_gather_matmul(
     several = not isinstance(b, Tensor)
     given: list[Any] = [b] if isinstance(b, Tensor) else list(b)
     number = len(given)
+    if bias is not None and isinstance(bias, Tensor) == several:
+        raise tilewire.Error("bias: want a tensor for one b, a list for a list", "invalid_input")
     if bias is not None:
         given += [bias] if isinstance(bias, Tensor) else bias
     x, *operands = _autocast(x, *given)  # type: ignore[assignment]

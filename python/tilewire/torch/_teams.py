@@ -106,7 +106,11 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tile
     places = [_awaited(store, f"{key}/host/{other}") for other in range(size)]
     if len(set(places)) > 1:
         text = ", ".join(f"rank {other}: {place}" for other, place in enumerate(places))
-        return tilewire.Error(f"ranks on different hosts, or on CPUs and GPUs: {text}", "unsupported")
+        error = tilewire.Error(f"ranks on different hosts, or on CPUs and GPUs: {text}", "unsupported")
+        # Hosts stay as they are; a call with tensors on CPUs may have been a mistake.
+        if len({place.split()[0] for place in places}) > 1:
+            return error
+        raise error
     if rank == 0:
         store.set(f"{key}/job", f"torch-{os.getpid()}-{secrets.token_hex(4)}")
     job = _awaited(store, f"{key}/job")
