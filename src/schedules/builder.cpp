@@ -109,9 +109,10 @@ PlanBuilder::OfOutput PlanBuilder::of_output(int rank, Range cols) const {
   return {static_cast<size_t>(mine - outputs.begin()), {cols.begin - mine->begin, cols.end - mine->begin}};
 }
 
-Region PlanBuilder::output(int rank, Range rows, Range cols) const {
+Region PlanBuilder::output(int rank, Range rows, Range cols) {
+  if (c_ < 0) c_ = buffer("c");
   const OfOutput of = of_output(rank, cols);
-  return region(rank, buffer(name_of_output("c", of.output)), rows, of.cols);
+  return region(rank, c_ + static_cast<int>(of.output), rows, of.cols);
 }
 
 std::vector<EpilogueStep> PlanBuilder::epilogue(int rank, Range rows, Range cols) const {
@@ -155,7 +156,7 @@ void PlanBuilder::pace(Task& task, int rank, int phase, int first) const {
 Region PlanBuilder::b_region(int rank, Range cols, Range depth) {
   if (b_ < 0) b_ = buffer("b");
   const OfOutput of = of_output(rank, cols);
-  const int b = b_ + static_cast<int>(of.output);  // those of the other outputs follow
+  const int b = b_ + static_cast<int>(of.output);  // those of the other outputs follow, as c's do
   return problem_.b_layout == BLayout::nk ? region(rank, b, of.cols, depth) : region(rank, b, depth, of.cols);
 }
 

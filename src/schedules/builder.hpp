@@ -47,7 +47,7 @@ class PlanBuilder {
   [[nodiscard]] Region whole(int rank, int buffer) const;
   /// Rows and columns of what a gather's product makes. NOTE: a rank's columns of several outputs are numbered through,
   /// here and wherever a builder is given columns of a product; no tile has those of two.
-  [[nodiscard]] Region output(int rank, Range rows, Range cols) const;
+  [[nodiscard]] Region output(int rank, Range rows, Range cols);
   /// The problem's epilogue on `rank`, for these rows of the residual, and columns of that and of the bias.
   [[nodiscard]] std::vector<EpilogueStep> epilogue(int rank, Range rows, Range cols) const;
 
@@ -89,6 +89,7 @@ class PlanBuilder {
   Config config_;
   Plan plan_;
   int b_ = -1;                               ///< buffer, from the first product on
+  int c_ = -1;                               ///< the same, of a gather's
   std::vector<std::vector<Range>> columns_;  ///< by rank, of several outputs
   int ready_ = -1;
   int parts_ = -1;

@@ -23,6 +23,14 @@ def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
     return [first, *x.shape[1:-1], last]
 
 
+def _fake_gather(x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool) -> tuple[list[Tensor], Tensor]:
+    """Results of products with each b, and the gathered x."""
+    size = group_size(group)
+    rows, cols = (1, size) if by_columns else (size, 1)
+    ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1])) for b in bs]
+    return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols))
+
+
 def _register_fake_gather(name: str, by_columns: bool) -> None:
     @torch.library.register_fake(f"tilewire::{name}")
     def _(
@@ -34,10 +42,8 @@ def _register_fake_gather(name: str, by_columns: bool) -> None:
         gather: bool = False,
         allow_tf32: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        size = group_size(group)
-        rows, cols = (1, size) if by_columns else (size, 1)
-        y = x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1]))
-        return y, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols)) if gather else None
+        (y,), whole = _fake_gather(x, [b], group, by_columns)
+        return y, whole if gather else None
 
 
 def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
@@ -51,10 +57,8 @@ def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
         gather: bool = False,
         allow_tf32: bool = False,
     ) -> tuple[list[Tensor], Tensor | None]:
-        size = group_size(group)
-        rows, cols = (1, size) if by_columns else (size, 1)
-        ys = [x.new_empty(_sizes(x, x.shape[0] * rows, each.shape[1])) for each in b]
-        return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols)) if gather else None
+        ys, whole = _fake_gather(x, b, group, by_columns)
+        return ys, whole if gather else None
 
 
 _register_fake_gather("all_gather_matmul", by_columns=False)
@@ -422,31 +426,32 @@ def all_gather_matmul(
     """
     dim = _dim(x, gather_dim)
     _check_activation(activation)
-    several = not isinstance(b, Tensor)
-    given: list[Any] = [b] if isinstance(b, Tensor) else list(b)
-    number = len(given)
-    if bias is not None and isinstance(bias, Tensor) == several:
+    one = isinstance(b, Tensor)
+    if bias is not None and isinstance(bias, Tensor) != one:
         raise tilewire.Error("bias: want a tensor for one b, a list for a list", "invalid_input")
-    if bias is not None:
-        given += [bias] if isinstance(bias, Tensor) else bias
-    x, *operands = _autocast(x, *given)  # type: ignore[assignment]
-    bs, biases = operands[:number], operands[number:]
-    moved = x if dim <= 0 else x.movedim(dim, 0)
-    grads = _needs_gradient(x, *operands)
-    keeps = return_gathered or (grads and any(each is not None and each.requires_grad for each in bs))
-    options = "" if grads else activation, keeps, _allow_tf32(x)
-    if several:
-        op = _ops.all_gather_matmuls.default if dim >= 0 else _ops.all_gather_cols_matmuls.default
-        ys, gathered = _call(op, grads, moved, bs, group_name(group), biases or None, *options)
-    else:
+    if one:
+        # NOTE: without lists, as the host's time for a call is short.
+        x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment, arg-type]
+        grads = _needs_gradient(x, b, bias)  # type: ignore[arg-type]
+        weight_asks = b.requires_grad  # type: ignore[union-attr]
         op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
-        y, gathered = _call(op, grads, moved, bs[0], group_name(group), biases[0] if biases else None, *options)
-        ys = [y]
-    if grads and activation:
-        ys = [_ACTIVATIONS[activation](y) for y in ys]
-    if dim > 0:
-        ys = [y.movedim(0, dim) for y in ys]
-    result = ys if several else ys[0]
+    else:
+        number = len(b)
+        x, *operands = _autocast(x, *b, *(bias or ()))  # type: ignore[assignment]
+        b, bias = operands[:number], operands[number:] or None  # type: ignore[assignment]
+        grads = _needs_gradient(x, *operands)
+        weight_asks = _needs_gradient(*b)
+        op = _ops.all_gather_matmuls.default if dim >= 0 else _ops.all_gather_cols_matmuls.default
+    moved = x if dim <= 0 else x.movedim(dim, 0)
+    keeps = return_gathered or (grads and weight_asks)
+    fused = "" if grads else activation
+    y, gathered = _call(op, grads, moved, b, group_name(group), bias, fused, keeps, _allow_tf32(x))
+
+    def finished(y: Tensor) -> Tensor:
+        y = _finish(y, activation, None) if grads else y
+        return y.movedim(0, dim) if dim > 0 else y
+
+    result = finished(y) if one else [finished(each) for each in y]
     if not return_gathered:
         return result
     return result, gathered.movedim(0, dim) if dim > 0 else gathered
