@@ -14,6 +14,8 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 
+import result_files
+
 TILES = {"tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
 SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
 # What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
@@ -242,8 +244,7 @@ def main():
             if error:
                 print(f"  FAILED: {error}")
             sys.stdout.flush()
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(result, file, indent=1)
+            result_files.write(options.json, result)
     return 1 if result["errors"] else 0
 
 

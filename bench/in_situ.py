@@ -22,8 +22,9 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 import torch
 import torch.distributed as dist
 
+import result_files
 from contenders import Ranks, view_of
-from peers import facts, finite, in_words
+from peers import facts, in_words
 from tilewire_ctypes import Team
 
 ROWS = [["all_reduce", 1, 8192, 0], ["all_reduce", 16, 8192, 0], ["all_reduce", 64, 8192, 0],
@@ -166,8 +167,7 @@ def main():
         say(f"{row[0]:<18}{row[1]:>4}{row[2]:>7}{row[3]:>7}{one['between_kernel_us']:8.2f}"
             + "".join(f"{one['call_us'][name]:8.2f}{one['between_us'][name]:9.2f}" for name in one["call_us"]) + ("  WRONG" if bad else ""), flush=True)
     if options.json and ranks.rank == 0:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(finite(result), file, indent=1, allow_nan=False)
+        result_files.write(options.json, result)
     for team in teams.values():
         team.leave()
     dist.destroy_process_group()

@@ -33,6 +33,7 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 import torch
 import torch.distributed as dist
 
+import result_files
 from bars import bars_of, fastest_peer, text_of
 from candidates import candidates, name_of
 from contenders import LINK_BYTES_PER_S, OPERATORS, Case, Ours, Ranks
@@ -64,15 +65,6 @@ def captured(call):
         graph.replay()
 
     return replay
-
-
-def finite(value):
-    """The same as JSON knows it: null for what is no number."""
-    if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def in_words(error):
@@ -372,8 +364,7 @@ def main():
         say(line(row), *details(row), sep="\n", flush=True)
         torch.cuda.empty_cache()
         if options.json and ranks.rank == 0:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(finite(result), file, indent=1, allow_nan=False)
+            result_files.write(options.json, result)
     if result["rows"]:
         say("", text_of(result["bars"]), sep="\n", flush=True)
     teams.leave()

@@ -37,6 +37,9 @@ struct JoinOptions {
   double timeout_s = 30;             ///< deadline of every wait, start-up included
   int local_rank = -1;               ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
   CallOrder order = CallOrder::any;  ///< cuda: where each rank has a GPU to itself. The same on all ranks
+  /// cuda: most SMs that the group's kernels take of a GPU, 0 = all. What else waits for other ranks, NCCL on another
+  /// stream say, runs on the rest, in whatever order the ranks begin with the two.
+  int sms = 0;
 };
 
 /// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
@@ -108,6 +111,8 @@ class Group {
   /// Give a tensor of `allocate` back, which no call uses any more. Not collective: its memory is reused when all ranks
   /// have done so. Throws Error(invalid_input) where no tensor of the arena starts at its data.
   virtual void free(const Tensor& tensor) = 0;
+  /// My arena, as far as there is memory behind it. Not collective.
+  [[nodiscard]] virtual std::span<const std::byte> arena() const = 0;
   /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
   /// Error(invalid_input) for a number of bytes that is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
@@ -166,12 +171,13 @@ struct LaunchOptions {
   int64_t arena_bytes = JoinOptions{}.arena_bytes;
   double timeout_s = JoinOptions{}.timeout_s;
   CallOrder order = CallOrder::any;  ///< as JoinOptions
+  int sms = 0;                       ///< as JoinOptions
 };
 
 /// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the
 /// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank, or the rank whose
 /// process ended before its `body` returned. Another exception of a `body` becomes Error(internal), "rank 1: " and its
-/// text. Throws Error(invalid_input) for a number of ranks, a timeout or a `body` that is none.
+/// text. Throws Error(invalid_input) for a number of ranks, a timeout, SMs or a `body` that is none.
 /// With processes, what `body` changes in memory stays in its process; they are forked from the calling thread, so
 /// call it before other threads exist and before OpenMP has run on more than one. A process that `body` forks is not a
 /// rank: its end means nothing to the group, and launch does not wait for it.

@@ -31,7 +31,8 @@ extern "C" {
 //   barrier"; where they run different operators, or one runs while another does something else, they wait until
 //   TILEWIRE_TIMEOUT.
 // - A group and its operators serve one thread at a time. Different groups serve different threads at once.
-// - Under "cuda" a call leaves the group's GPU as the thread's current device.
+// - Under "cuda" tilewire_run and tilewire_run_and_wait leave the thread's current device as it was, where the process
+//   uses that; other collective calls make it the group's GPU.
 // - A group that was left and an operator that was freed are TILEWIRE_INVALID_INPUT, as a null pointer is. NOTE: not
 //   where another handle, which was made since, has the same address.
 
@@ -100,7 +101,7 @@ typedef struct tilewire_join_options {
   int64_t arena_bytes;
   double timeout_s;  ///< deadline of every wait, in seconds
   int32_t order;     ///< cuda: who keeps calls one after another; 0 = the library, TILEWIRE_ORDER_STREAM = the caller
-  int32_t reserved;  ///< 0
+  int32_t sms;       ///< cuda: most SMs that the group's kernels take of a GPU, 0 = all: docs/cuda.md
 } tilewire_join_options;
 
 /// Rank 0 of 1, 16 GiB of arena, 30 s.
@@ -132,7 +133,7 @@ typedef struct tilewire_launch_options {
   int64_t arena_bytes;  ///< 0 = 16 GiB
   double timeout_s;     ///< 0 = 30; less is TILEWIRE_INVALID_INPUT
   int32_t order;        ///< as tilewire_join_options
-  int32_t reserved;     ///< 0
+  int32_t sms;          ///< as tilewire_join_options
 } tilewire_launch_options;
 
 /// Start ranks on this host, call `body` on each, and return when all have ended: TILEWIRE_OK, or the error of the
@@ -176,13 +177,13 @@ TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, cons
 /// Make an operator. Collective: all ranks ask for the same.
 /// `problem` is JSON: {"op": "all_gather_gemm", "m": 512, "n": 1024, "k": 256, "dtype": "fp32"}; sizes are global, over
 /// all ranks. Fields are those of tilewire::Problem (docs/c_api.md); unknown ones are errors.
-/// `config` says how: null or "auto" measures the candidates once and remembers the winner; the name of a schedule,
-/// "fused", takes the first of its candidates for this problem and these ranks, unmeasured; JSON, {"schedule": "fused",
-/// "tile_m": 64}, takes the knobs of tilewire::Config, and for those left out its defaults, which are the same for all
-/// problems and machines.
-/// Where the text of one rank is malformed all ranks get its TILEWIRE_INVALID_INPUT.
-/// The group keeps the operator until tilewire_free_op. TILEWIRE_INVALID_INPUT, TILEWIRE_UNSUPPORTED,
-/// TILEWIRE_REFUSED_PLAN.
+/// `config` says how: null or "auto" measures the candidates once and remembers the winner, "auto_quick" the first few
+/// of them; "auto_off" measures nothing and takes what is remembered of the nearest M, else a first choice; the name of
+/// a schedule, "fused", takes the first of its candidates for this problem and these ranks, unmeasured; JSON,
+/// {"schedule": "fused", "tile_m": 64}, takes the knobs of tilewire::Config, and for those left out its defaults, which
+/// are the same for all problems and machines. Where the text of one rank is malformed all ranks get its
+/// TILEWIRE_INVALID_INPUT. The group keeps the operator until tilewire_free_op. TILEWIRE_INVALID_INPUT,
+/// TILEWIRE_UNSUPPORTED, TILEWIRE_REFUSED_PLAN.
 TILEWIRE_API tilewire_status tilewire_make_op(tilewire_group* group, const char* problem, const char* config,
                                               tilewire_op** op);
 /// Free an operator. Every rank may do so in its own time, when its calls are complete. Null is allowed; an operator

@@ -34,6 +34,14 @@ enum class Release { tile, all };  ///< what a second lane waits for: its tile, 
 enum class Pacing { unpaced, lockstep };
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
 
+/// How `auto` chooses a config. Each takes the winner of an earlier measurement where it fits (winners in the tuner's
+/// file are those of problems with M in the same bucket).
+enum class Tuning {
+  off,    ///< measures nothing: the winner of the nearest bucket of M, else the first candidate of `fused`
+  quick,  ///< measures the first few candidates, for at most a second
+  full,   ///< measures all of them, for at most four seconds
+};
+
 /// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error. The defaults are fixed, for any
 /// problem and machine: Config{.schedule = "fused"} is rarely the best of that schedule. `default_config`
 /// (schedule.hpp) gives what it would be tried with first.

@@ -21,7 +21,8 @@ struct OpOptions {
   std::optional<bool> check{};
   bool trace = false;        ///< record every call, for last_trace and gather_trace
   int64_t max_delay_us = 0;  ///< for tests of skewed ranks, host: sleep for a random time up to this before each task
-  std::string tuner_file{};  ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
+  Tuning tuning = Tuning::full;  ///< where no config is given
+  std::string tuner_file{};      ///< where winners are remembered; empty = env TILEWIRE_TUNER_FILE, then the default
 };
 
 /// Made by make_op. Move only. Its group must outlive it.
@@ -86,14 +87,15 @@ class Op {
   std::unique_ptr<Program> program_;
 };
 
-/// Collective. Without a config the tuner measures the candidates once and remembers the winner. A schedule's own
-/// choice, unmeasured: default_config(name, problem, group.team()).
+/// Collective. Without a config the tuner measures the candidates once and remembers the winner (OpOptions::tuning). A
+/// schedule's own choice, unmeasured: default_config(name, problem, group.team()).
 /// Throws, before anything is allocated: Error(invalid_input) for a broken rule or ranks that ask for
 /// different things (both are named), Error(unsupported), Error(refused_plan).
 [[nodiscard]] Op make_op(Group& group, const Problem& problem, const std::optional<Config>& config = std::nullopt,
                          const OpOptions& options = {});
 
-/// The same for a problem in JSON and a config in text: "auto", the name of a schedule for its own choice, or JSON.
+/// The same for a problem in JSON and a config in text: "auto", "auto_quick" and "auto_off" with that tuning, the name
+/// of a schedule for its own choice, or JSON.
 /// Where the text of one rank is malformed all ranks throw its Error(invalid_input). Collective.
 [[nodiscard]] Op make_op_from_text(Group& group, const std::string& problem, const std::string& config = "auto",
                                    const OpOptions& options = {});

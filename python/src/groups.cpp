@@ -112,7 +112,8 @@ struct Memory {
 
 std::unique_ptr<PyGroup> join_team(const std::string& backend, std::optional<int> rank, std::optional<int> num_ranks,
                                    const std::string& job, std::optional<int64_t> arena_bytes,
-                                   std::optional<double> timeout_s, std::optional<int> local_rank, bool stream_order) {
+                                   std::optional<double> timeout_s, std::optional<int> local_rank, bool stream_order,
+                                   int sms) {
   require(rank.has_value() == num_ranks.has_value(), "rank and num_ranks go together");
   JoinOptions options = rank ? JoinOptions{} : join_options_from_env();
   if (rank) options.rank = *rank, options.num_ranks = *num_ranks, options.job = env::job();
@@ -121,6 +122,7 @@ std::unique_ptr<PyGroup> join_team(const std::string& backend, std::optional<int
   if (timeout_s) options.timeout_s = *timeout_s;
   if (local_rank) options.local_rank = *local_rank;
   if (stream_order) options.order = CallOrder::stream;
+  options.sms = sms;
   const nb::gil_scoped_release without_gil;
   return std::make_unique<PyGroup>(join(backend, options));
 }
@@ -205,7 +207,8 @@ void bind_groups(nb::module_& module) {
            })
       .def("leave", &PyGroup::leave);
   module.def("join", &join_team, nb::arg("backend"), nb::arg("rank"), nb::arg("num_ranks"), nb::arg("job"),
-             nb::arg("arena_bytes"), nb::arg("timeout_s"), nb::arg("local_rank"), nb::arg("stream_order"));
+             nb::arg("arena_bytes"), nb::arg("timeout_s"), nb::arg("local_rank"), nb::arg("stream_order"),
+             nb::arg("sms"));
 }
 
 }  // namespace tilewire::python

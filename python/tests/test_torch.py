@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch_bodies  # noqa: E402
+import torch_memory  # noqa: E402
 
 
 def run(body: Callable[[], None], ranks: int) -> None:
@@ -33,6 +34,10 @@ def test_forward(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_gradients(ranks: int) -> None:
     run(torch_bodies.gradients, ranks)
+
+
+def test_gradients_of_gradients() -> None:
+    run(torch_bodies.gradients_of_gradients, 2)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -82,6 +87,16 @@ def test_misuse() -> None:
 
 def test_many_shapes_and_groups() -> None:
     run(torch_bodies.many_shapes, 2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_memory(ranks: int) -> None:
+    run(torch_memory.in_place, ranks)
+    run(torch_memory.memory, ranks)
+
+
+def test_tuning() -> None:
+    run(torch_memory.tuning, 2)
 
 
 def test_drop_in() -> None:

@@ -21,12 +21,16 @@ import tilewire.torch as tt
 def start(rank: int, ranks: int, port: int, body: Callable[[], None]) -> None:
     """A rank: a process group of gloo, then the body."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    # What was measured on this machine before is nothing to a test.
+    os.environ["TILEWIRE_TUNER_FILE"] = os.path.join(tempfile.gettempdir(), f"tilewire-torch-{os.getppid()}-{port}")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
     body()
     dist.barrier()
     tt.clear()
     dist.destroy_process_group()
+    if rank == 0 and os.path.exists(os.environ["TILEWIRE_TUNER_FILE"]):
+        os.remove(os.environ["TILEWIRE_TUNER_FILE"])
 
 
 def tensor(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -203,6 +207,34 @@ def gradients() -> None:
     )
 
 
+def gradients_of_gradients() -> None:
+    """Twice through every operator, against PyTorch's differentiable collectives."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    cases: list[tuple[Any, Any, tuple[int, ...], tuple[int, ...]]] = [
+        (tt.all_gather_matmul, lambda x, b: gathered(x, 0) @ b, (6, 8), (8, 4)),
+        (lambda x, b: tt.all_gather_matmul(x, [b, 2 * b])[1], lambda x, b: gathered(x, 0) @ (2 * b), (6, 8), (8, 4)),
+        (
+            lambda x, b: tt.all_gather_matmul(x, b, gather_dim=-1),
+            lambda x, b: gathered(x, -1) @ b,
+            (6, 8),
+            (8 * size, 4),
+        ),
+        (tt.matmul_reduce_scatter, lambda x, b: scattered(x @ b, 0), (2 * size, 8), (8, 4)),
+    ]
+    for ours, theirs, *shapes in cases:
+        results = []
+        for function in (ours, theirs):
+            x, b = (tensor(20 * i + rank, *shape).requires_grad_() for i, shape in enumerate(shapes))
+            y = function(x, b)
+            direction = tensor(50 + rank, *y.shape).requires_grad_()
+            first = torch.autograd.grad(y, (x, b), direction, create_graph=True)
+            target = sum((each * tensor(70 + rank + i, *each.shape)).sum() for i, each in enumerate(first))
+            results.append([*first, *torch.autograd.grad(target, (x, b, direction))])
+        for got, want in zip(*results, strict=True):
+            equal(got, want)
+
+
 def checked() -> None:
     """torch.library.opcheck, and compiled programs with one graph."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -363,11 +395,11 @@ def misuse() -> None:
         (lambda: tt.all_reduce(x, "nobody"), "nobody"),
         (lambda: tt.matmul_all_reduce(x, b, residual=torch.tensor(1.0)), "residual has no dimension"),
         (
-            lambda: tt._ops._call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 5, 12)),
+            lambda: tt._gradients.call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 5, 12)),
             "y is [5, 12], want [6, 12]",
         ),
         (
-            lambda: tt._ops._call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 12, 6).t()),
+            lambda: tt._gradients.call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 12, 6).t()),
             "y does not lie in memory like rows of one matrix",
         ),
         (
@@ -381,7 +413,8 @@ def misuse() -> None:
         (lambda: tt.all_gather_matmul(x, b, bias=[b[0]]), "want a tensor for one b, a list for a list"),
         (lambda: tt.all_gather_matmul(x, [b, b], bias=[b[0]]), "1 biases of 2 products"),
         (lambda: tt.all_gather_matmul(x, []), "no b: want one or more"),
-        (lambda: tt.set_tuning("slow"), "want one of off, full"),
+        (lambda: tt.set_sms(-1), "sms = -1: want 0 or more"),
+        (lambda: tt.set_tuning("slow"), "off, quick, full"),
         (lambda: tt.set_cache_size(0), "a cache of 0 operators"),
     ]
     for call, text in cases:
@@ -452,9 +485,9 @@ def layers() -> None:
         return gradient.chunk(size, 1 if name == "down.weight" else 0)[rank]
 
     whole, x = Whole(), tensor(1, 4 * size, 3, 12)
-    for dim in (0, 1):
+    for dim in (0, 1, 2):
         x = tensor(1, *((4 * size, 3) if dim == 0 else (3, 4 * size)), 12)
-        for sequence in (True, False):
+        for sequence in (True, False) if dim < 2 else (True,):
             whole.zero_grad()
             given = x.clone().requires_grad_()
             want = whole(given)

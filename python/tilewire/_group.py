@@ -156,9 +156,10 @@ class Group:
         """Make an operator, or run a plan as it is.
 
         `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md), or a Plan, which has all the rest.
-        `config`: "auto" measures candidates once and remembers the winner; the name of a schedule takes its first
-        candidate; a mapping gives the knobs (docs/schedules.md). `more_n`: columns of further outputs of a gather, each
-        of a B of its own; `run` takes a, b, b1, ... and c, c1, ...
+        `config`: "auto" measures candidates once and remembers the winner, "auto_quick" the first few of them;
+        "auto_off" takes what is remembered of the nearest M, else a first choice; the name of a schedule takes its
+        first candidate; a mapping gives the knobs (docs/schedules.md). `more_n`: columns of further outputs of a
+        gather, each of a B of its own; `run` takes a, b, b1, ... and c, c1, ...
         `check`: prove the plan first. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks where a rule is broken or ranks ask for different things, unsupported,
@@ -234,13 +235,15 @@ def join(
     timeout_s: float | None = None,
     local_rank: int | None = None,
     order: str = "any",
+    sms: int = 0,
 ) -> Group:
     """Join a team. Collective.
 
     Without `rank` and `num_ranks`, by what torchrun, mpirun, SLURM or the caller put into the environment. `job`: name
     under which ranks of a host find each other. `arena_bytes`: most symmetric memory of a rank, committed as it is
     needed. `timeout_s`: deadline of every wait. `local_rank` chooses the GPU. `order="stream"`: the caller promises
-    that calls of a team follow each other, as in one stream (docs/cuda.md).
+    that calls of a team follow each other, as in one stream (docs/cuda.md). `sms`: most SMs that the team's kernels
+    take of a GPU, 0 = all, so that NCCL's on other streams find room.
 
     Raises Error(timeout) that names the ranks that did not come, and Error(unsupported) where this machine or build
     cannot run the backend.
@@ -248,5 +251,5 @@ def join(
     if order not in ("any", "stream"):
         raise Error(f"order = {order!r}: want 'any' or 'stream'", "invalid_input")
     return Group(
-        _core.join(backend, rank, num_ranks, job, arena_bytes, timeout_s, local_rank, order == "stream"),
+        _core.join(backend, rank, num_ranks, job, arena_bytes, timeout_s, local_rank, order == "stream", sms),
     )

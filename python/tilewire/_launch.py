@@ -49,6 +49,7 @@ def launch(
     arena_bytes: int | None = None,
     timeout_s: float | None = None,
     order: str = "any",
+    sms: int = 0,
 ) -> list[Any]:
     """Run `body(group, *args)` on each of `num_ranks` new processes, and return what they return, by rank.
 
@@ -63,6 +64,7 @@ def launch(
         "arena_bytes": arena_bytes,
         "timeout_s": timeout_s,
         "order": order,
+        "sms": sms,
     }
     text = pickle.dumps((body, tuple(args)))
     context = multiprocessing.get_context("spawn")

@@ -109,7 +109,8 @@ JoinOptions join_options_of(const LaunchOptions& options, int rank, int num_rank
           .job = job,
           .arena_bytes = options.arena_bytes,
           .timeout_s = options.timeout_s,
-          .order = options.order};
+          .order = options.order,
+          .sms = options.sms};
 }
 
 void launch_threads(int num_ranks, const LaunchOptions& options, const RankBody& body) {
@@ -336,6 +337,7 @@ void launch(int num_ranks, const LaunchOptions& options, const std::function<voi
   require(num_ranks >= 1 && num_ranks <= host::kMaxRanks, "{} ranks: want 1 to {} on one host", num_ranks,
           host::kMaxRanks);
   host::require_timeout(options.timeout_s);
+  host::require_sms(options.sms);
   require(static_cast<bool>(body), "launch: the ranks' function is null");
   static_cast<void>(available_backend(options.backend));
   options.threads ? launch_threads(num_ranks, options, body) : launch_processes(num_ranks, options, body);

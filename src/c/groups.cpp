@@ -13,16 +13,15 @@ using c::require_pointer;
 namespace {
 
 /// Sizes of the structs when they got one. NOTE: without padding at the end, which would be read as a field of later.
-constexpr size_t kLeastJoin = offsetof(tilewire_join_options, reserved) + sizeof(int32_t);
-constexpr size_t kLeastLaunch = offsetof(tilewire_launch_options, reserved) + sizeof(int32_t);
+constexpr size_t kLeastJoin = offsetof(tilewire_join_options, sms) + sizeof(int32_t);
+constexpr size_t kLeastLaunch = offsetof(tilewire_launch_options, sms) + sizeof(int32_t);
 static_assert(kLeastJoin == sizeof(tilewire_join_options) && kLeastLaunch == sizeof(tilewire_launch_options));
 
 std::unique_ptr<tilewire_group> new_handle(std::unique_ptr<Group> joined, Group& group) {
   return std::unique_ptr<tilewire_group>(new tilewire_group{std::move(joined), group, group.backend()});
 }
 
-CallOrder order_of(int32_t order, int32_t reserved) {
-  require(reserved == 0, "reserved = {}: want 0", reserved);
+CallOrder order_of(int32_t order) {
   require(order == 0 || order == TILEWIRE_ORDER_STREAM, "order = {}: want 0 or TILEWIRE_ORDER_STREAM", order);
   return order == 0 ? CallOrder::any : CallOrder::stream;
 }
@@ -34,7 +33,8 @@ JoinOptions to_cpp(const tilewire_join_options& options) {
           .arena_bytes = options.arena_bytes,
           .timeout_s = options.timeout_s,
           .local_rank = options.local_rank,
-          .order = order_of(options.order, options.reserved)};
+          .order = order_of(options.order),
+          .sms = options.sms};
 }
 
 tilewire_join_options to_c(const JoinOptions& options) {
@@ -46,7 +46,7 @@ tilewire_join_options to_c(const JoinOptions& options) {
           .arena_bytes = options.arena_bytes,
           .timeout_s = options.timeout_s,
           .order = options.order == CallOrder::stream ? TILEWIRE_ORDER_STREAM : 0,
-          .reserved = 0};
+          .sms = options.sms};
 }
 
 LaunchOptions to_cpp(const tilewire_launch_options& options) {
@@ -55,7 +55,8 @@ LaunchOptions to_cpp(const tilewire_launch_options& options) {
   if (options.backend != nullptr) to.backend = options.backend;
   if (options.arena_bytes != 0) to.arena_bytes = options.arena_bytes;
   if (options.timeout_s != 0) to.timeout_s = options.timeout_s;
-  to.order = order_of(options.order, options.reserved);
+  to.order = order_of(options.order);
+  to.sms = options.sms;
   return to;
 }
 

@@ -63,6 +63,7 @@ json request_of(const Problem& problem, const std::optional<Config>& config, con
   json request = problem;
   request["check"] = checks(options);
   request["config"] = config ? "given" : "auto";
+  if (!config) request["tuning"] = options.tuning;
   if (!config) return request;
   const json knobs = *config;
   for (const auto& [knob, value] : knobs.items()) request[fmt::format("config.{}", knob)] = value;
@@ -160,11 +161,17 @@ Config config_of_schedule(const std::string& name, const Problem& problem, const
   }
 }
 
-/// "auto", the name of a schedule, or JSON.
-std::optional<Config> config_of_text(const std::string& text, const Problem& problem, const Team& team) {
+/// "auto", perhaps with a tuning, which is then set in `options`; the name of a schedule; or JSON.
+std::optional<Config> config_of_text(const std::string& text, const Problem& problem, const Team& team,
+                                     OpOptions& options) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   require(first != std::string::npos, "config is empty: want \"auto\", the name of a schedule, or JSON");
   if (text == "auto") return std::nullopt;
+  constexpr std::string_view kWithTuning = "auto_";
+  if (text.starts_with(kWithTuning)) {
+    options.tuning = parse<Tuning>(text.substr(kWithTuning.size()), "config = auto_...");
+    return std::nullopt;
+  }
   if (text[first] == '{') return from_json_text<Config>(text);
   return config_of_schedule(text, problem, team);
 }
@@ -175,7 +182,7 @@ tuner::Choice choice_of(Group& group, const Problem& problem, const std::optiona
   validate(problem, group.team().num_ranks);
   if (config) return {.config = *config, .why = "given by the caller"};
   const std::string file = options.tuner_file.empty() ? env::tuner_file() : options.tuner_file;
-  return tuner::choose(group, problem, {.file = file});
+  return tuner::choose(group, problem, {.file = file, .tuning = options.tuning});
 }
 
 }  // namespace
@@ -189,13 +196,14 @@ Op make_op(Group& group, const Problem& problem, const std::optional<Config>& co
 Op make_op_from_text(Group& group, const std::string& problem, const std::string& config, const OpOptions& options) {
   Problem asked;
   std::optional<Config> given;
+  OpOptions all = options;
   require_same(group, [&] {
     asked = from_json_text<Problem>(problem);
-    given = config_of_text(config, asked, group.team());
-    return request_of(asked, given, options);
+    given = config_of_text(config, asked, group.team(), all);
+    return request_of(asked, given, all);
   });
-  const tuner::Choice choice = choice_of(group, asked, given, options);
-  return {group, make_plan(asked, group.team(), choice.config), choice.why, options};
+  const tuner::Choice choice = choice_of(group, asked, given, all);
+  return {group, make_plan(asked, group.team(), choice.config), choice.why, all};
 }
 
 Op make_op(Group& group, const Plan& plan, const OpOptions& options) {

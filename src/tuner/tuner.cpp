@@ -26,6 +26,9 @@ constexpr int kMaxRounds = 7;
 constexpr size_t kMaxFinalists = 3;
 constexpr double kFinalistWithin = 1.25;  // of the best time after one look
 constexpr double kLongCall = 0.05;        // of the budget: a call that needs no second look
+constexpr double kBudgetS = 4;
+constexpr double kQuickBudgetS = 1;
+constexpr size_t kQuickCandidates = 6;
 
 /// One config on its way through the selection.
 struct Candidate {
@@ -176,12 +179,13 @@ std::string table_of(std::span<const Timing> timings) {
 }
 
 /// Measure, and say what won and what was left out.
-Choice measure(Group& group, const Problem& problem, double budget_s, std::vector<Timing>& timings) {
+Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<Timing>& timings) {
   std::vector<Candidate> candidates = list_candidates(problem, group.team());
+  if (tuning == Tuning::quick && candidates.size() > kQuickCandidates) candidates.resize(kQuickCandidates);
   {
     const RankTensors tensors(group, problem);
     tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
-    Budget budget(group, budget_s);
+    Budget budget(group, tuning == Tuning::quick ? kQuickBudgetS : kBudgetS);
     screen(group, problem, tensors, budget, candidates);
     play_final(group, problem, tensors, budget, candidates);
   }
@@ -206,10 +210,10 @@ Choice measure(Group& group, const Problem& problem, double budget_s, std::vecto
 }
 
 /// Rank 0's look into the file, on every rank.
-Recalled recall_together(Group& group, const std::string& file, const json& key) {
+Recalled recall_together(Group& group, const Options& options, const json& key) {
   json found;
   if (group.team().rank == 0) {
-    const Recalled recalled = recall(file, key);
+    const Recalled recalled = recall(options.file, key, options.tuning);
     found["note"] = recalled.note;
     if (recalled.winner) found["winner"] = to_json(*recalled.winner);
   }
@@ -228,6 +232,12 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
   }
 }
 
+/// Without a measurement. Where the problem has no candidates, the plain schedule.
+Choice first_candidate(const Problem& problem, const Team& team) {
+  const std::string schedule = find_schedule("fused").candidates(problem, team).empty() ? "sequential" : "fused";
+  return {default_config(schedule, problem, team), fmt::format("unmeasured: the first candidate of {}", schedule)};
+}
+
 }  // namespace
 
 std::string describe(const Config& config) {
@@ -239,21 +249,24 @@ std::string describe(const Config& config) {
 Choice choose(Group& group, const Problem& problem, const Options& options) {
   const Team& team = group.team();
   const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
-  Recalled recalled = recall_together(group, options.file, key);
+  Recalled recalled = recall_together(group, options, key);
   if (recalled.winner) {
     const std::string reason = first_text(group, refused(group, problem, recalled.winner->config));
     if (reason.empty()) {
-      const std::string why = fmt::format("remembered from {}; measured then, medians of the slowest rank:{}",
-                                          first_text(group, options.file), table_of(recalled.winner->timings));
+      const std::string rows =
+          recalled.winner->key == key ? "" : fmt::format(" for {} rows", shown(recalled.winner->key["problem"]["m"]));
+      const std::string why = fmt::format("remembered from {}; measured then{}, medians of the slowest rank:{}",
+                                          first_text(group, options.file), rows, table_of(recalled.winner->timings));
       return {recalled.winner->config, why};
     }
     recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), reason);
   }
-  Winner winner{.key = key};
-  Choice choice = measure(group, problem, options.budget_s, winner.timings);
+  const bool measures = options.tuning != Tuning::off;
+  Winner winner{.key = key, .config = {}, .timings = {}, .quick = options.tuning == Tuning::quick};
+  Choice choice = measures ? measure(group, problem, options.tuning, winner.timings) : first_candidate(problem, team);
   winner.config = choice.config;
   std::string note = recalled.note;
-  if (group.team().rank == 0) {
+  if (measures && group.team().rank == 0) {
     if (const auto failure = remember(options.file, winner)) note += (note.empty() ? "" : "; ") + *failure;
   }
   note = first_text(group, note);

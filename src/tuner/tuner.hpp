@@ -1,4 +1,4 @@
-// `auto`: measures the candidates of all schedules once, and remembers the winner.
+// `auto`: measures candidates of all schedules once, and remembers the winner.
 // Called by make_op where no config is given.
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace tilewire::tuner {
 
 struct Options {
-  std::string file;     ///< where winners are remembered; only rank 0's counts
-  double budget_s = 4;  ///< after this no further candidate is measured
+  std::string file{};  ///< where winners are remembered; only rank 0's counts
+  Tuning tuning = Tuning::full;
 };
 
 /// The config to use, and why, in words for Op::explain.
@@ -21,8 +21,8 @@ struct Choice {
   std::string why;
 };
 
-/// Collective; the same on every rank. The problem must be valid. `sequential` is always a candidate,
-/// so the winner is never slower than it was.
+/// Collective; the same on every rank. The problem must be valid. Where it measures, `sequential` is always a
+/// candidate, so the winner is never slower than it was.
 [[nodiscard]] Choice choose(Group& group, const Problem& problem, const Options& options);
 
 /// Schedule and knobs in one line, "fused {"tile_m":64}".

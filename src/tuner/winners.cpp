@@ -6,9 +6,11 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "backends/host/gemm.hpp"
@@ -92,6 +94,20 @@ class FileLock {
   Descriptor file_;
 };
 
+/// By which factor the rows of two keys differ that are equal but for them; infinite where more is different.
+double distance(json x, json y) {
+  constexpr double kFar = std::numeric_limits<double>::infinity();
+  std::array<double, 2> rows{};
+  for (size_t i = 0; i < 2; ++i) {
+    json& problem = (i == 0 ? x : y)["problem"];
+    if (!problem.is_object() || !problem.contains("m") || !problem["m"].is_number()) return kFar;
+    rows[i] = problem["m"].get<double>();
+    problem.erase("m");
+  }
+  if (x != y || rows[0] <= 0 || rows[1] <= 0) return kFar;
+  return std::max(rows[0] / rows[1], rows[1] / rows[0]);
+}
+
 }  // namespace
 
 json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem,
@@ -120,28 +136,41 @@ json to_json(const Winner& winner) {
   for (const Timing& timing : winner.timings) {
     timings.push_back({{"config", timing.config}, {"us", timing.us}, {"samples", timing.samples}});
   }
-  return {{"key", winner.key}, {"config", winner.config}, {"timings", timings}};
+  json all = {{"key", winner.key}, {"config", winner.config}, {"timings", timings}};
+  if (winner.quick) all["quick"] = true;
+  return all;
 }
 
 /// NOTE: files that older versions wrote are read, too.
 Config config_from_json(const json& from) { return with_new_names(from.at("config"), "Config").get<Config>(); }
 
 Winner winner_from_json(const json& from) {
-  Winner winner{.key = from.at("key"), .config = config_from_json(from)};
+  Winner winner{
+      .key = from.at("key"), .config = config_from_json(from), .timings = {}, .quick = from.value("quick", false)};
   for (const json& timing : from.at("timings")) {
     winner.timings.push_back({config_from_json(timing), timing.at("us"), timing.at("samples")});
   }
   return winner;
 }
 
-Recalled recall(const std::string& file, const json& key) {
+Recalled recall(const std::string& file, const json& key, Tuning tuning) {
   try {
     const std::optional<std::string> text = read_content(file);
     if (!text) return {};
-    for (const json& winner : winners_of(parse_content(*text))) {
-      if (winner.at("key") == key) return {winner_from_json(winner), ""};
+    const json winners = winners_of(parse_content(*text));
+    const json* nearest = nullptr;
+    double least = kFarthest;
+    for (const json& winner : winners) {
+      const bool same = winner.at("key") == key;
+      if (!same && tuning != Tuning::off) continue;
+      if (tuning == Tuning::full && winner.value("quick", false)) continue;
+      const double far = same ? 1 : distance(winner["key"], key);
+      if (far > least || (far == least && nearest != nullptr)) continue;
+      nearest = &winner;
+      least = far;
     }
-    return {};
+    if (nearest == nullptr) return {};
+    return {winner_from_json(*nearest), ""};
   } catch (const std::exception& error) {
     return {{}, fmt::format("{} was ignored: {}", file, error.what())};
   }

@@ -26,6 +26,7 @@ struct Winner {
   nlohmann::json key;
   Config config;
   std::vector<Timing> timings;  ///< of all candidates that were measured
+  bool quick = false;           ///< they were the first few, not all (Tuning::quick)
 
   bool operator==(const Winner&) const = default;
 };
@@ -48,8 +49,11 @@ struct Recalled {
 /// Throws where a field is missing or wrong.
 [[nodiscard]] Winner winner_from_json(const nlohmann::json& json);
 
-/// Look a key up. A missing file is no news; one that cannot be read, or is corrupt, is ignored, and `note` says why.
-[[nodiscard]] Recalled recall(const std::string& file, const nlohmann::json& key);
+/// Look a key up, as the tuning allows: `full` takes no winner of a quick measurement, and `off` the nearest where M is
+/// in another bucket, at most kFarthest times larger or smaller. A missing file is no news; one that cannot be read, or
+/// is corrupt, is ignored, and `note` says why.
+[[nodiscard]] Recalled recall(const std::string& file, const nlohmann::json& key, Tuning tuning = Tuning::full);
+inline constexpr double kFarthest = 4;
 /// Add or replace a winner, so that several processes can do it at once and a reader never sees half a
 /// file. A corrupt file is replaced; one that cannot be read now (permissions, a stale handle) is left alone. Returns
 /// nothing, or why it could not.

@@ -25,13 +25,13 @@ class Tensor(ctypes.Structure):
 class JoinOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint64), ("rank", ctypes.c_int32), ("num_ranks", ctypes.c_int32), ("local_rank", ctypes.c_int32),
                 ("job", ctypes.c_char_p), ("arena_bytes", ctypes.c_int64), ("timeout_s", ctypes.c_double),
-                ("order", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+                ("order", ctypes.c_int32), ("sms", ctypes.c_int32)]
 
 
 class LaunchOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint64), ("backend", ctypes.c_char_p), ("threads", ctypes.c_int32), ("arena_bytes", ctypes.c_int64),
                 ("timeout_s", ctypes.c_double),
-                ("order", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+                ("order", ctypes.c_int32), ("sms", ctypes.c_int32)]
 
 
 RankFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)

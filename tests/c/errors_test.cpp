@@ -181,10 +181,10 @@ TEST(CErrors, OptionsSayHowLargeTheyAre) {
   memory.back() = 7;
   tilewire_group* group = nullptr;
   expect_failure(tilewire_join("host", later, &group), "invalid_input: ", "the others are not zero");
-  tilewire_join_options reserved{.size = sizeof reserved};
-  EXPECT_EQ(tilewire_join_options_default(&reserved), TILEWIRE_OK);
-  reserved.reserved = 3;
-  expect_failure(tilewire_join("host", &reserved, &group), "invalid_input: ", "reserved = 3: want 0");
+  tilewire_join_options sms{.size = sizeof sms};
+  EXPECT_EQ(tilewire_join_options_default(&sms), TILEWIRE_OK);
+  sms.sms = -3;
+  expect_failure(tilewire_join("host", &sms, &group), "invalid_input: ", "sms = -3: want 0 or more");
   for (const uint64_t size : {uint64_t{0}, uint64_t{40}, uint64_t{1} << 20}) {
     tilewire_join_options options{.size = size};
     expect_failure(

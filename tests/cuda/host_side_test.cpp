@@ -141,6 +141,32 @@ TEST_P(HostSide, AStreamOfAnotherGpuIsRefused) {
   });
 }
 
+TEST_P(HostSide, ACallLeavesTheCurrentDeviceAsItWas) {
+  if (place_.one_gpu) GTEST_SKIP() << "only one GPU is seen";
+  launch_ranks([&](Group& group) {
+    const Sample sample = samples()[0];
+    Op op = make_op(group, sample.problem, sample.config);
+    Caller caller(group, op);
+    caller.fill(4);
+    int mine = 0;
+    cuda::check(cudaGetDevice(&mine), "cudaGetDevice");
+    const int other = (mine + 1) % cuda::num_gpus();
+    cuda::check(cudaSetDevice(other), "cudaSetDevice");
+    cuda::check(cudaFree(nullptr), "cudaFree");  // its context is there from now on
+    group.barrier();
+    caller.run();
+    int now = -1;
+    cuda::check(cudaGetDevice(&now), "cudaGetDevice");
+    want(now == other, "GPU {} is the current one, not {}", now, other);
+    op.wait();
+    cuda::check(cudaGetDevice(&now), "cudaGetDevice");
+    want(now == other, "GPU {} is the current one, not {}", now, other);
+    cuda::check(cudaSetDevice(mine), "cudaSetDevice");
+    settle(caller.stream());
+    caller.want_right(4);
+  });
+}
+
 TEST_P(HostSide, AnErrorThatTheCallerLeftBehindIsNotOurs) {
   launch_ranks([&](Group& group) {
     for (const Sample& sample : samples()) {

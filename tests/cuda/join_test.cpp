@@ -73,6 +73,18 @@ TEST_P(CudaJoin, RanksGetTheirGpusAndKnowTheLinks) {
   });
 }
 
+TEST_P(CudaJoin, KernelsTakeNoMoreSmsThanAllowed) {
+  const auto with = [](int sms) { return [sms](JoinOptions& options) { options.sms = sms; }; };
+  const auto has = [](int sms) {
+    return [sms](CudaGroup& group) {
+      want(group.target().sms == sms, "{} SMs", group.target().sms);
+      want(group.team().devices[1].sms == sms, "{} SMs", group.team().devices[1].sms);
+    };
+  };
+  launch_ranks(2, has(116), with(116));
+  launch_ranks(2, has(132), with(1000));
+}
+
 TEST_P(CudaJoin, TensorsAreZeroAndPeersReachThem) {
   launch_ranks(2, [](CudaGroup& group) {
     for (const int64_t rows : {3, 0, 100'000, 30'000'000}) {

@@ -65,6 +65,40 @@ TEST_F(TunerFile, WhatWasRememberedIsFoundAgain) {
   EXPECT_FALSE(recall(file_, winner_of(2048, "").key).winner.has_value());
 }
 
+TEST_F(TunerFile, AQuickWinnerIsNoneOfAFullMeasurement) {
+  Winner quick = winner_of(64, "fused");
+  quick.quick = true;
+  ASSERT_EQ(remember(file_, quick), std::nullopt);
+  EXPECT_FALSE(recall(file_, quick.key, Tuning::full).winner.has_value());
+  EXPECT_EQ(recall(file_, quick.key, Tuning::quick).winner, quick);
+  EXPECT_EQ(recall(file_, quick.key, Tuning::off).winner, quick);
+  const Winner full = winner_of(64, "two_stream");
+  ASSERT_EQ(remember(file_, full), std::nullopt);
+  for (const Tuning tuning : {Tuning::off, Tuning::quick, Tuning::full})
+    EXPECT_EQ(recall(file_, full.key, tuning).winner, full);
+}
+
+TEST_F(TunerFile, WithoutAMeasurementTheNearestWinnerCounts) {
+  for (const int64_t m : {1, 64, 512, 4096}) ASSERT_EQ(remember(file_, winner_of(m, "fused")), std::nullopt);
+  const auto rows_of_nearest = [&](int64_t m) -> int64_t {
+    const auto found = recall(file_, winner_of(m, "").key, Tuning::off).winner;
+    return found ? found->key["problem"]["m"].get<int64_t>() : -1;
+  };
+  EXPECT_EQ(rows_of_nearest(64), 64);
+  EXPECT_EQ(rows_of_nearest(128), 64);
+  EXPECT_EQ(rows_of_nearest(200), 512);  // of its bucket of 256
+  EXPECT_EQ(rows_of_nearest(16), 64);
+  EXPECT_EQ(rows_of_nearest(8), -1) << "too far from 1 and from 64";
+  EXPECT_EQ(rows_of_nearest(2048), 4096);
+  EXPECT_EQ(rows_of_nearest(16384), 4096);
+  EXPECT_EQ(rows_of_nearest(32768), -1) << "too far";
+  EXPECT_EQ(rows_of_nearest(0), -1);
+  json other = winner_of(64, "").key;
+  other["problem"]["n"] = 1024;
+  EXPECT_FALSE(recall(file_, other, Tuning::off).winner.has_value());
+  EXPECT_FALSE(recall(file_, winner_of(128, "").key, Tuning::quick).winner.has_value());
+}
+
 TEST_F(TunerFile, AFileWithOldNamesIsRead) {
   Winner winner = winner_of(64, "fused");
   winner.config.tile_order = TileOrder::in_step;

@@ -1,5 +1,5 @@
-// torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are Python's (tilewire/torch/_ops.py).
-// Called by PyTorch's dispatcher; registered by _core.register_torch.
+// torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are Python's (tilewire/torch/_fakes.py,
+// _gradients.py). Called by PyTorch's dispatcher; registered by _core.register_torch.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -160,6 +160,15 @@ Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, co
   return *rows;
 }
 
+/// The rows of an input; of a copy where it is a result, too: an operator writes while others read.
+TorchMatrix rows_to_read(const TorchTensor& x, const std::vector<TorchTensor>& results) {
+  const auto is_x = [&](const TorchTensor& y) {
+    return y.data() == x.data() && std::ranges::equal(y.sizes(), x.sizes()) &&
+           std::ranges::equal(y.strides(), x.strides());
+  };
+  return rows_of(std::ranges::any_of(results, is_x) ? x.copy() : x);
+}
+
 void* stream_of(TorchDevice device) {
   if (device.type != layer->shim.cuda) return nullptr;
   if (layer->shim.get_current_cuda_stream == nullptr) {
@@ -183,7 +192,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
       fail(ErrorKind::invalid_input, "a product of {} and {}", sizes_text(all.x), sizes_text(b));
   }
 
-  std::vector<TorchMatrix> inputs{rows_of(all.x)};
+  std::vector<TorchMatrix> inputs{rows_to_read(all.x, all.y)};
   const Tensor x = inputs.front().view;
   Problem problem{.op = rule.op,
                   .m = rule.m_by_ranks ? x.rows * ranks : x.rows,
@@ -207,7 +216,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
     cols[0] /= ranks;
   }
   for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
-  if (all.residual) inputs.push_back(rows_of(*all.residual));
+  if (all.residual) inputs.push_back(rows_to_read(*all.residual, all.y));
 
   require(!out || all.y.size() == cols.size(), "{} y of {} products", all.y.size(), cols.size());
   std::vector<TorchTensor> made;
@@ -287,16 +296,15 @@ void bind_torch(nb::module_& module) {
       "Raise what is known by now to have failed.");
   module.def(
       "set_torch",
-      [](std::optional<std::string> schedule, std::optional<int> most_ops) {
+      [](const std::optional<std::string>& tuning, std::optional<int> most_ops) {
         TorchSettings& settings = layer->teams.settings();
-        if (schedule) settings.schedule = *schedule;
+        if (tuning) settings.tuning = parse<Tuning>(*tuning, "tuning");
         if (!most_ops) return;
         require(*most_ops > 0, "a cache of {} operators: want 1 or more", *most_ops);
         settings.most_ops = static_cast<size_t>(*most_ops);
       },
-      nb::arg("schedule") = nb::none(), nb::arg("most_ops") = nb::none(),
-      "Schedule whose first candidate new operators take, empty to measure all candidates once; and how many operators "
-      "a team keeps beside those that graphs may replay.");
+      nb::arg("tuning") = nb::none(), nb::arg("most_ops") = nb::none(),
+      "How new operators choose; and how many operators a team keeps beside those that graphs may replay.");
   module.def(
       "kept_by_torch",
       [](const std::string& group, bool on_gpu, int index) { return layer->teams.kept(group, on_gpu, index); },

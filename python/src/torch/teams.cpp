@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::python {
@@ -17,6 +18,33 @@ size_t hash_of(const Problem& problem) {
   size_t hash = std::hash<std::string>{}(problem.op);
   for (const int64_t size : {problem.m, problem.n, problem.k}) hash = hash * 1000003 + static_cast<size_t>(size);
   return hash;
+}
+
+/// Whether peers can address a tensor, and a plan use it where it lies.
+bool lies_in(std::span<const std::byte> arena, const Tensor& tensor) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
+  return bytes > 0 && data >= arena.data() && data + bytes <= arena.data() + arena.size() &&
+         (tensor.rows <= 1 || tensor.row_stride == tensor.cols);
+}
+
+/// Names of the buffers of x and the results that lie in the arena.
+std::vector<std::string> in_arena(const Group& group, const Problem& problem, std::span<const Tensor> inputs,
+                                  std::span<const Tensor> outputs) {
+  const std::span<const std::byte> arena = group.arena();
+  const auto lies = [&](const Tensor& tensor) { return lies_in(arena, tensor); };
+  std::vector<std::string> names;
+  // NOTE: the list of buffers takes microseconds.
+  if (!lies(inputs.front()) && std::ranges::none_of(outputs, lies)) return names;
+  size_t output = 0;
+  bool first = true;
+  for (const Buffer& buffer : find_operator(problem.op).buffers(problem, group.team().num_ranks)) {
+    const bool is_input = buffer.scope == Scope::input;
+    if (is_input ? first && lies(inputs.front()) : lies(outputs[output])) names.push_back(buffer.name);
+    if (is_input) first = false;
+    if (!is_input) ++output;
+  }
+  return names;
 }
 
 /// A Python exception as an Error of the library; of this kind where it is none of tilewire's.
@@ -40,9 +68,10 @@ TorchTeam::~TorchTeam() {
   process_group_.reset();
 }
 
-void TorchTeam::run(const TorchShim& shim, const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
-                    std::span<const Tensor> outputs, void* stream) {
+void TorchTeam::run(const TorchShim& shim, Problem problem, const TorchSettings& settings,
+                    std::span<const Tensor> inputs, std::span<const Tensor> outputs, void* stream) {
   const std::scoped_lock alone(group_->busy);
+  problem.arena = in_arena(*group_->group, problem, inputs, outputs);
   const bool captures = group_->group->captures(stream);
   Kept& kept = find_or_make(problem, settings, captures);
   kept.captured = kept.captured || captures;
@@ -55,7 +84,7 @@ TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSett
   const auto [first, last] = places_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     const Place place = it->second;
-    if (place->problem != problem || place->schedule != settings.schedule) continue;
+    if (place->problem != problem || place->tuning != settings.tuning) continue;
     ops_.splice(ops_.begin(), ops_, place);
     return *place;
   }
@@ -65,11 +94,9 @@ TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSett
   }
   make_room(settings.most_ops);
   Group& group = *group_->group;
-  std::optional<Config> config;
-  if (!settings.schedule.empty()) config = default_config(settings.schedule, problem, group.team());
-  Op op = make_op(group, problem, config);
+  Op op = make_op(group, problem, std::nullopt, {.tuning = settings.tuning});
   std::string name = fmt::format("tilewire::{} {}", problem.op, op.config().schedule);
-  ops_.push_front({problem, settings.schedule, std::move(op), std::move(name)});
+  ops_.push_front({problem, settings.tuning, std::move(op), std::move(name)});
   places_.emplace(hash, ops_.begin());
   return ops_.front();
 }

@@ -18,8 +18,8 @@ namespace tilewire::python {
 
 /// How teams make and keep operators.
 struct TorchSettings {
-  std::string schedule = "fused";  ///< whose first candidate new ones take; empty = measure all candidates once
-  size_t most_ops = 256;           ///< that a team keeps beside those that graphs may replay: those used last
+  Tuning tuning = Tuning::off;  ///< how new ones choose
+  size_t most_ops = 256;        ///< that a team keeps beside those that graphs may replay: those used last
 };
 
 /// The ranks of a process group on one kind of device, and their operators.
@@ -34,9 +34,9 @@ class TorchTeam {
   /// Whether it is of this process group, and not of another one of that name.
   [[nodiscard]] bool is_of(nb::handle process_group) const { return process_group_.is(process_group); }
   [[nodiscard]] int num_ranks() const { return group_->group->team().num_ranks; }
-  /// One call of the problem's operator, which is made at its first: collective. Throws as make_op and Op::run do, and
-  /// Error(unsupported) where it is new inside a capture.
-  void run(const TorchShim& shim, const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
+  /// One call of the problem's operator, which is made at its first: collective. What lies in the arena of x and the
+  /// results is used there. Throws as make_op and Op::run do, and Error(unsupported) where it is new inside a capture.
+  void run(const TorchShim& shim, Problem problem, const TorchSettings& settings, std::span<const Tensor> inputs,
            std::span<const Tensor> outputs, void* stream);
   /// Throw what is known by now to have failed, of calls and of graphs' replays.
   void check() const;
@@ -46,7 +46,7 @@ class TorchTeam {
  private:
   struct Kept {
     Problem problem;
-    std::string schedule;
+    Tuning tuning;
     Op op;
     std::string name;       ///< of its ranges in profiles: operator and schedule
     bool captured = false;  ///< graphs may replay it

@@ -132,9 +132,10 @@ std::string TorchStack::text() {
 void TorchStack::give(const std::vector<TorchTensor>& results) {
   TorchList* made = nullptr;
   check_torch(shim_->new_list(results.size(), &made), "new_list_reserve_size");
-  // NOTE: PyTorch deletes it, and whatever it holds.
+  std::unique_ptr<TorchList, decltype(shim_->delete_list)> list(made, shim_->delete_list);
   for (const TorchTensor& result : results) check_torch(shim_->add_to_list(made, reference(result)), "list_push_back");
-  values_[given_++] = reinterpret_cast<StableValue>(made);
+  // NOTE: PyTorch deletes it, and whatever it holds.
+  values_[given_++] = reinterpret_cast<StableValue>(list.release());
 }
 
 void TorchStack::give_or_none(const std::optional<TorchTensor>& result) {

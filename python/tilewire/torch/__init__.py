@@ -21,7 +21,7 @@ from tilewire.torch._ops import (
     matmul_reduce_scatter,
     warmup,
 )
-from tilewire.torch._teams import cached, check, clear, on_failure, set_cache_size, set_tuning
+from tilewire.torch._teams import cached, check, clear, empty, on_failure, set_cache_size, set_sms, set_tuning
 
 __all__ = [
     "ColumnParallelLinear",
@@ -32,6 +32,7 @@ __all__ = [
     "check",
     "clear",
     "disable",
+    "empty",
     "enable",
     "enabled",
     "matmul_all_reduce",
@@ -40,6 +41,7 @@ __all__ = [
     "on_failure",
     "report",
     "set_cache_size",
+    "set_sms",
     "set_tuning",
     "sum_gradients",
     "warmup",

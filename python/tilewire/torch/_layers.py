@@ -49,8 +49,11 @@ def row_linear(
 ) -> Tensor:
     """A linear layer whose input features lie in parts. `weight`: its [features, K / ranks]."""
     if sequence_parallel:
-        # Each rank's rows have a share of the bias's gradient.
+        # Each rank's rows, or columns, have a share of the bias's gradient.
         shared = None if bias is None else sum_gradients(bias, group)
+        if shared is not None and sequence_dim in (-1, x.dim() - 1):
+            process_group = dist.distributed_c10d._resolve_process_group(group)
+            shared = shared.chunk(group_size(group))[dist.get_rank(process_group)]
         return _ops.matmul_reduce_scatter(x, weight.t(), group, scatter_dim=sequence_dim, bias=shared)
     return _ops.matmul_all_reduce(x, weight.t(), group, bias=bias)
 

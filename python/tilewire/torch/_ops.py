@@ -1,4 +1,4 @@
-"""The operators: fakes and gradients of torch.ops.tilewire, whose kernels are C++, and functions for programs."""
+"""The functions for programs: operators of torch.ops.tilewire, whose kernels are C++, with PyTorch's conventions."""
 
 from __future__ import annotations
 
@@ -10,319 +10,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tilewire
-from tilewire import _core
-from tilewire.torch._teams import group_name, group_size
+import tilewire.torch._fakes  # noqa: F401 - registers them
+from tilewire.torch._gradients import call, needs_gradient
+from tilewire.torch._teams import device_of, group_name, group_size
 
 _ops = torch.ops.tilewire
 Group: TypeAlias = dist.ProcessGroup | str | None
 _ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
-
-
-def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
-    """Those of a result: x's, but for the first and the last."""
-    return [first, *x.shape[1:-1], last]
-
-
-def _fake_gather(x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool) -> tuple[list[Tensor], Tensor]:
-    """Results of products with each b, and the gathered x."""
-    size = group_size(group)
-    rows, cols = (1, size) if by_columns else (size, 1)
-    ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1])) for b in bs]
-    return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols))
-
-
-def _register_fake_gather(name: str, by_columns: bool) -> None:
-    @torch.library.register_fake(f"tilewire::{name}")
-    def _(
-        x: Tensor,
-        b: Tensor,
-        group: str,
-        bias: Tensor | None = None,
-        activation: str = "",
-        gather: bool = False,
-        allow_tf32: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        (y,), whole = _fake_gather(x, [b], group, by_columns)
-        return y, whole if gather else None
-
-
-def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
-    @torch.library.register_fake(f"tilewire::{name}")
-    def _(
-        x: Tensor,
-        b: list[Tensor],
-        group: str,
-        bias: list[Tensor] | None = None,
-        activation: str = "",
-        gather: bool = False,
-        allow_tf32: bool = False,
-    ) -> tuple[list[Tensor], Tensor | None]:
-        ys, whole = _fake_gather(x, b, group, by_columns)
-        return ys, whole if gather else None
-
-
-_register_fake_gather("all_gather_matmul", by_columns=False)
-_register_fake_gather("all_gather_cols_matmul", by_columns=True)
-_register_fake_gather_for_several("all_gather_matmuls", by_columns=False)
-_register_fake_gather_for_several("all_gather_cols_matmuls", by_columns=True)
-
-
-@torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
-def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
-    return x.new_empty(_sizes(x, x.shape[0], b.shape[1] // group_size(group)))
-
-
-@torch.library.register_fake("tilewire::matmul_reduce_scatter")
-def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
-    return x.new_empty(_sizes(x, x.shape[0] // group_size(group), b.shape[1]))
-
-
-@torch.library.register_fake("tilewire::matmul_all_reduce")
-def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
-    return x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
-
-
-@torch.library.register_fake("tilewire::matmul_all_to_all")
-def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
-    size = group_size(group)
-    return x.new_empty(_sizes(x, x.shape[0] * size, b.shape[1] // size))
-
-
-@torch.library.register_fake("tilewire::all_reduce")
-def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-for _name in (
-    "all_gather_matmul",
-    "all_gather_cols_matmul",
-    "all_gather_matmuls",
-    "all_gather_cols_matmuls",
-    "matmul_reduce_scatter",
-    "matmul_reduce_scatter_cols",
-    "matmul_all_reduce",
-    "matmul_all_to_all",
-    "all_reduce",
-):
-    torch.library.register_fake(f"tilewire::{_name}_out")(lambda *given: None)
-
-
-def _flat(x: Tensor) -> Tensor:
-    """All but the last dimension as rows."""
-    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-
-
-def _weight_gradient(x: Tensor, grad: Tensor, b: Tensor) -> Tensor:
-    """Laid out as `b`, so that it adds to what is there without a copy."""
-    if b.stride(0) == 1:
-        return (_flat(grad).t() @ _flat(x)).t()
-    return _flat(x).t() @ _flat(grad)
-
-
-def _bias_gradient(grad: Tensor) -> Tensor:
-    return _flat(grad).sum(0)
-
-
-def _asks(ctx: Any, place: int) -> bool:
-    """Whether the argument at this place is given, and wants its gradient."""
-    return place < len(ctx.needs_input_grad) and bool(ctx.needs_input_grad[place])
-
-
-def _refuse_epilogue(*steps: Any) -> None:
-    if any(step not in (None, "") for step in steps):
-        raise tilewire.Error("no gradient through activation and residual: apply them after it", "unsupported")
-
-
-def _gather(x: Tensor, group: str, dim: int) -> Tensor:
-    """All ranks' rows or columns, by PyTorch's own collective."""
-    size = group_size(group)
-    gathered = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), size, group)
-    gathered = torch.ops._c10d_functional.wait_tensor(gathered)
-    return gathered if dim == 0 else torch.cat(gathered.chunk(size), -1)
-
-
-#: By operator without lists: the same formula for eager programs, in half the time of PyTorch's own way.
-_functions: dict[Any, Callable[..., Any]] = {}
-
-
-def _register_gradient(name: str, backward: Any, setup: Any = None) -> None:
-    torch.library.register_autograd(f"tilewire::{name}", backward, setup_context=setup)
-    op = getattr(_ops, name).default
-
-    def forward(ctx: Any, *given: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            output = op(*given)
-        if setup is not None:
-            setup(ctx, given, output)
-        return output
-
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function: Any = type(name, (torch.autograd.Function,), body)
-    _functions[op] = function.apply
-
-
-def _needs_gradient(*given: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
-
-
-def _call(op: Any, needs_gradient: bool, *given: Any) -> Any:
-    """An operator of torch.ops.tilewire. Its error is tilewire.Error."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return op(*given)
-    try:
-        if needs_gradient:
-            return _functions.get(op, op)(*given)
-        with torch._C._AutoDispatchBelowAutograd():
-            return op(*given)
-    except RuntimeError as error:
-        _core.raise_torch_error(str(error))
-        raise
-
-
-def _call_backward(op: Any, grad: Tensor, b: Tensor, *others: Any) -> Any:
-    """The same in a formula of gradients, which may itself be asked for its gradient."""
-    return _call(op, _needs_gradient(grad, b), grad, b, *others)
-
-
-def _gradient_of_gathered(grad: Tensor, group: str, dim: int) -> Tensor:
-    """Of this rank's part, from that of a gathered x which was returned."""
-    summed = _ops.all_reduce(grad, group, torch.are_deterministic_algorithms_enabled())
-    rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
-    mine: Tensor = summed.chunk(group_size(group), dim)[rank]
-    return mine
-
-
-def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
-    """A gather along `dim` before several products: their gradients of x are one reduce-scatter."""
-    scattered_product = getattr(_ops, scatter).default
-
-    def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        x, bs, ctx.group, biases, activation, gathers, ctx.allow_tf32 = inputs
-        _refuse_epilogue(activation)
-        ctx.set_materialize_grads(False)
-        ctx.gathered, ctx.biases = gathers, len(biases or ())
-        ctx.save_for_backward(output[1] if gathers else x, *bs)
-
-    def backward(ctx: Any, grads: list[Tensor | None], grad_gathered: Tensor | None) -> Any:
-        x, *bs = ctx.saved_tensors
-        # NOTE: PyTorch 2.10 leaves out arguments at the end that have their defaults, and wants as many gradients.
-        asked = ctx.needs_input_grad
-        needs_x, needs_b, needs_bias = asked[0], asked[1], asked[3] if len(asked) > 3 else ()
-        used = [grad for grad in grads if grad is not None]
-        grad_x = None
-        grad_bs: list[Tensor | None] = [None] * len(bs)
-        grad_biases: list[Tensor | None] = [None] * ctx.biases
-        if used and needs_x:
-            # Side by side, and the weights as they lie, one below the other.
-            beside = torch.cat(used, -1)
-            weights = torch.cat([b.t() for b, grad in zip(bs, grads, strict=True) if grad is not None])
-            options = None, None, "", False, torch.are_deterministic_algorithms_enabled(), ctx.allow_tf32
-            grad_x = _call_backward(scattered_product, beside, weights, ctx.group, *options)
-        whole = x if ctx.gathered or not (used and any(needs_b)) else _gather(x, ctx.group, dim)
-        for i, grad in enumerate(grads):
-            if grad is not None and needs_b[i]:
-                grad_bs[i] = _weight_gradient(whole, grad, bs[i])
-            if grad is not None and ctx.biases and needs_bias[i]:
-                grad_biases[i] = _bias_gradient(grad)
-        if grad_gathered is not None and ctx.gathered and needs_x:
-            mine = _gradient_of_gathered(grad_gathered, ctx.group, dim)
-            grad_x = mine.clone() if grad_x is None else grad_x + mine
-        return (grad_x, grad_bs, None, grad_biases if ctx.biases else None, None, None, None)[: len(asked)]
-
-    torch.library.register_autograd(f"tilewire::{gather}", backward, setup_context=setup)
-
-
-def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
-    """A gather along `dim` before a product, and a reduce-scatter along it behind one: each is the other's gradient."""
-    gathered_product, scattered_product = getattr(_ops, gather).default, getattr(_ops, scatter).default
-
-    def setup_gather(ctx: Any, inputs: Any, output: Any) -> None:
-        x, b, ctx.group, _, activation, gathers, ctx.allow_tf32 = inputs
-        _refuse_epilogue(activation)
-        ctx.set_materialize_grads(False)
-        ctx.gathered = gathers
-        ctx.save_for_backward(b, output[1] if gathers else x)
-
-    def backward_of_gather(ctx: Any, grad: Tensor | None, grad_gathered: Tensor | None) -> Any:
-        b, x = ctx.saved_tensors
-        grad_x = grad_b = grad_bias = None
-        if grad is not None and _asks(ctx, 0):
-            average, repeatable = False, torch.are_deterministic_algorithms_enabled()
-            options = None, None, "", average, repeatable, ctx.allow_tf32
-            grad_x = _call_backward(scattered_product, grad, b.t(), ctx.group, *options)
-        if grad is not None and _asks(ctx, 1):
-            grad_b = _weight_gradient(x if ctx.gathered else _gather(x, ctx.group, dim), grad, b)
-        if grad is not None and _asks(ctx, 3):
-            grad_bias = _bias_gradient(grad)
-        if grad_gathered is not None and ctx.gathered and _asks(ctx, 0):
-            mine = _gradient_of_gathered(grad_gathered, ctx.group, dim)
-            grad_x = mine.clone() if grad_x is None else grad_x + mine
-        return grad_x, grad_b, None, grad_bias, None, None, None
-
-    def setup_scatter(ctx: Any, inputs: Any, output: Any) -> None:
-        x, b, ctx.group, _, residual, activation, ctx.average, _, ctx.allow_tf32 = inputs
-        _refuse_epilogue(residual, activation)
-        ctx.save_for_backward(x, b)
-
-    def backward_of_scatter(ctx: Any, grad: Tensor) -> Any:
-        x, b = ctx.saved_tensors
-        if ctx.average:
-            grad = grad / group_size(ctx.group)
-        grad_x = grad_b = grad_bias = None
-        if _asks(ctx, 0) or _asks(ctx, 1):
-            # The product overlaps with the gather, which the gradient of the weight needs too.
-            options = None, "", True, ctx.allow_tf32
-            grad_x, whole = _call_backward(gathered_product, grad, b.t(), ctx.group, *options)
-            grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
-        if _asks(ctx, 3):
-            grad_bias = _bias_gradient(grad)
-        return grad_x, grad_b, None, grad_bias, None, None, None, None, None
-
-    _register_gradient(gather, backward_of_gather, setup_gather)
-    _register_gradient(scatter, backward_of_scatter, setup_scatter)
-
-
-def _matmul_all_reduce_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, b, _, _, residual, activation, _, _ = inputs
-    _refuse_epilogue(residual, activation)
-    ctx.save_for_backward(x, b)
-
-
-def _matmul_all_reduce_backward(ctx: Any, grad: Tensor) -> Any:
-    x, b = ctx.saved_tensors
-    grad_x = grad @ b.t() if _asks(ctx, 0) else None
-    grad_b = _weight_gradient(x, grad, b) if _asks(ctx, 1) else None
-    grad_bias = _bias_gradient(grad) if _asks(ctx, 3) else None
-    return grad_x, grad_b, None, grad_bias, None, None, None, None
-
-
-def _matmul_all_to_all_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, b, ctx.group, _, activation, _ = inputs
-    _refuse_epilogue(activation)
-    ctx.save_for_backward(x, b)
-
-
-def _matmul_all_to_all_backward(ctx: Any, grad: Tensor) -> Any:
-    x, b = ctx.saved_tensors
-    size, rows = group_size(ctx.group), _flat(x).shape[0]
-    # My rows of all columns, which other ranks hold.
-    parts = [rows] * size
-    swapped = torch.ops._c10d_functional.all_to_all_single(_flat(grad).contiguous(), parts, parts, ctx.group)
-    swapped = torch.ops._c10d_functional.wait_tensor(swapped)
-    whole = swapped.view(size, rows, grad.shape[-1]).transpose(0, 1).reshape(rows, b.shape[1])
-    grad_x = (whole @ b.t()).reshape(x.shape) if _asks(ctx, 0) else None
-    grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
-    grad_bias = _bias_gradient(whole) if _asks(ctx, 3) else None
-    return grad_x, grad_b, None, grad_bias, None, None
-
-
-_register_gather_and_scatter("all_gather_matmul", "matmul_reduce_scatter", 0)
-_register_gather_and_scatter("all_gather_cols_matmul", "matmul_reduce_scatter_cols", -1)
-_register_gather_for_several("all_gather_matmuls", "matmul_reduce_scatter", 0)
-_register_gather_for_several("all_gather_cols_matmuls", "matmul_reduce_scatter_cols", -1)
-_register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
-_register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
-_register_gradient("all_reduce", lambda ctx, grad: (grad, None, None))
 
 
 def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -354,7 +48,17 @@ def _dim(x: Tensor, dim: int) -> int:
 def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
     """Steps of an epilogue that gradients go through, by PyTorch."""
     y = _ACTIVATIONS[activation](y) if activation else y
-    return y if residual is None else y + residual
+    if residual is None:
+        return y
+    if residual.shape != y.shape or residual.dtype != y.dtype:
+        given = f"{residual.dtype} {list(residual.shape)}"
+        raise tilewire.Error(f"residual is {given}, want {y.dtype} {list(y.shape)}", "invalid_input")
+    return y + residual
+
+
+def _refuse_gradient(*given: Tensor | None) -> None:
+    if needs_gradient(*given):
+        raise tilewire.Error("out= where a gradient is asked for: want torch.no_grad(), or no out", "invalid_input")
 
 
 def _check_activation(activation: str) -> None:
@@ -432,20 +136,20 @@ def all_gather_matmul(
     if one:
         # NOTE: without lists, as the host's time for a call is short.
         x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment, arg-type]
-        grads = _needs_gradient(x, b, bias)  # type: ignore[arg-type]
+        grads = needs_gradient(x, b, bias)  # type: ignore[arg-type]
         weight_asks = b.requires_grad  # type: ignore[union-attr]
         op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
     else:
         number = len(b)
         x, *operands = _autocast(x, *b, *(bias or ()))  # type: ignore[assignment]
         b, bias = operands[:number], operands[number:] or None  # type: ignore[assignment]
-        grads = _needs_gradient(x, *operands)
-        weight_asks = _needs_gradient(*b)
+        grads = needs_gradient(x, *operands)
+        weight_asks = needs_gradient(*b)
         op = _ops.all_gather_matmuls.default if dim >= 0 else _ops.all_gather_cols_matmuls.default
     moved = x if dim <= 0 else x.movedim(dim, 0)
     keeps = return_gathered or (grads and weight_asks)
     fused = "" if grads else activation
-    y, gathered = _call(op, grads, moved, b, group_name(group), bias, fused, keeps, _allow_tf32(x))
+    y, gathered = call(op, grads, moved, b, group_name(group), bias, fused, keeps, _allow_tf32(x))
 
     def finished(y: Tensor) -> Tensor:
         y = _finish(y, activation, None) if grads else y
@@ -484,9 +188,9 @@ def matmul_reduce_scatter(
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
     moved = x if dim <= 0 else x.movedim(dim, 0)
     added = residual if dim <= 0 or residual is None else residual.movedim(dim, 0)
-    grads = _needs_gradient(x, b, bias, residual)
+    grads = needs_gradient(x, b, bias, residual)
     given = (None, "") if grads else (added, activation)
-    y: Tensor = _call(
+    y: Tensor = call(
         _ops.matmul_reduce_scatter.default if dim >= 0 else _ops.matmul_reduce_scatter_cols.default,
         grads,
         moved,
@@ -511,17 +215,25 @@ def matmul_all_reduce(
     bias: Tensor | None = None,
     activation: str = "",
     residual: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N], K this rank's part.
 
     After the sum: `bias` [N], `activation` and `residual`, of the result's shape, each the same on all ranks. Its
-    gradient is that of a tensor-parallel layer: the same on all ranks.
+    gradient is that of a tensor-parallel layer: the same on all ranks. Returns a new tensor, or `out`, which may be
+    `residual` itself; then there is no gradient. Where `out` is of `tilewire.torch.empty` the sum is made in it.
     """
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
-    grads = _needs_gradient(x, b, bias, residual)
+    if out is not None:
+        _refuse_gradient(x, b, bias, residual, out)
+        repeatable = torch.are_deterministic_algorithms_enabled()
+        options = bias, residual, activation, repeatable, _allow_tf32(x)
+        call(_ops.matmul_all_reduce_out.default, False, x, b, group_name(group), out, *options)
+        return out
+    grads = needs_gradient(x, b, bias, residual)
     given = (None, "") if grads else (residual, activation)
-    y: Tensor = _call(
+    y: Tensor = call(
         _ops.matmul_all_reduce.default,
         grads,
         x,
@@ -551,10 +263,10 @@ def matmul_all_to_all(
     """
     _check_activation(activation)
     x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment]
-    grads = _needs_gradient(x, b, bias)
+    grads = needs_gradient(x, b, bias)
     fused = "" if grads else activation
     tf32 = _allow_tf32(x)
-    y: Tensor = _call(_ops.matmul_all_to_all.default, grads, x, b, group_name(group), bias, fused, tf32)
+    y: Tensor = call(_ops.matmul_all_to_all.default, grads, x, b, group_name(group), bias, fused, tf32)
     return _finish(y, activation, None) if grads else y
 
 
@@ -576,7 +288,7 @@ def warmup(
     all_reduce. `transposed`: b is the transpose of a dense [N, K], as a Linear layer's weight. `options`: as the
     function takes them.
     """
-    where = device or ("cuda" if dist.get_backend(None if isinstance(group, str) else group) == "nccl" else "cpu")
+    where = device_of(group, device)
     for rows, *sizes in shapes:
         x = torch.zeros(rows, sizes[0], dtype=dtype, device=where)
         if len(sizes) == 1:
@@ -589,9 +301,16 @@ def warmup(
         function(x, b, group, **options)
 
 
-def all_reduce(x: Tensor, group: Group = None) -> Tensor:
-    """The sum over ranks, as a new tensor. Its gradient is the output's, which is the same on all ranks."""
+def all_reduce(x: Tensor, group: Group = None, *, out: Tensor | None = None) -> Tensor:
+    """The sum over ranks. Its gradient is the output's, which is the same on all ranks.
+
+    Returns a new tensor, or `out`, which may be `x` itself; then there is no gradient.
+    """
     flat = x if x.dim() > 0 else x.reshape(1)
     repeatable = torch.are_deterministic_algorithms_enabled()
-    y: Tensor = _call(_ops.all_reduce.default, _needs_gradient(x), flat, group_name(group), repeatable)
+    if out is not None:
+        _refuse_gradient(x, out)
+        call(_ops.all_reduce_out.default, False, flat, group_name(group), out.reshape(flat.shape), repeatable)
+        return out
+    y: Tensor = call(_ops.all_reduce.default, needs_gradient(x), flat, group_name(group), repeatable)
     return y if x.dim() > 0 else y.reshape(())

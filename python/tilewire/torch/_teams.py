@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import secrets
 import socket
@@ -18,24 +19,36 @@ from torch.distributed import distributed_c10d as c10d
 import tilewire
 from tilewire import _core
 
-#: Schedule whose first candidate a new operator takes, by tuning; "" measures all.
-_SCHEDULES = {"off": "fused", "full": ""}
+_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 _Key = tuple[str, bool, int]
 #: By name, whether on GPUs, and device: the process group, and its team or why there is none.
 _groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
 _lock = threading.Lock()
+_sms = 0
 _meeting: dict[_Key, threading.Lock] = {}
 
 
 def set_tuning(mode: str) -> None:
-    """How new operators choose: "off" takes a schedule's first candidate, "full" measures once and remembers.
+    """How new operators choose. The same on all ranks.
 
-    The same on all ranks.
+    "off" measures nothing: an operator takes the winner of the nearest number of rows that was measured on this
+    machine, else a schedule's first candidate. "quick" measures the first few candidates, for at most a second, "full"
+    all, for at most four; both remember the winner (docs/schedules.md).
     """
-    if mode not in _SCHEDULES:
-        raise tilewire.Error(f"tuning {mode!r}: want one of {', '.join(_SCHEDULES)}", "invalid_input")
-    _core.set_torch(schedule=_SCHEDULES[mode])
+    _core.set_torch(tuning=mode)
+
+
+def set_sms(sms: int) -> None:
+    """Most SMs of a GPU that kernels take of teams that meet from now on; 0, at first, is all. The same on all ranks.
+
+    For programs with NCCL's collectives of other groups on other streams (DDP, FSDP beside tensor parallelism): both
+    wait for other ranks, which may have begun with the other, so that each needs SMs of its own. NCCL takes at most 32.
+    """
+    global _sms
+    if sms < 0:
+        raise tilewire.Error(f"sms = {sms}: want 0 or more", "invalid_input")
+    _sms = sms
 
 
 def set_cache_size(ops: int) -> None:
@@ -46,12 +59,10 @@ def set_cache_size(ops: int) -> None:
     _core.set_torch(most_ops=ops)
 
 
-def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str = "cpu") -> list[str]:
+def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str | None = None) -> list[str]:
     """The operators that the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0 fused"."""
-    where = torch.device(device)
-    on_gpu = where.type == "cuda"
-    index = where.index if where.index is not None else torch.cuda.current_device() if on_gpu else 0
-    return list(_core.kept_by_torch(group_name(group), on_gpu, index))
+    where = device_of(group, device)
+    return list(_core.kept_by_torch(group_name(group), where.type == "cuda", where.index or 0))
 
 
 def group_name(group: dist.ProcessGroup | str | None) -> str:
@@ -64,6 +75,42 @@ def group_name(group: dist.ProcessGroup | str | None) -> str:
 def group_size(name: str) -> int:
     """Number of ranks."""
     return int(c10d._resolve_process_group(name).size())
+
+
+def device_of(group: dist.ProcessGroup | str | None, device: torch.device | str | None) -> torch.device:
+    """A device, or where the tensors of a process group's ranks are."""
+    if device is None:
+        backend = dist.get_backend(c10d._resolve_process_group(group_name(group)))
+        device = "cuda" if "nccl" in backend else "cpu"
+    where = torch.device(device)
+    if where.type == "cuda" and where.index is None:
+        where = torch.device("cuda", torch.cuda.current_device())
+    return where
+
+
+def empty(
+    *size: int,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str | None = None,
+    group: dist.ProcessGroup | str | None = None,
+) -> torch.Tensor:
+    """A tensor in memory that the group's other ranks can address, zero at first. Collective.
+
+    As x or result of an operator it is used where it lies, where others go through memory of the operator. It is the
+    same tensor for all ranks: each gives its own of one call of `empty` for one argument. On GPUs it waits for the
+    device's work. The memory is given back with the last tensor that has it, on all ranks.
+    """
+    if dtype not in _DTYPES:
+        raise tilewire.Error(f"dtype {dtype}: want one of {', '.join(map(str, _DTYPES))}", "invalid_input")
+    where = device_of(group, device)
+    on_gpu = where.type == "cuda"
+    team = meet(c10d._resolve_process_group(group_name(group)), on_gpu, where.index or 0)
+    if on_gpu:
+        # NOTE: memory that tensors have given back may be in use yet by kernels that read them.
+        torch.cuda.synchronize(where)
+    *rows, cols = size or (1,)
+    matrix = team.allocate(_DTYPES[dtype], math.prod(rows), cols)
+    return torch.from_dlpack(matrix.array()).view(size)  # type: ignore[attr-defined, no-any-return]
 
 
 def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
@@ -114,7 +161,9 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tile
     if rank == 0:
         store.set(f"{key}/job", f"torch-{os.getpid()}-{secrets.token_hex(4)}")
     job = _awaited(store, f"{key}/job")
-    return tilewire.join("cuda" if on_gpu else "host", rank, size, job=job, local_rank=index if on_gpu else None)
+    if not on_gpu:
+        return tilewire.join("host", rank, size, job=job)
+    return tilewire.join("cuda", rank, size, job=job, local_rank=index, sms=_sms)
 
 
 def check() -> None:

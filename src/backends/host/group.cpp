@@ -248,6 +248,10 @@ void HostGroup::free(const Tensor& tensor) {
   give_back_tensor(static_cast<std::byte*>(tensor.data) - segment_->arena(rank()));
 }
 
+std::span<const std::byte> HostGroup::arena() const {
+  return {segment_->arena(rank()), static_cast<size_t>(segment_->arena_bytes())};
+}
+
 std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program(*this, plan); }
 
 std::vector<std::string> HostGroup::unsupported(const Plan& plan) const { return missing_features(plan); }

@@ -36,6 +36,7 @@ class HostGroup final : public Group {
   [[nodiscard]] std::string backend() const override { return "host"; }
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
+  [[nodiscard]] std::span<const std::byte> arena() const override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override;
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;

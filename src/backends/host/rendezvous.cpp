@@ -122,11 +122,14 @@ void validate(const JoinOptions& options) {
           options.num_ranks, options.num_ranks - 1);
   require(!options.job.empty(), "the job name is empty: ranks find each other by it");
   require_timeout(options.timeout_s);
+  require_sms(options.sms);
 }
 
 }  // namespace
 
 void require_timeout(double timeout_s) { require(timeout_s > 0, "timeout of {} s: want more than 0", timeout_s); }
+
+void require_sms(int sms) { require(sms >= 0, "sms = {}: want 0 or more", sms); }
 
 Membership meet(const JoinOptions& options) {
   validate(options);

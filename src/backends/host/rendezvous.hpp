@@ -19,6 +19,8 @@ struct Membership {
 
 /// Throw Error(invalid_input) unless it is a time to wait.
 void require_timeout(double timeout_s);
+/// Throw Error(invalid_input) unless it is a number of SMs, or 0.
+void require_sms(int sms);
 
 /// Collective: returns when all ranks are here and have mapped the shared memory, or throws on all of them:
 /// Error(timeout) that names the silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one

@@ -84,9 +84,7 @@ std::atomic<int64_t>* Workspace::announced(int rank, int buffer) const {
 }
 
 void Workspace::check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  const host::Segment& segment = group_.segment();
-  require_tensors(plan_, group_.rank(), inputs, outputs,
-                  {segment.arena(group_.rank()), static_cast<size_t>(segment.arena_bytes())});
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
 }
 
 void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {

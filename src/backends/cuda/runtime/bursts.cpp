@@ -39,7 +39,7 @@ std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inp
                                                      const Burst& burst) {
   // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
   if (group_.shares_device()) return std::nullopt;
-  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;
   throw_if_failed();
   traced_ = nullptr;

@@ -93,6 +93,7 @@ Driver load_driver() {
   look_up(driver.stream_wait_value_32, "cuStreamWaitValue32", 11070);
   look_up(driver.stream_write_value_32, "cuStreamWriteValue32", 11070);
   look_up(driver.tensor_map_encode_tiled, "cuTensorMapEncodeTiled", 12000);
+  look_up(driver.primary_context_state, "cuDevicePrimaryCtxGetState", 7000);
   return driver;
 }
 
@@ -100,6 +101,21 @@ int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute)
   int value = 0;
   driver.check(driver.device_get_attribute(&value, attribute, device), "cuDeviceGetAttribute");
   return value;
+}
+
+CurrentDevice::CurrentDevice(const Driver& driver, int device) {
+  int before = device;
+  check(cudaGetDevice(&before), "cudaGetDevice");
+  check(cudaSetDevice(device), "cudaSetDevice");
+  if (before == device) return;
+  unsigned flags = 0;
+  int active = 0;
+  driver.check(driver.primary_context_state(before, &flags, &active), "cuDevicePrimaryCtxGetState");
+  if (active != 0) before_ = before;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
 }
 
 namespace {

@@ -35,6 +35,7 @@ struct Driver {
   PFN_cuStreamWaitValue32_v11070 stream_wait_value_32 = nullptr;
   PFN_cuStreamWriteValue32_v11070 stream_write_value_32 = nullptr;
   PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;
+  PFN_cuDevicePrimaryCtxGetState_v7000 primary_context_state = nullptr;
 
   /// As for the runtime.
   void check(CUresult result, const char* call) const;
@@ -45,6 +46,19 @@ struct Driver {
 
 /// An attribute of a device, as the driver has it.
 [[nodiscard]] int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute);
+
+/// A device is the calling thread's current one; at the end the one before is it again, where this process uses that:
+/// to choose another one would make a context there.
+class CurrentDevice {
+ public:
+  CurrentDevice(const Driver& driver, int device);
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice();
+
+ private:
+  int before_ = -1;  ///< to be restored, or -1
+};
 
 struct StreamDestroyer {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }

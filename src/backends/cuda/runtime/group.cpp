@@ -172,7 +172,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
                       {"no_atomics", peers_without_atomics(driver_, gpu)},
                       {"name", gpu.name},
                       {"uuid", gpu.uuid},
-                      {"sms", gpu.sms},
+                      {"sms", options.sms > 0 ? std::min(options.sms, gpu.sms) : gpu.sms},
                       {"cluster_sms", sms_of_clusters()},
                       {"copy_engines", gpu.copy_engines},
                       {"descriptors", gpu.descriptors}});

@@ -23,7 +23,7 @@
 
 namespace tilewire::cuda {
 
-/// Collective members make the group's GPU the calling thread's current device.
+/// Collective members make the group's GPU the calling thread's current device; calls of programs do not.
 class CudaGroup final : public Group {
  public:
   /// Collective. Throws the same Error on all ranks where one of them finds no GPU that it can use.
@@ -36,6 +36,7 @@ class CudaGroup final : public Group {
   /// The data is the device's: a kernel or a copy fills it, not the host.
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
+  [[nodiscard]] std::span<const std::byte> arena() const override;
   [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
   [[nodiscard]] bool captures(void* stream) const override;
   [[nodiscard]] bool host_addresses_memory() const override { return false; }
@@ -81,8 +82,6 @@ class CudaGroup final : public Group {
   void give_back(const host::Extent& extent) { ranks_->give_back(extent); }
   /// Where byte `offset` of the arena of `rank` lies: a pointer for my device, and for the host's calls.
   [[nodiscard]] std::byte* at(int rank, int64_t offset) const { return memory_->base(rank) + offset; }
-  /// My symmetric memory: where callers' tensors lie that peers address.
-  [[nodiscard]] std::span<const std::byte> arena() const;
   [[nodiscard]] Head* head(int rank) const { return reinterpret_cast<Head*>(at(rank, 0)); }
   /// kStatusBytes in the host's memory, which my device addresses by the same pointer; zeroed at start.
   [[nodiscard]] std::byte* status_page() const { return status_page_.get(); }

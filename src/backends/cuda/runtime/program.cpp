@@ -345,7 +345,7 @@ void CudaProgram::make_room() {
 }
 
 void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) {
-  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;
   throw_if_failed();
   const cudaStream_t stream =
@@ -369,7 +369,7 @@ void CudaProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
 }
 
 void CudaProgram::wait() {
-  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;
   check(group_.calls().wait(), "cudaEventSynchronize");
   throw_if_failed();

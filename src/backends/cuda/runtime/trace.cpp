@@ -90,7 +90,7 @@ ClockMatch CudaProgram::match_with_host() const {
 
 Trace CudaProgram::trace() const {
   if (traced_ == nullptr) return {};
-  check(cudaSetDevice(group_.device()), "cudaSetDevice");
+  const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;
   static_cast<void>(group_.calls().wait());
   // NOTE: where ranks share a device, calls of others may run, and no kernel may come in between.

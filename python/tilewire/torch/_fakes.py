@@ -1,0 +1,100 @@
+"""Fakes of torch.ops.tilewire: shapes of results without their computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewire.torch._teams import group_size
+
+
+def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
+    """Those of a result: x's, but for the first and the last."""
+    return [first, *x.shape[1:-1], last]
+
+
+def _fake_gather(x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool) -> tuple[list[Tensor], Tensor]:
+    """Results of products with each b, and the gathered x."""
+    size = group_size(group)
+    rows, cols = (1, size) if by_columns else (size, 1)
+    ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1])) for b in bs]
+    return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols))
+
+
+def _register_fake_gather(name: str, by_columns: bool) -> None:
+    @torch.library.register_fake(f"tilewire::{name}")
+    def _(
+        x: Tensor,
+        b: Tensor,
+        group: str,
+        bias: Tensor | None = None,
+        activation: str = "",
+        gather: bool = False,
+        allow_tf32: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        (y,), whole = _fake_gather(x, [b], group, by_columns)
+        return y, whole if gather else None
+
+
+def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
+    @torch.library.register_fake(f"tilewire::{name}")
+    def _(
+        x: Tensor,
+        b: list[Tensor],
+        group: str,
+        bias: list[Tensor] | None = None,
+        activation: str = "",
+        gather: bool = False,
+        allow_tf32: bool = False,
+    ) -> tuple[list[Tensor], Tensor | None]:
+        ys, whole = _fake_gather(x, b, group, by_columns)
+        return ys, whole if gather else None
+
+
+_register_fake_gather("all_gather_matmul", by_columns=False)
+_register_fake_gather("all_gather_cols_matmul", by_columns=True)
+_register_fake_gather_for_several("all_gather_matmuls", by_columns=False)
+_register_fake_gather_for_several("all_gather_cols_matmuls", by_columns=True)
+
+
+@torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0], b.shape[1] // group_size(group)))
+
+
+@torch.library.register_fake("tilewire::matmul_reduce_scatter")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0] // group_size(group), b.shape[1]))
+
+
+@torch.library.register_fake("tilewire::matmul_all_reduce")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
+
+
+@torch.library.register_fake("tilewire::matmul_all_to_all")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    size = group_size(group)
+    return x.new_empty(_sizes(x, x.shape[0] * size, b.shape[1] // size))
+
+
+@torch.library.register_fake("tilewire::all_reduce")
+def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+for _name in (
+    "all_gather_matmul",
+    "all_gather_cols_matmul",
+    "all_gather_matmuls",
+    "all_gather_cols_matmuls",
+    "matmul_reduce_scatter",
+    "matmul_reduce_scatter_cols",
+    "matmul_all_reduce",
+    "matmul_all_to_all",
+    "all_reduce",
+):
+    torch.library.register_fake(f"tilewire::{_name}_out")(lambda *given: None)
