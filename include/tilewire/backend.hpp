@@ -111,8 +111,14 @@ class Group {
   /// Give a tensor of `allocate` back, which no call uses any more. Not collective: its memory is reused when all ranks
   /// have done so. Throws Error(invalid_input) where no tensor of the arena starts at its data.
   virtual void free(const Tensor& tensor) = 0;
-  /// My arena, as far as there is memory behind it. Not collective.
-  [[nodiscard]] virtual std::span<const std::byte> arena() const = 0;
+  /// Memory that callers share among the ranks themselves, PyTorch's symmetric memory say, counts as the arena: in this
+  /// process byte i of rank r lies at `at[r] + i`. Each rank gives the same number of bytes. It must outlive the
+  /// group's calls. Collective. Throws Error(invalid_input), the same on all ranks, where bytes differ, or overlap the
+  /// arena.
+  virtual void adopt(const std::vector<std::byte*>& at, int64_t bytes) = 0;
+  /// Whether peers can address a tensor, as buffers of Problem::arena must: not empty, dense, in the arena or in
+  /// adopted memory. Not collective.
+  [[nodiscard]] virtual bool peers_address(const Tensor& tensor) const = 0;
   /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
   /// Error(invalid_input) for a number of bytes that is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;

@@ -199,6 +199,14 @@ void bind_groups(nb::module_& module) {
            nb::arg("tuner_file"))
       .def("make_op_of_plan", &op_of_plan, nb::arg("plan"), nb::arg("trace"))
       .def("allocate", &arena_tensor, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"))
+      .def(
+          "adopt",
+          [](const PyGroup& group, const std::vector<uintptr_t>& at, int64_t bytes) {
+            std::vector<std::byte*> all;
+            for (const uintptr_t each : at) all.push_back(reinterpret_cast<std::byte*>(each));
+            group.in([&](Group& team) { team.adopt(all, bytes); });
+          },
+          nb::arg("at"), nb::arg("bytes"))
       .def("new_tensor", &new_tensor, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"))
       .def("fail_with",
            [](const PyGroup& group, const std::string& text) {

@@ -131,6 +131,75 @@ def captures() -> None:
     say("captured operators stay")
 
 
+def shared_memory() -> None:
+    """Sums in memory that ranks share: tilewire's, PyTorch's, and in place; eager, and in graphs."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x, b = integers(1 + rank, 64, 512), integers(5 + rank, 512, 1024)
+    want = torch.zeros(64, 1024, device="cuda")
+    for r in range(size):
+        want += integers(1 + r, 64, 512).float() @ integers(5 + r, 512, 1024).float()
+    theirs = symm_mem.empty(2, 64, 1024, dtype=torch.bfloat16, device="cuda")
+    tt.adopt(theirs)
+    for y in (tt.empty(64, 1024), theirs[1]):
+        tt.matmul_all_reduce(x, b, out=y)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            tt.matmul_all_reduce(x, b, out=y)
+        for run in (graph.replay, lambda y=y: tt.matmul_all_reduce(x, b, out=y), graph.replay):
+            y.zero_()
+            torch.cuda.synchronize()
+            dist.barrier()
+            run()
+            torch.cuda.synchronize()
+            close(y, want)
+    z = integers(20 + rank, 96, 512)
+    want = sum((integers(20 + r, 96, 512).float() for r in range(size)), torch.zeros(96, 512, device="cuda"))
+    tt.all_reduce(z, out=z)
+    close(z, want)
+    say("memory that ranks share is used")
+
+
+def beside_nccl() -> None:
+    """NCCL's collectives of another group on another stream, before our calls on some ranks, behind them on others."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.cuda.synchronize()
+    dist.barrier()
+    tt.clear()
+    tt.set_sms(96)
+    others, side = dist.new_group(list(range(size))), torch.cuda.Stream()
+    x, w = integers(1 + rank, 4096, 4096), integers(2 + rank, 4096, 4096)
+    tall, part = integers(3 + rank, 4096, 4096), integers(4 + rank, 4096, 4096)
+    gradients = torch.ones(64 << 20, dtype=torch.bfloat16, device="cuda")
+
+    def by_nccl() -> None:
+        with torch.cuda.stream(side):
+            gradients.fill_(1)
+            dist.all_reduce(gradients, group=others)
+
+    def by_tilewire() -> list[torch.Tensor]:
+        return [tt.all_gather_matmul(x, w.t()), tt.matmul_reduce_scatter(tall, part.t()), tt.all_reduce(x)]
+
+    want = by_tilewire()
+    torch.cuda.synchronize()
+    for turn in range(60):
+        nccl_first = (turn + rank) % 2 == 0
+        if nccl_first:
+            by_nccl()
+        got = by_tilewire()
+        if not nccl_first:
+            by_nccl()
+        if turn % 20 == 19:
+            torch.cuda.synchronize()
+            for y, z in zip(got, want, strict=True):
+                close(y, z)
+            assert gradients.min().item() == gradients.max().item() == size
+    dist.barrier()
+    tt.clear()
+    tt.set_sms(0)
+    dist.destroy_process_group(others)
+    say("NCCL on another stream, in either order, is waited for by nobody")
+
+
 def host_time(name: str, call: Callable[[], object]) -> float:
     """Microseconds of the host for a call, the GPU idle: the median of the slowest rank."""
     times = []
@@ -199,7 +268,9 @@ def main() -> None:
     gradients()
     graphs()
     captures()
+    shared_memory()
     host_times(name)
+    beside_nccl()
     torch.cuda.synchronize()
     dist.barrier()
     tt.clear()

@@ -30,11 +30,10 @@ void require_number(const Plan& plan, Scope scope, std::span<const Tensor> tenso
           to_string(scope), wanted);
 }
 
-void require_in_arena(const Buffer& buffer, const Tensor& tensor, std::span<const std::byte> arena) {
-  const auto* data = static_cast<const std::byte*>(tensor.data);
+void require_in_arena(const Buffer& buffer, const Tensor& tensor, const ReachableMemory& reachable) {
   const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
-  require(data >= arena.data() && data + bytes <= arena.data() + arena.size(),
-          "{} {} must lie in the arena (Group::allocate)", to_string(buffer.scope), buffer.name);
+  require(reachable.part_of(tensor.data, bytes).has_value(), "{} {} must lie in the arena (Group::allocate)",
+          to_string(buffer.scope), buffer.name);
   require(tensor.rows <= 1 || tensor.row_stride == tensor.cols,
           "{} {} lies in the arena and must be dense, its rows of {} elements are {} apart", to_string(buffer.scope),
           buffer.name, tensor.cols, tensor.row_stride);
@@ -68,13 +67,13 @@ void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& out
 }  // namespace
 
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     std::span<const std::byte> arena) {
+                     const ReachableMemory& reachable) {
   require_number(plan, Scope::input, inputs);
   require_number(plan, Scope::output, outputs);
   for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
     const Buffer& buffer = plan.buffers[index];
     require_tensor(buffer, rank, tensor);
-    if (buffer.in_arena && tensor.rows > 0 && tensor.cols > 0) require_in_arena(buffer, tensor, arena);
+    if (buffer.in_arena && tensor.rows > 0 && tensor.cols > 0) require_in_arena(buffer, tensor, reachable);
   });
   for_each_tensor(plan, inputs, outputs, [&](int written, const Tensor& output) {
     if (plan.buffers[written].scope != Scope::output) return;

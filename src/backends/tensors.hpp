@@ -5,16 +5,17 @@
 #include <cstddef>
 #include <span>
 
+#include "backends/reachable_memory.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/tensor.hpp"
 
 namespace tilewire {
 
 /// Throw Error(invalid_input) unless the tensors of `rank` are what Op::run wants for the plan's buffers: number,
-/// types, shapes, strides, alignment, inside `arena`, the rank's symmetric memory, where a buffer must be there, and no
-/// output on another tensor.
+/// types, shapes, strides, alignment, inside `reachable` memory where peers address a buffer, and no output on another
+/// tensor.
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     std::span<const std::byte> arena);
+                     const ReachableMemory& reachable);
 
 /// Throw Error(invalid_input) unless bytes can be copied so: not fewer than 0, nor between null pointers.
 void require_copy(const void* to, const void* from, int64_t bytes);

@@ -82,6 +82,7 @@ int main(int argc, char** argv) {
   tilewire::cli::add_plan(app);
   tilewire::cli::add_check(app);
   tilewire::cli::add_info(app);
+  tilewire::cli::add_doctor(app);
   tilewire::cli::add_sim(app);
   try {
     require_known_verb(app, argc, argv);

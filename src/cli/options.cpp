@@ -164,7 +164,8 @@ void add_rank_flags(CLI::App& verb, Options& options) {
       })
       ->type_name("NAME")
       ->group(group);
-  verb.add_option("--ranks", options.ranks, "Number of ranks (default: 4; under mpirun or torchrun theirs)")
+  verb.add_option("--ranks", options.ranks,
+                  fmt::format("Number of ranks (default: {}; under mpirun or torchrun theirs)", options.ranks))
       ->type_name("N")
       ->group(group);
   verb.add_flag("--threads", options.threads, "Ranks are threads of this process, not processes")->group(group);

@@ -11,6 +11,7 @@ void add_run(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_check(CLI::App& app);
 void add_info(CLI::App& app);
+void add_doctor(CLI::App& app);
 void add_sim(CLI::App& app);
 
 }  // namespace tilewire::cli

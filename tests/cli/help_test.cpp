@@ -37,7 +37,7 @@ TEST_P(Help, IsGolden) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Help,
-                         ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "sim", "sim t3",
+                         ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "doctor", "sim", "sim t3",
                                            "sim claims"),
                          [](const auto& verb) { return file_name(verb.param); });
 

@@ -13,6 +13,8 @@
 #include <thread>
 
 #include "core/convert.hpp"
+#include "core/text.hpp"
+#include "ranks/shared_memory.hpp"
 #include "tilewire/lower.hpp"
 
 namespace tilewire::testing {
@@ -87,6 +89,26 @@ std::string output_bytes(const std::vector<RankTensors>& ranks, size_t inputs) {
     }
   }
   return bytes;
+}
+
+/// For each buffer a tensor that peers address, or none: in the arena, or in memory that is adopted.
+std::vector<Tensor> tensors_in_arena(Group& group, const Problem& problem, const SharedMemory* adopted) {
+  const Team& team = group.team();
+  if (adopted != nullptr) group.adopt(adopted->of_all(), SharedMemory::kBytes);
+  int64_t used = 0;
+  std::vector<Tensor> tensors;
+  for (const Buffer& buffer : find_operator(problem.op).buffers(problem, team.num_ranks)) {
+    const bool shared = std::ranges::find(problem.arena, buffer.name) != problem.arena.end();
+    Tensor tensor;
+    if (shared && adopted == nullptr) tensor = group.allocate(buffer.dtype, buffer.rows, buffer.cols);
+    if (shared && adopted != nullptr) {
+      tensor = make_tensor(adopted->of(team.rank) + used, buffer.dtype, buffer.rows, buffer.cols);
+      used += aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
+      if (used > SharedMemory::kBytes) fail(ErrorKind::internal, "{} bytes of adopted memory", used);
+    }
+    tensors.push_back(tensor);
+  }
+  return tensors;
 }
 
 /// One call on one rank: callers' tensors, or copies of them in the arena where the problem says so, or on the device.
@@ -183,14 +205,11 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
     });
   }
   threads.clear();  // joins: ranks may be forked
+  const std::unique_ptr<SharedMemory> adopted = options.adopted ? std::make_unique<SharedMemory>(num_ranks) : nullptr;
   std::vector<char> skipped(configs.size(), 0);
   launch(num_ranks, {.backend = options.backend, .threads = options.threads, .timeout_s = options.timeout_s},
          [&](Group& group) {
-           std::vector<Tensor> in_arena;
-           for (Buffer& buffer : find_operator(problem.op).buffers(problem, num_ranks)) {
-             const bool shared = std::ranges::find(problem.arena, buffer.name) != problem.arena.end();
-             in_arena.push_back(shared ? group.allocate(buffer.dtype, buffer.rows, buffer.cols) : Tensor{});
-           }
+           const std::vector<Tensor> in_arena = tensors_in_arena(group, problem, adopted.get());
            for (size_t i = 0; i < configs.size(); ++i) {
              const bool lowered = i >= asked.size();
              const Plan plan = plan_of(problem, group.team(), configs[i], options, lowered);

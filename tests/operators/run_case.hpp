@@ -33,6 +33,7 @@ struct CaseOptions {
   uint64_t seed = 1;
   std::function<void(Plan&)> change{};  ///< what is done to each plan before it is loaded
   bool lowered = false;                 ///< the same configs once more, lowered for GPUs
+  bool adopted = false;                 ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
   OpOptions op;
 };
 

@@ -20,19 +20,10 @@ size_t hash_of(const Problem& problem) {
   return hash;
 }
 
-/// Whether peers can address a tensor, and a plan use it where it lies.
-bool lies_in(std::span<const std::byte> arena, const Tensor& tensor) {
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
-  return bytes > 0 && data >= arena.data() && data + bytes <= arena.data() + arena.size() &&
-         (tensor.rows <= 1 || tensor.row_stride == tensor.cols);
-}
-
-/// Names of the buffers of x and the results that lie in the arena.
+/// Names of the buffers of x and the results that peers can address: a plan uses them where they lie.
 std::vector<std::string> in_arena(const Group& group, const Problem& problem, std::span<const Tensor> inputs,
                                   std::span<const Tensor> outputs) {
-  const std::span<const std::byte> arena = group.arena();
-  const auto lies = [&](const Tensor& tensor) { return lies_in(arena, tensor); };
+  const auto lies = [&](const Tensor& tensor) { return group.peers_address(tensor); };
   std::vector<std::string> names;
   // NOTE: the list of buffers takes microseconds.
   if (!lies(inputs.front()) && std::ranges::none_of(outputs, lies)) return names;

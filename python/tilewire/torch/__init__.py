@@ -21,11 +21,12 @@ from tilewire.torch._ops import (
     matmul_reduce_scatter,
     warmup,
 )
-from tilewire.torch._teams import cached, check, clear, empty, on_failure, set_cache_size, set_sms, set_tuning
+from tilewire.torch._teams import adopt, cached, check, clear, empty, on_failure, set_cache_size, set_sms, set_tuning
 
 __all__ = [
     "ColumnParallelLinear",
     "RowParallelLinear",
+    "adopt",
     "all_gather_matmul",
     "all_reduce",
     "cached",

@@ -24,6 +24,8 @@ _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _Key = tuple[str, bool, int]
 #: By name, whether on GPUs, and device: the process group, and its team or why there is none.
 _groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
+#: PyTorch's symmetric memory that teams use, and a tensor that holds it.
+_adopted: list[tuple[Any, torch.Tensor]] = []
 _lock = threading.Lock()
 _sms = 0
 _meeting: dict[_Key, threading.Lock] = {}
@@ -111,6 +113,24 @@ def empty(
     *rows, cols = size or (1,)
     matrix = team.allocate(_DTYPES[dtype], math.prod(rows), cols)
     return torch.from_dlpack(matrix.array()).view(size)  # type: ignore[attr-defined, no-any-return]
+
+
+def adopt(x: torch.Tensor, group: dist.ProcessGroup | str | None = None) -> None:
+    """Have operators use PyTorch's symmetric memory where it lies, as that of `empty`. Collective.
+
+    `x`: a tensor of `torch.distributed._symmetric_memory.empty`; all of its allocation counts, and is kept until
+    `clear`.
+    """
+    from torch.distributed import _symmetric_memory as symm_mem
+
+    where = x.device
+    process_group = c10d._resolve_process_group(group_name(group))
+    team = meet(process_group, where.type == "cuda", where.index or 0)
+    memory = symm_mem.rendezvous(x, process_group.group_name)
+    if any(memory is other for other, _ in _adopted):
+        return
+    team.adopt(list(memory.buffer_ptrs), memory.buffer_size)
+    _adopted.append((memory, x))
 
 
 def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
@@ -214,6 +234,7 @@ def clear() -> None:
             if isinstance(team, tilewire.Group):
                 team.leave()
         _groups.clear()
+        _adopted.clear()
 
 
 atexit.register(clear)

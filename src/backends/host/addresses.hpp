@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "backends/reachable_memory.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::host {
@@ -26,21 +27,22 @@ struct Block {
 struct Base {
   std::byte* data = nullptr;
   int64_t stride = 0;
-  /// A peer's tensor: bytes from `data` that the peer announces when it enters the call.
+  /// Of a peer's tensor, which the peer announces when it enters the call: ReachableMemory::place_of.
   const std::atomic<int64_t>* announced = nullptr;
 };
 
 class Addresses {
  public:
-  explicit Addresses(const Plan& plan)
-      : plan_(plan), bases_(static_cast<size_t>(plan.team.num_ranks) * plan.buffers.size()) {}
+  Addresses(const Plan& plan, const ReachableMemory& reachable)
+      : plan_(plan), reachable_(reachable), bases_(static_cast<size_t>(plan.team.num_ranks) * plan.buffers.size()) {}
   [[nodiscard]] Base& base(int rank, int buffer) { return bases_[rank * plan_.buffers.size() + buffer]; }
   [[nodiscard]] Block block(const Region& region) const {
     const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
     const Buffer& buffer = plan_.buffers[region.buffer];
-    // NOTE: whoever reads a peer's memory has waited for that peer's begin of the call, hence for the offset.
-    std::byte* first =
-        base.announced == nullptr ? base.data : base.data + base.announced->load(std::memory_order_relaxed);
+    // NOTE: whoever reads a peer's memory has waited for that peer's begin of the call, hence for the place.
+    std::byte* first = base.announced == nullptr
+                           ? base.data
+                           : reachable_.at(region.rank, base.announced->load(std::memory_order_relaxed));
     const int64_t elements = region.row * base.stride + region.col;
     std::byte* data = first + elements * bytes_of(buffer.dtype);
     return {data, buffer.dtype, region.rows, region.cols, base.stride, buffer.ll};
@@ -48,6 +50,7 @@ class Addresses {
 
  private:
   const Plan& plan_;
+  const ReachableMemory& reachable_;
   std::vector<Base> bases_;
 };
 

@@ -48,9 +48,13 @@ HostGroup::HostGroup(Membership membership, const JoinOptions& options, bool sep
       timeout_s_(options.timeout_s),
       exceptions_(std::uncaught_exceptions()),
       arena_(options.arena_bytes),
+      reachable_(options.rank),
       pool_(std::make_unique<Pool>()) {
   team_.num_ranks = options.num_ranks;
   team_.rank = options.rank;
+  ReachableMemory::Part arena{{}, segment_->arena_bytes()};
+  for (int rank = 0; rank < team_.num_ranks; ++rank) arena.at.push_back(segment_->arena(rank));
+  reachable_.set_arena(std::move(arena));
   if (separate) start_to_watch(std::move(membership.door), options.job);
 }
 
@@ -248,8 +252,8 @@ void HostGroup::free(const Tensor& tensor) {
   give_back_tensor(static_cast<std::byte*>(tensor.data) - segment_->arena(rank()));
 }
 
-std::span<const std::byte> HostGroup::arena() const {
-  return {segment_->arena(rank()), static_cast<size_t>(segment_->arena_bytes())};
+void HostGroup::adopt(const std::vector<std::byte*>& at, int64_t bytes) {
+  adopt_together(*this, reachable_, at, bytes);
 }
 
 std::unique_ptr<Program> HostGroup::load(const Plan& plan) { return load_program(*this, plan); }
@@ -267,6 +271,20 @@ void or_tell(HostGroup& group, const std::function<void()>& step) {
 
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step) {
   return tilewire::agree(group, "agree", step);
+}
+
+void adopt_together(HostGroup& group, ReachableMemory& reachable, const std::vector<std::byte*>& at, int64_t bytes) {
+  const ReachableMemory::Part part{at, bytes};
+  const std::vector<std::string> all = agree(group, [&] {
+    const int ranks = group.team().num_ranks;
+    require(std::ssize(at) == ranks, "adopted memory of {} ranks, the team has {}", at.size(), ranks);
+    reachable.check(part);
+    return std::to_string(bytes);
+  });
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    require(all[rank] == all[0], "adopted memory of {} bytes on rank 0, {} on rank {}", all[0], all[rank], rank);
+  }
+  reachable.add(part);
 }
 
 std::unique_ptr<HostGroup> join_host(const JoinOptions& options) {

@@ -13,6 +13,7 @@
 #include "backends/host/arena.hpp"
 #include "backends/host/monitor.hpp"
 #include "backends/host/rendezvous.hpp"
+#include "backends/reachable_memory.hpp"
 #include "tilewire/backend.hpp"
 
 namespace tilewire::host {
@@ -36,7 +37,10 @@ class HostGroup final : public Group {
   [[nodiscard]] std::string backend() const override { return "host"; }
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
-  [[nodiscard]] std::span<const std::byte> arena() const override;
+  void adopt(const std::vector<std::byte*>& at, int64_t bytes) override;
+  [[nodiscard]] bool peers_address(const Tensor& tensor) const override {
+    return reachable_.part_of(tensor).has_value();
+  }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override;
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
@@ -48,6 +52,7 @@ class HostGroup final : public Group {
   /// When a wait that begins now ends.
   [[nodiscard]] int64_t deadline_ns() const;
   [[nodiscard]] const Segment& segment() const { return *segment_; }
+  [[nodiscard]] const ReachableMemory& reachable() const { return reachable_; }
   /// The threads that all programs of this group share.
   [[nodiscard]] Pool& pool() { return *pool_; }
   /// Carve `bytes` out of every rank's arena. Collective; all ranks must want the same `what`. Throws
@@ -89,6 +94,7 @@ class HostGroup final : public Group {
   double timeout_s_;
   int exceptions_;
   Arena arena_;
+  ReachableMemory reachable_;
   std::map<int64_t, Extent> tensors_;  ///< by offset; those of no bytes are left out
   uint64_t collectives_ = 0;
   uint64_t rounds_ = 0;
@@ -102,6 +108,9 @@ void or_tell(HostGroup& group, const std::function<void()>& step);
 /// Do `step` on every rank; returns what it returned, by rank. Where it throws on some, all ranks throw the Error
 /// of the lowest, which is named, and the group lives. Collective.
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step);
+
+/// Group::adopt. Collective.
+void adopt_together(HostGroup& group, ReachableMemory& reachable, const std::vector<std::byte*>& at, int64_t bytes);
 
 /// Join as a process.
 [[nodiscard]] std::unique_ptr<HostGroup> join_host(const JoinOptions& options);

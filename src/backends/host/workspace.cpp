@@ -14,7 +14,7 @@
 namespace tilewire::host {
 
 Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
-    : group_(group), plan_(plan), addresses_(plan) {
+    : group_(group), plan_(plan), addresses_(plan, group.reachable()) {
   announced_offset_ = aligned_bytes(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
   symmetric_offset_ = announced_offset_ + aligned_bytes(std::ssize(plan.buffers) * 8);
   extent_ = group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)),
@@ -67,10 +67,7 @@ void Workspace::place_buffers() {
       base.stride = shape_on(buffer, rank).cols;
       if (buffer.scope == Scope::symmetric) base.data = start(rank) + symmetric;
       if (buffer.scope == Scope::local && rank == group_.rank()) base.data = local_ + local;
-      if (buffer.in_arena && rank != group_.rank()) {
-        base.data = group_.segment().arena(rank);
-        base.announced = announced(rank, index);
-      }
+      if (buffer.in_arena && rank != group_.rank()) base.announced = announced(rank, index);
     }
     if (buffer.scope == Scope::symmetric) symmetric += workspace_bytes(buffer);
     if (buffer.scope == Scope::local) local += workspace_bytes(buffer);
@@ -84,7 +81,7 @@ std::atomic<int64_t>* Workspace::announced(int rank, int buffer) const {
 }
 
 void Workspace::check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable());
 }
 
 void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
@@ -94,7 +91,7 @@ void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> out
     base.data = static_cast<std::byte*>(tensor.data);
     base.stride = tensor.rows <= 1 ? tensor.cols : tensor.row_stride;
     if (plan_.buffers[buffer].in_arena) {
-      announced(rank, buffer)->store(base.data - group_.segment().arena(rank), std::memory_order_relaxed);
+      announced(rank, buffer)->store(group_.reachable().place_of(base.data), std::memory_order_relaxed);
     }
   });
 }

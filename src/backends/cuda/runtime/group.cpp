@@ -125,7 +125,7 @@ std::string kind_of_gpus(const json& gpus) {
 }  // namespace
 
 CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options)
-    : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()) {
+    : ranks_(std::move(ranks)), exceptions_(std::uncaught_exceptions()), team_(ranks_->team()), reachable_(team_.rank) {
   host::or_tell(*ranks_, [&] { start(options); });
 }
 
@@ -208,6 +208,9 @@ host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
   check(cudaSetDevice(device_), "cudaSetDevice");
   try {
     memory_->grow_to(extent.offset + extent.bytes);
+    ReachableMemory::Part arena{{}, memory_->backed()};
+    for (int rank = 0; rank < team_.num_ranks; ++rank) arena.at.push_back(memory_->base(rank));
+    reachable_.set_arena(std::move(arena));
   } catch (const Error&) {
     give_back(extent);
     throw;
@@ -290,7 +293,9 @@ void CudaGroup::abort_communicator() {
   if (communicator_) communicator_->abort();
 }
 
-std::span<const std::byte> CudaGroup::arena() const { return {at(rank(), 0), static_cast<size_t>(memory_->backed())}; }
+void CudaGroup::adopt(const std::vector<std::byte*>& at, int64_t bytes) {
+  adopt_together(*ranks_, reachable_, at, bytes);
+}
 
 std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
   require(bytes >= 0, "new_memory: {} bytes", bytes);

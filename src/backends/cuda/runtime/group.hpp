@@ -36,7 +36,10 @@ class CudaGroup final : public Group {
   /// The data is the device's: a kernel or a copy fills it, not the host.
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
-  [[nodiscard]] std::span<const std::byte> arena() const override;
+  void adopt(const std::vector<std::byte*>& at, int64_t bytes) override;
+  [[nodiscard]] bool peers_address(const Tensor& tensor) const override {
+    return reachable_.part_of(tensor).has_value();
+  }
   [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
   [[nodiscard]] bool captures(void* stream) const override;
   [[nodiscard]] bool host_addresses_memory() const override { return false; }
@@ -82,6 +85,7 @@ class CudaGroup final : public Group {
   void give_back(const host::Extent& extent) { ranks_->give_back(extent); }
   /// Where byte `offset` of the arena of `rank` lies: a pointer for my device, and for the host's calls.
   [[nodiscard]] std::byte* at(int rank, int64_t offset) const { return memory_->base(rank) + offset; }
+  [[nodiscard]] const ReachableMemory& reachable() const { return reachable_; }
   [[nodiscard]] Head* head(int rank) const { return reinterpret_cast<Head*>(at(rank, 0)); }
   /// kStatusBytes in the host's memory, which my device addresses by the same pointer; zeroed at start.
   [[nodiscard]] std::byte* status_page() const { return status_page_.get(); }
@@ -125,6 +129,7 @@ class CudaGroup final : public Group {
   SideStreams side_streams_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::unique_ptr<SymmetricMemory> workspace_;
+  ReachableMemory reachable_;      ///< its arena is `memory_`
   std::mutex communicator_mutex_;  ///< the watch asks for it, too
   std::unique_ptr<Communicator> communicator_;
   std::string no_communicator_;  ///< why NCCL has failed

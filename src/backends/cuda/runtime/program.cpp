@@ -106,11 +106,10 @@ std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
   return some;
 }
 
-/// Memory that my GPU cannot reach would end its context. The arena is known. NOTE: some systems let GPUs address all
-/// of the host's memory; whoever passes that has forgotten a copy.
+/// Memory that my GPU cannot reach would end its context. What peers address is known. NOTE: some systems let GPUs
+/// address all of the host's memory; whoever passes that has forgotten a copy.
 void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
-  const std::span<const std::byte> arena = group.arena();
-  if (data == nullptr || (data >= arena.data() && data < arena.data() + arena.size())) return;
+  if (data == nullptr || group.reachable().part_of(data, 0)) return;
   cudaPointerAttributes found{};
   check(cudaPointerGetAttributes(&found, data), "cudaPointerGetAttributes");
   require(found.type != cudaMemoryTypeUnregistered,
@@ -169,7 +168,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
       // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
-        base.data = group_.at(rank, callers[index].data - group_.at(group_.rank(), 0));
+        base.data = callers[index].data + group_.reachable().distance(callers[index].part, rank);
       }
       if (is_own(buffer)) in_own += workspace_bytes(buffer);
       if (is_shared(buffer)) in_shared += workspace_bytes(buffer);
@@ -212,10 +211,11 @@ CudaProgram::~CudaProgram() {
 }
 
 std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  require_tensors(plan_, group_.rank(), inputs, outputs, group_.arena());
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable());
   std::vector<Base> bases(plan_.buffers.size());
   for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
-    bases[buffer] = {static_cast<std::byte*>(tensor.data), tensor.rows <= 1 ? tensor.cols : tensor.row_stride};
+    const int part = plan_.buffers[buffer].in_arena ? group_.reachable().part_of(tensor.data, 0).value_or(0) : 0;
+    bases[buffer] = {static_cast<std::byte*>(tensor.data), tensor.rows <= 1 ? tensor.cols : tensor.row_stride, part};
   });
   return bases;
 }
@@ -243,7 +243,7 @@ std::vector<Base> CudaProgram::layout_of(const std::vector<Base>& callers) const
   for (size_t i = 0; i < callers.size(); ++i) {
     if (!is_callers(plan_.buffers[i])) continue;
     const uint64_t address = relative_address(++number, reinterpret_cast<uint64_t>(callers[i].data));
-    layout[i] = {reinterpret_cast<std::byte*>(address), callers[i].ld};
+    layout[i] = {reinterpret_cast<std::byte*>(address), callers[i].ld, callers[i].part};
   }
   ensure(number < kMostBases, "{} tensors of callers, at most {}", number, kMostBases - 1);
   return layout;

@@ -20,6 +20,7 @@ namespace tilewire::cuda {
 struct Base {
   std::byte* data = nullptr;  ///< may be relative (kernels/bases.hpp)
   int64_t ld = 0;             ///< elements
+  int part = 0;               ///< of a caller's tensor that peers address: where theirs lies (ReachableMemory)
 
   bool operator==(const Base&) const = default;
 };
