@@ -37,8 +37,9 @@ struct JoinOptions {
   double timeout_s = 30;             ///< deadline of every wait, start-up included
   int local_rank = -1;               ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
   CallOrder order = CallOrder::any;  ///< cuda: where each rank has a GPU to itself. The same on all ranks
-  /// cuda: most SMs that the group's kernels take of a GPU, 0 = all. What else waits for other ranks, NCCL on another
-  /// stream say, runs on the rest, in whatever order the ranks begin with the two.
+  /// cuda: most SMs that the group's own kernels take of a GPU, 0 = all. What else waits for other ranks, NCCL on
+  /// another stream say, runs on the rest, in whatever order the ranks begin with the two. Calls of cuBLASLt may take
+  /// all, those of NCCL (`collective` = library) are not limited.
   int sms = 0;
 };
 
@@ -116,9 +117,9 @@ class Group {
   /// group's calls. Collective. Throws Error(invalid_input), the same on all ranks, where bytes differ, or overlap the
   /// arena.
   virtual void adopt(const std::vector<std::byte*>& at, int64_t bytes) = 0;
-  /// Whether peers can address a tensor, as buffers of Problem::arena must: not empty, dense, in the arena or in
-  /// adopted memory. Not collective.
-  [[nodiscard]] virtual bool peers_address(const Tensor& tensor) const = 0;
+  /// The place of a tensor that peers can address, as buffers of Problem::arena must be: not empty, dense, in the arena
+  /// or in adopted memory; else nothing. On GPUs a call wants the same place on all ranks. Not collective.
+  [[nodiscard]] virtual std::optional<int64_t> place_of(const Tensor& tensor) const = 0;
   /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
   /// Error(invalid_input) for a number of bytes that is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;

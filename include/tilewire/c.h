@@ -31,8 +31,8 @@ extern "C" {
 //   barrier"; where they run different operators, or one runs while another does something else, they wait until
 //   TILEWIRE_TIMEOUT.
 // - A group and its operators serve one thread at a time. Different groups serve different threads at once.
-// - Under "cuda" tilewire_run and tilewire_run_and_wait leave the thread's current device as it was, where the process
-//   uses that; other collective calls make it the group's GPU.
+// - Under "cuda" joining makes the group's GPU the thread's current device; other calls leave that as it was, where the
+//   process uses that device.
 // - A group that was left and an operator that was freed are TILEWIRE_INVALID_INPUT, as a null pointer is. NOTE: not
 //   where another handle, which was made since, has the same address.
 

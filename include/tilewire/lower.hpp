@@ -12,12 +12,15 @@ namespace tilewire {
 
 /// What a plan is lowered for: the ranks' machines, as passes see them.
 struct Target {
-  std::string name{};                     ///< "host", "h200x4"
-  int ranks = 0;                          ///< 0 = any number
-  int sms = 0;                            ///< of each GPU that a rank may use; 0 = ranks are no GPUs
-  std::vector<int> cluster_sms{};         ///< [n]: SMs for clusters of n CTAs, where GPCs have a rest; empty = all
-  int copy_engines = 0;                   ///< of each GPU
-  bool streams = false;                   ///< streams may wait for kernels: not where ranks share a GPU
+  std::string name{};              ///< "host", "h200x4"
+  int ranks = 0;                   ///< 0 = any number
+  int sms = 0;                     ///< of each GPU that a rank may use; 0 = ranks are no GPUs
+  std::vector<int> cluster_sms{};  ///< [n]: SMs for clusters of n CTAs, where GPCs have a rest; empty = all
+  int copy_engines = 0;            ///< of each GPU
+  bool streams = false;            ///< streams may wait for kernels: not where ranks share a GPU
+  /// Those are all SMs of each GPU. Where others' kernels have the rest (JoinOptions::sms), no clusters are formed,
+  /// whose CTAs need neighbouring SMs, and no CTAs begin beside those that the SMs are for.
+  bool whole_gpu = true;
   int64_t least_engine_copy = 512 << 10;  ///< bytes of copies between GPUs that are worth a copy engine, on average
   int64_t least_local_copy = 4096 << 10;  ///< and within one
 

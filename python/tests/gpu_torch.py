@@ -165,7 +165,7 @@ def beside_nccl() -> None:
     torch.cuda.synchronize()
     dist.barrier()
     tt.clear()
-    tt.set_sms(96)
+    tt.set_sms(100)
     others, side = dist.new_group(list(range(size))), torch.cuda.Stream()
     x, w = integers(1 + rank, 4096, 4096), integers(2 + rank, 4096, 4096)
     tall, part = integers(3 + rank, 4096, 4096), integers(4 + rank, 4096, 4096)

@@ -92,6 +92,7 @@ def test_many_shapes_and_groups() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_memory(ranks: int) -> None:
     run(torch_memory.in_place, ranks)
+    run(torch_memory.versions, ranks)
     run(torch_memory.memory, ranks)
 
 

@@ -207,9 +207,48 @@ def gradients() -> None:
     )
 
 
+class Replicated(torch.autograd.Function):
+    """The sum over ranks, whose gradient is the same on all ranks: not summed, but the gradient of that is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return Split.apply(grad)
+
+
+class Split(torch.autograd.Function):
+    """The same tensor on all ranks, each of which goes on with a part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return Replicated.apply(grad)
+
+
 def gradients_of_gradients() -> None:
     """Twice through every operator, against PyTorch's differentiable collectives."""
     rank, size = dist.get_rank(), dist.get_world_size()
+
+    def both(x: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
+        y, whole = tt.all_gather_matmul(x, b, gather_dim=dim, return_gathered=True)
+        return torch.cat([y, whole * whole], -1)
+
+    def both_by_torch(x: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
+        whole = gathered(x, dim)
+        return torch.cat([whole @ b, whole * whole], -1)
+
+    def all_to_all(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        # The gradient of b is this rank's share: that of its rows.
+        parts = list(torch.chunk(x @ b, size, -1))
+        return torch.cat(torch.distributed.nn.functional.all_to_all([torch.empty_like(parts[0]) for _ in parts], parts))
 
     cases: list[tuple[Any, Any, tuple[int, ...], tuple[int, ...]]] = [
         (tt.all_gather_matmul, lambda x, b: gathered(x, 0) @ b, (6, 8), (8, 4)),
@@ -221,6 +260,17 @@ def gradients_of_gradients() -> None:
             (8 * size, 4),
         ),
         (tt.matmul_reduce_scatter, lambda x, b: scattered(x @ b, 0), (2 * size, 8), (8, 4)),
+        (
+            lambda x, b: tt.matmul_reduce_scatter(x, b, scatter_dim=-1),
+            lambda x, b: scattered(x @ b, -1),
+            (6, 8),
+            (8, 2 * size),
+        ),
+        (lambda x, b: both(x, b, 0), lambda x, b: both_by_torch(x, b, 0), (6, 8), (8, 4)),
+        (lambda x, b: both(x, b, -1), lambda x, b: both_by_torch(x, b, -1), (6, 8), (8 * size, 4)),
+        (tt.matmul_all_reduce, lambda x, b: Replicated.apply(x @ b), (6, 8), (8, 4)),
+        (lambda x, b: tt.all_reduce(x * x) * b, lambda x, b: Replicated.apply(x * x) * b, (6, 8), (6, 8)),
+        (tt.matmul_all_to_all, all_to_all, (6, 8), (8, 2 * size)),
     ]
     for ours, theirs, *shapes in cases:
         results = []

@@ -47,6 +47,8 @@ def in_place() -> None:
     flat = tensor(rank, 20)
     for bad in (
         lambda: tt.all_reduce(flat[:10].view(2, 5), out=flat[5:15].view(2, 5)),
+        lambda: tt.all_reduce(flat[:12].view(3, 4), out=tensor(0, 3, 4).t()),
+        lambda: tt.all_reduce(flat[:12].view(3, 4), out=tensor(0, 12)),
         lambda: tt.all_reduce(tensor(rank, 5, 4).requires_grad_(), out=tensor(0, 5, 4)),
     ):
         try:
@@ -55,6 +57,20 @@ def in_place() -> None:
             assert error.kind == "invalid_input", error
         else:
             raise AssertionError("no error")
+
+
+def versions() -> None:
+    """Autograd knows that a tensor which it needs was overwritten."""
+    w, buffer = tensor(1, 3, 4).requires_grad_(), tensor(2, 3, 4)
+    y = w * buffer
+    with torch.no_grad():
+        tt.all_reduce(buffer, out=buffer)
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), error
+    else:
+        raise AssertionError("no error")
 
 
 def memory() -> None:
@@ -89,6 +105,14 @@ def memory() -> None:
         dist.barrier()
         tt.all_reduce(y, out=y)
         equal(y, sums(60, 6, 12, dtype=dtype))
+    # Peers would look elsewhere.
+    parts = tt.empty(size, 5, 8, dtype=torch.float32)
+    try:
+        tt.all_reduce(tensor(1, 5, 8), out=parts[rank])
+    except tilewire.Error as error:
+        assert "want the same part of the same tensor" in str(error), error
+    else:
+        assert size == 1
     # As a leaf of a graph of gradients.
     x = tt.empty(2 * size, 8, dtype=torch.float32)
     x.copy_(tensor(rank, 2 * size, 8)).requires_grad_()

@@ -131,6 +131,7 @@ class Group:
         self.num_ranks: int = core.num_ranks
         self.backend: str = core.backend
         self.hardware: str = core.hardware
+        self._adopted: dict[tuple[int, int], object] = {}
 
     def make_op(
         self,
@@ -191,6 +192,18 @@ class Group:
         """
         tensor = self._core.allocate(dtype, rows, cols)
         return numpy_of(tensor) if self.backend == "host" else tensor.array()
+
+    def adopt(self, at: Sequence[int], size: int, owner: object) -> None:
+        """Have memory that the ranks share themselves count as that of `empty`. Collective.
+
+        `at`: by rank, the address at which this process finds the memory of that rank; `size`: bytes of each rank.
+        `owner` is kept as long as the group. What was adopted before stays. A call's tensors lie at the same place on
+        all ranks.
+        """
+        if (at[self.rank], size) in self._adopted:
+            return
+        self._core.adopt(list(at), size)
+        self._adopted[at[self.rank], size] = owner
 
     def barrier(self) -> None:
         """Return when all ranks are here."""

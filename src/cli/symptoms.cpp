@@ -71,8 +71,9 @@ Finding python(const MachineState& machine) {
 double version_of(const std::string& text) { return text.empty() ? 0 : std::atof(text.c_str()); }
 
 Finding driver(const cuda::CudaFacts& facts) {
-  if (facts.driver.empty()) {
-    const std::string why = facts.missing.empty() ? "no driver" : facts.missing.front();
+  // NOTE: where GPUs are not ready the driver tells its version all the same.
+  if (facts.driver.empty() || (facts.gpus.empty() && !facts.missing.empty())) {
+    const std::string why = facts.missing.empty() ? "no driver" : facts.missing.back();
     const bool fabric = why.find("initialized") != std::string::npos || why.find("802") != std::string::npos;
     const bool absent = facts.runtime.empty();
     return {Health::missing, "driver", why,
@@ -191,7 +192,7 @@ std::vector<Finding> findings_of(const MachineState& machine, const Wanted& want
   if (wanted.backend == "host") findings.push_back(gemm(machine));
   if (wanted.backend == "cuda") {
     findings.push_back(driver(machine.cuda));
-    if (!machine.cuda.driver.empty()) {
+    if (!machine.cuda.gpus.empty()) {
       findings.insert(findings.end(),
                       {gpus(machine.cuda, wanted), capability(machine.cuda, wanted), peers(machine.cuda, wanted),
                        links(machine.cuda, wanted), connections(machine, wanted), shared_memory(machine, wanted)});

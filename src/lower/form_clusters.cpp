@@ -18,6 +18,7 @@ void load_alone(Task& tile) { tile.gemm.cluster_m = tile.gemm.cluster_n = 1; }
 /// Why a rank's tiles cannot be in pairs, or nothing. NOTE: a pair needs two SMs beside one for each lane that
 /// executes.
 std::optional<std::string> refuses_pairs(const Plan& plan, int rank, const Target& target) {
+  if (!target.whole_gpu) return "others' kernels are on the GPU";
   int64_t tiles = 0;
   int workers = target.sms;
   int lanes = 0;
@@ -61,7 +62,7 @@ int64_t pair_up(const Plan& plan, Lane& lane) {
 }
 
 /// Whether clusters of so many CTAs that share K have room, or not.
-bool may_share_k(int ctas, const Target& target) { return target.sms >= 2 * ctas; }
+bool may_share_k(int ctas, const Target& target) { return target.whole_gpu && target.sms >= 2 * ctas; }
 
 }  // namespace
 
@@ -75,7 +76,7 @@ std::string form_clusters(Plan& plan, const Target& target) {
     for (Task& task : lane.tasks) {
       if (!is_gemm_tile(task)) continue;
       if (task.gemm.cluster_split_k > 1 && !may_share_k(task.gemm.cluster_split_k, target)) {
-        why = fmt::format("{} SMs are too few for clusters of {}", target.sms, task.gemm.cluster_split_k);
+        why = fmt::format("no room for clusters of {} on {} SMs", task.gemm.cluster_split_k, target.sms);
         task.gemm.cluster_split_k = 1;
       }
       share_k += task.gemm.cluster_split_k > 1 ? 1 : 0;

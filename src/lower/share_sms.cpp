@@ -45,7 +45,7 @@ class SmSharer {
     const bool apart = has_kernels_apart();
     if (apart) handshakes_[0] += static_cast<int>(data_.size());  // each begins when one has waited for it
     const int sms = sms_for_clusters(target_, cluster());
-    const bool may_help = num_tiles() > 0 && target_.streams && !apart;
+    const bool may_help = num_tiles() > 0 && target_.streams && target_.whole_gpu && !apart;
     share_out(beside_library_ ? std::max(1, sms - kLeastForLibrary) : sms, may_help);
     set_lanes(may_help);
     if (beside_library_) set_library_sms(sms);

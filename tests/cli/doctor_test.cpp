@@ -104,6 +104,7 @@ TEST(Doctor, Drivers) {
   machine.cuda.runtime = "13.0";
   machine.cuda.missing = {"no NVIDIA driver (libcuda.so.1 cannot be loaded)"};
   expect_one(machine, kCuda, "missing driver: no NVIDIA driver", "--gpus all");
+  machine.cuda.driver = "13.0";
   machine.cuda.missing = {"cudaGetDeviceCount: cudaErrorSystemNotReady (system not yet initialized)"};
   expect_one(machine, kCuda, "missing driver: cudaGetDeviceCount", "nvidia-fabricmanager");
   machine = good_machine();

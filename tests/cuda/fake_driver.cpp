@@ -108,6 +108,12 @@ CUresult write_value(CUstream, CUdeviceptr address, cuuint32_t value, unsigned) 
   return CUDA_SUCCESS;
 }
 
+CUresult primary_context_state(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return CUDA_SUCCESS;
+}
+
 CUresult wait_value(CUstream, CUdeviceptr, cuuint32_t, unsigned) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 }  // namespace
@@ -129,6 +135,7 @@ cuda::Driver fake_driver() {
   driver.mem_import = import_handle;
   driver.stream_write_value_32 = write_value;
   driver.stream_wait_value_32 = wait_value;
+  driver.primary_context_state = primary_context_state;
   return driver;
 }
 

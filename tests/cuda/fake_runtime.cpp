@@ -20,6 +20,7 @@ std::atomic<int> major_of_all{9};
 std::atomic<bool> peers_add{true};
 std::atomic<int> pages{0};
 std::atomic<int> streams{0};
+thread_local int current = 0;
 
 const std::map<std::string, void*>& entry_points() {
   static const tilewire::cuda::Driver driver = tilewire::testing::fake_driver();
@@ -40,6 +41,7 @@ const std::map<std::string, void*>& entry_points() {
       {"cuMemImportFromShareableHandle", address(driver.mem_import)},
       {"cuStreamWaitValue32", address(driver.stream_wait_value_32)},
       {"cuStreamWriteValue32", address(driver.stream_write_value_32)},
+      {"cuDevicePrimaryCtxGetState", address(driver.primary_context_state)},
   };
   return table;
 }
@@ -53,7 +55,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-cudaError_t cudaSetDevice(int device) { return device < gpus ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  if (device >= gpus) return cudaErrorInvalidDevice;
+  current = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current;
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 

@@ -77,11 +77,16 @@ TEST_P(CudaJoin, KernelsTakeNoMoreSmsThanAllowed) {
   const auto with = [](int sms) { return [sms](JoinOptions& options) { options.sms = sms; }; };
   const auto has = [](int sms) {
     return [sms](CudaGroup& group) {
-      want(group.target().sms == sms, "{} SMs", group.target().sms);
+      const Target target = group.target();
+      want(target.sms == sms && target.whole_gpu == (sms == 132), "{} SMs", target.sms);
+      want(target.name == (sms == 132 ? "h200x2" : "h200x2_116_sms"), "{}", target.name);
       want(group.team().devices[1].sms == sms, "{} SMs", group.team().devices[1].sms);
     };
   };
   launch_ranks(2, has(116), with(116));
+  launch_ranks(
+      2, [](CudaGroup& group) { want(!group.target().whole_gpu && group.target().sms == 116, "rank 1 counts, too"); },
+      [](JoinOptions& options) { options.sms = options.rank == 0 ? 0 : 116; });
   launch_ranks(2, has(132), with(1000));
 }
 

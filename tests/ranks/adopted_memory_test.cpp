@@ -47,9 +47,9 @@ TEST_P(AdoptedMemory, CallsUseItInTurnWithTheArena) {
     std::vector<Tensor> places{group.allocate(DType::fp32, 2, 3)};
     for (const SharedMemory* memory : {&first, &second}) {
       Tensor tensor = make_tensor(memory->of(rank), DType::fp32, 2, 3);
-      want(!group.peers_address(tensor), "memory is known before it is adopted");
+      want(!group.place_of(tensor), "memory is known before it is adopted");
       group.adopt(memory->of_all(), SharedMemory::kBytes);
-      want(group.peers_address(tensor), "adopted memory is not known");
+      want(group.place_of(tensor).has_value(), "adopted memory is not known");
       places.push_back(tensor);
       tensor.data = memory->of(rank) + SharedMemory::kBytes - 24;
       places.push_back(tensor);
@@ -64,11 +64,33 @@ TEST_P(AdoptedMemory, CallsUseItInTurnWithTheArena) {
     }
     Tensor beyond = places[1];
     beyond.data = first.of(rank) + SharedMemory::kBytes - 20;
-    want(!group.peers_address(beyond), "4 bytes lie beyond it");
+    want(!group.place_of(beyond), "4 bytes lie beyond it");
     Tensor strided = places[1];
     strided.row_stride = 5;
-    want(!group.peers_address(strided), "it is not dense");
-    want(!group.peers_address(make_tensor(places[1].data, DType::fp32, 0, 3)), "it is empty");
+    want(!group.place_of(strided), "it is not dense");
+    want(!group.place_of(make_tensor(places[1].data, DType::fp32, 0, 3)), "it is empty");
+  });
+}
+
+TEST_P(AdoptedMemory, NeighboursAreToldApart) {
+  const SharedMemory memory(2);
+  launch(2, testing::small_launch(GetParam()), [&](Group& group) {
+    const int rank = group.team().rank;
+    // The second part follows the first on rank 0, and not on rank 1.
+    const std::vector<std::byte*> second{memory.of(0) + 1024, memory.of(1) + 4096};
+    group.adopt(memory.of_all(), 1024);
+    group.adopt(second, 1024);
+    const auto program = group.load(pull_plan());
+    for (std::byte* data : {second[rank], memory.of(rank), second[rank] + 512}) {
+      const Tensor mine = make_tensor(data, DType::fp32, 2, 3);
+      std::fill_n(static_cast<float*>(mine.data), 6, static_cast<float>(10 + rank));
+      std::vector<float> got(6, 99);
+      const Tensor output = make_tensor(got.data(), DType::fp32, 2, 3);
+      program->run({&mine, 1}, {&output, 1}, {});
+      for (const float value : got) want(value == static_cast<float>(11 - rank), "got {}", value);
+      const std::string place = std::to_string(group.place_of(mine).value_or(-1));
+      want(group.all_gather(place)[1 - rank] == place, "another place on the other rank");
+    }
   });
 }
 

@@ -114,6 +114,26 @@ TEST(ShareSms, WholeClustersGetSms) {
   EXPECT_EQ(workers(asked), 3);
 }
 
+/// Clusters need neighbouring SMs, and helpers would begin on those that are left to others.
+TEST(FormClusters, BesideOthersKernelsThereAreNone) {
+  Target target = gpu_target("h200", 1, 100);
+  target.streams = true;
+  target.whole_gpu = false;
+  for (const GemmParams& tile : {GemmParams{.tile_n = 128, .cluster_m = 2}, GemmParams{.cluster_split_k = 4}}) {
+    Plan plan = plan_of(128, {copies(100)}, tile);
+    EXPECT_TRUE(lowering::form_clusters(plan, target).starts_with("tiles load for themselves: "));
+    static_cast<void>(lowering::split_kernels(plan, target));
+    static_cast<void>(lowering::share_sms(plan, target));
+    int workers = 0;
+    for (const Lane& lane : plan.lanes) {
+      EXPECT_FALSE(lane.helped);
+      workers += lane.workers;
+      for (const Task& task : lane.tasks) EXPECT_FALSE(in_cluster(task) || task.gemm.cluster_split_k > 1);
+    }
+    EXPECT_LE(workers, 100);
+  }
+}
+
 TEST(FormClusters, TilesThatAgreeFollowEachOther) {
   const GemmParams pair{.tile_n = 128, .cluster_m = 2};
   const auto in_pairs = [](const Plan& plan) {
@@ -137,7 +157,7 @@ TEST(FormClusters, TilesThatAgreeFollowEachOther) {
   EXPECT_EQ(note(plan_of(4, {}, {.tile_m = 64, .cluster_n = 2})), "tiles load for themselves: tiles of 64 rows");
   EXPECT_EQ(note(plan_of(4, {}, {.cluster_split_k = 4})), "CTAs share the K of 4 tiles");
   EXPECT_EQ(note(plan_of(4, {}, {.cluster_split_k = 4}), 7),
-            "tiles load for themselves: 7 SMs are too few for clusters of 4");
+            "tiles load for themselves: no room for clusters of 4 on 7 SMs");
   EXPECT_EQ(note(plan_of(4, {})), "no tiles in clusters");
 }
 

@@ -179,21 +179,25 @@ void* stream_of(TorchDevice device) {
   return stream;
 }
 
-void call(const TorchRule& rule, bool out, TorchStack& stack) {
-  const Arguments all = take_arguments(stack, rule, out);
-  check_arguments(all, rule);
-  const TorchDevice device = all.x.device();
-  const std::shared_ptr<TorchTeam> team = layer->teams.find(all.group, device.type == layer->shim.cuda, device.index);
-  const int ranks = team->num_ranks();
+/// NOTE: texts of sizes are made where they are needed: a call is to take microseconds.
+void require_depth(const TorchRule& rule, const Arguments& all, int ranks) {
   const int64_t depth = all.x.sizes().back() * (rule.gathers_cols ? ranks : 1);
-  // NOTE: texts of sizes are made where they are needed: a call is to take microseconds.
   for (const TorchTensor& b : all.b) {
     if (depth != b.sizes()[0])
       fail(ErrorKind::invalid_input, "a product of {} and {}", sizes_text(all.x), sizes_text(b));
   }
+}
 
-  std::vector<TorchMatrix> inputs{rows_to_read(all.x, all.y)};
-  const Tensor x = inputs.front().view;
+/// Columns of each b; of an operator without products, of x.
+std::vector<int64_t> columns_of(const TorchRule& rule, const Arguments& all) {
+  if (!rule.product) return {all.x.sizes().back()};
+  std::vector<int64_t> cols;
+  for (const TorchTensor& b : all.b) cols.push_back(b.sizes()[1]);
+  return cols;
+}
+
+/// Sizes over all ranks. `x`: the rows of it on this one.
+Problem problem_of(const TorchRule& rule, const Arguments& all, const Tensor& x, int ranks) {
   Problem problem{.op = rule.op,
                   .m = rule.m_by_ranks ? x.rows * ranks : x.rows,
                   .k = !rule.product     ? 0
@@ -204,42 +208,60 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
                   .reduction = all.repeatable ? Reduction::repeatable : Reduction::any,
                   .gathered_output = all.gather,
                   .allow_tf32 = all.allow_tf32};
-  if (rule.product) problem.b_layout = add_weights(all.b, inputs);
-  // By output: columns of y on this rank.
-  std::vector<int64_t> cols;
-  for (const TorchTensor& b : all.b) cols.push_back(b.sizes()[1]);
-  if (!rule.product) cols.push_back(x.cols);
-  problem.n = rule.n_by_ranks ? cols[0] * ranks : cols[0];
-  for (size_t i = 1; i < cols.size(); ++i) problem.more_n.push_back(rule.n_by_ranks ? cols[i] * ranks : cols[i]);
+  std::vector<int64_t> cols = columns_of(rule, all);
+  if (rule.n_by_ranks) std::ranges::transform(cols, cols.begin(), [&](int64_t n) { return n * ranks; });
+  problem.n = cols.front();
+  problem.more_n.assign(cols.begin() + 1, cols.end());
+  return problem;
+}
+
+/// PyTorch's tensors, given or made, and the same as the operator's outputs.
+struct Results {
+  std::vector<TorchTensor> y{};
+  std::optional<TorchTensor> gathered{};
+  std::vector<Tensor> outputs{};
+};
+
+Results results_of(const TorchRule& rule, const Arguments& all, bool out, int ranks) {
+  std::vector<int64_t> cols = columns_of(rule, all);
   if (!rule.keeps_cols && !rule.n_by_ranks) {
     require(cols[0] % ranks == 0, "{} columns over {} ranks: want a multiple", cols[0], ranks);
     cols[0] /= ranks;
   }
-  for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
-  if (all.residual) inputs.push_back(rows_to_read(*all.residual, all.y));
-
   require(!out || all.y.size() == cols.size(), "{} y of {} products", all.y.size(), cols.size());
-  std::vector<TorchTensor> made;
-  std::vector<Tensor> outputs;
+  Results results;
   for (size_t i = 0; i < cols.size(); ++i) {
     const std::vector<int64_t> sizes = sizes_of_result(rule, all.x, cols[i], ranks);
-    made.push_back(out ? all.y[i] : all.x.new_empty(sizes));
-    outputs.push_back(result_of(made.back(), sizes, "y"));
+    results.y.push_back(out ? all.y[i] : all.x.new_empty(sizes));
+    results.outputs.push_back(result_of(results.y.back(), sizes, "y"));
   }
-  std::optional<TorchTensor> gathered = all.gathered;
-  if (all.gather) {
-    std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
-    (rule.gathers_cols ? sizes.back() : sizes.front()) *= ranks;
-    if (!out) gathered = all.x.new_empty(sizes);
-    outputs.push_back(result_of(*gathered, sizes, "gathered"));
-  }
+  if (!all.gather) return results;
+  std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
+  (rule.gathers_cols ? sizes.back() : sizes.front()) *= ranks;
+  results.gathered = out ? all.gathered : all.x.new_empty(sizes);
+  results.outputs.push_back(result_of(*results.gathered, sizes, "gathered"));
+  return results;
+}
 
+void call(const TorchRule& rule, bool out, TorchStack& stack) {
+  const Arguments all = take_arguments(stack, rule, out);
+  check_arguments(all, rule);
+  const TorchDevice device = all.x.device();
+  const std::shared_ptr<TorchTeam> team = layer->teams.find(all.group, device.type == layer->shim.cuda, device.index);
+  const int ranks = team->num_ranks();
+  require_depth(rule, all, ranks);
+  std::vector<TorchMatrix> inputs{rows_to_read(all.x, all.y)};
+  Problem problem = problem_of(rule, all, inputs.front().view, ranks);
+  if (rule.product) problem.b_layout = add_weights(all.b, inputs);
+  for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
+  if (all.residual) inputs.push_back(rows_to_read(*all.residual, all.y));
+  const Results results = results_of(rule, all, out, ranks);
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
-  team->run(layer->shim, problem, layer->teams.settings(), views, outputs, stream_of(device));
+  team->run(layer->shim, std::move(problem), layer->teams.settings(), views, results.outputs, stream_of(device));
   if (out) return;
-  rule.several ? stack.give(made) : stack.give(made.front());
-  if (rule.options.gather) stack.give_or_none(gathered);
+  rule.several ? stack.give(results.y) : stack.give(results.y.front());
+  if (rule.options.gather) stack.give_or_none(results.gathered);
 }
 
 /// As PyTorch calls it. Exceptions pass through PyTorch.

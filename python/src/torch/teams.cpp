@@ -23,7 +23,7 @@ size_t hash_of(const Problem& problem) {
 /// Names of the buffers of x and the results that peers can address: a plan uses them where they lie.
 std::vector<std::string> in_arena(const Group& group, const Problem& problem, std::span<const Tensor> inputs,
                                   std::span<const Tensor> outputs) {
-  const auto lies = [&](const Tensor& tensor) { return group.peers_address(tensor); };
+  const auto lies = [&](const Tensor& tensor) { return group.place_of(tensor).has_value(); };
   std::vector<std::string> names;
   // NOTE: the list of buffers takes microseconds.
   if (!lies(inputs.front()) && std::ranges::none_of(outputs, lies)) return names;
@@ -36,6 +36,23 @@ std::vector<std::string> in_arena(const Group& group, const Problem& problem, st
     if (!is_input) ++output;
   }
   return names;
+}
+
+/// Throw the same Error(invalid_input) on all ranks where peers would look for a tensor in another place than it has
+/// there. Collective.
+void require_same_places(Group& group, const Problem& problem, std::span<const Tensor> inputs,
+                         std::span<const Tensor> outputs) {
+  if (problem.arena.empty()) return;
+  std::string mine;
+  for (const Tensor& tensor : outputs) mine += fmt::format("{}, ", group.place_of(tensor).value_or(-1));
+  const std::vector<std::string> all =
+      group.all_gather(fmt::format("{}{}", mine, group.place_of(inputs.front()).value_or(-1)));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    require(
+        all[rank] == all[0],
+        "{}: memory that ranks share lies at ({}) on rank 0, at ({}) on rank {}: want the same part of the same tensor",
+        problem.op, all[0], all[rank], rank);
+  }
 }
 
 /// A Python exception as an Error of the library; of this kind where it is none of tilewire's.
@@ -64,13 +81,15 @@ void TorchTeam::run(const TorchShim& shim, Problem problem, const TorchSettings&
   const std::scoped_lock alone(group_->busy);
   problem.arena = in_arena(*group_->group, problem, inputs, outputs);
   const bool captures = group_->group->captures(stream);
-  Kept& kept = find_or_make(problem, settings, captures);
+  Kept& kept = find_or_make(problem, settings, inputs, outputs, captures);
   kept.captured = kept.captured || captures;
   const TorchRange range(shim, kept.name);
   kept.op.run(inputs, outputs, stream);
 }
 
-TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSettings& settings, bool captures) {
+TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSettings& settings,
+                                         std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                         bool captures) {
   const size_t hash = hash_of(problem);
   const auto [first, last] = places_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
@@ -85,6 +104,7 @@ TorchTeam::Kept& TorchTeam::find_or_make(const Problem& problem, const TorchSett
   }
   make_room(settings.most_ops);
   Group& group = *group_->group;
+  require_same_places(group, problem, inputs, outputs);
   Op op = make_op(group, problem, std::nullopt, {.tuning = settings.tuning});
   std::string name = fmt::format("tilewire::{} {}", problem.op, op.config().schedule);
   ops_.push_front({problem, settings.tuning, std::move(op), std::move(name)});

@@ -53,7 +53,8 @@ class TorchTeam {
   };
   using Place = std::list<Kept>::iterator;
 
-  Kept& find_or_make(const Problem& problem, const TorchSettings& settings, bool captures);
+  Kept& find_or_make(const Problem& problem, const TorchSettings& settings, std::span<const Tensor> inputs,
+                     std::span<const Tensor> outputs, bool captures);
   void make_room(size_t most_ops);
 
   nb::object process_group_;

@@ -12,7 +12,8 @@ group calls them, in the same order, with the same shapes.
 """
 
 from tilewire.torch._drop_in import disable, enable, enabled, report
-from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear, sum_gradients
+from tilewire.torch._gradients import sum_gradients
+from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
 from tilewire.torch._ops import (
     all_gather_matmul,
     all_reduce,

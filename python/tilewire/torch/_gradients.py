@@ -11,7 +11,7 @@ from torch import Tensor
 
 import tilewire
 from tilewire import _core
-from tilewire.torch._teams import group_size
+from tilewire.torch._teams import group_name, group_size
 
 _ops = torch.ops.tilewire
 
@@ -103,9 +103,50 @@ def _call_backward(op: Any, grad: Tensor, b: Tensor, *others: Any) -> Any:
     return call(op, needs_gradient(grad, b), grad, b, *others)
 
 
+class _Sum(torch.autograd.Function):
+    """The sum over ranks, of which each goes on with a part: its gradient is summed, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
+        ctx.group = group
+        y: Tensor = _ops.all_reduce(x, group, torch.are_deterministic_algorithms_enabled())
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _Sum.apply(grad, ctx.group), None
+
+
+class _SumOfGradients(torch.autograd.Function):
+    """The same tensor; its gradient is the sum over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _ops.all_reduce(grad, ctx.group), None
+
+
+def sum_gradients(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
+    """`x`, the same on all ranks, each of which goes on with a part of the work: its gradient is summed over ranks."""
+    result: Tensor = _SumOfGradients.apply(x, group_name(group))
+    return result
+
+
+def _replicated(grad: Tensor, group: str) -> Tensor:
+    """A gradient that is the same on all ranks, in a formula that uses it for this rank's part."""
+    return sum_gradients(grad, group) if needs_gradient(grad) else grad
+
+
 def _gradient_of_gathered(grad: Tensor, group: str, dim: int) -> Tensor:
     """Of this rank's part, from that of a gathered x which was returned."""
-    summed = _ops.all_reduce(grad, group, torch.are_deterministic_algorithms_enabled())
+    if needs_gradient(grad):
+        summed = _Sum.apply(grad, group)
+    else:
+        summed = _ops.all_reduce(grad, group, torch.are_deterministic_algorithms_enabled())
     rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
     mine: Tensor = summed.chunk(group_size(group), dim)[rank]
     return mine
@@ -202,17 +243,26 @@ def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
 
 
 def _matmul_all_reduce_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, b, _, _, residual, activation, _, _ = inputs
+    x, b, ctx.group, _, residual, activation, _, _ = inputs
     _refuse_epilogue(residual, activation)
     ctx.save_for_backward(x, b)
 
 
 def _matmul_all_reduce_backward(ctx: Any, grad: Tensor) -> Any:
     x, b = ctx.saved_tensors
+    grad = _replicated(grad, ctx.group)
     grad_x = grad @ b.t() if _asks(ctx, 0) else None
     grad_b = _weight_gradient(x, grad, b) if _asks(ctx, 1) else None
     grad_bias = _bias_gradient(grad) if _asks(ctx, 3) else None
     return grad_x, grad_b, None, grad_bias, None, None, None, None
+
+
+def _all_reduce_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.group = inputs[1]
+
+
+def _all_reduce_backward(ctx: Any, grad: Tensor) -> Any:
+    return _replicated(grad, ctx.group), None, None
 
 
 def _matmul_all_to_all_setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -240,4 +290,4 @@ _register_gather_for_several("all_gather_matmuls", "matmul_reduce_scatter", 0)
 _register_gather_for_several("all_gather_cols_matmuls", "matmul_reduce_scatter_cols", -1)
 _register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
 _register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
-_register_gradient("all_reduce", lambda ctx, grad: (grad, None, None))
+_register_gradient("all_reduce", _all_reduce_backward, _all_reduce_setup)

@@ -11,26 +11,8 @@ from torch import Tensor, nn
 
 import tilewire
 from tilewire.torch import _ops
+from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._teams import group_name, group_size
-
-
-class _SumOfGradients(torch.autograd.Function):
-    """The same tensor; its gradient is the sum over ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return _ops.all_reduce(grad, ctx.group), None
-
-
-def sum_gradients(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
-    """`x`, the same on all ranks, each of which goes on with a part of the work: its gradient is summed over ranks."""
-    result: Tensor = _SumOfGradients.apply(x, group_name(group))
-    return result
 
 
 def column_linear(

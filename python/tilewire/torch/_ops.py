@@ -61,6 +61,13 @@ def _refuse_gradient(*given: Tensor | None) -> None:
         raise tilewire.Error("out= where a gradient is asked for: want torch.no_grad(), or no out", "invalid_input")
 
 
+def _written(out: Tensor) -> Tensor:
+    """A tensor that an operator of C++ has written, of which autograd hears nothing by itself."""
+    if not torch.compiler.is_compiling():
+        torch.autograd.graph.increment_version(out)
+    return out
+
+
 def _check_activation(activation: str) -> None:
     if activation and activation not in _ACTIVATIONS:
         raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(_ACTIVATIONS)}", "invalid_input")
@@ -230,7 +237,7 @@ def matmul_all_reduce(
         repeatable = torch.are_deterministic_algorithms_enabled()
         options = bias, residual, activation, repeatable, _allow_tf32(x)
         call(_ops.matmul_all_reduce_out.default, False, x, b, group_name(group), out, *options)
-        return out
+        return _written(out)
     grads = needs_gradient(x, b, bias, residual)
     given = (None, "") if grads else (residual, activation)
     y: Tensor = call(
@@ -310,7 +317,8 @@ def all_reduce(x: Tensor, group: Group = None, *, out: Tensor | None = None) -> 
     repeatable = torch.are_deterministic_algorithms_enabled()
     if out is not None:
         _refuse_gradient(x, out)
-        call(_ops.all_reduce_out.default, False, flat, group_name(group), out.reshape(flat.shape), repeatable)
-        return out
+        given = out if out.dim() > 0 else out.reshape(1)
+        call(_ops.all_reduce_out.default, False, flat, group_name(group), given, repeatable)
+        return _written(out)
     y: Tensor = call(_ops.all_reduce.default, needs_gradient(x), flat, group_name(group), repeatable)
     return y if x.dim() > 0 else y.reshape(())

@@ -24,8 +24,6 @@ _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _Key = tuple[str, bool, int]
 #: By name, whether on GPUs, and device: the process group, and its team or why there is none.
 _groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
-#: PyTorch's symmetric memory that teams use, and a tensor that holds it.
-_adopted: list[tuple[Any, torch.Tensor]] = []
 _lock = threading.Lock()
 _sms = 0
 _meeting: dict[_Key, threading.Lock] = {}
@@ -82,8 +80,9 @@ def group_size(name: str) -> int:
 def device_of(group: dist.ProcessGroup | str | None, device: torch.device | str | None) -> torch.device:
     """A device, or where the tensors of a process group's ranks are."""
     if device is None:
+        # NOTE: of a process group without a named backend this is "undefined".
         backend = dist.get_backend(c10d._resolve_process_group(group_name(group)))
-        device = "cuda" if "nccl" in backend else "cpu"
+        device = "cpu" if backend in ("gloo", "mpi") or not torch.cuda.is_available() else "cuda"
     where = torch.device(device)
     if where.type == "cuda" and where.index is None:
         where = torch.device("cuda", torch.cuda.current_device())
@@ -98,18 +97,15 @@ def empty(
 ) -> torch.Tensor:
     """A tensor in memory that the group's other ranks can address, zero at first. Collective.
 
-    As x or result of an operator it is used where it lies, where others go through memory of the operator. It is the
-    same tensor for all ranks: each gives its own of one call of `empty` for one argument. On GPUs it waits for the
-    device's work. The memory is given back with the last tensor that has it, on all ranks.
+    As x or result of an operator it is used where it lies, where others go through memory of the operator. All ranks
+    give the same part of the same call's tensor for one argument. The memory is given back with the last tensor that
+    has it, on all ranks.
     """
     if dtype not in _DTYPES:
         raise tilewire.Error(f"dtype {dtype}: want one of {', '.join(map(str, _DTYPES))}", "invalid_input")
     where = device_of(group, device)
     on_gpu = where.type == "cuda"
     team = meet(c10d._resolve_process_group(group_name(group)), on_gpu, where.index or 0)
-    if on_gpu:
-        # NOTE: memory that tensors have given back may be in use yet by kernels that read them.
-        torch.cuda.synchronize(where)
     *rows, cols = size or (1,)
     matrix = team.allocate(_DTYPES[dtype], math.prod(rows), cols)
     return torch.from_dlpack(matrix.array()).view(size)  # type: ignore[attr-defined, no-any-return]
@@ -125,15 +121,19 @@ def adopt(x: torch.Tensor, group: dist.ProcessGroup | str | None = None) -> None
 
     where = x.device
     process_group = c10d._resolve_process_group(group_name(group))
-    team = meet(process_group, where.type == "cuda", where.index or 0)
-    memory = symm_mem.rendezvous(x, process_group.group_name)
-    if any(memory is other for other, _ in _adopted):
-        return
-    team.adopt(list(memory.buffer_ptrs), memory.buffer_size)
-    _adopted.append((memory, x))
+    team = _team(process_group, where.type == "cuda", where.index or 0)
+    memory = symm_mem.rendezvous(x, process_group.group_name) if where.type == "cuda" else None
+    if memory is None:
+        raise tilewire.Error("x is no memory of torch.distributed._symmetric_memory.empty", "invalid_input")
+    team.adopt(list(memory.buffer_ptrs), memory.buffer_size, (memory, x))
 
 
 def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
+    """As C++ wants the team of a process group's ranks."""
+    return _team(process_group, on_gpu, index)._core
+
+
+def _team(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
     """The team of a process group's ranks on GPUs or CPUs. Collective at its first use."""
     key = (str(process_group.group_name), on_gpu, index if on_gpu else 0)
     # Teams of several groups meet at a time: ranks need not begin with the same one.
@@ -149,7 +149,7 @@ def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
     team = found[1]
     if isinstance(team, tilewire.Error):
         raise tilewire.Error(str(team), team.kind)
-    return team._core
+    return team
 
 
 def _awaited(store: Any, key: str) -> str:
@@ -234,7 +234,6 @@ def clear() -> None:
             if isinstance(team, tilewire.Group):
                 team.leave()
         _groups.clear()
-        _adopted.clear()
 
 
 atexit.register(clear)

@@ -38,8 +38,8 @@ class HostGroup final : public Group {
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
   void adopt(const std::vector<std::byte*>& at, int64_t bytes) override;
-  [[nodiscard]] bool peers_address(const Tensor& tensor) const override {
-    return reachable_.part_of(tensor).has_value();
+  [[nodiscard]] std::optional<int64_t> place_of(const Tensor& tensor) const override {
+    return reachable_.place_of(tensor);
   }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override;
   [[nodiscard]] std::vector<std::string> unsupported(const Plan& plan) const override;

@@ -173,6 +173,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
                       {"name", gpu.name},
                       {"uuid", gpu.uuid},
                       {"sms", options.sms > 0 ? std::min(options.sms, gpu.sms) : gpu.sms},
+                      {"whole", options.sms == 0 || options.sms >= gpu.sms},
                       {"cluster_sms", sms_of_clusters()},
                       {"copy_engines", gpu.copy_engines},
                       {"descriptors", gpu.descriptors}});
@@ -180,6 +181,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   require_room_for_all(*ranks_, gpus);
   require_atomics(gpus);
   for (const json& gpu : gpus) devices_.push_back(gpu["device"]);
+  whole_gpus_ = std::ranges::all_of(gpus, [](const json& gpu) { return gpu["whole"].get<bool>(); });
   fill_in_links(team_, gpus);
   for (const json& gpu : gpus) {
     const auto mine = gpu["cluster_sms"].get<std::vector<int>>();
@@ -205,7 +207,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
 }
 
 host::Extent CudaGroup::back_with_memory(const host::Extent& extent) {
-  check(cudaSetDevice(device_), "cudaSetDevice");
+  const CurrentDevice device(driver_, device_);
   try {
     memory_->grow_to(extent.offset + extent.bytes);
     ReachableMemory::Part arena{{}, memory_->backed()};
@@ -229,10 +231,21 @@ void CudaGroup::zero(const host::Extent& extent) {
 }
 
 host::Extent CudaGroup::carve(const std::string& what, int64_t bytes) {
+  settle_what_was_freed();
   return back_with_memory(ranks_->carve(what, bytes));
 }
 
+/// NOTE: work on a tensor that was given back may be in streams yet, and whoever gets its memory writes there at once.
+/// All ranks come here before any of them has the memory.
+void CudaGroup::settle_what_was_freed() {
+  if (!std::exchange(has_freed_, false)) return;
+  const CurrentDevice device(driver_, device_);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
 Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
+  const CurrentDevice device(driver_, device_);
+  settle_what_was_freed();
   const host::Extent extent = back_with_memory(ranks_->carve_tensor(dtype, rows, cols));
   try {
     zero(extent);
@@ -245,6 +258,7 @@ Tensor CudaGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
 
 void CudaGroup::free(const Tensor& tensor) {
   if (tensor.rows == 0 || tensor.cols == 0) return;
+  has_freed_ = true;
   ranks_->give_back_tensor(static_cast<std::byte*>(tensor.data) - at(rank(), 0));
 }
 
@@ -254,7 +268,7 @@ Library& CudaGroup::library() {
 }
 
 void CudaGroup::reserve_workspace(int64_t bytes) {
-  check(cudaSetDevice(device_), "cudaSetDevice");
+  const CurrentDevice device(driver_, device_);
   require(bytes <= workspace_->limit(), "workspace of {} bytes, want at most {}, the arena's limit", bytes,
           workspace_->limit());
   workspace_->grow_to(bytes);
@@ -299,7 +313,7 @@ void CudaGroup::adopt(const std::vector<std::byte*>& at, int64_t bytes) {
 
 std::shared_ptr<std::byte> CudaGroup::new_memory(int64_t bytes) const {
   require(bytes >= 0, "new_memory: {} bytes", bytes);
-  check(cudaSetDevice(device_), "cudaSetDevice");
+  const CurrentDevice device(driver_, device_);
   return new_device_memory(bytes);
 }
 
@@ -307,7 +321,7 @@ bool CudaGroup::captures(void* stream) const { return capture_of(callers_stream(
 
 void CudaGroup::copy(void* to, const void* from, int64_t bytes) const {
   require_copy(to, from, bytes);
-  check(cudaSetDevice(device_), "cudaSetDevice");
+  const CurrentDevice device(driver_, device_);
   copy_now(to, from, bytes);
 }
 

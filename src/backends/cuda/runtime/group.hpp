@@ -23,7 +23,6 @@
 
 namespace tilewire::cuda {
 
-/// Collective members make the group's GPU the calling thread's current device; calls of programs do not.
 class CudaGroup final : public Group {
  public:
   /// Collective. Throws the same Error on all ranks where one of them finds no GPU that it can use.
@@ -37,8 +36,8 @@ class CudaGroup final : public Group {
   [[nodiscard]] Tensor allocate(DType dtype, int64_t rows, int64_t cols) override;
   void free(const Tensor& tensor) override;
   void adopt(const std::vector<std::byte*>& at, int64_t bytes) override;
-  [[nodiscard]] bool peers_address(const Tensor& tensor) const override {
-    return reachable_.part_of(tensor).has_value();
+  [[nodiscard]] std::optional<int64_t> place_of(const Tensor& tensor) const override {
+    return reachable_.place_of(tensor);
   }
   [[nodiscard]] std::shared_ptr<std::byte> new_memory(int64_t bytes) const override;
   [[nodiscard]] bool captures(void* stream) const override;
@@ -105,6 +104,7 @@ class CudaGroup final : public Group {
   void start(const JoinOptions& options);
   void choose_device(const JoinOptions& options);
   host::Extent back_with_memory(const host::Extent& extent);
+  void settle_what_was_freed();
   /// The team is broken: what NCCL does on my GPU ends. By the watch's thread.
   void abort_communicator();
   /// Zero a part of my arena, then let nobody pass before all have done so.
@@ -119,6 +119,7 @@ class CudaGroup final : public Group {
   std::string hardware_;
   std::string kind_ = "gpu";  ///< of all ranks' GPUs: "h200"
   bool shares_device_ = false;
+  bool whole_gpus_ = true;  ///< no rank has a budget of SMs
   CallOrder order_ = CallOrder::any;
   std::vector<int> devices_;
   HostMemory status_page_;
@@ -130,6 +131,7 @@ class CudaGroup final : public Group {
   std::unique_ptr<SymmetricMemory> memory_;
   std::unique_ptr<SymmetricMemory> workspace_;
   ReachableMemory reachable_;      ///< its arena is `memory_`
+  bool has_freed_ = false;         ///< a tensor, since memory was carved last
   std::mutex communicator_mutex_;  ///< the watch asks for it, too
   std::unique_ptr<Communicator> communicator_;
   std::string no_communicator_;  ///< why NCCL has failed

@@ -109,7 +109,7 @@ std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
 /// Memory that my GPU cannot reach would end its context. What peers address is known. NOTE: some systems let GPUs
 /// address all of the host's memory; whoever passes that has forgotten a copy.
 void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
-  if (data == nullptr || group.reachable().part_of(data, 0)) return;
+  if (data == nullptr || group.reachable().part_of(data, 1)) return;
   cudaPointerAttributes found{};
   check(cudaPointerGetAttributes(&found, data), "cudaPointerGetAttributes");
   require(found.type != cudaMemoryTypeUnregistered,
@@ -214,7 +214,7 @@ std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::spa
   require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable());
   std::vector<Base> bases(plan_.buffers.size());
   for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
-    const int part = plan_.buffers[buffer].in_arena ? group_.reachable().part_of(tensor.data, 0).value_or(0) : 0;
+    const int part = plan_.buffers[buffer].in_arena ? group_.reachable().part_of(tensor.data, 1).value_or(0) : 0;
     bases[buffer] = {static_cast<std::byte*>(tensor.data), tensor.rows <= 1 ? tensor.cols : tensor.row_stride, part};
   });
   return bases;
@@ -429,12 +429,15 @@ Target CudaGroup::target() const {
   Target target = gpu_target(kind_, team_.num_ranks, least->sms);
   target.cluster_sms = cluster_sms_;
   target.streams = !shares_device_;
+  target.whole_gpu = whole_gpus_;
   if (shares_device_) target.name += "_shared";
+  if (!whole_gpus_) target.name += fmt::format("_{}_sms", target.sms);
   return target;
 }
 
 std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
   validate(plan);
+  const CurrentDevice device(driver_, device_);
   if (const auto missing = unsupported(plan); !missing.empty()) {
     fail(ErrorKind::unsupported, "the cuda backend cannot do {}", fmt::join(missing, ", "));
   }
