@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "backends/host/gemm.hpp"
 #include "cli/symptoms.hpp"
 #include "core/machine.hpp"
+#include "core/text_file.hpp"
 #include "tilewire/env.hpp"
 
 namespace tilewire::cli {
@@ -26,8 +27,11 @@ std::optional<int64_t> limit_of(decltype(RLIMIT_NOFILE) resource) {
 /// The memory limit of this process's cgroup, version 2 or 1; nothing where there is none.
 std::optional<int64_t> cgroup_memory() {
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    if (int64_t bytes = 0; file >> bytes) return bytes;
+    const TextFile file = read_text_file(path);
+    int64_t bytes = 0;  // "max" is no number
+    if (file.call.ok() &&
+        std::from_chars(file.text.data(), file.text.data() + file.text.size(), bytes).ec == std::errc())
+      return bytes;
   }
   return std::nullopt;
 }

@@ -27,7 +27,7 @@ TEST_P(Bad, IsRefusedWithWords) {
 
 const BadFlags kBadFlags[] = {
     {"NoVerb", "", "subcommand is required"},
-    {"UnknownVerb", "frobnicate", "unknown verb 'frobnicate'; known: bench, run, plan, check, info, sim"},
+    {"UnknownVerb", "frobnicate", "unknown verb 'frobnicate'; known: bench, run, plan, check, info, doctor, sim"},
     {"UnknownVerbWithHelp", "bogus --help", "unknown verb 'bogus'; known: bench, run"},
     {"NoOperator", "bench -m 1 -n 1", "operator is required"},
     {"UnknownOperator", "bench gemm -m 1 -n 1 -k 1",
