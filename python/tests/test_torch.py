@@ -15,7 +15,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch_bodies  # noqa: E402
+import torch_gradients  # noqa: E402
 import torch_memory  # noqa: E402
+import torch_parallel  # noqa: E402
 
 
 def run(body: Callable[[], None], ranks: int) -> None:
@@ -33,11 +35,11 @@ def test_forward(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_gradients(ranks: int) -> None:
-    run(torch_bodies.gradients, ranks)
+    run(torch_gradients.gradients, ranks)
 
 
 def test_gradients_of_gradients() -> None:
-    run(torch_bodies.gradients_of_gradients, 2)
+    run(torch_gradients.gradients_of_gradients, 2)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -46,7 +48,7 @@ def test_epilogues(ranks: int) -> None:
 
 
 def test_layers() -> None:
-    run(torch_bodies.layers, 2)
+    run(torch_parallel.layers, 2)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -78,7 +80,7 @@ def test_inductor() -> None:
 
 
 def test_beside_data_parallelism() -> None:
-    run(torch_bodies.two_dimensions, 4)
+    run(torch_parallel.two_dimensions, 4)
 
 
 def test_misuse() -> None:

@@ -48,17 +48,16 @@ std::optional<int> ReachableMemory::part_of(const void* data, int64_t bytes) con
   return std::nullopt;
 }
 
-int64_t ReachableMemory::place_of(const void* data) const {
-  const std::optional<int> part = part_of(data, 1);
-  if (!part) return 0;
+std::optional<int64_t> ReachableMemory::place_of(const void* data, int64_t bytes) const {
+  const std::optional<int> part = part_of(data, bytes);
+  if (!part) return std::nullopt;
   return (int64_t{*part} << kPartShift) + (static_cast<const std::byte*>(data) - parts_[*part].at[rank_]);
 }
 
 std::optional<int64_t> ReachableMemory::place_of(const Tensor& tensor) const {
   const int64_t bytes = tensor.rows * tensor.cols * bytes_of(tensor.dtype);
   if (bytes == 0 || (tensor.rows > 1 && tensor.row_stride != tensor.cols)) return std::nullopt;
-  if (!part_of(tensor.data, bytes)) return std::nullopt;
-  return place_of(tensor.data);
+  return place_of(tensor.data, bytes);
 }
 
 }  // namespace tilewire

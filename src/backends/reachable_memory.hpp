@@ -33,9 +33,9 @@ class ReachableMemory {
   [[nodiscard]] std::ptrdiff_t distance(int part, int rank) const {
     return parts_[part].at[rank] - parts_[part].at[rank_];
   }
-  /// A number that means the same place on all ranks: the part above kPartShift, then the byte. 0 where it is nowhere.
-  [[nodiscard]] int64_t place_of(const void* data) const;
-  /// The same of a tensor that is dense, not empty, and somewhere.
+  /// A number that means the same place of my bytes on all ranks: the part above kPartShift, then the byte.
+  [[nodiscard]] std::optional<int64_t> place_of(const void* data, int64_t bytes) const;
+  /// The same of a tensor that is dense and not empty.
   [[nodiscard]] std::optional<int64_t> place_of(const Tensor& tensor) const;
   /// That place in the memory of `rank`.
   [[nodiscard]] std::byte* at(int rank, int64_t place) const {

@@ -234,8 +234,9 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
 
 /// Without a measurement. Where the problem has no candidates, the plain schedule.
 Choice first_candidate(const Problem& problem, const Team& team) {
-  const std::string schedule = find_schedule("fused").candidates(problem, team).empty() ? "sequential" : "fused";
-  return {default_config(schedule, problem, team), fmt::format("unmeasured: the first candidate of {}", schedule)};
+  const std::vector<Config> fused = find_schedule("fused").candidates(problem, team);
+  const Config config = fused.empty() ? default_config("sequential", problem, team) : fused.front();
+  return {config, fmt::format("unmeasured: the first candidate of {}", config.schedule)};
 }
 
 }  // namespace

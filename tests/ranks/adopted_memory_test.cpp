@@ -12,38 +12,17 @@ namespace {
 using testing::error_of;
 using testing::SharedMemory;
 using testing::want;
-using testing::whole;
 
 class AdoptedMemory : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Host, AdoptedMemory, ::testing::ValuesIn(testing::launch_modes()),
                          [](const auto& mode) { return mode.param ? "threads" : "processes"; });
-
-/// Each rank copies the other's input to its output.
-Plan pull_plan() {
-  Plan plan = testing::new_plan("pull", 2);
-  const int in = testing::add_buffer(plan, "in", DType::fp32, {2, 3}, Scope::input);
-  const int out = testing::add_buffer(plan, "out", DType::fp32, {2, 3}, Scope::output);
-  plan.buffers[in].in_arena = true;
-  const int ready = testing::add_signals(plan, "ready");
-  const int read = testing::add_signals(plan, "read");
-  for (int rank = 0; rank < 2; ++rank) {
-    Lane& lane = testing::add_lane(plan, rank, Engine::copy, "pull");
-    lane.tasks = {testing::sync_task(), testing::copy_task(whole(plan, 1 - rank, in), whole(plan, rank, out)),
-                  testing::sync_task()};
-    lane.tasks[0].posts = {{{1 - rank, ready}, 1}};
-    lane.tasks[1].waits = {{{rank, ready}, 1, Purpose::ready}};
-    lane.tasks[1].posts = {{{1 - rank, read}, 1}};
-    lane.tasks[2].waits = {{{rank, read}, 1, Purpose::ready}};
-  }
-  return plan;
-}
 
 TEST_P(AdoptedMemory, CallsUseItInTurnWithTheArena) {
   const SharedMemory first(2);
   const SharedMemory second(2);
   launch(2, testing::small_launch(GetParam()), [&](Group& group) {
     const int rank = group.team().rank;
-    const auto program = group.load(pull_plan());
+    const auto program = group.load(testing::pull_plan());
     std::vector<Tensor> places{group.allocate(DType::fp32, 2, 3)};
     for (const SharedMemory* memory : {&first, &second}) {
       Tensor tensor = make_tensor(memory->of(rank), DType::fp32, 2, 3);
@@ -80,7 +59,7 @@ TEST_P(AdoptedMemory, NeighboursAreToldApart) {
     const std::vector<std::byte*> second{memory.of(0) + 1024, memory.of(1) + 4096};
     group.adopt(memory.of_all(), 1024);
     group.adopt(second, 1024);
-    const auto program = group.load(pull_plan());
+    const auto program = group.load(testing::pull_plan());
     for (std::byte* data : {second[rank], memory.of(rank), second[rank] + 512}) {
       const Tensor mine = make_tensor(data, DType::fp32, 2, 3);
       std::fill_n(static_cast<float*>(mine.data), 6, static_cast<float>(10 + rank));

@@ -95,6 +95,24 @@ Plan all_gather_plan(int num_ranks, int64_t cols) {
   return plan;
 }
 
+Plan pull_plan() {
+  Plan plan = new_plan("pull", 2);
+  const int in = add_buffer(plan, "in", DType::fp32, {2, 3}, Scope::input);
+  const int out = add_buffer(plan, "out", DType::fp32, {2, 3}, Scope::output);
+  plan.buffers[in].in_arena = true;
+  const int ready = add_signals(plan, "ready");
+  const int read = add_signals(plan, "read");
+  for (int rank = 0; rank < 2; ++rank) {
+    Lane& lane = add_lane(plan, rank, Engine::copy, "pull");
+    lane.tasks = {sync_task(), copy_task(whole(plan, 1 - rank, in), whole(plan, rank, out)), sync_task()};
+    lane.tasks[0].posts = {{{1 - rank, ready}, 1}};
+    lane.tasks[1].waits = {{{rank, ready}, 1, Purpose::ready}};
+    lane.tasks[1].posts = {{{1 - rank, read}, 1}};
+    lane.tasks[2].waits = {{{rank, read}, 1, Purpose::ready}};
+  }
+  return plan;
+}
+
 Error error_of(const std::function<void()>& body) {
   try {
     body();

@@ -39,6 +39,8 @@ Lane& add_lane(Plan& plan, int rank, Engine engine, const std::string& name, int
 /// Every rank copies its input to its place in every rank's output, by way of symmetric workspace, with
 /// the ready handshake at both ends. Output: num_ranks x `cols`, fp32.
 [[nodiscard]] Plan all_gather_plan(int num_ranks, int64_t cols);
+/// Each of two ranks copies the other's input, 2 x 3, fp32, from where peers address it, to its output.
+[[nodiscard]] Plan pull_plan();
 
 /// What went wrong in `body`; fails the test where nothing did.
 [[nodiscard]] Error error_of(const std::function<void()>& body);

@@ -301,22 +301,7 @@ TEST_P(Programs, AccumulateLosesNothing) {
 TEST_P(Programs, PeersReachTensorsInTheArenaWhereverTheyLie) {
   launch(2, small_launch(GetParam()), [](Group& group) {
     const int rank = group.team().rank;
-    Plan plan = new_plan("pull", 2);
-    const int in = add_buffer(plan, "in", DType::fp32, {2, 3}, Scope::input);
-    const int out = add_buffer(plan, "out", DType::fp32, {2, 3}, Scope::output);
-    plan.buffers[in].in_arena = true;
-    const int ready = add_signals(plan, "ready");
-    const int read = add_signals(plan, "read");
-    for (int r = 0; r < 2; ++r) {
-      Lane& lane = add_lane(plan, r, Engine::copy, "pull");
-      lane.tasks = {testing::sync_task(), testing::copy_task(whole(plan, 1 - r, in), whole(plan, r, out)),
-                    testing::sync_task()};
-      lane.tasks[0].posts = {{{1 - r, ready}, 1}};
-      lane.tasks[1].waits = {{{r, ready}, 1, Purpose::ready}};
-      lane.tasks[1].posts = {{{1 - r, read}, 1}};
-      lane.tasks[2].waits = {{{r, read}, 1, Purpose::ready}};
-    }
-    const auto program = group.load(plan);
+    const auto program = group.load(testing::pull_plan());
     const Tensor tensors[] = {group.allocate(DType::fp32, 2, 3), group.allocate(DType::fp32, 2, 3)};
     for (int call = 0; call < 10; ++call) {
       // Ranks choose different ones.

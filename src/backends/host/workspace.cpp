@@ -91,7 +91,9 @@ void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> out
     base.data = static_cast<std::byte*>(tensor.data);
     base.stride = tensor.rows <= 1 ? tensor.cols : tensor.row_stride;
     if (plan_.buffers[buffer].in_arena) {
-      announced(rank, buffer)->store(group_.reachable().place_of(base.data), std::memory_order_relaxed);
+      // An empty tensor lies nowhere, and nobody looks for it.
+      const int64_t place = group_.reachable().place_of(base.data, 1).value_or(0);
+      announced(rank, buffer)->store(place, std::memory_order_relaxed);
     }
   });
 }
