@@ -85,9 +85,10 @@ class LlamaBlock(nn.Module):
 
     def _attend(self, x: Tensor) -> Tensor:
         qkv = self.pairs.column(x, self.qkv)
-        q, k, v = (each.view(each.shape[0], -1, self.head).transpose(0, 1) for each in qkv.chunk(3, -1))
+        # NOTE: a batch of one: fused attention kernels take four dimensions alone.
+        q, k, v = (each.view(1, each.shape[0], -1, self.head).transpose(1, 2) for each in qkv.chunk(3, -1))
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.pairs.row(y.transpose(0, 1).reshape(qkv.shape[0], -1), self.out)
+        return self.pairs.row(y.transpose(1, 2).reshape(qkv.shape[0], -1), self.out)
 
 
 def train(block: LlamaBlock, x: Tensor, target: Tensor, steps: int) -> tuple[list[float], float]:

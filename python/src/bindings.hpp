@@ -3,6 +3,13 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+// NOTE: all of them here: a source without one would compile, and cast otherwise than its neighbours (ODR).
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <mutex>

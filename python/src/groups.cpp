@@ -1,12 +1,5 @@
 // Teams and operators for Python: join, make_op, run. Calls leave the GIL to other threads.
 // Called by module.cpp.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <tuple>
 #include <utility>
 #include <vector>

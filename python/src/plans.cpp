@@ -1,11 +1,6 @@
 // Plans for Python: made, lowered, proven, simulated, as JSON and as traces. No group and no GPU is needed.
 // Called by module.cpp.
 #include <fmt/format.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <sstream>
 #include <tuple>

@@ -2,8 +2,6 @@
 // Called by module.cpp.
 #include <fmt/format.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 
 #include <array>
 #include <utility>

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -410,6 +411,26 @@ def failures() -> None:
     os._exit(0)  # the process group is broken
 
 
+def left_by_wish(fused: Any, name: str) -> None:
+    """Calls that are PyTorch's: of groups without processes, and where the program asks for PyTorch's native kernel."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - it registers the backend
+
+    fake = dist.new_group(backend="fake")
+    x, b = tensor(1, 2048, 8), tensor(2, 8, 4)
+    try:
+        tt.all_gather_matmul(x, b, fake)
+    except tilewire.Error as error:
+        assert error.kind == "unsupported" and "fake" in str(error), error
+    else:
+        raise AssertionError("a group without processes was taken")
+    os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"] = "1"
+    with tt.enabled():
+        fused.fused_all_gather_matmul(x, [b], 0, name)
+    del os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"]
+    left = tt.report()["fused_all_gather_matmul"]["pytorch"]
+    assert [count for reason, count in left.items() if "native kernel" in reason] == [1], left
+
+
 def drop_in() -> None:
     """PyTorch's fused operators by tilewire: results, strides, what falls back, and back again."""
     import torch.distributed._symmetric_memory as symm_mem
@@ -449,6 +470,7 @@ def drop_in() -> None:
         equal(x, y)
     left = tt.report()["fused_all_gather_matmul"]["pytorch"]
     assert "want bfloat16, float16 or float32" in str(left) and list(left.values()) == [1], left
+    left_by_wish(fused, name)
     try:
         fused.fused_matmul_reduce_scatter(tensor(1, 4, 8), tensor(2, 8, 4), "sum", 0, name)
     except NotImplementedError:

@@ -24,7 +24,7 @@ struct SimulatedPlan {
 
 /// What is simulated, in one row.
 struct Simulated {
-  nlohmann::json row{};   ///< as bench's, and with times in ns, links and memory (docs/simulator.md)
+  nlohmann::json row{};   ///< as bench's, and with times in ns, links and memory (docs/bench_json.md)
   std::string refused{};  ///< why there is no result; the row then says what was asked, and why not
   std::string title{};
   SimulatedPlan run{};

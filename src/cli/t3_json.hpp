@@ -1,4 +1,4 @@
-// What `tilewire sim t3 --json` writes (docs/simulator.md lists the fields).
+// What `tilewire sim t3 --json` writes (docs/bench_json.md lists the fields).
 // Used by sim_t3.cpp.
 #pragma once
 

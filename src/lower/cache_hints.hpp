@@ -1,4 +1,4 @@
-// L2 eviction priorities, by measurement (docs/cuda_gemm_notes.md, What the L2 cache is told).
+// L2 eviction priorities, by measurement (docs/cuda.md, The GEMM kernel; docs/decisions.md, Caches).
 // Used by the pass hint_caches, and by tables of plain products.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Configs worth measuring where ranks are GPUs. What they start from was measured (docs/cuda.md).
+// Configs worth measuring where ranks are GPUs. What they start from was measured (docs/decisions.md).
 // Called by the schedules' `candidates`.
 #include "schedules/gpu_choices.hpp"
 

@@ -12,7 +12,7 @@ namespace tilewire {
 [[nodiscard]] Config paced(const char* schedule, const Team& team);
 
 /// Copies that nothing paces, as of parts of shards: a peer waited for costs more than two senders that meet
-/// (docs/performance_notes.md).
+/// (docs/decisions.md).
 [[nodiscard]] Config unpaced();
 
 /// Whether a quarter of a shard is worth a copy of its own. The rows of smaller shards are so few that a GEMM that

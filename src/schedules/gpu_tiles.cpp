@@ -1,4 +1,4 @@
-// What suits a problem, by a model of the GEMM kernel (docs/cuda_gemm_notes.md) and by what was measured.
+// What suits a problem, by a model of the GEMM kernel (docs/cuda.md, The GEMM kernel) and by what was measured.
 // Called by the files of choices.
 #include "schedules/gpu_tiles.hpp"
 
@@ -34,7 +34,7 @@ int64_t tiles_of(const Problem& problem, const Team& team, const TileChoice& til
 int64_t sms_with_tiles(const Team& team) { return std::max<int64_t>(1, team.devices[0].sms - kOtherSms); }
 
 /// Cycles of a step of K that so many SMs take for all tiles, which have one side of 128: what shared memory takes
-/// (docs/cuda_gemm_notes.md).
+/// (docs/cuda.md, The GEMM kernel).
 int64_t time_of(const Problem& problem, const Team& team, const TileChoice& tile, int owners, int64_t sms) {
   const int64_t cycles = 256 + 3 * (tile.m == 128 ? tile.n : tile.m);
   return ceil_div(tiles_of(problem, team, tile, owners), sms) * cycles;

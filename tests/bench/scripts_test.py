@@ -127,7 +127,7 @@ class GoalsTable(unittest.TestCase):
 
     def test_tables_have_the_figures_of_the_committed_results(self):
         document = (DOCS / "performance.md").read_text()
-        self.assertEqual(len(tables.MARK.findall(document)), 7)
+        self.assertEqual(len(tables.MARK.findall(document)), 3)
         for said, measured in zip(document.split("\n"), tables.rewritten(document).split("\n"), strict=True):
             self.assertEqual(said, measured, "run bench/tables.py docs/performance.md")
         with self.assertRaises(KeyError):
@@ -137,7 +137,7 @@ class GoalsTable(unittest.TestCase):
         self.assertEqual(tables.rewritten(text), text.replace("**4**", f"**{gemm}**"))
 
     def test_links_lead_to_headings(self):
-        for name in ("performance.md", "performance_notes.md"):
+        for name in sorted(path.name for path in DOCS.glob("*.md")):
             for file, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", (DOCS / name).read_text()):
                 target = DOCS / (file or name)
                 self.assertTrue(target.exists(), f"{name}: {file}")

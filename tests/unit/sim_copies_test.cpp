@@ -1,5 +1,5 @@
 // Copies by engines on `h200x4` against what was measured on such hosts: of any size, in lockstep, all at once.
-// Built as part of the target `unit_sim`. Measured: design.md section 10, docs/simulator.md.
+// Built as part of the target `unit_sim`. Measured: docs/simulator.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>

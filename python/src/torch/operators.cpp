@@ -1,9 +1,5 @@
 // torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are Python's (tilewire/torch/_fakes.py,
 // _gradients.py). Called by PyTorch's dispatcher; registered by _core.register_torch.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import Counter
@@ -36,12 +37,25 @@ def _own(name: str, on_gpu: bool) -> Any:
     return getattr(symm_mem, f"_{name}" if on_gpu else f"_{name}_fallback")
 
 
+def _left_to_pytorch(a: Tensor, bs: list[Tensor], gather_dim: int, group_name: str) -> str | None:
+    """Why a gather is PyTorch's by the program's own wish."""
+    if os.environ.get("TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP", "0") == "0":
+        return None
+    import torch.distributed._symmetric_memory as symm_mem
+
+    if not symm_mem._should_use_fused_all_gather_matmul_native(a, bs, gather_dim, group_name):
+        return None
+    return "TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP asks for PyTorch's native kernel"
+
+
 def _all_gather_matmul(
     a: Tensor, bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True
 ) -> tuple[Tensor | None, list[Tensor]]:
     name = "fused_all_gather_matmul"
     try:
         whole: Tensor | None = None
+        if (reason := _left_to_pytorch(a, bs, gather_dim, group_name)) is not None:
+            raise tilewire.Error(reason, "unsupported")
         if return_A:
             ys, whole = _ops.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim, return_gathered=True)
         else:

@@ -164,6 +164,8 @@ def _awaited(store: Any, key: str) -> str:
 
 def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tilewire.Error:
     """Meet through the store of the process group; or why its ranks can be no team, which they need ask once."""
+    if dist.get_backend(process_group) == "fake":
+        return tilewire.Error("the process group's backend is fake: its ranks are no processes", "unsupported")
     store = c10d._get_process_group_store(process_group)
     rank, size = process_group.rank(), process_group.size()
     # Counted where all ranks and all later groups of this name see it.

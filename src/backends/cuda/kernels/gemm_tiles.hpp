@@ -162,7 +162,7 @@ void load_gemm_tiles(const GemmBodyKind& kind);
 [[nodiscard]] uint32_t resident_ctas(const GemmBodyKind& kind, uint32_t cluster);
 
 /// How far ahead each of so many CTAs loads. With few rows all of them read B at the speed of memory: more bytes on
-/// their way than that needs (docs/cuda_gemm_notes.md) wait for each other, and some CTAs end later than others.
+/// their way than that needs (docs/cuda.md, The GEMM kernel) wait for each other, and some CTAs end later than others.
 [[nodiscard]] uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas);
 
 /// Enqueue the kernel. Throws Error where the kind is not compiled or CUDA refuses.

@@ -11,7 +11,7 @@ namespace {
 
 /// Copies that follow the one before them in a lane without a notifier. A word takes its stream 2.6 us, in which it
 /// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
-/// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/cuda.md).
+/// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/decisions.md).
 constexpr ptrdiff_t kMostToldInPlace = 4;
 constexpr int64_t kLeastNotified = 2 << 20;  // bytes, on average
 
