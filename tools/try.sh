@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds tilewire, and runs its main job on this machine: two operators on 4 CPU
-# ranks with the layer shapes of Llama 3 70B, each schedule checked against the reference.
+# Installs what is missing, builds the command `tilewire`, and runs `tilewire demo`: overlap on CPU ranks and on
+# simulated GPUs, in a page of text and in report.html. The cuda backend is built only where a GPU is at hand
+# (TILEWIRE_CUDA=ON or OFF decides otherwise).
+# Usage: tools/try.sh [flags of tilewire demo]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools/install_deps.sh build
-cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DCMAKE_UNITY_BUILD=ON >build.log 2>&1 || { cat build.log; exit 1; }
-cmake --build --preset release --target tilewire_cli -- --quiet
-rm -f build.log
-
-exec build/release/bin/tilewire bench all_gather_gemm gemm_reduce_scatter --backend host --ranks 4 \
-  --model llama3-70b --tokens 256 --schedule all --json bench.json --trace trace.json "$@"
+cuda=OFF
+nvidia-smi -L >/dev/null 2>&1 && cuda=AUTO
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+echo "building the command tilewire: some minutes"
+{
+  cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DTILEWIRE_CUDA="${TILEWIRE_CUDA:-$cuda}" -DCMAKE_UNITY_BUILD=ON &&
+    cmake --build --preset release --target tilewire_cli
+} >"$log" 2>&1 || { cat "$log"; exit 1; }
+echo
+build/release/bin/tilewire demo "$@"

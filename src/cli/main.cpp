@@ -77,6 +77,7 @@ int main(int argc, char** argv) {
   app.footer(kMainFooter);
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
+  tilewire::cli::add_demo(app);
   tilewire::cli::add_bench(app);
   tilewire::cli::add_run(app);
   tilewire::cli::add_plan(app);
@@ -84,6 +85,7 @@ int main(int argc, char** argv) {
   tilewire::cli::add_info(app);
   tilewire::cli::add_doctor(app);
   tilewire::cli::add_sim(app);
+  tilewire::cli::add_report(app);
   try {
     require_known_verb(app, argc, argv);
     try {

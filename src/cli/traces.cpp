@@ -106,7 +106,9 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
 }
 
 void TraceFile::write(const std::string& path) const {
-  write_file(path, json_text({{"displayTimeUnit", "ns"}, {"traceEvents", events_}}) + "\n");
+  write_file(path, json_text(json()) + "\n");
 }
+
+nlohmann::json TraceFile::json() const { return {{"displayTimeUnit", "ns"}, {"traceEvents", events_}}; }
 
 }  // namespace tilewire::cli

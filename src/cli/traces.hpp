@@ -22,6 +22,8 @@ class TraceFile {
  public:
   void add(const std::string& title, const Plan& plan, const Trace& trace);
   void write(const std::string& path) const;
+  /// What `write` writes.
+  [[nodiscard]] nlohmann::json json() const;
   /// lanes_text of all calls.
   [[nodiscard]] const std::string& summary() const { return summary_; }
 

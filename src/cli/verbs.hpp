@@ -6,6 +6,7 @@
 
 namespace tilewire::cli {
 
+void add_demo(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_run(CLI::App& app);
 void add_plan(CLI::App& app);
@@ -13,5 +14,6 @@ void add_check(CLI::App& app);
 void add_info(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_sim(CLI::App& app);
+void add_report(CLI::App& app);
 
 }  // namespace tilewire::cli

@@ -27,8 +27,9 @@ TEST_P(Bad, IsRefusedWithWords) {
 
 const BadFlags kBadFlags[] = {
     {"NoVerb", "", "subcommand is required"},
-    {"UnknownVerb", "frobnicate", "unknown verb 'frobnicate'; known: bench, run, plan, check, info, doctor, sim"},
-    {"UnknownVerbWithHelp", "bogus --help", "unknown verb 'bogus'; known: bench, run"},
+    {"UnknownVerb", "frobnicate",
+     "unknown verb 'frobnicate'; known: demo, bench, run, plan, check, info, doctor, sim, report"},
+    {"UnknownVerbWithHelp", "bogus --help", "unknown verb 'bogus'; known: demo, bench, run"},
     {"NoOperator", "bench -m 1 -n 1", "operator is required"},
     {"UnknownOperator", "bench gemm -m 1 -n 1 -k 1",
      "all_gather_gemm, gemm_reduce_scatter, gemm_all_reduce, gemm_all_to_all, all_gather_cols_gemm, "

@@ -37,8 +37,8 @@ TEST_P(Help, IsGolden) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Help,
-                         ::testing::Values("tilewire", "bench", "run", "plan", "check", "info", "doctor", "sim",
-                                           "sim t3", "sim claims"),
+                         ::testing::Values("tilewire", "demo", "report", "bench", "run", "plan", "check", "info",
+                                           "doctor", "sim", "sim t3", "sim claims"),
                          [](const auto& verb) { return file_name(verb.param); });
 
 }  // namespace
