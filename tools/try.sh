@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools/install_deps.sh build
-cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DCMAKE_UNITY_BUILD=ON >build.log 2>&1 || { cat build.log; exit 1; }
+cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DTILEWIRE_STUDIES=OFF -DCMAKE_UNITY_BUILD=ON >build.log 2>&1 || { cat build.log; exit 1; }
 cmake --build --preset release --target tilewire_cli -- --quiet
 rm -f build.log
 
