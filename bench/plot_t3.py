@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the figures 4, 6 and 14 to 20 of T3's paper from what the simulator wrote.
 
-  tilewire sim t3 --large --units --traffic T-NLG:8:FC-2 --json bench/results/t3_ring.json
+  tilewire-studies t3 --large --units --traffic T-NLG:8:FC-2 --json bench/results/t3_ring.json
   for F in peers_x4 peers_x2 others_x2; do
     tilewire sim --machine h200x4 --compare bench/results/$F.json --json bench/results/sim_$F.json
   done
@@ -255,7 +255,7 @@ def twice_the_units(result, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", default=os.path.join(RESULTS, "t3_ring.json"),
-                        help="a file of `tilewire sim t3 --json`")
+                        help="a file of `tilewire-studies t3 --json`")
     parser.add_argument("--compared", nargs="*", default=[os.path.join(RESULTS, name) for name in COMPARED],
                         help="files of `tilewire sim --compare --json`; none: no figure 14")
     parser.add_argument("--out", default="docs/images", help="folder for the figures")

@@ -8,7 +8,7 @@ all=(host_machinery make_op memory host_overlap)
 chosen=("$@")
 [[ $# -eq 0 ]] && chosen=("${all[@]}")
 tools/install_deps.sh build
-cmake --preset release -DTILEWIRE_BENCH=ON >/dev/null
+cmake --preset release -DTILEWIRE_BENCH=ON -DTILEWIRE_STUDIES=OFF >/dev/null
 cmake --build --preset release --target "${chosen[@]/#/bench_}" -- --quiet
 
 TILEWIRE_COMMIT=$(git describe --always --dirty 2>/dev/null || echo unknown)

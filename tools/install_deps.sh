@@ -5,13 +5,12 @@ set -euo pipefail
 
 usage="usage: tools/install_deps.sh build|test"
 what=${1:?$usage}
-required=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libdnnl-dev
-  libprotobuf-dev protobuf-compiler)
+required=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libdnnl-dev)
 optional=()
 case $what in
   build) ;;
   test)
-    required+=(libgtest-dev libbenchmark-dev python3)
+    required+=(libgtest-dev libbenchmark-dev libprotobuf-dev protobuf-compiler python3)
     # Without these the tests that need them are skipped, and say so.
     optional=(openmpi-bin clang-format-14 git python3-matplotlib python3-venv python3-dev)
     ;;

@@ -9,7 +9,7 @@ import sys
 
 MAX_LINES = {".h": 300, ".hpp": 300, ".cuh": 300, ".c": 500, ".cpp": 500, ".cu": 500}
 MAX_FUNCTION = 60
-FOLDERS = ["include", "src", "tests", "bench", "examples"]
+FOLDERS = ["include", "src", "studies", "tests", "bench", "examples"]
 
 
 def blank_out(text):

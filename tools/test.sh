@@ -29,7 +29,7 @@ fail_stage() {
 check_format() {
   local tool
   tool=$(command -v clang-format-14) || { report format skipped "no clang-format-14"; return; }
-  if find include src tests bench examples \( -name '*.?pp' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 "$tool" --dry-run -Werror >"$log" 2>&1; then
+  if find include src studies tests bench examples \( -name '*.?pp' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 "$tool" --dry-run -Werror >"$log" 2>&1; then
     passed=$((passed + 1))
     report format passed ""
   else
@@ -56,7 +56,7 @@ build_and_test() {
   # The sanitizers' presets leave CUDA out, and compile several sources at once themselves.
   local only_release=()
   [[ $preset == release ]] && only_release=(-DTILEWIRE_CUDA="${TILEWIRE_CUDA:-AUTO}" -DTILEWIRE_CUDA_DRAFT="$draft" -DCMAKE_UNITY_BUILD=ON)
-  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_WERROR="$strict" "${only_release[@]}" && cmake --build --preset "$preset" --target "$target"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_STUDIES=ON -DTILEWIRE_WERROR="$strict" "${only_release[@]}" && cmake --build --preset "$preset" --target "$target"; } >"$log" 2>&1; then
     fail_stage "$preset" "does not build"
     return
   fi

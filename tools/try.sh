@@ -13,7 +13,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "building the command tilewire: some minutes"
 {
-  cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DTILEWIRE_CUDA="${TILEWIRE_CUDA:-$cuda}" -DCMAKE_UNITY_BUILD=ON &&
+  cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DTILEWIRE_STUDIES=OFF -DTILEWIRE_CUDA="${TILEWIRE_CUDA:-$cuda}" -DCMAKE_UNITY_BUILD=ON &&
     cmake --build --preset release --target tilewire_cli
 } >"$log" 2>&1 || { cat "$log"; exit 1; }
 echo

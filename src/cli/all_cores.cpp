@@ -1,5 +1,5 @@
 // Jobs on all cores, with a line of progress.
-// Called by sim and its verbs.
+// Called by sim and studies/.
 #include "cli/all_cores.hpp"
 
 #include <fmt/format.h>

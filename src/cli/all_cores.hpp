@@ -1,5 +1,5 @@
 // Jobs on all cores, with a line of progress.
-// Used by sim and its verbs.
+// Used by sim and studies/.
 #pragma once
 
 #include <cstddef>

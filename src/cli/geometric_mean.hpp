@@ -1,5 +1,5 @@
 // The geometric mean: what ratios are averaged by.
-// Used by t3_results, t3_json, sim_t3.cpp, sim_compare.cpp, claims.cpp and tests.
+// Used by sim_compare.cpp, studies/ and tests.
 #pragma once
 
 #include <cmath>

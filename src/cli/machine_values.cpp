@@ -1,5 +1,5 @@
 // Values of a machine that the command line sets.
-// Called by sim.cpp, sim_t3.cpp and sim_claims.cpp.
+// Called by sim_request.cpp and studies/.
 #include "cli/machine_values.hpp"
 
 #include "cli/options.hpp"

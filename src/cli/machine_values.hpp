@@ -1,5 +1,5 @@
 // Values of a machine that the command line sets.
-// Used by sim.cpp, sim_t3.cpp and sim_claims.cpp.
+// Used by sim_request.cpp and studies/.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // One plan on one machine, and what it is compared with.
-// Called by sim.cpp, sim_compare.cpp and sim_claims.cpp.
+// Called by sim_request.cpp, sim_compare.cpp and studies/.
 #include "cli/sim_rows.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,6 @@
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
 #include "tilewire/schedule.hpp"
-#include "tilewire/t3.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -78,6 +77,18 @@ void add_outcome(nlohmann::json& row, const SimulatedPlan& run, const Machine& m
               {"units_busy", simulation.units_busy}});
   if (machine.tracker) row["tracker"] = {{"most", simulation.most_tracked}, {"without_room", simulation.not_tracked}};
   add_time(row, "total", simulation.total_ns);
+}
+
+// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands of which the next 64 start as soon as
+// they are ready.
+constexpr int64_t kT3Tile = 128;
+constexpr int kT3CopyLanes = 64;
+
+Config track_trigger_config(Algorithm algorithm, int copy_lanes) {
+  Config config{.schedule = "track_trigger", .tile_m = kT3Tile, .tile_n = kT3Tile};
+  config.algorithm = algorithm;
+  config.copy_lanes = copy_lanes;
+  return config;
 }
 
 // A ring, and hardware that tracks and triggers, are the machine's: schedules see teams, which do not say.
@@ -226,6 +237,13 @@ SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machi
   }
   if (!best) fail(ErrorKind::unsupported, "{}: no candidate of any schedule is accepted", problem.op);
   return std::move(*best);
+}
+
+std::vector<Config> track_trigger_choices(const Machine& machine) {
+  const Config ring = track_trigger_config(Algorithm::ring, kT3CopyLanes);
+  if (machine.links.topology == Topology::ring) return {ring};
+  if (!machine.tracker) return {};
+  return {track_trigger_config(Algorithm::direct, 1), ring};
 }
 
 std::vector<Simulated> simulate_operator(const Options& options, const Problem& problem,

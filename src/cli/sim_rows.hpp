@@ -1,5 +1,5 @@
 // Rows of `tilewire sim`: an operator, a collective or a plan from a file, on a machine.
-// Used by sim.cpp, sim_compare.cpp and sim_claims.cpp.
+// Used by sim_request.cpp, sim_compare.cpp and studies/.
 #pragma once
 
 #include <functional>
@@ -52,6 +52,10 @@ struct Yardsticks {
 /// none.
 [[nodiscard]] SimulatedPlan fastest_plan(const Problem& problem, const Team& team, const Machine& machine,
                                          const std::function<bool(const Config&)>& accepts);
+
+/// What `track_trigger` runs with on that machine, the most promising first: on a ring as in T3's study (tiles of 128 x
+/// 128, a DMA block each, of which the next 64 start as soon as they are complete), elsewhere where it has a tracker.
+[[nodiscard]] std::vector<Config> track_trigger_choices(const Machine& machine);
 
 /// A row for each entry, beside what bench measures of a problem: its GEMM and its communication alone, sequential,
 /// free. Throws Error(unsupported) where an entry is refused that may

@@ -1,5 +1,5 @@
 // What `tilewire sim` prints of its rows: operators as bench does, collectives, plans from files.
-// Called by sim.
+// Called by sim.cpp, and by sweep_verb.cpp and chakra_verb.cpp of studies/.
 #include "cli/sim_table.hpp"
 
 #include <fmt/format.h>

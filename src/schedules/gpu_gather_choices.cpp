@@ -1,5 +1,5 @@
-// Configs of a gather that are worth measuring where ranks are GPUs. What they start from was measured (docs/decisions.md).
-// Called by gpu_choices.cpp.
+// Configs of a gather that are worth measuring where ranks are GPUs. What they start from was measured
+// (docs/decisions.md). Called by gpu_choices.cpp.
 #include "schedules/gpu_gather_choices.hpp"
 
 #include <algorithm>

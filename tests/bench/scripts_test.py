@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of bars.py, tables.py, candidates.py, ablations.py, plots.py, plot_t3.py and tools/trace_turns.py without a GPU.
 
-Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES.
+Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES [TILEWIRE_STUDIES].
 """
 import importlib.util
 import json
@@ -24,6 +24,7 @@ import tables
 DOCS = BENCH.parent / "docs"
 TILEWIRE = None  # the executables
 GPU_CHOICES = None
+STUDIES = None
 DEFAULTS = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 1, "cluster_n": 1, "group_m": 1,
             "transport": "store", "pacing": "unpaced", "chunk_rows": 0}
 
@@ -244,10 +245,11 @@ class Figures(unittest.TestCase):
             self.assertEqual(rows | refused, bars_of_shape)
             self.assertGreater(len(rows), 10, refused)
 
+    @unittest.skipUnless(len(sys.argv) > 3, "without tilewire-studies")
     def test_t3(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            subprocess.run([TILEWIRE, "sim", "t3", "--models", "gpt-3", "--json", str(folder / "t3.json")], check=True,
+            subprocess.run([STUDIES, "t3", "--models", "gpt-3", "--json", str(folder / "t3.json")], check=True,
                            capture_output=True)
             self.check_as_committed("t3_ring.json", json.loads((folder / "t3.json").read_text()),
                                     ("model", "tp", "layer"), ("gemm_ns", "rs_ns", "fused_ns", "fused_mca_ns"))
@@ -298,4 +300,5 @@ class Figures(unittest.TestCase):
 
 if __name__ == "__main__":
     TILEWIRE, GPU_CHOICES = sys.argv.pop(1), sys.argv.pop(1)
+    STUDIES = sys.argv.pop(1) if len(sys.argv) > 1 else None
     unittest.main()

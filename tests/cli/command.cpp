@@ -1,5 +1,5 @@
 // Running the command line from a test.
-// Called by the tests in this folder.
+// Called by the tests in this folder and in tests/studies.
 #include "cli/command.hpp"
 
 #include <gtest/gtest.h>
@@ -38,9 +38,10 @@ std::string fresh_folder() {
 namespace {
 
 // Standard output goes to `out` where it is given.
-Outcome run_command(const std::string& args, const std::string& environment, const std::string& out) {
+Outcome run(const std::string& program, const std::string& args, const std::string& environment,
+            const std::string& out) {
   const std::string prefix = ::testing::TempDir() + "/tilewire_out" + std::to_string(::getpid());
-  const std::string command = "env " + environment + " " TILEWIRE_COMMAND " " + args + " >" +
+  const std::string command = "env " + environment + " " + program + " " + args + " >" +
                               (out.empty() ? prefix + ".out" : out) + " 2>" + prefix + ".err </dev/null";
   const int status = std::system(command.c_str());
   Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(prefix + ".out"),
@@ -52,10 +53,12 @@ Outcome run_command(const std::string& args, const std::string& environment, con
 
 }  // namespace
 
+Outcome run_program(const std::string& program, const std::string& args) { return run(program, args, "", ""); }
+
 Outcome run_tilewire(const std::string& args, const std::string& environment) {
-  return run_command(args, environment, "");
+  return run(TILEWIRE_COMMAND, args, environment, "");
 }
 
-Outcome run_tilewire_on_full_device(const std::string& args) { return run_command(args, "", "/dev/full"); }
+Outcome run_tilewire_on_full_device(const std::string& args) { return run(TILEWIRE_COMMAND, args, "", "/dev/full"); }
 
 }  // namespace tilewire::testing

@@ -1,5 +1,5 @@
 // Running the command line from a test.
-// Used by the tests in this folder.
+// Used by the tests in this folder and in tests/studies.
 #pragma once
 
 #include <string>
@@ -12,6 +12,8 @@ struct Outcome {
   std::string err;  ///< standard error
 };
 
+/// Run `PROGRAM ARGS` by the shell.
+Outcome run_program(const std::string& program, const std::string& args);
 /// Run `tilewire ARGS` by the shell, with `environment` ("NAME=value ...") before it.
 Outcome run_tilewire(const std::string& args, const std::string& environment = "");
 /// The same with standard output lost on a device that is full.

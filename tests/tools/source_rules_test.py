@@ -10,7 +10,7 @@ import sys
 # A rule: files that it holds for, what they may not contain, the files that may, and why.
 RULES = [
     {
-        "folders": ["include", "src", "tests", "bench", "examples"],
+        "folders": ["include", "src", "studies", "tests", "bench", "examples"],
         "pattern": r"\berrno\b(?!\s*=[^=])|\bstrerror(_r)?\b|\bperror\b|\bgeneric_category\b",
         "except": ["src/core/system_call.hpp", "src/core/system_call.cpp"],
         "why": "arguments are evaluated in any order, so errno may be read before the call that sets it: "
@@ -19,7 +19,7 @@ RULES = [
         "right": 'require(opened.ok(), "{}: {}", path, opened.why());  // errno, strerror in words alone',
     },
     {
-        "folders": ["include", "src"],
+        "folders": ["include", "src", "studies"],
         "pattern": r"\bjson::parse\s*\(|\bJson::parse\s*\(|\bsax_parse\s*\(|\.dump\s*\(",
         "except": ["src/core/json_text.cpp"],
         "why": "the JSON library takes repeated keys, throws at bytes that are not UTF-8, and overflows the stack: "
@@ -28,7 +28,7 @@ RULES = [
         "right": 'require(good, "got {}", shown(json));',
     },
     {
-        "folders": ["src"],
+        "folders": ["src", "studies"],
         "pattern": r"\bstd::[io]?fstream\b|\bfopen\s*\(",
         "except": [],
         "why": "a stream may take descriptor 0, 1 or 2, and truncates a file before it can fail: core/output_file.hpp "
@@ -38,7 +38,7 @@ RULES = [
     },
     {
         "folders": ["include", "src/backends", "src/c", "src/check", "src/cli", "src/core", "src/lower",
-                    "src/schedules", "src/studies", "src/trace", "src/tuner"],
+                    "src/schedules", "src/trace", "src/tuner", "studies"],
         "pattern": r'(==|!=|starts_with\()\s*"(all_gather|gemm_|all_reduce)|\bop\s*[!=]=\s*"',
         "except": [],
         "why": "an operator is known by its structure (structure_of), so that a new one is one row of the table",

@@ -1,5 +1,5 @@
 // How much processor time something takes: other programs may run at the same time.
-// Used by check_cost_test.cpp and sim_speed_test.cpp.
+// Used by check_cost_test.cpp, sim_speed_test.cpp, and t3_layer_test.cpp of tests/studies.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How long simulations take: T3's sub-layers, operators on 8 ranks, 128 ranks, and growth with the tasks.
+// How long simulations take: operators on 8 ranks, 128 ranks, and growth with the tasks.
 // Built as part of the target `unit_sim`. Sanitized builds simulate less, and print only.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "cpu_time.hpp"
 #include "operator_names.hpp"
 #include "tilewire/schedule.hpp"
-#include "tilewire/t3.hpp"
+#include "tilewire/sim.hpp"
 
 namespace tilewire {
 namespace {
@@ -23,35 +23,6 @@ double seconds_of(const Plan& plan, const Machine& machine, const char* what) {
   const double seconds = idle_seconds([&] { EXPECT_GT(simulate(plan, machine).total_ns, 0); });
   std::cout << fmt::format("{}: {} tasks, {:.0f} ms\n", what, num_tasks(plan), 1e3 * seconds);
   return seconds;
-}
-
-SubLayer fc2_of(const char* model, int tp) {
-  const auto found = std::ranges::find(t3_models(), model, &T3Model::name);
-  return sub_layers_of(*found, tp)[1];
-}
-
-TEST(SimSpeed, TheSixTimesOfASubLayer) {
-  const int tp = kTimesCount ? 16 : 4;
-  SubLayer layer = fc2_of("T-NLG", tp);
-  if (!kTimesCount) layer.m /= 16;
-  const double seconds =
-      idle_seconds([&] { EXPECT_GT(simulate_sub_layer(layer, load_machine("t3_ring")).fused_mca_ns, 0); });
-  std::cout << fmt::format("T-NLG FC-2 on {} devices: {:.0f} ms\n", tp, 1e3 * seconds);
-  if (kTimesCount) {
-    EXPECT_LT(seconds, 5);
-  }
-}
-
-TEST(SimSpeed, TheLargestSubLayerOfT3) {
-  if (!kTimesCount) GTEST_SKIP() << "8 million events";
-  const SubLayer layer = fc2_of("MT-NLG", 32);
-  Machine machine = load_machine("t3_ring");
-  machine.links.dims = {layer.tp};
-  machine.controller->arbitration = Arbitration::communication_aware;
-  const Config config = track_trigger_choices(machine).front();
-  EXPECT_LT(
-      seconds_of(make_plan(problem_of(layer), team_of(machine, layer.tp), config), machine, "MT-NLG FC-2, T3-MCA"),
-      kLongSeconds);
 }
 
 TEST(SimSpeed, OperatorsOfEightRanks) {

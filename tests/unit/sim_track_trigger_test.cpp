@@ -13,7 +13,6 @@
 #include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
-#include "tilewire/t3.hpp"
 
 namespace tilewire {
 namespace {
@@ -315,26 +314,6 @@ TEST(Requests, ArbitrationHelpsAKernelThatMemoryBounds) {
   EXPECT_LT(gemm_ends(Arbitration::communication_aware), in_turn);
 }
 
-// QT30: in the steady state the baseline reads two copies and writes one remotely, T3 reads one.
-TEST(Requests, ASteadyStepReadsOnceInsteadOfTwice) {
-  const auto rs_of = [](int tp) {
-    const SubLayer layer{.tp = tp, .m = 256 * tp, .n = 256, .k = 256};
-    const SubLayerTimes times = simulate_sub_layer(layer, load_machine("t3_ring"));
-    const int64_t chunk = 256 * 256 * 2;
-    EXPECT_EQ(times.sequential.rs_reads, (2 * tp - 1) * chunk);
-    EXPECT_EQ(times.sequential.rs_writes, tp * chunk);
-    EXPECT_EQ(times.t3.rs_reads, (tp - 2) * chunk);
-    EXPECT_EQ(times.t3.rs_writes, (tp - 1) * chunk);
-    EXPECT_EQ(times.t3.gemm_writes, (tp - 1) * chunk) << "the first stage's go to the neighbour";
-    return times;
-  };
-  const SubLayerTimes four = rs_of(4);
-  const SubLayerTimes five = rs_of(5);
-  const int64_t step = 256 * 256 * 2;
-  EXPECT_EQ(five.sequential.rs_reads - four.sequential.rs_reads, 2 * step);
-  EXPECT_EQ(five.t3.rs_reads - four.t3.rs_reads, step);
-}
-
 TEST(Requests, BooksAreKeptAndTheSameAgain) {
   const Machine machine = load_machine("t3_ring");
   Machine ring = machine;
@@ -383,11 +362,6 @@ TEST(Requests, MoreMemoryIsNeverSlowerForAGemmAlone) {
   }
   machine.memory.bandwidth_GBps = 50;
   EXPECT_GT(simulate(plan, machine).total_ns, before);
-}
-
-TEST(T3, AMachineWithoutAControllerIsRefused) {
-  EXPECT_EQ(message_of([] { static_cast<void>(simulate_sub_layer({.tp = 2}, load_machine("h200x4"))); }),
-            "machine h200x4: T3's study needs a ring with a memory controller");
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+// The shapes that figures of papers are about, on the papers' machines, and how long ours take there.
+// Used by flux_claims, ficco_claims, distfuse_claims, fused_claims, claims_table, claims_verb.cpp and tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "studies/claims.hpp"
+#include "tilewire/config.hpp"
+#include "tilewire/machine.hpp"
+
+namespace tilewire::cli {
+
+/// How a plan that is simulated of a point is chosen.
+enum class ClaimPlan {
+  given,           ///< a schedule with knobs
+  gemms,           ///< the GEMMs of that alone
+  fastest_kernel,  ///< of the candidates of `fused` whose GEMM is made of tiles, the fastest
+};
+
+/// One of the ways that are compared on a point.
+struct ClaimEntry {
+  std::string name{};
+  ClaimPlan plan = ClaimPlan::given;
+  std::string schedule{};          ///< of `given` and `gemms`
+  std::vector<std::string> set{};  ///< its knobs, as --set
+};
+
+/// One shape on one machine.
+struct ClaimPoint {
+  std::string name{};     ///< as the paper calls it; empty: by its sizes
+  std::string machine{};  ///< a known one
+  std::string op{};       ///< an operator; without entries a collective alone, of an m x k matrix
+  int64_t m = 0;          ///< sizes over all ranks
+  int64_t n = 0;
+  int64_t k = 0;
+  int ranks = 0;
+  /// What is simulated of it, beside the library's GEMM, then collective or the reverse.
+  std::vector<ClaimEntry> entries{};
+};
+
+/// What was simulated of a point.
+struct PointTimes {
+  ClaimPoint point{};
+  double gemm_ns = 0;                       ///< a library's GEMM alone
+  double comm_ns = 0;                       ///< its collective alone
+  double sequential_ns = 0;                 ///< one after the other: what users run
+  std::map<std::string, double> ns{};       ///< by entry; of a collective alone by algorithm: direct, ring
+  std::map<std::string, Config> configs{};  ///< by entry
+
+  /// Throws Error(internal) where nothing of that name was simulated.
+  [[nodiscard]] double of(const std::string& entry) const;
+};
+using ClaimTimes = std::vector<PointTimes>;
+
+/// `value` of each point that `keep` keeps.
+template <class Keep>
+[[nodiscard]] std::vector<double> values_of(const ClaimTimes& times, Keep keep, double (*value)(const PointTimes&)) {
+  std::vector<double> values;
+  for (const PointTimes& each : times) {
+    if (keep(each.point)) values.push_back(value(each));
+  }
+  return values;
+}
+
+/// What a point is compared by: the fastest kernel, in any order of sums, as the library's collectives have it.
+inline constexpr const char* kKernel = "kernel";
+[[nodiscard]] ClaimEntry kernel_entry();
+/// A schedule with knobs.
+[[nodiscard]] ClaimEntry entry(const std::string& name, const std::string& schedule, std::vector<std::string> set);
+
+/// A paper whose figures are about such points.
+struct PointPaper {
+  const char* name;
+  std::vector<ClaimPoint> (*points)();
+  PaperClaims (*claims)(const ClaimTimes&);
+};
+/// Those that have tables here: flux, ficco, distfuse, fused_collectives.
+[[nodiscard]] const std::vector<PointPaper>& point_papers();
+
+[[nodiscard]] std::vector<ClaimPoint> flux_points();
+[[nodiscard]] PaperClaims flux_claims(const ClaimTimes& times);
+[[nodiscard]] std::vector<ClaimPoint> ficco_points();
+[[nodiscard]] PaperClaims ficco_claims(const ClaimTimes& times);
+[[nodiscard]] std::vector<ClaimPoint> distfuse_points();
+[[nodiscard]] PaperClaims distfuse_claims(const ClaimTimes& times);
+[[nodiscard]] PaperClaims fused_claims(const ClaimTimes& times);
+
+}  // namespace tilewire::cli

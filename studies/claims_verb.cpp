@@ -1,0 +1,207 @@
+// tilewire-studies claims: what papers say beside what is simulated.
+// Called by main.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/all_cores.hpp"
+#include "cli/flag_files.hpp"
+#include "cli/machine_values.hpp"
+#include "cli/options.hpp"
+#include "cli/sim_rows.hpp"
+#include "core/json_text.hpp"
+#include "core/text.hpp"
+#include "schedules/parts.hpp"
+#include "studies/claim_points.hpp"
+#include "studies/claims_table.hpp"
+#include "studies/t3_claims.hpp"
+#include "studies/t3_machine.hpp"
+#include "studies/t3_study.hpp"
+#include "studies/verbs.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/schedule.hpp"
+#include "tilewire/sim.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+constexpr const char* kT3 = "t3";
+constexpr int64_t kElementBytes = 2;
+
+struct Claims {
+  std::vector<std::string> papers;
+  T3MachineFlags machine;
+  bool machine_given = false;
+  std::string json;
+};
+
+std::vector<std::string> known_papers() {
+  std::vector<std::string> names{kT3};
+  for (const PointPaper& paper : point_papers()) names.emplace_back(paper.name);
+  return names;
+}
+
+// Those named, or all; in the order of the table.
+std::vector<std::string> papers_of(const Claims& flags) {
+  const std::vector<std::string> known = known_papers();
+  for (const std::string& name : flags.papers) {
+    require(std::ranges::find(known, name) != known.end(), "--paper: unknown paper '{}'; known: {}", name,
+            fmt::join(known, ", "));
+  }
+  std::vector<std::string> papers;
+  std::ranges::copy_if(known, std::back_inserter(papers), [&](const std::string& name) {
+    return flags.papers.empty() || std::ranges::find(flags.papers, name) != flags.papers.end();
+  });
+  return papers;
+}
+
+// What is set of a machine concerns one paper's.
+void check_machine_flags(const Claims& flags, const std::vector<std::string>& papers) {
+  refuse_sweeps(flags.machine);
+  require(flags.machine.set.empty() || papers.size() == 1, "--set {}: name the one --paper whose machines it concerns",
+          fmt::join(flags.machine.set, " "));
+  for (const PointPaper& paper : point_papers()) {
+    require(flags.machine.set.empty() || papers.front() != paper.name || !paper.points().empty(),
+            "--set {}: nothing is simulated of {}", fmt::join(flags.machine.set, " "), paper.name);
+  }
+  const bool t3_alone = papers == std::vector<std::string>{kT3};
+  require(!flags.machine_given || t3_alone, "--machine {}: goes with --paper t3; other papers' machines are their own",
+          flags.machine.machine);
+  if (!t3_alone) return;
+  for (const std::string& set : flags.machine.set)
+    require(!set.starts_with("compute.units="), "--set {}: claims are about 80 and 160 units, and parts of 80", set);
+}
+
+using Machines = std::map<std::string, Machine>;
+
+Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<std::string>& set) {
+  Machines machines;
+  for (const ClaimPoint& point : points) {
+    if (machines.contains(point.machine)) continue;
+    machines[point.machine] = with_values(load_machine(point.machine), set);
+  }
+  return machines;
+}
+
+// A collective alone, of a matrix of 16 bit that all devices bring a part of.
+PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
+  PointTimes times{.point = point};
+  const int64_t bytes = point.m * point.k * kElementBytes / point.ranks;
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring}) {
+    const CollectiveRequest request{collective_of(point.op), algorithm, bytes};
+    times.ns[to_string(algorithm)] = simulate_collective(request, machine).run.simulation.total_ns;
+  }
+  return times;
+}
+
+bool is_kernel(const Config& config) { return config.schedule == "fused" && config.compute == Provider::tiles; }
+
+SimulatedPlan simulated_entry(const ClaimEntry& entry, const Problem& problem, const Team& team,
+                              const Machine& machine) {
+  if (entry.plan == ClaimPlan::fastest_kernel) return fastest_plan(problem, team, machine, is_kernel);
+  Options options;
+  options.set = entry.set;
+  const Plan plan = make_plan(problem, team, config_of(options, entry.schedule, problem, team));
+  return simulated(entry.plan == ClaimPlan::gemms ? gemm_only(plan) : plan, machine);
+}
+
+PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
+  if (point.entries.empty()) return collective_times(point, machine);
+  Options options;
+  options.ranks = point.ranks;
+  Problem problem = problem_of(options, point.op, point.m, point.n, point.k);
+  problem.reduction = Reduction::any;
+  const Team team = tilewire::team_of(machine, point.ranks);
+  const Yardsticks least = yardsticks_of(problem, team, machine, true);
+  PointTimes times{
+      .point = point, .gemm_ns = least.gemm_ns, .comm_ns = least.comm_ns, .sequential_ns = least.sequential_ns};
+  for (const ClaimEntry& entry : point.entries) {
+    const SimulatedPlan made = simulated_entry(entry, problem, team, machine);
+    times.ns[entry.name] = made.simulation.total_ns;
+    times.configs[entry.name] = note_of(made.plan).config;
+  }
+  return times;
+}
+
+ClaimTimes simulate_points(const std::vector<ClaimPoint>& points, const Machines& machines) {
+  ClaimTimes times(points.size());
+  on_all_cores(points.size(), "shapes",
+               [&](size_t i) { times[i] = simulate_point(points[i], machines.at(points[i].machine)); });
+  return times;
+}
+
+// What one paper's figures come to, and what they were made of.
+PaperClaims claims_of_points(const PointPaper& paper, const std::vector<std::string>& set, nlohmann::json& result) {
+  const std::vector<ClaimPoint> points = paper.points();
+  const Machines machines = machines_of(points, set);
+  const ClaimTimes times = simulate_points(points, machines);
+  for (const auto& [name, machine] : machines) {
+    const nlohmann::json json = machine;
+    auto& known = result["machines"];
+    if (std::ranges::find(known, json) == known.end()) known.push_back(json);
+  }
+  for (const PointTimes& each : times) {
+    result["points"].push_back(json_of(each));
+    result["points"].back()["paper_name"] = paper.name;
+  }
+  return paper.claims(times);
+}
+
+void claims_verb(const Claims& flags) {
+  const std::vector<std::string> papers = papers_of(flags);
+  check_machine_flags(flags, papers);
+  check_files({{"--json", flags.json}}, {machine_file(flags.machine.machine)});
+  nlohmann::json result;
+  for (const char* list : {"machines", "points", "claims", "not_covered"}) result[list] = nlohmann::json::array();
+  std::string text;
+  const auto add = [&](const PaperClaims& paper) {
+    text += (text.empty() ? "" : "\n") + text_of(paper);
+    add_claims(result, paper);
+  };
+  if (papers.front() == kT3) {
+    const Machine machine = machine_of(flags.machine);
+    result["machine"] = machine;
+    add(t3_claims(study_of(machine, true)));
+  }
+  for (const PointPaper& paper : point_papers()) {
+    if (std::ranges::find(papers, paper.name) == papers.end()) continue;
+    add(claims_of_points(paper, flags.machine.set, result));
+  }
+  if (!flags.json.empty()) write_file(flags.json, json_text(result, 1) + "\n");
+  if (flags.json != "-") print(text);
+}
+
+constexpr const char* kClaimsFooter =
+    R"(Differences are ours less the paper's, in the same unit; a claim that something is above or below a figure holds or
+fails. Letters under `assumed` say which inputs that the paper does not give the figure depends on. T3's figures take
+a minute, the others seconds.
+
+Examples:
+  tilewire-studies claims --json claims.json
+  tilewire-studies claims --paper flux,ficco
+  tilewire-studies claims --paper t3 --set links.bandwidth_GBps=150)";
+
+}  // namespace
+
+void add_claims(CLI::App& app) {
+  auto flags = std::make_shared<Claims>();
+  CLI::App* verb = app.add_subcommand("claims", "The figures of papers beside ours");
+  verb->footer(kClaimsFooter);
+  verb->add_option("--paper", flags->papers, fmt::format("{} (default: all)", fmt::join(known_papers(), ", ")))
+      ->type_name("NAME[,NAME]")
+      ->delimiter(',');
+  add_t3_machine_flags(*verb, flags->machine);
+  verb->get_option("--machine")->description("With --paper t3: a known machine, or a JSON file (default: t3_ring)");
+  verb->get_option("--set")->description("With one --paper: set a value of its machines (--set links.latency_ns=500)");
+  verb->add_option("--json", flags->json,
+                   "Write {machine, machines, points, claims, not_covered} to a file, or - for standard output")
+      ->type_name("FILE|-");
+  verb->callback([flags, verb] {
+    flags->machine_given = verb->count("--machine") > 0;
+    claims_verb(*flags);
+  });
+}
+
+}  // namespace tilewire::cli

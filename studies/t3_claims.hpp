@@ -1,0 +1,13 @@
+// The figures of T3's paper beside ours.
+// Used by claims_verb.cpp and tests.
+#pragma once
+
+#include "studies/claims.hpp"
+#include "studies/t3_results.hpp"
+
+namespace tilewire::cli {
+
+/// The paper's figures beside those of a study.
+[[nodiscard]] PaperClaims t3_claims(const T3Study& study);
+
+}  // namespace tilewire::cli

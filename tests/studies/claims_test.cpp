@@ -1,0 +1,197 @@
+// Claims of the papers that are about single shapes: which shapes, and figures by hand from made-up times.
+// Built as the target `claims_test`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "studies/claim_checks.hpp"
+#include "studies/claim_points.hpp"
+#include "tilewire/error.hpp"
+
+namespace tilewire::cli {
+namespace {
+
+// Every entry as long as the library's GEMM and collective, one after the other.
+ClaimTimes made_up(const std::vector<ClaimPoint>& points) {
+  ClaimTimes times;
+  for (const ClaimPoint& point : points) {
+    PointTimes& each =
+        times.emplace_back(PointTimes{.point = point, .gemm_ns = 100, .comm_ns = 100, .sequential_ns = 200});
+    for (const ClaimEntry& entry : point.entries) each.ns[entry.name] = 200;
+  }
+  return times;
+}
+
+bool has(const ClaimEntry& entry, const std::string& set) {
+  return std::ranges::find(entry.set, set) != entry.set.end();
+}
+
+TEST(Claims, NoValuesNoFigure) {
+  EXPECT_DOUBLE_EQ(geomean(std::vector{2.0, 8.0}), 4);
+  EXPECT_DOUBLE_EQ(most(std::vector{2.0, 8.0}), 8);
+  EXPECT_DOUBLE_EQ(least(std::vector{2.0, 8.0}), 2);
+  for (const double value : {geomean({}), most({}), least({})}) EXPECT_TRUE(std::isnan(value));
+  EXPECT_DOUBLE_EQ(gain(1.25), 25);
+  EXPECT_DOUBLE_EQ(loss(0.75), 25);
+}
+
+TEST(Claims, OneSidedClaimsHoldOrFail) {
+  ClaimResult claim{.relation = ClaimRelation::above, .paper = 15, .ours = 16};
+  EXPECT_EQ(claim.holds(), true);
+  claim.relation = ClaimRelation::below;
+  EXPECT_EQ(claim.holds(), false);
+  claim.relation = ClaimRelation::about;
+  EXPECT_EQ(claim.holds(), std::nullopt);
+  EXPECT_DOUBLE_EQ(claim.difference(), 1);
+}
+
+TEST(Claims, EachIsAnsweredOrSaysWhyNot) {
+  expect_all_answered(flux_claims(made_up(flux_points())), "QF", 25);
+  ClaimTimes ficco = made_up(ficco_points());
+  for (PointTimes& each : ficco) each.ns.insert({{"direct", 1}, {"ring", 1}});
+  expect_all_answered(ficco_claims(ficco), "QC", 20);
+  expect_all_answered(distfuse_claims(made_up(distfuse_points())), "QD", 14);
+  expect_all_answered(fused_claims({}), "QA", 22);
+}
+
+TEST(Claims, WhatWasNotSimulatedIsADefect) {
+  try {
+    static_cast<void>(made_up(distfuse_points()).front().of("naive"));
+    FAIL() << "there is no such entry";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::internal);
+    EXPECT_NE(std::string(error.what()).find("'naive' was not simulated"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(static_cast<void>(distfuse_claims({})), Error);
+}
+
+TEST(FluxClaims, ShapesAreThoseOfGpt3) {
+  const std::vector<ClaimPoint> points = flux_points();
+  ASSERT_EQ(points.size(), 36) << "3 clusters, 6 numbers of rows, 2 operators";
+  std::set<std::string> machines;
+  for (const ClaimPoint& point : points) {
+    machines.insert(point.machine);
+    const bool gathers = point.op == "all_gather_gemm";
+    EXPECT_EQ(point.n, gathers ? 49152 : 12288);
+    EXPECT_EQ(point.k, gathers ? 12288 : 49152);
+    EXPECT_EQ(point.ranks, 8);
+    const bool compares = point.machine == "a100_nvlink8" && (point.m == 1024 || point.m == 8192);
+    EXPECT_EQ(point.entries.size(), compares ? 3 : 1) << point.machine << " " << point.m;
+  }
+  EXPECT_EQ(machines, (std::set<std::string>{"a100_nvlink8", "a100_pcie8", "h800_nvlink8"}));
+}
+
+// Of 100 exposed: gathers leave 30 at 1024 rows, 10 more at each larger number and none at all at 64; reductions 20
+// less of it. H800 has the half.
+TEST(FluxClaims, FiguresByHand) {
+  ClaimTimes times = made_up(flux_points());
+  for (PointTimes& each : times) {
+    const ClaimPoint& point = each.point;
+    const double more = point.m < 1024 ? -20 : 10 * std::log2(static_cast<double>(point.m) / 1024);
+    double left = (point.m == 64 ? 0 : 30 + more) - (point.op == "all_gather_gemm" ? 0 : 20);
+    if (point.machine == "h800_nvlink8") left /= 2;
+    if (point.machine == "a100_pcie8") left += 100;
+    each.ns[kKernel] = 100 + left;
+    if (!each.ns.contains("naive")) continue;
+    each.ns["shifted"] = 100;
+    each.ns["naive"] = point.op == "all_gather_gemm" ? (point.m == 1024 ? 115 : 123) : (point.m == 1024 ? 110 : 120);
+  }
+  const std::vector<ClaimResult> results = flux_claims(times).claims;
+  expect_claim(results, "QF01", {90});
+  expect_claim(results, "QF05", {-60, -10, 40, 70, 95});
+  expect_claim(results, "QF08", {-10, 20, 90, 120, 95, 110});
+  expect_claim(results, "QF15", {-35, 65, 82.5});
+  expect_claim(results, "QF18", {10, 20, 8});
+  expect_claim(results, "QF22", {1.05, 1.6});
+  expect_claim(results, "QF23", {-100.0 * 140 / 240 + 0});
+}
+
+TEST(FiccoClaims, ChunksAreEighthsOfShards) {
+  const std::vector<ClaimPoint> points = ficco_points();
+  int by_rows = 0;
+  int gathers = 0;
+  for (const ClaimPoint& point : points) {
+    EXPECT_EQ(point.machine, "mi300x_mesh8");
+    if (point.entries.empty()) {
+      ++gathers;
+      continue;
+    }
+    EXPECT_EQ(point.entries[0].name, "shard");
+    EXPECT_TRUE(has(point.entries[0], "algorithm=ring")) << "from peer to peer";
+    EXPECT_FALSE(std::ranges::any_of(point.entries[0].set, [](const std::string& set) {
+      return set.starts_with("chunk_rows");
+    })) << "whole shards";
+    ASSERT_EQ(point.entries.size(), point.m > point.k ? 6 : 3) << point.name;
+    EXPECT_EQ(point.entries[1].set, point.entries[0].set) << "its GEMMs alone";
+    by_rows += point.m > point.k ? 1 : 0;
+    for (size_t i = 2; i < point.entries.size(); ++i) {
+      EXPECT_TRUE(has(point.entries[i], "chunk_rows=" + std::to_string(point.m / 64))) << point.name;
+      EXPECT_TRUE(has(point.entries[i], "copy_lanes=7")) << point.name;
+    }
+  }
+  EXPECT_EQ(by_rows, 7) << "g2, g4, g6, g8 to g11";
+  EXPECT_EQ(gathers, 6) << "three of them, whole and an eighth";
+  EXPECT_EQ(points.size() - 6, 11) << "g1 to g11";
+}
+
+TEST(FiccoClaims, FiguresByHand) {
+  ClaimTimes times = made_up(ficco_points());
+  bool whole = false;
+  for (PointTimes& each : times) {
+    if (each.point.entries.empty()) {
+      whole = !whole;
+      each.ns = {{"direct", whole ? 80 : 11}, {"ring", whole ? 560 : 77}};
+      continue;
+    }
+    each.comm_ns = 50;
+    each.sequential_ns = each.point.name == "g4" ? 180 : 150;  // ideal: 1.8, 1.5
+    each.ns["shard"] = each.point.name == "g5" ? 600 : 200;
+    each.ns["shards alone"] = 100;
+    each.ns["chunks alone"] = each.point.name == "g1" ? 104 : 130;
+    if (each.point.m <= each.point.k) continue;
+    each.ns["tiles"] = each.point.name == "g4" ? 150 : 125;  // 1.2
+    each.ns["calls"] = each.ns["tiles"] * 1.2;               // 1
+    each.ns["units"] = each.ns["tiles"] * 1.5;
+  }
+  const std::vector<ClaimResult> results = ficco_claims(times).claims;
+  expect_claim(results, "QC01", {1.8});
+  expect_claim(results, "QC02", {4, 560.0 / 50, 0.9});
+  expect_claim(results, "QC04", {1.2, 1});
+  const double ideal = std::pow(1.8 * std::pow(1.5, 6), 1.0 / 7);
+  expect_claim(results, "QC09", {100 * 0.2 / (ideal - 1), 0});
+  expect_claim(results, "QC11", {4});
+  expect_claim(results, "QC12", {10});
+  expect_claim(results, "QC16", {50});
+}
+
+TEST(DistfuseClaims, FiguresByHand) {
+  const std::vector<ClaimPoint> points = distfuse_points();
+  ASSERT_EQ(points.size(), 3);
+  EXPECT_EQ(points[1].k, 28672);
+  ClaimTimes times;
+  times.push_back({.point = points[0],
+                   .gemm_ns = 200000,
+                   .comm_ns = 90000,
+                   .sequential_ns = 300000,
+                   .ns = {{kKernel, 250000}, {"apart a", 330000}, {"apart b", 340000}, {"beside a", 275000}}});
+  times.push_back({.point = points[1],
+                   .gemm_ns = 500000,
+                   .comm_ns = 90000,
+                   .sequential_ns = 600000,
+                   .ns = {{kKernel, 580000}, {"apart a", 600000}, {"apart b", 594000}}});
+  times.push_back({.point = points[2], .comm_ns = 90000, .sequential_ns = 90000, .ns = {{kKernel, 99000}}});
+  const std::vector<ClaimResult> results = distfuse_claims(times).claims;
+  expect_claim(results, "QD01", {35});
+  expect_claim(results, "QD02", {300, 330, 250, 20});
+  expect_claim(results, "QD03", {600, 594, 580, 100.0 / 29});
+  expect_claim(results, "QD04", {20});
+  expect_claim(results, "QD05", {10, -1});
+  expect_claim(results, "QD06", {10});
+}
+
+}  // namespace
+}  // namespace tilewire::cli

@@ -1,0 +1,130 @@
+// tilewire-studies claims of papers that are about single shapes, from outside: table, JSON, and what is refused.
+// Built as part of the target `studies_test`.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "studies/run_studies.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+using nlohmann::json;
+
+json claims_json(const std::string& flags) {
+  const Outcome outcome = run_studies("claims --json - " + flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out, nullptr, false);
+}
+
+double ours(const json& result, const std::string& text) {
+  for (const json& claim : result["claims"]) {
+    if (claim["text"] == text) return claim["ours"];
+  }
+  ADD_FAILURE() << "no claim '" << text << "'";
+  return 0;
+}
+
+TEST(SimClaims, OnePaperAlone) {
+  const std::string path = fresh_folder() + "/claims.json";
+  const Outcome outcome = run_studies("claims --paper distfuse --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"DistFuse", "QD03", "down projection: PyTorch", "not covered", "QD14", "assumed"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.out.find("QT"), std::string::npos) << outcome.out;
+  const json result = json::parse(read_text(path));
+  EXPECT_FALSE(result.contains("machine")) << "which is T3's";
+  ASSERT_EQ(result["machines"].size(), 1);
+  EXPECT_EQ(result["machines"][0]["name"], "a100_nvlink8");
+  ASSERT_EQ(result["points"].size(), 3);
+  const json& attention = result["points"][0];
+  EXPECT_EQ(attention["name"], "attention");
+  EXPECT_NEAR(ours(result, "attention score: PyTorch"), attention["sequential_ns"].get<double>() * 1e-3, 1e-9);
+  EXPECT_NEAR(ours(result, "attention score: with overlap"), attention["ns"]["kernel"].get<double>() * 1e-3, 1e-9);
+  EXPECT_LT(attention["ns"]["kernel"], attention["ns"]["apart 128x128"]) << "overlap gains";
+  EXPECT_LT(attention["gemm_ns"], attention["sequential_ns"]);
+  for (const json& claim : result["claims"]) {
+    EXPECT_EQ(claim["paper_name"], "distfuse");
+    EXPECT_TRUE(claim["ours"].is_number()) << claim;
+    EXPECT_FALSE(claim["assumed"].empty()) << claim;
+  }
+}
+
+// The shapes of all papers, and what the docs say of them.
+TEST(SimClaims, FiguresAreThoseOfTheResults) {
+  const std::string path = fresh_folder() + "/claims.json";
+  const Outcome outcome = run_studies("claims --paper flux,ficco,distfuse,fused_collectives --json " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(read_text(path));
+  const json known = json::parse(read_text(TILEWIRE_RESULTS "/sim_claims.json"));
+  ASSERT_EQ(result["claims"].size(), known["claims"].size());
+  for (size_t i = 0; i < result["claims"].size(); ++i) {
+    const json& claim = result["claims"][i];
+    EXPECT_EQ(claim["text"], known["claims"][i]["text"]);
+    ASSERT_TRUE(claim["ours"].is_number()) << claim;
+    const double figure = known["claims"][i]["ours"];
+    EXPECT_NEAR(claim["ours"].get<double>(), figure, 0.01 * std::abs(figure) + 0.01) << claim["text"];
+  }
+  const double below_one = ours(result, "shard by shard: speedup over serial, most");
+  EXPECT_NE(outcome.out.find(fmt::format(" {:.3f} ", below_one)), std::string::npos) << "not rounded to 1";
+  for (const json& point : result["points"]) {
+    EXPECT_TRUE(point.contains("paper_name"));
+    if (point["ns"].contains("calls")) {
+      EXPECT_LT(point["ns"]["tiles"], point["ns"]["calls"]) << point["name"];
+      EXPECT_LT(point["ns"]["calls"], point["ns"]["shard"]) << point["name"];
+    }
+  }
+}
+
+TEST(SimClaims, WhatIsSetConcernsThePapersMachines) {
+  const json before = claims_json("--paper distfuse");
+  const json after = claims_json("--paper distfuse,distfuse --set links.bandwidth_GBps=100");
+  EXPECT_EQ(after["machines"][0]["links"]["bandwidth_GBps"], 100);
+  EXPECT_EQ(after["claims"].size(), before["claims"].size()) << "once, also where it is named twice";
+  const char* const text = "attention score: PyTorch";
+  EXPECT_GT(ours(after, text), ours(before, text));
+}
+
+// No operator of this paper is here: nothing is simulated, and all of it says why.
+TEST(SimClaims, PapersInTheOrderOfTheTable) {
+  const json result = claims_json("--paper fused_collectives --paper distfuse");
+  EXPECT_EQ(result["not_covered"].front()["paper_name"], "distfuse");
+  EXPECT_EQ(result["not_covered"].back()["paper_name"], "fused_collectives");
+  EXPECT_EQ(result["not_covered"].back()["id"], "QA22");
+}
+
+struct ClaimsRefusal {
+  const char* args;
+  const char* part;
+};
+void PrintTo(const ClaimsRefusal& refusal, std::ostream* out) { *out << refusal.args; }
+
+class SimClaimsRefuses : public ::testing::TestWithParam<ClaimsRefusal> {};
+
+TEST_P(SimClaimsRefuses, InWords) {
+  const Outcome outcome = run_studies(std::string("claims ") + GetParam().args);
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_NE(outcome.err.find(GetParam().part), std::string::npos) << outcome.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SimClaims, SimClaimsRefuses,
+    ::testing::Values(ClaimsRefusal{"--paper nccl",
+                                    "unknown paper 'nccl'; known: t3, flux, ficco, distfuse, fused_collectives"},
+                      ClaimsRefusal{"--set links.latency_ns=1", "name the one --paper whose machines it concerns"},
+                      ClaimsRefusal{"--paper flux,t3 --set links.latency_ns=1", "name the one --paper"},
+                      ClaimsRefusal{"--paper flux --machine h200x4", "--machine h200x4: goes with --paper t3"},
+                      ClaimsRefusal{"--machine t3_ring", "--machine t3_ring: goes with --paper t3"},
+                      ClaimsRefusal{"--paper flux --set links.colour=1", "unknown field 'colour'"},
+                      ClaimsRefusal{"--paper flux --set links.latency_ns", "want KEY=VALUE"},
+                      ClaimsRefusal{"--paper distfuse --set links.dims=[2]", "2 devices, want 4 ranks"},
+                      ClaimsRefusal{"--paper fused_collectives --set links.latency_ns=1",
+                                    "nothing is simulated of fused_collectives"},
+                      ClaimsRefusal{"--paper flux --json /nowhere/claims.json", "/nowhere/claims.json"}));
+
+}  // namespace
+}  // namespace tilewire::testing
