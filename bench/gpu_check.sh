@@ -258,7 +258,7 @@ run_benchmarks() {
   elif ! python3 -c 'import torch' 2>/dev/null; then
     say "FAILED  peers: no torch here"
   else
-    check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" \
+    check peers torchrun --nproc-per-node "$gpus" "$(dirname "$0")/peers.py" --library "$build/lib/libtilewire_c.so" --command "$build/bin/tilewire" \
       --graphs --turns "$([[ -n $quick ]] && echo 5 || echo 21)" --json "$results/peers.json"
     grep -E '^(all|gemm)_|met|MISSED' "$results/peers.log" | cut -c1-150
   fi

@@ -3,7 +3,7 @@
 
   torchrun --nproc-per-node 4 bench/peers.py --library build/release/lib/libtilewire_c.so --json peers.json
 
-Contenders: tilewire through its C interface, with each config of a short list (candidates.py; the fastest is `ours`);
+Contenders: tilewire through its C interface, with each config that `auto` measures (candidates.py; the fastest is `ours`);
 cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes,
 neither waiting for the other (`free`); PyTorch's symmetric-memory ones. What has cuBLAS in it is measured twice, with
 PyTorch's call and with the fastest of cuBLASLt's candidates; the faster one counts. bf16, B stored [N, K], sizes of all
@@ -164,7 +164,10 @@ class OurConfigs:
 
     def __init__(self, ranks, team, case, options):
         self._ranks, self._team, self._case, self._problem = ranks, team, case, options.problem.get(case.kind, {})
-        listed = options.config.get(case.kind) or candidates(case.kind, *case.sizes, ranks.size)
+        listed = options.config.get(case.kind) or candidates(options.command, case.kind, *case.sizes, ranks.size,
+                                                             options.all_candidates)
+        if options.all_candidates and case.kind not in options.config:
+            listed = [*listed, "auto"]
         self._configs = {f"ours: {name_of(config)}": config for config in listed}
         self._ours, self._errors = None, {}
 
@@ -307,6 +310,9 @@ def parse(arguments):
     parser.add_argument("--config", type=json.loads, default={},
                         help="JSON of tilewire's config or of a list of configs, for all operators or by operator: "
                         '{"ag": [{...}, {...}], "rs": "auto"}; default: candidates.py')
+    parser.add_argument("--command", default="build/release/bin/tilewire", help="the command tilewire, which lists configs")
+    parser.add_argument("--all-candidates", action="store_true",
+                        help="all candidates, not only those that auto measures, and auto")
     parser.add_argument("--problem", type=json.loads, default={},
                         help='JSON of more fields of the problem by operator: {"ar": {"arena": []}}')
     parser.add_argument("--turns", type=int, default=31)

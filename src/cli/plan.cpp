@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/counted.hpp"
 #include "cli/flag_files.hpp"
 #include "cli/options.hpp"
 #include "cli/ranks.hpp"
@@ -15,7 +16,10 @@
 #include "tilewire/json.hpp"
 #include "tilewire/lower.hpp"
 #include "tilewire/op.hpp"
+#include "tilewire/print.hpp"
 #include "tilewire/schedule.hpp"
+#include "tuner/candidates.hpp"
+#include "tuner/tuner.hpp"
 
 namespace tilewire::cli {
 namespace {
@@ -28,6 +32,7 @@ struct Show {
   bool lowered = false;
   std::string after;
   bool passes = false;
+  bool candidates = false;
 
   [[nodiscard]] bool lowers() const { return !target.empty() || lowered || !after.empty() || passes; }
 };
@@ -72,6 +77,33 @@ void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::stri
   show_all(verb, plans, reasons, notes);
 }
 
+// The configs that `auto` would measure on a target, with their predicted times.
+void show_candidates(const Show& verb, const std::vector<Problem>& problems) {
+  const Target& target = find_target(verb.target.empty() ? "host" : verb.target);
+  const Team team = team_of(target, target.ranks > 0 ? target.ranks : verb.options.ranks);
+  nlohmann::json result = nlohmann::json::array();
+  std::string text;
+  for (const Problem& problem : problems) {
+    const std::vector<tuner::Predicted> list = tuner::candidates(problem, team, target);
+    const size_t measured = tuner::most_measured(list, Tuning::full);
+    result.push_back({{"problem", problem}, {"target", target.name}, {"ranks", team.num_ranks}});
+    text += fmt::format("{} on {} of {}: {} candidates, of which auto measures the first {}\n", to_string(problem),
+                        counted(team.num_ranks, "rank"), target.name, list.size(), measured);
+    for (size_t i = 0; i < list.size(); ++i) {
+      const tuner::Predicted& each = list[i];
+      result.back()["candidates"].push_back({{"config", each.config},
+                                             {"predicted_us", each.us ? nlohmann::json(*each.us) : nlohmann::json()},
+                                             {"measured", i < measured},
+                                             {"exception", each.exception}});
+      text += fmt::format("  {:>10}  {}{}\n", each.us ? fmt::format("{:.1f} us", *each.us) : "-",
+                          tuner::describe(each.config),
+                          each.exception.empty() ? "" : fmt::format("  (always measured: {})", each.exception));
+    }
+  }
+  if (!verb.options.json.empty()) write_file(verb.options.json, json_text(result, 1) + "\n");
+  if (verb.options.json != "-") print(text);
+}
+
 void show_measured(const Show& verb, const std::vector<Problem>& problems, Group& group) {
   std::vector<Plan> plans;
   std::vector<std::string> reasons;
@@ -109,6 +141,7 @@ void plan_verb(const Show& verb) {
   require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
   const std::vector<Problem> problems = problems_of(options);
   check_files({{"--json", options.json}, tuner_file(options)}, input_files(options));
+  if (verb.candidates) return show_candidates(verb, problems);
   if (!verb.target.empty()) {
     // NOTE: schedules choose by the ranks' machines.
     const Target& target = find_target(verb.target);
@@ -131,6 +164,7 @@ Examples:
   tilewire plan all_gather_gemm --model llama3-70b --schedule all --summary
   tilewire plan gemm_all_reduce -m 256 -n 512 -k 512 --schedule two_stream --json plan.json
   tilewire plan gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --target h200x4 --passes
+  tilewire plan gemm_reduce_scatter -m 4096 -n 8192 -k 8192 --target h200x4 --candidates
   tilewire plan all_reduce -m 64 -n 64 --json - | jq .lanes[0])";
 
 }  // namespace
@@ -153,7 +187,10 @@ void add_plan(CLI::App& app) {
   verb->add_flag("--lowered", show_verb->lowered, "The lowered plan (default target: host)");
   verb->add_option("--after", show_verb->after, "The plan as it is after this pass")->type_name("PASS");
   verb->add_flag("--passes", show_verb->passes, "What each pass changed, or why nothing, and nothing else");
+  verb->add_flag("--candidates", show_verb->candidates,
+                 "The configs that auto measures on the target, with predicted times, and no plan");
   verb->callback([show_verb, verb] {
+    require(!show_verb->candidates || verb->count("--schedule") == 0, "--schedule: --candidates lists all schedules'");
     if (needs_ranks(show_verb->options)) adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
     plan_verb(*show_verb);
   });

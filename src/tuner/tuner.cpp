@@ -14,6 +14,7 @@
 #include "schedules/gpu_choices.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/schedule.hpp"
+#include "tuner/candidates.hpp"
 #include "tuner/measure.hpp"
 #include "tuner/winners.hpp"
 
@@ -28,7 +29,6 @@ constexpr double kFinalistWithin = 1.25;  // of the best time after one look
 constexpr double kLongCall = 0.05;        // of the budget: a call that needs no second look
 constexpr double kBudgetS = 4;
 constexpr double kQuickBudgetS = 1;
-constexpr size_t kQuickCandidates = 6;
 
 /// One config on its way through the selection.
 struct Candidate {
@@ -58,28 +58,21 @@ class Budget {
   std::chrono::steady_clock::time_point start_ = now();
 };
 
-/// Sequential, then the first choice of each schedule, then the second of each, and so on.
-std::vector<Candidate> list_candidates(const Problem& problem, const Team& team) {
-  std::vector<std::vector<Config>> lists;
-  for (const Schedule& schedule : schedules()) lists.push_back(schedule.candidates(problem, team));
-  std::vector<Config> configs;
-  for (const std::vector<Config>& list : lists) {
-    const auto plain = [](const Config& config) { return config.schedule == "sequential"; };
-    const auto found = std::find_if(list.begin(), list.end(), plain);
-    if (found != list.end()) configs.push_back(*found);
-  }
-  if (configs.empty()) configs.push_back({.schedule = "sequential"});
-  for (size_t place = 0, longest = 1; place < longest; ++place) {
-    for (const std::vector<Config>& list : lists) {
-      longest = std::max(longest, list.size());
-      if (place < list.size() && std::find(configs.begin(), configs.end(), list[place]) == configs.end()) {
-        configs.push_back(list[place]);
-      }
+/// All candidates in the order of rank 0, whose model is asked alone. The same on every rank.
+std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem) {
+  json mine = json::array();
+  if (group.team().rank == 0) {
+    for (const Predicted& each : candidates(problem, group.team(), group.target())) {
+      mine.push_back({{"config", each.config}, {"exception", each.exception}});
+      if (each.us) mine.back()["us"] = *each.us;
     }
   }
-  std::vector<Candidate> candidates;
-  for (Config& config : configs) candidates.push_back({.config = std::move(config)});
-  return candidates;
+  std::vector<Predicted> list;
+  for (const json& each : parse_json(group.all_gather(json_text(mine))[0], "candidates")) {
+    list.push_back({.config = each.at("config").get<Config>(), .exception = each.at("exception").get<std::string>()});
+    if (each.contains("us")) list.back().us = each["us"].get<double>();
+  }
+  return list;
 }
 
 /// Why the config cannot run here, or nothing and its program is loaded. The same on every rank.
@@ -180,8 +173,9 @@ std::string table_of(std::span<const Timing> timings) {
 
 /// Measure, and say what won and what was left out.
 Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<Timing>& timings) {
-  std::vector<Candidate> candidates = list_candidates(problem, group.team());
-  if (tuning == Tuning::quick && candidates.size() > kQuickCandidates) candidates.resize(kQuickCandidates);
+  const std::vector<Predicted> all = agreed_candidates(group, problem);
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < most_measured(all, tuning); ++i) candidates.push_back({.config = all[i].config});
   {
     const RankTensors tensors(group, problem);
     tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
@@ -204,7 +198,9 @@ Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<
   std::stable_sort(timings.begin(), timings.end(), [](const Timing& x, const Timing& y) {
     return x.samples != y.samples ? x.samples > y.samples : x.us < y.us;
   });
-  std::string why = fmt::format("measured, medians of the slowest rank:{}", table_of(timings));
+  const std::string chosen =
+      candidates.size() < all.size() ? fmt::format(" ({} of {} candidates)", candidates.size(), all.size()) : "";
+  std::string why = fmt::format("measured, medians of the slowest rank{}:{}", chosen, table_of(timings));
   if (!excluded.empty()) why += fmt::format("\nleft out:{}", excluded);
   return {timings[0].config, why};
 }
@@ -232,8 +228,17 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
   }
 }
 
-/// Without a measurement. Where the problem has no candidates, the plain schedule.
-Choice first_candidate(const Problem& problem, const Team& team) {
+/// Without a measurement: the fastest by the model, where there is one; else the first candidate of `fused`; where the
+/// problem has no candidates, the plain schedule.
+Choice unmeasured(Group& group, const Problem& problem) {
+  const std::vector<Predicted> all = agreed_candidates(group, problem);
+  const auto us = [](const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); };
+  const auto fastest = std::ranges::min_element(all, {}, us);
+  if (fastest->us) {
+    return {fastest->config,
+            fmt::format("unmeasured: the fastest of {} candidates by the model, {:.1f} us", all.size(), *fastest->us)};
+  }
+  const Team& team = group.team();
   const std::vector<Config> fused = find_schedule("fused").candidates(problem, team);
   const Config config = fused.empty() ? default_config("sequential", problem, team) : fused.front();
   return {config, fmt::format("unmeasured: the first candidate of {}", config.schedule)};
@@ -264,7 +269,7 @@ Choice choose(Group& group, const Problem& problem, const Options& options) {
   }
   const bool measures = options.tuning != Tuning::off;
   Winner winner{.key = key, .config = {}, .timings = {}, .quick = options.tuning == Tuning::quick};
-  Choice choice = measures ? measure(group, problem, options.tuning, winner.timings) : first_candidate(problem, team);
+  Choice choice = measures ? measure(group, problem, options.tuning, winner.timings) : unmeasured(group, problem);
   winner.config = choice.config;
   std::string note = recalled.note;
   if (measures && group.team().rank == 0) {

@@ -1,0 +1,35 @@
+// Which configs `auto` measures: candidates of all schedules, the fastest by the model first.
+// Called by the tuner, and by `tilewire plan --candidates`.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tilewire/config.hpp"
+#include "tilewire/lower.hpp"
+#include "tilewire/machine.hpp"
+#include "tilewire/plan.hpp"
+#include "tilewire/problem.hpp"
+
+namespace tilewire::tuner {
+
+struct Predicted {
+  Config config{};
+  std::optional<double> us{};  ///< of a call, by the model; nothing where there is no model, or it can make no plan
+  std::string exception{};     ///< why it is measured whatever the model says
+};
+
+/// The machine that stands for a target's GPUs in the simulator; nothing where no known machine is like them.
+[[nodiscard]] std::optional<Machine> model_of(const Target& target);
+
+/// All candidates. The first of `sequential` comes first, since it is always measured. The others are in the order of
+/// predicted times, those with an exception ahead, where `target` has a model; else the first of each schedule, the
+/// second of each, and so on. Simulates on all cores of the caller.
+[[nodiscard]] std::vector<Predicted> candidates(const Problem& problem, const Team& team, const Target& target);
+
+/// How many of `list` are measured at most: all where there is no model.
+[[nodiscard]] size_t most_measured(const std::vector<Predicted>& list, Tuning tuning);
+
+}  // namespace tilewire::tuner
