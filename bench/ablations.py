@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each choice of a schedule is worth: configs that differ in one knob, measured in turn, one file and one table.
 
-  bench/ablations.py --ranks 4 --json bench/results/ablations_x4.json
+  bench/ablations.py --ranks 4 --json ablations.json
 
 Called by hand on GPUs, about a minute and a half on four; tests/bench calls it with --small on the host. `tilewire bench` is started
 once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.

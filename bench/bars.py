@@ -17,6 +17,9 @@ import sys
 from dataclasses import dataclass
 from typing import Callable
 
+from result_files import whole
+
+LINK_BYTES_PER_S = 389e9  # copy engine, one direction to one peer, on NVLink 4 with 18 links
 FEW_ROWS = 512  # of M: up to here other bars hold
 OPERATORS = {"AG": "all_gather_gemm", "RS": "gemm_reduce_scatter", "AR": "gemm_all_reduce"}
 
@@ -29,6 +32,20 @@ def fastest_peer(row):
 def fastest_other(row):
     """us of the faster of cuBLAS + NCCL and PyTorch's operators."""
     return min((value for value in (row["sequential_us"], fastest_peer(row)) if value), default=None)
+
+
+def link_us_of(row):
+    """us in which a GPU sends the bytes that it must, bf16."""
+    width = {"all_gather_gemm": row["k"], "gemm_reduce_scatter": row["n"], "gemm_all_reduce": 2 * row["n"]}[row["operator"]]
+    return 2 * (row["m"] * width // row["ranks"]) * (row["ranks"] - 1) / LINK_BYTES_PER_S * 1e6
+
+
+def overlap_of(row):
+    """The share of the communication that is hidden; None where a time is missing, or where there is nothing to hide."""
+    total, gemm, sequential = row["total_us"], row["gemm_us"], row["sequential_us"]
+    if not (total and gemm and sequential and sequential > gemm):
+        return None
+    return 1 - (total - gemm) / (sequential - gemm)
 
 
 def over(yardstick):
@@ -68,7 +85,7 @@ BARS = [
     Bar("RS, M >= 1024: total / free, geometric mean", "RS", many, over("free_us"), geomean, 1.04),
     Bar("RS, M >= 1024: total / free, each row", "RS", many, over("free_us"), max, 1.08),
     Bar("AR, M >= 1024: total / free, each row", "AR", many, over("free_us"), max, 1.15),
-    Bar("AG and RS, M >= 1024: overlap, mean", "AG RS", many, lambda row: row["overlap"], statistics.fmean, 0.85, True),
+    Bar("AG and RS, M >= 1024: overlap, mean", "AG RS", many, overlap_of, statistics.fmean, 0.85, True),
     Bar("M >= 1024: total / sequential, each row", "AG RS AR", many, over("sequential_us"), max, 1.0),
     Bar("total / PyTorch's fastest, each row", "AG RS AR", lambda m: True, over(fastest_peer), max, 1.0),
     Bar("M <= 512: total / sequential, each row", "AG RS AR", few, over("sequential_us"), max, 1.0),
@@ -87,7 +104,7 @@ def measured(bar, rows):
 
 
 def judge(bar, rows):
-    """One entry of the JSON: `met` is null where nothing was measured, and false where a row's value is missing."""
+    """`met` is None where nothing was measured, and False where a row's value is missing."""
     values = measured(bar, rows)
     known = {name: value for name, value in values.items() if value is not None}
     worst = (min if bar.at_least else max)(known, key=known.get, default=None)
@@ -114,14 +131,14 @@ def means_of(rows):
             values = [value for value in map(ratio, chosen) if value is not None]
             if values:
                 means[operator][name] = geomean(values)
-        overlaps = [row["overlap"] for row in chosen if row["overlap"] is not None]
+        overlaps = [value for value in map(overlap_of, chosen) if value is not None]
         if overlaps:
             means[operator]["overlap_mean"] = statistics.fmean(overlaps)
     return means
 
 
 def bars_of(rows):
-    """The section `bars` of the JSON."""
+    """Each bar judged, and the means."""
     return {"list": [judge(bar, rows) for bar in BARS], "means": means_of(rows)}
 
 
@@ -150,7 +167,7 @@ class BadFile(Exception):
 # Fields of a row that bars look at, and what may stand in them.
 NUMBER = (int, float, type(None))
 FIELDS = {"operator": str, "m": int, "n": int, "k": int, "peers": dict, "total_us": NUMBER, "gemm_us": NUMBER,
-          "free_us": NUMBER, "sequential_us": NUMBER, "overlap": NUMBER}
+          "free_us": NUMBER, "sequential_us": NUMBER}
 
 
 def rows_of(path):
@@ -165,8 +182,8 @@ def rows_of(path):
     rows = result.get("rows") if isinstance(result, dict) else None
     if not isinstance(rows, list) or not rows:
         raise BadFile(f"{path}: has no rows, so it is no file of bench/peers.py")
+    rows = [whole(row) if isinstance(row, dict) else {} for row in rows]
     for number, row in enumerate(rows):
-        row = row if isinstance(row, dict) else {}
         for name, kinds in FIELDS.items():
             if name not in row or not isinstance(row[name], kinds):
                 what = "is wrong" if name in row else "is missing"

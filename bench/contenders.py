@@ -12,7 +12,6 @@ import torch.distributed._symmetric_memory as symm
 
 from exchange import Exchange
 
-LINK_BYTES_PER_S = 389e9  # copy engine, one direction to one peer, on NVLink 4 with 18 links
 MOST_ONE_SHOT_BYTES = 1 << 20
 OPERATORS = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_all_reduce"}
 ARENA = {"ag": [], "rs": [], "ar": ["c"]}  # buffers of tilewire that lie in its arena
@@ -119,7 +118,6 @@ class Case:
         self.result = empty(m // size, n) if kind == "rs" else self.product
         # Elements that a rank sends to each other rank, at least.
         self.sent = m * {"ag": k, "rs": n, "ar": 2 * n}[kind] // size
-        self.link_us = 2 * self.sent * (size - 1) / LINK_BYTES_PER_S * 1e6
 
     def refill(self):
         self.a.copy_(random_matrix(self.ranks, *self.a.shape))

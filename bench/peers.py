@@ -34,9 +34,10 @@ import torch
 import torch.distributed as dist
 
 import result_files
-from bars import bars_of, fastest_peer, text_of
+from bars import LINK_BYTES_PER_S, bars_of, fastest_peer, link_us_of, over, overlap_of, text_of
 from candidates import candidates, name_of
-from contenders import LINK_BYTES_PER_S, OPERATORS, Case, Ours, Ranks
+from contenders import OPERATORS, Case, Ours, Ranks
+from result_files import FASTEST, YARDSTICKS
 from tilewire_ctypes import Team
 
 BURST_US = 18e3
@@ -49,7 +50,6 @@ SHAPES = [
     ["ar", 1024, 8192, 28672], ["ar", 1024, 8192, 8192], ["ar", 64, 8192, 28672], ["ar", 64, 8192, 8192],
 ]
 MOST_ERROR = 0.02
-FASTEST = ", fastest candidate"  # of a contender whose GEMM is the fastest of cuBLASLt's candidates
 
 
 def captured(call):
@@ -238,23 +238,16 @@ def measure_case(ranks, teams, shape, options):
     ours.describe(row, {name: samples[name] for name in samples if name in contenders.calls})
     ours.free()
     fastest.free()
-    summarize(row, samples, case.link_us)
+    summarize(row, samples)
     return row
 
 
-def summarize(row, samples, link_us):
+def summarize(row, samples):
     median = {name: statistics.median(values) for name, values in samples.items()}
-    for name in ("gemm", "comm", "free", "sequential"):
+    for name in YARDSTICKS:
         row[f"{name}_us"] = min((median[one] for one in (name, name + FASTEST) if one in median), default=None)
-    row |= {"link_us": link_us, "ect_us": None, "overlap": None}
-    total, gemm, sequential, free = (row[f"{name}_us"] for name in ("total", "gemm", "sequential", "free"))
     row["peers"] = {name: value for name, value in median.items() if name.startswith("torch")}
-    row["total_over_free"] = total / free if total and free else None
-    row["total_over_gemm"] = total / gemm if total and gemm else None
-    row["ect_us"] = total - gemm if total and gemm else None
-    if total and gemm and sequential and sequential > gemm:
-        row["overlap"] = 1 - (total - gemm) / (sequential - gemm)
-    row["samples_us"] = {name: [round(value, 2) for value in values] for name, values in samples.items()}
+    row["samples_us"] = samples
 
 
 def facts(ranks, team, options):
@@ -284,11 +277,10 @@ def line(row):
     def number(value, width, digits=1):
         return f"{value:{width}.{digits}f}" if value is not None else " " * (width - 1) + "-"
 
-    over_sequential = row["total_us"] / row["sequential_us"] if row["total_us"] and row["sequential_us"] else None
     error = f"{max(row['rel_error']):9.1e}" if row["rel_error"] else "        -"
-    times = (row["total_us"], 9), (row["gemm_us"], 9), (row["free_us"], 9), (row["comm_us"], 9), (row["link_us"], 8), (
+    times = (row["total_us"], 9), (row["gemm_us"], 9), (row["free_us"], 9), (row["comm_us"], 9), (link_us_of(row), 8), (
         row["sequential_us"], 9), (fastest_peer(row), 9)
-    ratios = (row["total_over_free"], 7), (row["total_over_gemm"], 7), (over_sequential, 7), (row["overlap"], 8)
+    ratios = *((over(f"{name}_us")(row), 7) for name in ("free", "gemm", "sequential")), (overlap_of(row), 8)
     return (f"{row['operator']:<20}{row['m']:>6}{row['n']:>7}{row['k']:>7}"
             + "".join(number(value, width) for value, width in times)
             + "".join(number(value, width, 2) for value, width in ratios)
@@ -366,13 +358,12 @@ def main():
         torch.manual_seed(1000 + ranks.rank)
         row = measure_case(ranks, teams, shape, options)
         result["rows"].append(row)
-        result["bars"] = bars_of(result["rows"])
         say(line(row), *details(row), sep="\n", flush=True)
         torch.cuda.empty_cache()
         if options.json and ranks.rank == 0:
             result_files.write(options.json, result)
     if result["rows"]:
-        say("", text_of(result["bars"]), sep="\n", flush=True)
+        say("", text_of(bars_of(result["rows"])), sep="\n", flush=True)
     teams.leave()
     dist.destroy_process_group()
     return 0 if all(row["ok"] for row in result["rows"]) else 1

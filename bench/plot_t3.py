@@ -5,6 +5,7 @@
   for F in peers_x4 peers_x2 others_x2; do
     tilewire sim --machine h200x4 --compare bench/results/$F.json --json bench/results/sim_$F.json
   done
+  bench/result_files.py bench/results/t3_ring.json bench/results/sim_*.json
   bench/plot_t3.py
 
 Called by hand. Needs matplotlib. Draws what the files say and computes nothing but shares and means; a figure whose
@@ -15,7 +16,8 @@ import math
 import os
 import sys
 
-from plots import Folder, pyplot, read, style
+from plots import Folder, pyplot, style
+from result_files import read
 
 RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
 COMPARED = ["sim_peers_x4.json", "sim_peers_x2.json", "sim_others_x2.json"]

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Draws results: times and overlap against M from a file of bench/peers.py, bars from a file of bench/ablations.py.
 
-  bench/plots.py --peers bench/results/peers_x4.json --ablations bench/results/ablations_x4.json --out docs/images
+  bench/plots.py --peers bench/results/peers_x4.json --ablations ablations.json --out docs/images
 
-Called by hand when results are committed. Needs matplotlib, no GPU. Draws what the files say and computes nothing else.
+Called by hand when results are committed. Needs matplotlib, no GPU. Draws what the files say, and the overlap and the time
+of the link that follow from it.
 """
 import argparse
-import json
 import os
 import sys
 
-from bars import OPERATORS, fastest_peer
+from bars import OPERATORS, fastest_peer, link_us_of, overlap_of
+from result_files import read
 
 try:
     import matplotlib
@@ -61,13 +62,10 @@ class Folder:
         self.written.append(path)
 
 
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def value_of(row, name):
     """us of a contender in a row, or None."""
+    if name == "link_us":
+        return link_us_of(row)
     return row["peers"].get(name) if name.startswith("torch") else row.get(name)
 
 
@@ -140,7 +138,7 @@ def times(result, folder):
 def overlap(result, folder):
     """Overlap efficiency against M, a line for each operator, N and K."""
     lowest, highest = -0.5, 1.1
-    drawn = {key: [(row["m"], row["overlap"]) for row in rows if row["overlap"] is not None]
+    drawn = {key: [(row["m"], overlap_of(row)) for row in rows if overlap_of(row) is not None]
              for key, rows in series(result["rows"]).items()}
     drawn = {key: points for key, points in drawn.items() if points}
     if not drawn:

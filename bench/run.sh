@@ -17,4 +17,5 @@ mkdir -p bench/results
 for name in "${chosen[@]}"; do
   echo "== $name"
   "build/release/bench/bench_$name" --json "bench/results/$name.json"
+  bench/result_files.py "bench/results/$name.json"
 done

@@ -6,12 +6,12 @@
 A table below a line `<!-- table: peers_x4 -->` is one of bench/results/peers_x4.json. Columns whose headings are not in
 COLUMNS stay as they are. tests/bench compares the committed document with this script's. Needs neither torch nor a GPU.
 """
-import json
 import pathlib
 import re
 import sys
 
-from bars import OPERATORS, fastest_other, fastest_peer
+import result_files
+from bars import OPERATORS, fastest_other, fastest_peer, link_us_of, overlap_of
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 MARK = re.compile(r"<!-- table: (\w+) -->")
@@ -31,14 +31,14 @@ def tile_of(row):
 
 
 COLUMNS = {
-    "link": lambda row: us(row["link_us"]),
+    "link": lambda row: us(link_us_of(row)),
     "gemm": lambda row: us(row["gemm_us"]),
     "free": lambda row: us(row["free_us"]),
     "tilewire": lambda row: us(row["total_us"]),
     "tile": tile_of,
     "cuBLAS, NCCL": lambda row: us(row["sequential_us"]),
     "PyTorch": lambda row: us(fastest_peer(row)),
-    "overlap": lambda row: "" if row["overlap"] is None else f"{row['overlap']:.2f}",
+    "overlap": lambda row: "" if overlap_of(row) is None else f"{overlap_of(row):.2f}",
     "/ free": lambda row: times(row, row["free_us"]),
     "/ cuBLAS, NCCL": lambda row: times(row, row["sequential_us"]),
     "/ PyTorch": lambda row: times(row, fastest_peer(row)),
@@ -50,7 +50,7 @@ COLUMNS = {
 def rows_of(name):
     """The rows of a result by what a table calls them: "AG 8192 10240 8192"."""
     short = {operator: letters for letters, operator in OPERATORS.items()}
-    rows = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    rows = result_files.read(RESULTS / f"{name}.json")["rows"]
     return {f"{short[row['operator']]} {row['m']} {row['n']} {row['k']}": row for row in rows}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bars.py, tables.py, candidates.py, ablations.py, plots.py, plot_t3.py and tools/trace_turns.py without a GPU.
+"""Tests without a GPU: bars.py, tables.py, result_files.py, candidates.py, ablations.py, plots.py, plot_t3.py, trace_turns.py.
 
 Run by ctest: scripts_test.py TILEWIRE GPU_CHOICES [TILEWIRE_STUDIES].
 """
@@ -19,6 +19,7 @@ sys.path.insert(0, str(BENCH))
 import ablations
 import bars
 import candidates
+import result_files
 import tables
 
 DOCS = BENCH.parent / "docs"
@@ -30,17 +31,16 @@ DEFAULTS = {"schedule": "fused", "tile_m": 128, "tile_n": 256, "cluster_m": 1, "
 
 
 def row(operator, m, total, gemm=100.0, free=None, sequential=200.0, peer=150.0):
-    overlap = 1 - (total - gemm) / (sequential - gemm)
-    return {"operator": bars.OPERATORS[operator], "m": m, "n": 4096, "k": 2048, "total_us": total, "gemm_us": gemm,
-            "comm_us": 50.0, "link_us": 40.0, "free_us": free, "sequential_us": sequential, "overlap": overlap,
+    return {"operator": bars.OPERATORS[operator], "m": m, "n": 4096, "k": 2048, "ranks": 4, "total_us": total,
+            "gemm_us": gemm, "comm_us": 50.0, "free_us": free, "sequential_us": sequential,
             "peers": {"torch_two_shot": peer, "torch_one_shot": 400} if operator == "AR" else {"torch_fused": peer}}
 
 
 def peers_result():
     rows = [row(operator, m, 100.0 + 10 * index, free=105.0) for operator in bars.OPERATORS
             for index, m in enumerate((64, 512, 1024, 8192))]
-    rows[0] |= {"total_us": None, "overlap": None}
-    rows[1]["overlap"] = -7.0
+    rows[0]["total_us"] = None
+    rows[1]["total_us"] = 900.0  # an overlap of -7
     rows[2]["peers"] = {}
     return {"facts": {"gpu": "GPU", "ranks": 4}, "rows": rows}
 
@@ -173,12 +173,72 @@ class GoalsTable(unittest.TestCase):
                      "other.json": json.dumps({"rows": [row("AG", 64, 100) | {"operator": "gemm"}]})}
             for file, text in texts.items():
                 (folder / file).write_text(text)
-            paths = [folder / "missing.json", folder, BENCH / "results" / "ablations_x4.json"]
+            paths = [folder / "missing.json", folder, BENCH / "results" / "in_situ_x2.json"]
             for path in paths + [folder / file for file in texts]:
                 for options in ((), ("--markdown",)):
                     ran = self.run_bars(*options, path)
                     self.assertEqual((ran.returncode, ran.stdout, ran.stderr.count("\n")), (2, "", 1), ran.stderr)
                     self.assertIn(path.name, ran.stderr)
+
+
+def measured_row():
+    """A row of peers.py in memory, two of whose contenders were measured with both GEMMs of cuBLAS."""
+    times = {"ours: a": 90.0, "ours: b": 80.0, "comm": 30.0, "gemm": 72.0, "gemm, fastest candidate": 70.0,
+             "sequential": 101.0, "sequential, fastest candidate": 102.0, "free": 75.0, "torch_fused": 95.0}
+    return {"operator": "all_gather_gemm", "m": 64, "n": 4096, "k": 2048, "ranks": 4, "dtype": "bf16", "total_us": 80.0,
+            "config": {}, "ours": [{"name": "ours: b", "config": {}}, {"name": "ours: a", "config": {"rounds": 2}}],
+            "gemm_us": 70.0, "comm_us": 30.0, "free_us": 75.0, "sequential_us": 101.0, "peers": {"torch_fused": 95.0},
+            "samples_us": {name: [us - 2, us - 1, us, us + 1.0000001, us + 2] for name, us in times.items()},
+            "graphs": list(times), "rel_error": [0.001, 0.0], "ok": True, "errors": {}, "explain": "..."}
+
+
+class ResultFiles(unittest.TestCase):
+    def test_a_row_of_peers_has_quartiles_of_what_counts(self):
+        want = {"operator": "all_gather_gemm", "m": 64, "n": 4096, "k": 2048, "ranks": 4, "config": {}, "total_us": 80,
+                "gemm_us": 70, "comm_us": 30, "configs": 2, "num_samples": 5, "graphs": True, "rel_error": 0.001, "ok": True,
+                "us": {"ours": [79, 80, 81], "comm": [29, 30, 31], "gemm": [69, 70, 71], "sequential": [100, 101, 102],
+                       "free": [74, 75, 76], "torch_fused": [94, 95, 96]}}
+        self.assertEqual(result_files.rounded(result_files.condensed(measured_row())), want)
+        self.assertEqual(result_files.condensed(want), want)
+        graphs = [name for name in measured_row()["graphs"] if name != "free"]
+        some = result_files.condensed(measured_row() | {"graphs": graphs})
+        self.assertEqual(some["graphs"], ["ours", "comm", "gemm", "sequential", "torch_fused"])
+        self.assertNotIn("graphs", result_files.condensed(measured_row() | {"graphs": []}))
+        self.assertEqual(result_files.condensed(some), some)
+
+    def test_what_a_row_leaves_out_is_computed(self):
+        row, whole = measured_row(), result_files.whole(result_files.condensed(measured_row()))
+        for name in ("total_us", "gemm_us", "comm_us", "free_us", "sequential_us", "peers"):
+            self.assertEqual(whole[name], row[name], name)
+        self.assertEqual(bars.bars_of([whole]), bars.bars_of([row]))
+        self.assertAlmostEqual(bars.overlap_of(whole), 1 - 10 / 31)
+        self.assertAlmostEqual(bars.link_us_of(whole), 2 * 16 * 2048 * 3 / 389e3)
+        failed = measured_row() | {"total_us": None, "ours": [], "errors": {"ours: a": "no"}, "ok": False}
+        failed["samples_us"] = {name: us for name, us in failed["samples_us"].items() if "ours" not in name and name != "free"}
+        whole = result_files.whole(result_files.condensed(failed | {"free_us": None}))
+        self.assertEqual((whole["total_us"], whole["free_us"], whole["ok"]), (None, None, False))
+        self.assertEqual(whole["errors"], {"ours: a": "no"})
+        self.assertIsNone(bars.overlap_of(whole))
+        nothing = result_files.whole(result_files.condensed(failed | {"samples_us": {}, "peers": {}, "graphs": []}))
+        self.assertEqual((nothing["peers"], nothing["us"], "graphs" in nothing), ({}, {}, False))
+
+    def test_samples_of_programs_become_quartiles(self):
+        statistics = {"median": 3.0, "min": 1.0, "samples": [5.0, 1.0, 3.0, 4.0, 2.0]}
+        host = {"fused_us": statistics, "fused_1_us": statistics | {"config": {}}, "ms": statistics, "fused_over_plain": 1.0}
+        self.assertEqual(result_files.rounded(result_files.condensed(host)),
+                         {"fused_1_us": {"config": {}, "quartiles_us": [2, 3, 4]}, "ms": [2, 3, 4], "num_samples": 5})
+        gemm = result_files.condensed({"ours_us": [1.0], "cublaslt_us": [2.0], "ratio": 2.0})
+        self.assertEqual(gemm, {"ours_us": [1.0] * 3, "cublaslt_us": [2.0] * 3, "num_samples": 1})
+        self.assertEqual(result_files.condensed(gemm), gemm)
+        self.assertEqual(result_files.rounded([123456.0, 0.0123456, math.inf, 1234567, 2.0]), [123460, 0.012346, None, 1234567, 2])
+
+    def test_committed_files_are_small(self):
+        paths = sorted((BENCH / "results").rglob("*"))
+        self.assertLess(sum(path.stat().st_size for path in paths if path.is_file()), 300_000)
+        for path in (path for path in paths if path.suffix == ".json"):
+            text = path.read_text()
+            self.assertEqual(text, result_files.text_of(json.loads(text)), f"run bench/result_files.py {path.name}")
+            self.assertNotIn("samples_us", text, path.name)
 
 
 class Candidates(unittest.TestCase):
