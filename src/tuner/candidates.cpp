@@ -31,6 +31,13 @@ struct Exception {
 };
 
 constexpr Exception kExceptions[] = {
+    // Few rows: tiles, and above all tiles that share K, are predicted too fast beside one GEMM of the library.
+    {"GEMM + AllReduce 32 4096 14336 on 4 x H200: 27.1 us, tiles 34.6, predicted 27.5 and 23.2",
+     [](const Problem& problem, const Team&, const Config& config) {
+       constexpr int64_t kMostRows = 1024;
+       return !gathers(problem) && problem.m < kMostRows && config.compute == Provider::library &&
+              config.collective == Provider::tiles && config.transport == Transport::store;
+     }},
     // Sums of many short rounds are cheaper in tiles than their simulated addends.
     {"GEMM + ReduceScatter 8192 8192 8192 on 4 x H200: 402 us, predicted 533",
      [](const Problem& problem, const Team& team, const Config& config) {

@@ -23,10 +23,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxRounds = 7;
+constexpr int kMaxRounds = 9;
 constexpr size_t kMaxFinalists = 3;
-constexpr double kFinalistWithin = 1.25;  // of the best time after one look
-constexpr double kLongCall = 0.05;        // of the budget: a call that needs no second look
+constexpr size_t kMaxFinalistsOnGpus = 6;  // which share their workspace, and of which few are measured
+constexpr double kFinalistWithin = 1.25;   // of the best time after one look
+constexpr double kLongCall = 0.05;         // of the budget: a call that needs no second look
 constexpr double kBudgetS = 4;
 constexpr double kQuickBudgetS = 1;
 
@@ -138,7 +139,7 @@ void play_final(Group& group, const Problem& problem, const RankTensors& tensors
   Candidate* plain = sequential == finalists.end() ? nullptr : *sequential;  // the fastest
   const auto too_slow = [&](const Candidate* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
   finalists.erase(std::find_if(finalists.begin(), finalists.end(), too_slow), finalists.end());
-  finalists.resize(std::min(finalists.size(), kMaxFinalists));
+  finalists.resize(std::min(finalists.size(), on_gpus(group.team()) ? kMaxFinalistsOnGpus : kMaxFinalists));
   // What users run today is always measured as well as the winner: a noisy first look must not lose for it.
   if (plain != nullptr && std::ranges::find(finalists, plain) == finalists.end()) finalists.push_back(plain);
   if (finalists.size() < 2) return;
