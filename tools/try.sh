@@ -11,10 +11,9 @@ cuda=OFF
 nvidia-smi -L >/dev/null 2>&1 && cuda=AUTO
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-echo "building the command tilewire: some minutes"
+echo "building the command tilewire: two to three minutes"
 {
-  cmake --preset release -DTILEWIRE_TESTS=OFF -DTILEWIRE_BENCH=OFF -DTILEWIRE_STUDIES=OFF -DTILEWIRE_CUDA="${TILEWIRE_CUDA:-$cuda}" -DCMAKE_UNITY_BUILD=ON &&
-    cmake --build --preset release --target tilewire_cli
+  cmake --preset try -DTILEWIRE_CUDA="${TILEWIRE_CUDA:-$cuda}" && cmake --build --preset try --target tilewire_cli
 } >"$log" 2>&1 || { cat "$log"; exit 1; }
 echo
-build/release/bin/tilewire demo "$@"
+build/try/bin/tilewire demo "$@"

@@ -33,7 +33,7 @@ def set_tuning(mode: str) -> None:
     """How new operators choose. The same on all ranks.
 
     "off" measures nothing: an operator takes the winner of the nearest number of rows that was measured on this
-    machine, else a schedule's first candidate. "quick" measures the first few candidates, for at most a second, "full"
+    machine, else the candidate that the simulator predicts to be the fastest, else a schedule's first. "quick" measures the first few candidates, for at most a second, "full"
     all, for at most four; both remember the winner (docs/schedules.md).
     """
     _core.set_torch(tuning=mode)
