@@ -10,12 +10,18 @@ OPERATORS = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_a
 
 def candidates(command, kind, m, n, k, ranks, all_of_them=False):
     """Configs for "ag", "rs" or "ar" of `m` rows, `n` columns and depth `k`, over all ranks: those that `auto` measures on
-    so many H200, the plain schedule aside; or all candidates."""
+    so many H200; or all candidates. Throws ValueError where the command does."""
+    if ranks not in (1, 2, 4, 8):
+        raise ValueError(f"{ranks} GPUs: lists are known for 1, 2, 4 and 8; name configs with --config")
     ran = subprocess.run([command, "plan", OPERATORS[kind], "-m", str(m), "-n", str(n), "-k", str(k), "--dtype", "bf16",
                           "--reduction", "any", "--target", f"h200x{ranks}", "--candidates", "--json", "-"],
-                         check=True, capture_output=True, text=True)
-    listed = json.loads(ran.stdout)[0]["candidates"]
-    return [one["config"] for one in listed[1:] if all_of_them or one["measured"]]
+                         check=False, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise ValueError(f"{command}: {ran.stderr.strip()}")
+    # NOTE: cuBLAS and NCCL are contenders of their own.
+    is_ours = lambda config: config.get("collective") != "library"
+    return [one["config"] for one in json.loads(ran.stdout)[0]["candidates"]
+            if (all_of_them or one["measured"]) and is_ours(one["config"])]
 
 
 def name_of(config):

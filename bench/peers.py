@@ -152,6 +152,10 @@ class Contenders:
         if graph:
             self._row["graphs"].append(name)
 
+    def note(self, name, error):
+        """Why somebody does not even begin."""
+        self._row["errors"][name] = error
+
     def drop(self, name, error):
         """Out it goes, if there is an error."""
         if error:
@@ -164,14 +168,20 @@ class OurConfigs:
 
     def __init__(self, ranks, team, case, options):
         self._ranks, self._team, self._case, self._problem = ranks, team, case, options.problem.get(case.kind, {})
-        listed = options.config.get(case.kind) or candidates(options.command, case.kind, *case.sizes, ranks.size,
-                                                             options.all_candidates)
+        self._refusal = None
+        try:
+            listed = options.config.get(case.kind) or candidates(options.command, case.kind, *case.sizes, ranks.size,
+                                                                 options.all_candidates)
+        except (OSError, ValueError) as error:
+            listed, self._refusal = [], str(error)
         if options.all_candidates and case.kind not in options.config:
             listed = [*listed, "auto"]
         self._configs = {f"ours: {name_of(config)}": config for config in listed}
         self._ours, self._errors = None, {}
 
     def enter(self, contenders, graphs):
+        if self._refusal:
+            contenders.note("ours", self._refusal)
         for name, config in self._configs.items():
             contenders.enter(name, lambda name=name, config=config: self._make(name, config), graphs)
 

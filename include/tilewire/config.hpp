@@ -37,7 +37,8 @@ enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call 
 /// How `auto` chooses a config. Each takes the winner of an earlier measurement where it fits (winners in the tuner's
 /// file are those of problems with M in the same bucket).
 enum class Tuning {
-  off,    ///< measures nothing: the winner of the nearest bucket of M, else the fastest by the model, else the first of `fused`
+  off,    ///< measures nothing: the winner of the nearest bucket of M, else the fastest by the model, else the first of
+          ///< `fused`
   quick,  ///< measures the first few candidates, for at most a second
   full,   ///< measures all of them, for at most four seconds
 };

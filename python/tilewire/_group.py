@@ -158,7 +158,7 @@ class Group:
 
         `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md), or a Plan, which has all the rest.
         `config`: "auto" measures candidates once and remembers the winner, "auto_quick" the first few of them;
-        "auto_off" takes what is remembered of the nearest M, else a first choice; the name of a schedule takes its
+        "auto_off" takes the winner of the nearest M, else what the simulator predicts; the name of a schedule takes its
         first candidate; a mapping gives the knobs (docs/schedules.md). `more_n`: columns of further outputs of a
         gather, each of a B of its own; `run` takes a, b, b1, ... and c, c1, ...
         `check`: prove the plan first. `trace`: record calls.

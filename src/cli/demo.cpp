@@ -178,6 +178,7 @@ void demo_on_rank(Group& group, const Demo& demo) {
   std::ranges::move(predicted.calls, std::back_inserter(calls));
   const std::string summary = text_of(measured, group.team().num_ranks) + "\n" + predicted.text;
   write_file(demo.out, report_page(summary, calls));
+  if (demo.out == "-") return;
   print(summary + fmt::format("\nTimelines of these calls: {} (open it in a browser)\n"
                               "Next: docs/guide.md; tilewire --help\n",
                               demo.out));
@@ -191,7 +192,10 @@ void add_demo(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("demo", "A first run: overlap on CPU ranks and on simulated GPUs");
   verb->footer("Takes some ten seconds on two cores and needs no GPU.");
   verb->add_option("--ranks", demo->options.ranks, "CPU ranks (default: 2)")->type_name("N");
-  verb->add_option("--out", demo->out, "The page with the timelines (default: report.html)")->type_name("FILE");
+  verb->add_option(
+          "--out", demo->out,
+          "The page with the timelines, or - for standard output, then without the text (default: report.html)")
+      ->type_name("FILE");
   verb->callback([demo, verb] {
     adopt_launcher(demo->options, verb->count("--ranks") > 0);
     check_files({{"--out", demo->out}}, {});

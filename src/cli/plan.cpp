@@ -79,7 +79,7 @@ void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::stri
 
 // The configs that `auto` would measure on a target, with their predicted times.
 void show_candidates(const Show& verb, const std::vector<Problem>& problems) {
-  const Target& target = find_target(verb.target.empty() ? "host" : verb.target);
+  const Target& target = find_target(verb.target);
   const Team team = team_of(target, target.ranks > 0 ? target.ranks : verb.options.ranks);
   nlohmann::json result = nlohmann::json::array();
   std::string text;
@@ -190,7 +190,12 @@ void add_plan(CLI::App& app) {
   verb->add_flag("--candidates", show_verb->candidates,
                  "The configs that auto measures on the target, with predicted times, and no plan");
   verb->callback([show_verb, verb] {
-    require(!show_verb->candidates || verb->count("--schedule") == 0, "--schedule: --candidates lists all schedules'");
+    for (const char* flag :
+         {"--schedule", "--set", "--limit", "--summary", "--lowered", "--after", "--passes", "--backend"}) {
+      require(!show_verb->candidates || verb->count(flag) == 0, "{}: --candidates lists configs, and no plan", flag);
+    }
+    require(!show_verb->candidates || !show_verb->target.empty(),
+            "--candidates: want --target, the machines that it lists them for; known: {}", names_of(targets()));
     if (needs_ranks(show_verb->options)) adopt_launcher(show_verb->options, verb->count("--ranks") > 0);
     plan_verb(*show_verb);
   });

@@ -79,6 +79,14 @@ class Reader {
     }
   }
 
+  // us, of less than a year.
+  [[nodiscard]] double time(const json& event, const char* name) const {
+    constexpr double kMost = 3e13;
+    const auto us = field<double>(event, name);
+    require(us >= -kMost && us <= kMost, "{}: {} = {} us: want less than a year", path_, name, us);
+    return us;
+  }
+
   [[nodiscard]] bool is(const json& event, const char* phase) const { return field<std::string>(event, "ph") == phase; }
 
   [[nodiscard]] std::string name_in(const json& event) const {
@@ -91,7 +99,10 @@ class Reader {
     const std::string name = name_in(event);
     const size_t colon = name.rfind(": ");
     const std::string title = colon == std::string::npos ? path_ : name.substr(0, colon);
-    if (calls_.empty() || calls_.back().title != title) calls_.push_back({.title = title});
+    const auto is_rank = [&](const ReportRank& rank) { return name.ends_with(rank.name); };
+    const bool begins =
+        calls_.empty() || calls_.back().title != title || std::ranges::any_of(calls_.back().ranks, is_rank);
+    if (begins) calls_.push_back({.title = title});
     processes_[field<int>(event, "pid")] = {calls_.size() - 1, static_cast<int>(calls_.back().ranks.size())};
     calls_.back().ranks.push_back({.name = colon == std::string::npos ? name : name.substr(colon + 2)});
   }
@@ -122,17 +133,17 @@ class Reader {
     std::string task;
     if (event.contains("args")) {
       const auto args = field<json>(event, "args");
-      task = args.value("task", "");
+      if (args.contains("task")) task = field<std::string>(args, "task");
       task.resize(std::min(task.size(), task.find(" of lane ")));  // the row says the rest
       for (const char* list : {"waits", "writes"}) {
         if (!args.contains(list)) continue;
         const auto items = field<std::vector<std::string>>(args, list);
+        if (items.empty()) continue;
         task += fmt::format("; {} {}{}", list, items.front(), items.size() > 1 ? ", ..." : "");
       }
     }
     calls_[place.call].ranks[place.rank].lanes[place.lane].spans.push_back(
-        {place.worker, field<double>(event, "ts"), field<double>(event, "dur"), field<std::string>(event, "name"),
-         std::move(task)});
+        {place.worker, time(event, "ts"), time(event, "dur"), field<std::string>(event, "name"), std::move(task)});
   }
 
   // When the next span may take the row of this one. NOTE: a simulated tile ends with its stores, beside which the next
@@ -180,8 +191,8 @@ class Reader {
   // Posts between ranks. The head of an arrow may come before its tail.
   void read_arrow(const json& event) {
     if (!is(event, "s") && !is(event, "f")) return;
-    auto& [tail, head] = ends_[json_text(event.at("id"))];
-    (is(event, "s") ? tail : head) = {place_of(event), field<double>(event, "ts")};
+    auto& [tail, head] = ends_[json_text(field<json>(event, "id"))];
+    (is(event, "s") ? tail : head) = {place_of(event), time(event, "ts")};
     if (!tail || !head || tail->first.rank == head->first.rank) return;
     const Place& from = tail->first;
     const Place& to = head->first;
@@ -276,10 +287,17 @@ json page_data(const ReportCall& call) {
       {"hidden", call.hidden_us}, {"kinds", kinds.list()}, {"ranks", std::move(ranks)}, {"arrows", std::move(arrows)}};
 }
 
-// NOTE: "</script>" in a name would end the page's script.
-std::string in_script(std::string text) {
-  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.insert(at + 1, "\\");
-  return text;
+// NOTE: "</script>" and "<!--" in a name would end the page's script, or blank it.
+std::string in_script(const std::string& text) {
+  std::string safe;
+  for (const char letter : text) {
+    if (letter == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += letter;
+    }
+  }
+  return safe;
 }
 
 void replace(std::string& text, std::string_view mark, const std::string& with) {

@@ -105,9 +105,7 @@ void TraceFile::add(const std::string& title, const Plan& plan, const Trace& tra
   }
 }
 
-void TraceFile::write(const std::string& path) const {
-  write_file(path, json_text(json()) + "\n");
-}
+void TraceFile::write(const std::string& path) const { write_file(path, json_text(json()) + "\n"); }
 
 nlohmann::json TraceFile::json() const { return {{"displayTimeUnit", "ns"}, {"traceEvents", events_}}; }
 

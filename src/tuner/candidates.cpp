@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <exception>
 #include <limits>
+#include <mutex>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "core/cores.hpp"
@@ -21,8 +25,10 @@ namespace tilewire::tuner {
 namespace {
 
 constexpr size_t kMostMeasured = 8;
-constexpr size_t kMostMeasuredQuickly = 4;
+constexpr size_t kMostMeasuredQuickly = 4;  // and the exceptions
+constexpr size_t kMostMeasuredQuicklyWithoutModel = 6;
 constexpr int64_t kMostTasks = 100'000;  // of a plan that is simulated
+constexpr size_t kMostThreads = 16;
 
 /// What the model gets wrong.
 struct Exception {
@@ -77,29 +83,70 @@ std::optional<double> predicted_us(const Problem& problem, const Team& team, con
     const Plan plan = lower(make_plan(problem, team, config), target).plan;
     return simulate(plan, machine).total_ns * 1e-3;
   } catch (const Error&) {
-    return std::nullopt;
+    return std::nullopt;  // a schedule refuses the problem, or the plan is too large
   }
 }
 
+/// In the list's order, until the time is spent.
 void predict(std::span<Predicted> list, const Problem& problem, const Team& team, const Target& target,
-             const Machine& machine) {
+             const Machine& machine, double most_s) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > most_s;
+  };
   std::atomic<size_t> next = 0;
+  std::mutex alone;
+  std::exception_ptr caught;
   const auto work = [&] {
-    for (size_t i = next++; i < list.size(); i = next++) {
-      list[i].us = predicted_us(problem, team, list[i].config, target, machine);
+    try {
+      for (size_t i = next++; i < list.size() && !spent(); i = next++) {
+        list[i].us = predicted_us(problem, team, list[i].config, target, machine);
+      }
+    } catch (...) {
+      const std::scoped_lock lock(alone);
+      caught = std::current_exception();
     }
   };
-  std::vector<std::jthread> others;
-  const size_t threads = std::min(list.size(), allowed_cores().size());
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
+  {
+    std::vector<std::jthread> others;
+    const size_t threads = std::min({list.size(), allowed_cores().size(), kMostThreads});
+    try {
+      for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // Fewer threads will do.
+    }
+    work();
+  }
+  if (caught) std::rethrow_exception(caught);
+}
+
+/// Ahead of all: what users run without tilewire, a GEMM of the library and then an exchange, by tilewire or by the
+/// library; both where they are not far behind. Without them the fastest of `sequential`. `list` is in order of times.
+void put_baselines_first(std::vector<Predicted>& list) {
+  constexpr double kNotFar = 1.25;  // times the fastest
+  const auto us = [](const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); };
+  const double least = us(*std::ranges::min_element(list, {}, us));
+  std::vector<Config> baselines;
+  for (const Provider compute : {Provider::library, Provider::tiles}) {
+    for (const Predicted& each : list) {
+      if (each.config.schedule != "sequential" || each.config.compute != compute) continue;
+      const bool known = std::ranges::any_of(baselines, [&](const Config& baseline) {
+        return compute == Provider::tiles || baseline.collective == each.config.collective;
+      });
+      if (!known && (baselines.empty() || us(each) <= kNotFar * least)) baselines.push_back(each.config);
+    }
+  }
+  std::ranges::stable_partition(
+      list, [&](const Predicted& each) { return std::ranges::find(baselines, each.config) != baselines.end(); });
 }
 
 }  // namespace
 
 std::optional<Machine> model_of(const Target& target) {
-  // NOTE: ranks that share a GPU, or have a part of its SMs, are no such machine.
-  if (target.sms == 0 || !target.streams || !target.whole_gpu || target.ranks < 1) return std::nullopt;
+  // NOTE: ranks that share a GPU, or have a part of its SMs, are no such machine; nor are cards of fewer SMs, which
+  // have other links.
+  constexpr int kSms = 132;
+  if (target.sms != kSms || !target.streams || !target.whole_gpu || target.ranks < 1) return std::nullopt;
   const bool h200 = target.name.starts_with("h200x");
   if (!h200 && !target.name.starts_with("h100x")) return std::nullopt;
   Machine machine = load_machine("h200x4");
@@ -110,28 +157,31 @@ std::optional<Machine> model_of(const Target& target) {
   return machine;
 }
 
-std::vector<Predicted> candidates(const Problem& problem, const Team& team, const Target& target) {
+std::vector<Predicted> candidates(const Problem& problem, const Team& team, const Target& target, double most_s) {
   std::vector<Predicted> list = listed(problem, team);
   const std::optional<Machine> machine = model_of(target);
   if (!machine) return list;
-  predict(list, problem, team, target, *machine);
+  predict(list, problem, team, target, *machine, most_s);
   for (Predicted& each : list) {
     for (const Exception& exception : kExceptions) {
       if (exception.holds(problem, team, each.config)) each.exception = exception.row;
     }
   }
-  std::stable_sort(list.begin() + 1, list.end(), [](const Predicted& x, const Predicted& y) {
+  std::ranges::stable_sort(list, [](const Predicted& x, const Predicted& y) {
     const auto key = [](const Predicted& each) {
       return std::pair(each.exception.empty(), each.us.value_or(std::numeric_limits<double>::infinity()));
     };
     return key(x) < key(y);
   });
+  put_baselines_first(list);
   return list;
 }
 
 size_t most_measured(const std::vector<Predicted>& list, Tuning tuning) {
   const bool has_model = std::ranges::any_of(list, [](const Predicted& each) { return each.us.has_value(); });
-  const size_t quickly = has_model ? kMostMeasuredQuickly : 6;
+  const auto exceptions =
+      static_cast<size_t>(std::ranges::count_if(list, [](const Predicted& each) { return !each.exception.empty(); }));
+  const size_t quickly = has_model ? kMostMeasuredQuickly + exceptions : kMostMeasuredQuicklyWithoutModel;
   const size_t most = tuning == Tuning::quick ? quickly : has_model ? kMostMeasured : list.size();
   return std::min(most, list.size());
 }

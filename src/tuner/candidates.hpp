@@ -24,12 +24,15 @@ struct Predicted {
 /// The machine that stands for a target's GPUs in the simulator; nothing where no known machine is like them.
 [[nodiscard]] std::optional<Machine> model_of(const Target& target);
 
-/// All candidates. The first of `sequential` comes first, since it is always measured. The others are in the order of
-/// predicted times, those with an exception ahead, where `target` has a model; else the first of each schedule, the
-/// second of each, and so on. Simulates on all cores of the caller.
-[[nodiscard]] std::vector<Predicted> candidates(const Problem& problem, const Team& team, const Target& target);
+/// All candidates. Where `target` has a model: a GEMM of the library and then an exchange come first, by tilewire and
+/// by the library, since they are always measured; then those with an exception; then all others in the order of
+/// predicted times. Simulates on all cores of the caller, for `most_s` seconds or a little longer; what is not reached
+/// has no prediction. Else the first candidate of `sequential`, then the first of each schedule, the second of each,
+/// and so on.
+[[nodiscard]] std::vector<Predicted> candidates(const Problem& problem, const Team& team, const Target& target,
+                                                double most_s = 1e9);
 
-/// How many of `list` are measured at most: all where there is no model.
+/// How many of `list` are measured at most, of those that the backend can run: all where there is no model.
 [[nodiscard]] size_t most_measured(const std::vector<Predicted>& list, Tuning tuning);
 
 }  // namespace tilewire::tuner

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/caught.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/gpu_choices.hpp"
@@ -30,6 +31,8 @@ constexpr double kFinalistWithin = 1.25;   // of the best time after one look
 constexpr double kLongCall = 0.05;         // of the budget: a call that needs no second look
 constexpr double kBudgetS = 4;
 constexpr double kQuickBudgetS = 1;
+constexpr double kModelS = 1;  // most seconds of the model
+constexpr double kQuickModelS = 0.2;
 
 /// One config on its way through the selection.
 struct Candidate {
@@ -59,17 +62,24 @@ class Budget {
   std::chrono::steady_clock::time_point start_ = now();
 };
 
-/// All candidates in the order of rank 0, whose model is asked alone. The same on every rank.
-std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem) {
-  json mine = json::array();
+/// All candidates in the order of rank 0, whose model is asked alone. The same on every rank, and so is an error of it.
+std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem, double most_s) {
+  json mine = json::object();
   if (group.team().rank == 0) {
-    for (const Predicted& each : candidates(problem, group.team(), group.target())) {
-      mine.push_back({{"config", each.config}, {"exception", each.exception}});
-      if (each.us) mine.back()["us"] = *each.us;
+    try {
+      mine["candidates"] = json::array();
+      for (const Predicted& each : candidates(problem, group.team(), group.target(), most_s)) {
+        mine["candidates"].push_back({{"config", each.config}, {"exception", each.exception}});
+        if (each.us) mine["candidates"].back()["us"] = *each.us;
+      }
+    } catch (...) {
+      mine = {{"error", caught_error().what()}};
     }
   }
+  const json told = parse_json(group.all_gather(json_text(mine))[0], "candidates");
+  if (told.contains("error")) fail(ErrorKind::internal, "candidates of rank 0: {}", told["error"].get<std::string>());
   std::vector<Predicted> list;
-  for (const json& each : parse_json(group.all_gather(json_text(mine))[0], "candidates")) {
+  for (const json& each : told.at("candidates")) {
     list.push_back({.config = each.at("config").get<Config>(), .exception = each.at("exception").get<std::string>()});
     if (each.contains("us")) list.back().us = each["us"].get<double>();
   }
@@ -100,31 +110,41 @@ bool as_graphs(const Group& group, const Problem& problem, double us) {
   return on_gpus(group.team()) && wants_graphs(problem.m, us);
 }
 
-/// One look at every candidate, each alone in memory, as long as the budget lasts.
-void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget,
-            std::vector<Candidate>& candidates) {
-  bool any = false;
-  const bool graphs = as_graphs(group, problem, std::numeric_limits<double>::infinity());
-  for (Candidate& candidate : candidates) {
-    if (any && budget.spent()) {
-      candidate.excluded = "the time for measuring was used up";
-      continue;
-    }
-    const auto begin = Budget::now();
-    candidate.excluded = load(group, problem, candidate);
-    // A library of collectives takes seconds to begin, once for a team.
-    if (candidate.config.collective == Provider::library) budget.leave_out(begin);
-    if (!candidate.excluded.empty()) continue;
-    candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
-    // A first call pays for page faults, so a short one does not count; nor does what the host took to enqueue it.
-    if (candidate.us[0] < kLongCall * budget.us()) {
-      candidate.us = {time_call(group, *candidate.program, tensors, as_graphs(group, problem, candidate.us[0]))};
-    }
-    candidate.program.reset();
-    any = true;
+/// One look at a candidate, or why not. `any`: another one was looked at.
+void look(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, Candidate& candidate,
+          bool& any) {
+  if (any && budget.spent()) {
+    candidate.excluded = "the time for measuring was used up";
+    return;
   }
+  const bool graphs = as_graphs(group, problem, std::numeric_limits<double>::infinity());
+  const auto begin = Budget::now();
+  candidate.excluded = load(group, problem, candidate);
+  // A library of collectives takes seconds to begin, once for a team.
+  if (candidate.config.collective == Provider::library) budget.leave_out(begin);
+  if (!candidate.excluded.empty()) return;
+  candidate.us = {time_call(group, *candidate.program, tensors, graphs)};
+  // A first call pays for page faults, so a short one does not count; nor does what the host took to enqueue it.
+  if (candidate.us[0] < kLongCall * budget.us()) {
+    candidate.us = {time_call(group, *candidate.program, tensors, as_graphs(group, problem, candidate.us[0]))};
+  }
+  candidate.program.reset();
+  any = true;
 }
 
+/// One look at so many candidates that can run, each alone in memory, as long as the budget lasts. Those behind them
+/// go.
+void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, size_t most,
+            std::vector<Candidate>& candidates) {
+  bool any = false;
+  size_t looks = 0;
+  std::erase_if(candidates, [&](Candidate& candidate) {
+    if (looks == most) return true;
+    look(group, problem, tensors, budget, candidate, any);
+    if (candidate.excluded.empty()) ++looks;
+    return false;
+  });
+}
 /// The few best in turn, as long as the budget lasts.
 void play_final(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
                 std::vector<Candidate>& candidates) {
@@ -174,14 +194,15 @@ std::string table_of(std::span<const Timing> timings) {
 
 /// Measure, and say what won and what was left out.
 Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<Timing>& timings) {
-  const std::vector<Predicted> all = agreed_candidates(group, problem);
+  const bool quick = tuning == Tuning::quick;
+  const std::vector<Predicted> all = agreed_candidates(group, problem, quick ? kQuickModelS : kModelS);
   std::vector<Candidate> candidates;
-  for (size_t i = 0; i < most_measured(all, tuning); ++i) candidates.push_back({.config = all[i].config});
+  for (const Predicted& each : all) candidates.push_back({.config = each.config});
   {
     const RankTensors tensors(group, problem);
     tensors.fill(random_inputs(problem, group.team().num_ranks, 1));
-    Budget budget(group, tuning == Tuning::quick ? kQuickBudgetS : kBudgetS);
-    screen(group, problem, tensors, budget, candidates);
+    Budget budget(group, quick ? kQuickBudgetS : kBudgetS);
+    screen(group, problem, tensors, budget, most_measured(all, tuning), candidates);
     play_final(group, problem, tensors, budget, candidates);
   }
   std::string excluded;
@@ -229,15 +250,19 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
   }
 }
 
-/// Without a measurement: the fastest by the model, where there is one; else the first candidate of `fused`; where the
-/// problem has no candidates, the plain schedule.
+/// Without a measurement: the fastest by the model that can run, where there is one; else the first candidate of
+/// `fused`; where the problem has no candidates, the plain schedule. NOTE: a library of collectives takes seconds to
+/// begin, which nobody has asked for.
 Choice unmeasured(Group& group, const Problem& problem) {
-  const std::vector<Predicted> all = agreed_candidates(group, problem);
-  const auto us = [](const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); };
-  const auto fastest = std::ranges::min_element(all, {}, us);
-  if (fastest->us) {
-    return {fastest->config,
-            fmt::format("unmeasured: the fastest of {} candidates by the model, {:.1f} us", all.size(), *fastest->us)};
+  std::vector<Predicted> all = agreed_candidates(group, problem, kQuickModelS);
+  const size_t number = all.size();
+  std::erase_if(
+      all, [](const Predicted& each) { return !each.us.has_value() || each.config.collective == Provider::library; });
+  std::ranges::stable_sort(all, {}, [](const Predicted& each) { return *each.us; });
+  for (const Predicted& each : all) {
+    if (!first_text(group, refused(group, problem, each.config)).empty()) continue;
+    return {each.config,
+            fmt::format("unmeasured: the fastest of {} candidates by the model, {:.1f} us", number, *each.us)};
   }
   const Team& team = group.team();
   const std::vector<Config> fused = find_schedule("fused").candidates(problem, team);

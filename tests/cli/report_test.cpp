@@ -43,7 +43,7 @@ std::string trace_of(double copy_at) {
 TEST(Report, SharesOfCommunicationBehindTheGemm) {
   const std::string folder = fresh_folder();
   for (const auto& [copy_at, hidden, us] :
-       {std::tuple{0.0, "100 %", 100.0}, {80.0, "50 %", 120.0}, {100.0, "0 %", 140.0}}) {
+       {std::tuple{0.0, " 100 %", 100.0}, {80.0, " 50 %", 120.0}, {100.0, " 0 %", 140.0}}) {
     write_text(folder + "/t.json", trace_of(copy_at));
     const Outcome outcome = run_tilewire("report " + folder + "/t.json --out " + folder + "/r.html");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -114,11 +114,35 @@ TEST(Report, RefusesWhatIsNoTrace) {
           "an event in row 0 of process 0, which has no name");
   refuses(R"({"traceEvents": [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "tiles"}}]})",
           "a row of process 0, which has no name");
+  const std::string row = R"({"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "rank 0"}},
+    {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "tiles"}})";
+  const std::string span = R"("ph": "X", "pid": 0, "tid": 0, "ts": 0, "name": "gemm")";
+  refuses(R"({"traceEvents": [)" + row + ", {" + span + R"(, "dur": 1, "args": {"task": 5}}]})",
+          "without a task that fits");
+  refuses(R"({"traceEvents": [)" + row + ", {" + span + R"(, "dur": 1e300}]})", "want less than a year");
+  refuses(R"({"traceEvents": [)" + row + R"(, {"ph": "s", "pid": 0, "tid": 0, "ts": 0}]})", "without a id that fits");
   EXPECT_EQ(run_tilewire("report " + folder + "/none.json").code, 2);
   write_text(folder + "/t.json", trace_of(0));
   EXPECT_EQ(run_tilewire("report " + folder + "/t.json --out " + folder + "/t.json").code, 2);
   EXPECT_EQ(read_text(folder + "/t.json"), trace_of(0));
   EXPECT_EQ(run_tilewire("report").code, 2);
+}
+
+TEST(Report, NamesEndNoScript) {
+  const std::string folder = fresh_folder();
+  std::string trace = trace_of(0);
+  for (size_t at; (at = trace.find("all_gather_gemm")) != std::string::npos;)
+    trace.replace(at, 15, "<!--<script></script>");
+  for (size_t at = trace.find("\"gather\""); at != std::string::npos;) {
+    trace.replace(at, 8, "\"<b>\"");
+    at = trace.find("\"gather\"", at);
+  }
+  write_text(folder + "/t.json", trace);
+  ASSERT_EQ(run_tilewire("report " + folder + "/t.json --out " + folder + "/r.html").code, 0);
+  const std::string page = read_text(folder + "/r.html");
+  EXPECT_EQ(page.find("<!--"), std::string::npos);
+  EXPECT_EQ(page.find("<b>"), std::string::npos);
+  EXPECT_EQ(calls_of(page)[0]["title"], "<!--<script></script> fused");
 }
 
 TEST(Demo, FitsAScreenAndDrawsAllCalls) {

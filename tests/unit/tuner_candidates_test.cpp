@@ -9,6 +9,7 @@
 #include "core/text_file.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/operator.hpp"
+#include "tilewire/schedule.hpp"
 #include "tuner/candidates.hpp"
 
 namespace tilewire::tuner {
@@ -41,23 +42,41 @@ TEST(TunerCandidates, ModelsAreOfWholeGpusThatAreKnown) {
   for (const Target& target : {shared, part, unknown}) EXPECT_FALSE(model_of(target).has_value());
 }
 
-TEST(TunerCandidates, TheFastestByTheModelComeBehindThePlainSchedule) {
+TEST(TunerCandidates, TheFastestByTheModelComeBehindTheBaselinesAndTheExceptions) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all"}) {
     for (const int64_t m : {64, 300, 1024, 4096}) {
       const std::vector<Predicted> list = on("h200x2", problem_of(op, m, 4096, 4096));
+      const auto is_exception = [](const Predicted& each) { return !each.exception.empty(); };
       EXPECT_EQ(list.front().config.schedule, "sequential");
+      EXPECT_EQ(list.front().config.compute, Provider::library) << op << " " << m;
       EXPECT_EQ(most_measured(list, Tuning::full), std::min<size_t>(8, list.size())) << op << " " << m;
-      EXPECT_EQ(most_measured(list, Tuning::quick), std::min<size_t>(4, list.size())) << op << " " << m;
-      const auto first =
-          std::find_if(list.begin() + 1, list.end(), [](const Predicted& each) { return each.exception.empty(); });
+      const size_t exceptions = std::ranges::count_if(list, is_exception);
+      EXPECT_LE(exceptions, 3U) << op << " " << m;
+      EXPECT_EQ(most_measured(list, Tuning::quick), std::min<size_t>(4 + exceptions, list.size())) << op << " " << m;
+      // At most two baselines, exceptions, then by time.
+      const auto first = std::find_if_not(list.begin() + 2, list.end(), is_exception);
       EXPECT_TRUE(std::is_sorted(first, list.end(),
                                  [](const Predicted& x, const Predicted& y) { return us_of(x) < us_of(y); }));
-      EXPECT_TRUE(std::all_of(first, list.end(), [](const Predicted& each) { return each.exception.empty(); }));
-      for (auto each = list.begin(); each != list.end(); ++each) {
-        EXPECT_EQ(std::ranges::count(list, each->config, &Predicted::config), 1) << op << " " << m;
+      for (const Predicted& each : list) {
+        EXPECT_EQ(std::ranges::count(list, each.config, &Predicted::config), 1) << op << " " << m;
+        // What has no prediction is what no plan can be made of.
+        const Target& target = find_target("h200x2");
+        const auto makes = [&] {
+          static_cast<void>(make_plan(problem_of(op, m, 4096, 4096), team_of(target, 2), each.config));
+        };
+        if (each.us) continue;
+        EXPECT_THROW(makes(), Error) << op << " " << m << " " << json_text(nlohmann::json(each.config));
       }
     }
   }
+}
+
+TEST(TunerCandidates, TheModelEndsInTime) {
+  const Target& target = find_target("h200x8");
+  const Problem problem = problem_of("gemm_all_reduce", 4096, 8192, 28672);
+  const std::vector<Predicted> none = candidates(problem, team_of(target, 8), target, 0);
+  EXPECT_TRUE(std::ranges::none_of(none, [](const Predicted& each) { return each.us.has_value(); }));
+  EXPECT_EQ(none.size(), candidates(problem, team_of(target, 8), target).size());
 }
 
 TEST(TunerCandidates, WithoutAModelAllAreMeasuredInTheOrderOfTheSchedules) {
@@ -72,8 +91,13 @@ TEST(TunerCandidates, TheFastestMeasuredConfigsAreAmongThose) {
   int rows = 0;
   int missed = 0;
   std::string which;
-  for (const char* file : {"peers_x4", "peers_x2", "others_x4", "others_x2", "ragged_x4", "ragged_x2"}) {
-    const std::string path = std::string(TILEWIRE_RESULTS) + "/" + file + ".json";
+#if defined(__SANITIZE_ADDRESS__)
+  const std::vector<std::string> files{"ragged_x2"};  // the simulator takes ten times as long
+#else
+  const std::vector<std::string> files{"peers_x4", "peers_x2", "others_x4", "others_x2", "ragged_x4", "ragged_x2"};
+#endif
+  for (const std::string& file : files) {
+    const std::string path = TILEWIRE_RESULTS "/" + file + ".json";
     const nlohmann::json result = parse_json(read_text_file(path).text, path);
     for (const nlohmann::json& row : result.at("rows")) {
       if (!row.contains("config")) continue;
@@ -87,8 +111,8 @@ TEST(TunerCandidates, TheFastestMeasuredConfigsAreAmongThose) {
       which += fmt::format("{} {} {} {} {}\n", file, problem.op, problem.m, problem.n, problem.k);
     }
   }
-  EXPECT_EQ(rows, 159);
-  EXPECT_LE(missed, 8) << which;
+  EXPECT_GE(rows, 20 * static_cast<int>(files.size()));
+  EXPECT_LE(missed, rows / 8) << which;
 }
 
 }  // namespace

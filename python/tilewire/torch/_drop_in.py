@@ -43,7 +43,8 @@ def _left_to_pytorch(a: Tensor, bs: list[Tensor], gather_dim: int, group_name: s
         return None
     import torch.distributed._symmetric_memory as symm_mem
 
-    if not symm_mem._should_use_fused_all_gather_matmul_native(a, bs, gather_dim, group_name):
+    decides = getattr(symm_mem, "_should_use_fused_all_gather_matmul_native", None)
+    if decides is None or not decides(a, bs, gather_dim, group_name):
         return None
     return "TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP asks for PyTorch's native kernel"
 
