@@ -5,15 +5,16 @@ Used by bench/peers.py. bf16, B stored [N, K], sizes M N K over all ranks.
 import datetime
 import math
 import os
+import statistics
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm
 
+from candidates import OPERATORS
 from exchange import Exchange
 
 MOST_ONE_SHOT_BYTES = 1 << 20
-OPERATORS = {"ag": "all_gather_gemm", "rs": "gemm_reduce_scatter", "ar": "gemm_all_reduce"}
 ARENA = {"ag": [], "rs": [], "ar": ["c"]}  # buffers of tilewire that lie in its arena
 
 
@@ -62,6 +63,22 @@ class Ranks:
         errors = [None] * self.size
         dist.all_gather_object(errors, error)
         return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), None)
+
+
+def ms_in_turn(ranks, calls, turns, repeats=1):
+    """Quartiles of ms a call of the slowest rank, by contender: all in turn, each called so often between two events."""
+    times = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            ranks.meet()
+            marks[0].record()
+            for _ in range(repeats):
+                call()
+            marks[1].record()
+            torch.cuda.synchronize()
+            times[name].append(marks[0].elapsed_time(marks[1]) / repeats)
+    return {name: statistics.quantiles(ranks.most(values), n=4) for name, values in times.items()}
 
 
 def random_matrix(ranks, rows, cols):

@@ -35,8 +35,8 @@ import torch.distributed as dist
 
 import result_files
 from bars import LINK_BYTES_PER_S, bars_of, fastest_peer, link_us_of, over, overlap_of, text_of
-from candidates import candidates, name_of
-from contenders import OPERATORS, Case, Ours, Ranks
+from candidates import OPERATORS, candidates, name_of
+from contenders import Case, Ours, Ranks
 from result_files import FASTEST, YARDSTICKS
 from tilewire_ctypes import Team
 
@@ -153,7 +153,7 @@ class Contenders:
             self._row["graphs"].append(name)
 
     def note(self, name, error):
-        """Why somebody does not even begin."""
+        """Why a contender takes no part."""
         self._row["errors"][name] = error
 
     def drop(self, name, error):

@@ -12,7 +12,6 @@ of the slowest rank. Results are compared with NCCL's. The package tilewire must
 import argparse
 import json
 import os
-import statistics
 import sys
 
 # NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
@@ -26,7 +25,7 @@ import torch.nn.functional as F
 
 import result_files
 import tilewire.torch as tt
-from contenders import Ranks, view_of
+from contenders import Ranks, ms_in_turn, view_of
 from peers import facts
 from tilewire_ctypes import Team
 
@@ -161,21 +160,10 @@ class Chain:
             op.free()
 
 
-def measure(ranks, calls, turns, repeats=4):
+def measure(ranks, calls, turns):
     """Quartiles of us a layer, of the slowest rank, by contender."""
-    times = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            ranks.meet()
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            marks[0].record()
-            for _ in range(repeats):
-                call()
-            marks[1].record()
-            torch.cuda.synchronize()
-            times[name].append(marks[0].elapsed_time(marks[1]) * 1e3 / repeats / LAYERS)
-    slowest = {name: ranks.most(values) for name, values in times.items()}
-    return {name: [round(q, 1) for q in statistics.quantiles(values, n=4)] for name, values in slowest.items()}
+    quartiles = ms_in_turn(ranks, calls, turns, repeats=4)
+    return {name: [round(ms * 1e3 / LAYERS, 1) for ms in values] for name, values in quartiles.items()}
 
 
 def measure_rows(ranks, team, rows, turns):

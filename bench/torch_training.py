@@ -12,7 +12,6 @@ eager NCCL. The package tilewire must be installed.
 import argparse
 import os
 import pathlib
-import statistics
 import sys
 
 # NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
@@ -28,7 +27,7 @@ import torch.distributed._symmetric_memory
 
 import result_files
 import tilewire.torch as tt
-from contenders import Ranks
+from contenders import Ranks, ms_in_turn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples" / "06_torch"))
 from llama_block import LlamaBlock, Overlapped, Pairs
@@ -83,22 +82,6 @@ class Step:
         return [weight.grad.float() for weight in self.block.parameters()]
 
 
-def measure(ranks, steps, x, grad, turns):
-    """Quartiles of ms a step of the slowest rank, by contender."""
-    times = {name: [] for name in steps}
-    for _ in range(turns):
-        for name, step in steps.items():
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            ranks.meet()
-            marks[0].record()
-            step(x, grad)
-            marks[1].record()
-            torch.cuda.synchronize()
-            times[name].append(marks[0].elapsed_time(marks[1]))
-    slowest = {name: ranks.most(values) for name, values in times.items()}
-    return {name: [round(q, 3) for q in statistics.quantiles(values, n=4)] for name, values in slowest.items()}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden", type=int, default=4096)
@@ -133,7 +116,8 @@ def main():
         want = want or got
         errors = [((a - b).norm() / b.norm()).item() for a, b in zip(got, want)]
         row["rel_error"][name] = ranks.most([max(errors)])[0]
-    row["ms"] = measure(ranks, steps, x, grad, options.turns)
+    calls = {name: lambda step=step: step(x, grad) for name, step in steps.items()}
+    row["ms"] = {name: [round(ms, 3) for ms in values] for name, values in ms_in_turn(ranks, calls, options.turns).items()}
     row["peak_bytes"] = {name: int(ranks.most([step.peak])[0]) for name, step in steps.items()}
     say(f"{'ms a step':<26}{'lower':>9}{'median':>9}{'upper':>9}{'peak MiB':>10}{'error':>10}")
     for name, values in row["ms"].items():

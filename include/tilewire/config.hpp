@@ -40,7 +40,7 @@ enum class Tuning {
   off,    ///< measures nothing: the winner of the nearest bucket of M, else the fastest by the model, else the first of
           ///< `fused`
   quick,  ///< measures the first few candidates, for at most a second
-  full,   ///< measures all of them, for at most four seconds
+  full,   ///< measures the first eight where there is a model, else all, for at most four seconds
 };
 
 /// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error. The defaults are fixed, for any

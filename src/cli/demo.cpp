@@ -1,6 +1,7 @@
 // tilewire demo: what the library does, on this machine and on simulated GPUs, in a page of text and one of timelines.
 // Called by main; tools/try.sh ends with it.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -42,8 +43,15 @@ struct Measured {
   Plan plan;
   double us = 0;
   Comparison comparison{};
-  nlohmann::json trace{};
+  std::vector<ReportCall> calls{};  // on rank 0
 };
+
+// Put a traced call behind others of a report.
+void draw(std::vector<ReportCall>& calls, const std::string& title, const Plan& plan, const Trace& trace) {
+  TraceFile file;
+  file.add(title, plan, trace);
+  std::ranges::move(report_calls(title, file.json()), std::back_inserter(calls));
+}
 
 // Of several calls that whose time is the median.
 Trace typical_trace(Op& op, const RankTensors& tensors) {
@@ -86,10 +94,9 @@ std::vector<Measured> measure_on(Group& group) {
     Op op = make_op(group, kProblem, note_of(measured[i].plan).config, {.trace = true});
     const Trace trace = typical_trace(op, tensors);
     if (group.team().rank != 0) continue;
-    TraceFile file;
-    file.add(fmt::format("{} on {} CPU ranks, {}", kProblem.op, group.team().num_ranks, contenders[i].name), op.plan(),
-             trace);
-    measured[i].trace = file.json();
+    draw(measured[i].calls,
+         fmt::format("{} on {} CPU ranks, {}", kProblem.op, group.team().num_ranks, contenders[i].name), op.plan(),
+         trace);
   }
   return measured;
 }
@@ -154,26 +161,23 @@ Predicted predict() {
         "  {:<20} {:>9} without overlap, {:>9} with it: {:.2f} x, {:.0f} % of the communication hidden\n",
         problems[i].op, shown_ms(sequential), shown_ms(us), sequential / us, 100 * row["overlap"].get<double>());
     for (const Simulated& each : rows[i]) {
-      TraceFile file;
-      file.add(fmt::format("{} on 4 simulated H200, {}", problems[i].op, each.row["schedule"].get<std::string>()),
-               each.run.plan, each.run.simulation.trace);
-      for (ReportCall& call : report_calls("the simulated trace", file.json())) made.calls.push_back(std::move(call));
+      draw(made.calls,
+           fmt::format("{} on 4 simulated H200, {}", problems[i].op, each.row["schedule"].get<std::string>()),
+           each.run.plan, each.run.simulation.trace);
     }
   }
   return made;
 }
 
 void demo_on_rank(Group& group, const Demo& demo) {
-  const std::vector<Measured> measured = measure_on(group);
+  std::vector<Measured> measured = measure_on(group);
   if (group.team().rank != 0) return;
   for (const Measured& each : measured) {
     require_proven(each.plan);
     if (!each.comparison.ok()) fail(ErrorKind::wrong_result, "{}", each.comparison.text());
   }
   std::vector<ReportCall> calls;
-  for (const Measured& each : measured) {
-    for (ReportCall& call : report_calls("the trace", each.trace)) calls.push_back(std::move(call));
-  }
+  for (Measured& each : measured) std::ranges::move(each.calls, std::back_inserter(calls));
   Predicted predicted = predict();
   std::ranges::move(predicted.calls, std::back_inserter(calls));
   const std::string summary = text_of(measured, group.team().num_ranks) + "\n" + predicted.text;

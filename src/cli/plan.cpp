@@ -78,9 +78,7 @@ void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::stri
 }
 
 // The configs that `auto` would measure on a target, with their predicted times.
-void show_candidates(const Show& verb, const std::vector<Problem>& problems) {
-  const Target& target = find_target(verb.target);
-  const Team team = team_of(target, target.ranks > 0 ? target.ranks : verb.options.ranks);
+void show_candidates(const Show& verb, const std::vector<Problem>& problems, const Target& target, const Team& team) {
   nlohmann::json result = nlohmann::json::array();
   std::string text;
   for (const Problem& problem : problems) {
@@ -141,11 +139,11 @@ void plan_verb(const Show& verb) {
   require(verb.limit >= 0, "--limit {}: want at least 0", verb.limit);
   const std::vector<Problem> problems = problems_of(options);
   check_files({{"--json", options.json}, tuner_file(options)}, input_files(options));
-  if (verb.candidates) return show_candidates(verb, problems);
   if (!verb.target.empty()) {
     // NOTE: schedules choose by the ranks' machines.
     const Target& target = find_target(verb.target);
-    return show_named(verb, problems, team_of(target, target.ranks > 0 ? target.ranks : options.ranks));
+    const Team team = team_of(target, target.ranks > 0 ? target.ranks : options.ranks);
+    return verb.candidates ? show_candidates(verb, problems, target, team) : show_named(verb, problems, team);
   }
   if (!needs_ranks(options)) return show_named(verb, problems, team_of(options));
   run_on_ranks(options, [&](Group& group) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/report_page.hpp"
+#include "cli/spans.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 
@@ -17,19 +18,6 @@ namespace tilewire::cli {
 namespace {
 
 using nlohmann::json;
-using Spans = std::vector<std::pair<double, double>>;  // from, to
-
-// The length of the union.
-double length(Spans spans) {
-  std::ranges::sort(spans);
-  double sum = 0;
-  double end = -1;
-  for (const auto& [from, to] : spans) {
-    sum += std::max(0.0, to - std::max(from, end));
-    end = std::max(end, to);
-  }
-  return sum;
-}
 
 // "tiles 17" -> "tiles": rows of a lane's workers have their number behind its name.
 std::string lane_of(const std::string& row) {
@@ -206,8 +194,8 @@ class Reader {
   static size_t finish(ReportCall& call) {
     size_t tasks = 0;
     for (const ReportRank& rank : call.ranks) {
-      Spans gemm;
-      Spans other;
+      Spans<double> gemm;
+      Spans<double> other;
       for (const ReportLane& lane : rank.lanes) {
         for (const ReportSpan& span : lane.spans) {
           const double end = span.start_us + span.us;
@@ -219,12 +207,10 @@ class Reader {
           (multiplies ? gemm : other).emplace_back(span.start_us, end);
         }
       }
-      Spans both = gemm;
-      both.insert(both.end(), other.begin(), other.end());
       const auto ranks = static_cast<double>(call.ranks.size());
-      call.gemm_us += length(gemm) / ranks;
-      call.other_us += length(other) / ranks;
-      call.hidden_us += (length(gemm) + length(other) - length(both)) / ranks;
+      call.gemm_us += covered(gemm) / ranks;
+      call.other_us += covered(other) / ranks;
+      call.hidden_us += covered_by_both(gemm, other) / ranks;
     }
     return tasks;
   }

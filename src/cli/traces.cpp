@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "cli/spans.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
@@ -20,33 +21,11 @@ namespace {
 
 constexpr int kRanksPerCall = 100;  // a call's process numbers begin at a multiple of that
 
-using Spans = std::vector<std::pair<int64_t, int64_t>>;  // from, to
-
-// The same time in spans that are sorted and apart.
-Spans merged(Spans spans) {
-  std::ranges::sort(spans);
-  Spans apart;
-  for (const auto& [from, to] : spans) {
-    if (apart.empty() || from > apart.back().second) {
-      apart.emplace_back(from, to);
-    } else {
-      apart.back().second = std::max(apart.back().second, to);
-    }
-  }
-  return apart;
-}
-
-int64_t length(const Spans& spans) {
-  int64_t sum = 0;
-  for (const auto& [from, to] : spans) sum += to - from;
-  return sum;
-}
-
 }  // namespace
 
 double overlap_of(const Plan& plan, const Trace& trace) {
-  std::vector<Spans> gemm(plan.team.num_ranks);
-  std::vector<Spans> other(plan.team.num_ranks);
+  std::vector<Spans<int64_t>> gemm(plan.team.num_ranks);
+  std::vector<Spans<int64_t>> other(plan.team.num_ranks);
   for (const TraceEvent& event : trace.events) {
     const Lane& lane = plan.lanes[event.lane];
     const Task& task = lane.tasks[event.task];
@@ -57,12 +36,8 @@ double overlap_of(const Plan& plan, const Trace& trace) {
   int64_t hidden = 0;
   int64_t all = 0;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
-    const Spans computing = merged(gemm[rank]);
-    const Spans moving = merged(other[rank]);
-    Spans both = computing;
-    both.insert(both.end(), moving.begin(), moving.end());
-    hidden += length(computing) + length(moving) - length(merged(both));
-    all += length(moving);
+    hidden += covered_by_both(gemm[rank], other[rank]);
+    all += covered(other[rank]);
   }
   return all > 0 ? static_cast<double>(hidden) / static_cast<double>(all) : std::nan("");
 }

@@ -1,23 +1,17 @@
 // Which configs `auto` measures. The model is the simulator, with the plan as it is lowered for the team's GPUs: on
-// 1,477 measured configs of 159 rows it is 1.14 x off in the geometric mean, and the fastest config is among the seven
-// that it puts first, within 2 %, in all rows but one (docs/decisions.md, Tuner).
+// 1,477 measured configs of 159 rows it is 1.14 x off in the geometric mean (docs/decisions.md, Tuner).
 // Called by the tuner and the command line.
 #include "tuner/candidates.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <limits>
-#include <mutex>
-#include <span>
-#include <system_error>
-#include <thread>
+#include <utility>
 
-#include "core/cores.hpp"
-#include "core/text.hpp"
+#include "core/parallel_for.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/task_limit.hpp"
+#include "tilewire/error.hpp"
 #include "tilewire/schedule.hpp"
 #include "tilewire/sim.hpp"
 
@@ -28,7 +22,6 @@ constexpr size_t kMostMeasured = 8;
 constexpr size_t kMostMeasuredQuickly = 4;  // and the exceptions
 constexpr size_t kMostMeasuredQuicklyWithoutModel = 6;
 constexpr int64_t kMostTasks = 100'000;  // of a plan that is simulated
-constexpr size_t kMostThreads = 16;
 
 /// What the model gets wrong.
 struct Exception {
@@ -88,56 +81,35 @@ std::optional<double> predicted_us(const Problem& problem, const Team& team, con
 }
 
 /// In the list's order, until the time is spent.
-void predict(std::span<Predicted> list, const Problem& problem, const Team& team, const Target& target,
+void predict(std::vector<Predicted>& list, const Problem& problem, const Team& team, const Target& target,
              const Machine& machine, double most_s) {
   const auto start = std::chrono::steady_clock::now();
-  const auto spent = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > most_s;
-  };
-  std::atomic<size_t> next = 0;
-  std::mutex alone;
-  std::exception_ptr caught;
-  const auto work = [&] {
-    try {
-      for (size_t i = next++; i < list.size() && !spent(); i = next++) {
-        list[i].us = predicted_us(problem, team, list[i].config, target, machine);
-      }
-    } catch (...) {
-      const std::scoped_lock lock(alone);
-      caught = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    const size_t threads = std::min({list.size(), allowed_cores().size(), kMostThreads});
-    try {
-      for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
-    } catch (const std::system_error&) {
-      // Fewer threads will do.
-    }
-    work();
-  }
-  if (caught) std::rethrow_exception(caught);
+  parallel_for(list.size(), [&](size_t i) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    if (passed.count() <= most_s) list[i].us = predicted_us(problem, team, list[i].config, target, machine);
+  });
 }
 
-/// Ahead of all: what users run without tilewire, a GEMM of the library and then an exchange, by tilewire or by the
-/// library; both where they are not far behind. Without them the fastest of `sequential`. `list` is in order of times.
+/// Where there is no prediction, later than all.
+double us_of(const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); }
+
+/// Ahead of all: what users run without tilewire, the first GEMM of the library and then an exchange, by tilewire or by
+/// the library, and the first of the other kind, too, where it is not far behind the fastest. Without a GEMM of the
+/// library the first of `sequential`.
 void put_baselines_first(std::vector<Predicted>& list) {
   constexpr double kNotFar = 1.25;  // times the fastest
-  const auto us = [](const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); };
-  const double least = us(*std::ranges::min_element(list, {}, us));
-  std::vector<Config> baselines;
-  for (const Provider compute : {Provider::library, Provider::tiles}) {
-    for (const Predicted& each : list) {
-      if (each.config.schedule != "sequential" || each.config.compute != compute) continue;
-      const bool known = std::ranges::any_of(baselines, [&](const Config& baseline) {
-        return compute == Provider::tiles || baseline.collective == each.config.collective;
-      });
-      if (!known && (baselines.empty() || us(each) <= kNotFar * least)) baselines.push_back(each.config);
-    }
-  }
-  std::ranges::stable_partition(
-      list, [&](const Predicted& each) { return std::ranges::find(baselines, each.config) != baselines.end(); });
+  const double least = us_of(*std::ranges::min_element(list, {}, us_of));
+  const auto is_plain = [](const Predicted& each) { return each.config.schedule == "sequential"; };
+  const auto is_baseline = [&](const Predicted& each) {
+    return is_plain(each) && each.config.compute == Provider::library;
+  };
+  auto first = std::ranges::find_if(list, is_baseline);
+  if (first == list.end()) first = std::ranges::find_if(list, is_plain);
+  std::rotate(list.begin(), first, first + 1);
+  const auto other = std::find_if(list.begin() + 1, list.end(), [&](const Predicted& each) {
+    return is_baseline(each) && each.config.collective != list.front().config.collective;
+  });
+  if (other != list.end() && us_of(*other) <= kNotFar * least) std::rotate(list.begin() + 1, other, other + 1);
 }
 
 }  // namespace
@@ -167,12 +139,8 @@ std::vector<Predicted> candidates(const Problem& problem, const Team& team, cons
       if (exception.holds(problem, team, each.config)) each.exception = exception.row;
     }
   }
-  std::ranges::stable_sort(list, [](const Predicted& x, const Predicted& y) {
-    const auto key = [](const Predicted& each) {
-      return std::pair(each.exception.empty(), each.us.value_or(std::numeric_limits<double>::infinity()));
-    };
-    return key(x) < key(y);
-  });
+  std::ranges::stable_sort(list, {},
+                           [](const Predicted& each) { return std::pair(each.exception.empty(), us_of(each)); });
   put_baselines_first(list);
   return list;
 }

@@ -1,4 +1,4 @@
-// `auto`: measures the candidates of all schedules once, and remembers the winner.
+// `auto`: measures candidates of all schedules once, and remembers the winner.
 // Called by make_op where no config is given.
 #include "tuner/tuner.hpp"
 
@@ -110,10 +110,10 @@ bool as_graphs(const Group& group, const Problem& problem, double us) {
   return on_gpus(group.team()) && wants_graphs(problem.m, us);
 }
 
-/// One look at a candidate, or why not. `any`: another one was looked at.
-void look(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, Candidate& candidate,
-          bool& any) {
-  if (any && budget.spent()) {
+/// One look at a candidate, or why not. The first one is taken whatever the budget.
+void look(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, bool is_first,
+          Candidate& candidate) {
+  if (!is_first && budget.spent()) {
     candidate.excluded = "the time for measuring was used up";
     return;
   }
@@ -129,22 +129,21 @@ void look(Group& group, const Problem& problem, const RankTensors& tensors, Budg
     candidate.us = {time_call(group, *candidate.program, tensors, as_graphs(group, problem, candidate.us[0]))};
   }
   candidate.program.reset();
-  any = true;
 }
 
 /// One look at so many candidates that can run, each alone in memory, as long as the budget lasts. Those behind them
-/// go.
+/// are dropped.
 void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, size_t most,
             std::vector<Candidate>& candidates) {
-  bool any = false;
   size_t looks = 0;
-  std::erase_if(candidates, [&](Candidate& candidate) {
-    if (looks == most) return true;
-    look(group, problem, tensors, budget, candidate, any);
-    if (candidate.excluded.empty()) ++looks;
-    return false;
-  });
+  size_t tried = 0;
+  for (; tried < candidates.size() && looks < most; ++tried) {
+    look(group, problem, tensors, budget, looks == 0, candidates[tried]);
+    if (candidates[tried].excluded.empty()) ++looks;
+  }
+  candidates.resize(tried);
 }
+
 /// The few best in turn, as long as the budget lasts.
 void play_final(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
                 std::vector<Candidate>& candidates) {
