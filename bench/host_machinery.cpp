@@ -5,7 +5,8 @@
 
 #include "core/text.hpp"
 #include "report.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "core/text.hpp"
 #include "operators/tensors.hpp"
 #include "report.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tuner/measure.hpp"
 
 namespace {

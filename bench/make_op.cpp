@@ -7,7 +7,7 @@
 #include "report.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "operators/tensors.hpp"
 #include "report.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace {
 

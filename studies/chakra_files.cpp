@@ -16,8 +16,8 @@
 #include "core/output_file.hpp"
 #include "core/text.hpp"
 #include "schedules/parts.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

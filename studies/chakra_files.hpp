@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "studies/chakra.hpp"
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 

@@ -9,7 +9,7 @@
 
 #include "studies/claims.hpp"
 #include "tilewire/config.hpp"
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 

@@ -21,8 +21,8 @@
 #include "studies/t3_study.hpp"
 #include "studies/verbs.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::cli {
 namespace {

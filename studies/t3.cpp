@@ -10,8 +10,8 @@
 #include "core/text.hpp"
 #include "schedules/mapped_plan.hpp"
 #include "schedules/parts.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tilewire/machine.hpp"
 #include "tilewire/problem.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/machine.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 

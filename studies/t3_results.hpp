@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "studies/t3.hpp"
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 

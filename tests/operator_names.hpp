@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::testing {
 

@@ -7,14 +7,16 @@
 #include <span>
 #include <string>
 
-#include "tilewire/backend.hpp"
 #include "tilewire/config.hpp"
 #include "tilewire/error.hpp"
+#include "tilewire/group.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/problem.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/trace.hpp"
 
 namespace tilewire {
+
+struct RunOptions;  // spi/backend.hpp
 
 struct OpOptions {
   /// Prove the plan first. Default: in debug builds of the library.
@@ -28,6 +30,10 @@ struct OpOptions {
 /// Made by make_op. Move only. Its group must outlive it.
 class Op {
  public:
+  Op(Op&&) noexcept;
+  Op& operator=(Op&&) noexcept;
+  ~Op();
+
   /// One call, collective. Throws Error as Program::run does; and Error(invalid_input), before anything
   /// runs, where a tensor's shape or type is not that of its buffer, its data is not aligned to its elements, its rows
   /// are so far apart that it spans more than 2^48 bytes, or an output overlaps another tensor of the call: nothing is
@@ -60,14 +66,14 @@ class Op {
     int64_t local = 0;
   };
   [[nodiscard]] Workspace workspace() const { return {symmetric_bytes(plan_), local_bytes(plan_)}; }
-  [[nodiscard]] const Problem& problem() const { return made_of_.problem; }
-  [[nodiscard]] const Config& config() const { return made_of_.config; }
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const Config& config() const { return config_; }
   /// Which schedule runs, why it was chosen, what else was considered, and what each pass of lowering did.
   [[nodiscard]] const std::string& explain() const { return explanation_; }
   /// The Error of the last call, if it failed; of calls that are under way or replayed, if they have failed by now.
   [[nodiscard]] const std::optional<Error>& last_status() const;
   /// This rank's events of the last call. Without OpOptions::trace there are none.
-  [[nodiscard]] Trace last_trace() const { return program_->trace(); }
+  [[nodiscard]] Trace last_trace() const;
   /// All ranks' events of the last call, on every rank; none without OpOptions::trace. Collective.
   [[nodiscard]] Trace gather_trace();
 
@@ -80,9 +86,10 @@ class Op {
 
   Group* group_ = nullptr;
   Plan plan_;
-  PlanNote made_of_{};
+  Problem problem_{};
+  Config config_{};
   std::string explanation_{};
-  RunOptions run_options_;
+  OpOptions options_;
   mutable std::optional<Error> status_{};
   std::unique_ptr<Program> program_;
 };

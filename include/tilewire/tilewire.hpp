@@ -33,16 +33,14 @@
 #include "tilewire/team.hpp"
 #include "tilewire/problem.hpp"
 #include "tilewire/config.hpp"
-#include "tilewire/plan.hpp"
-#include "tilewire/check.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/lower.hpp"
-#include "tilewire/trace.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/machine.hpp"
-#include "tilewire/sim.hpp"
+// What an operator runs, proves and records.
+#include "tilewire/plan.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/trace.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 // clang-format on
+// Not included: json.hpp; sim/ for the simulator; spi/ for authors of schedules, operators, passes and backends.

@@ -9,6 +9,9 @@
 
 #include "bindings.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/backend.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::python {
 namespace {

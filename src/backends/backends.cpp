@@ -8,8 +8,8 @@
 #include "backends/messages.hpp"
 #include "backends/tensors.hpp"
 #include "core/text.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

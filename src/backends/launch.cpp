@@ -25,6 +25,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire {
 

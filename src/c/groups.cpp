@@ -4,6 +4,7 @@
 #include "c/handles.hpp"
 #include "c/options.hpp"
 #include "tilewire/env.hpp"
+#include "tilewire/spi/backend.hpp"
 
 using namespace tilewire;
 using c::guarded;

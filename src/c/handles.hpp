@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "c/errors.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/c.h"
+#include "tilewire/group.hpp"
 #include "tilewire/op.hpp"
 
 namespace tilewire::c {

@@ -23,8 +23,9 @@
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tuner/measure.hpp"
 #include "tuner/tuner.hpp"
 

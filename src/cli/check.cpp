@@ -15,7 +15,7 @@
 #include "schedules/variants.hpp"
 #include "tilewire/op.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tuner/tuner.hpp"
 
 namespace tilewire::cli {

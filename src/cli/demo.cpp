@@ -21,8 +21,9 @@
 #include "core/text.hpp"
 #include "operators/verify.hpp"
 #include "tilewire/check.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -14,8 +14,10 @@
 #include "operators/tensors.hpp"
 #include "operators/verify.hpp"
 #include "tilewire/env.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/op.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cli {
 namespace {

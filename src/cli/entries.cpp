@@ -8,7 +8,7 @@
 #include "cli/flag_files.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "cli/counted.hpp"
 #include "core/convert.hpp"
 #include "core/text.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cli {
 namespace {

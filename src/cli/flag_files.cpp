@@ -10,7 +10,7 @@
 #include "core/output_file.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 namespace {

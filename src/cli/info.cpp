@@ -11,10 +11,10 @@
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
 #include "core/json_text.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

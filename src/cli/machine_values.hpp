@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 

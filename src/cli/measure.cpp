@@ -6,7 +6,8 @@
 
 #include "core/text.hpp"
 #include "schedules/gpu_choices.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/backend.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "tuner/measure.hpp"
 
 namespace tilewire::cli {

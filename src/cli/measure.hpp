@@ -10,9 +10,9 @@
 
 #include "operators/tensors.hpp"
 #include "schedules/parts.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/config.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cli {
 

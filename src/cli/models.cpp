@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/text.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -17,11 +17,11 @@
 #include "core/text.hpp"
 #include "core/text_file.hpp"
 #include "schedules/gpu_choices.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

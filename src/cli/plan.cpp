@@ -14,10 +14,10 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/op.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/lower.hpp"
 #include "tuner/candidates.hpp"
 #include "tuner/tuner.hpp"
 

@@ -10,7 +10,8 @@
 #include "schedules/knobs.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cli {
 

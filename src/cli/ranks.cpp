@@ -11,6 +11,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/env.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cli {
 namespace {

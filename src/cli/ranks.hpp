@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/options.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::cli {
 

@@ -15,8 +15,8 @@
 #include "core/text.hpp"
 #include "operators/verify.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -16,8 +16,8 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::cli {
 namespace {

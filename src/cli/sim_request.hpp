@@ -12,7 +12,7 @@
 #include "cli/flag_files.hpp"
 #include "cli/options.hpp"
 #include "cli/sim_rows.hpp"
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::cli {
 

@@ -16,8 +16,8 @@
 #include "schedules/parts.hpp"
 #include "schedules/task_limit.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/options.hpp"
 #include "tilewire/config.hpp"
 #include "tilewire/problem.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::cli {
 

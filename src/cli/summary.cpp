@@ -13,8 +13,9 @@
 #include "core/implied_order.hpp"
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cli {
 namespace {

@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "tilewire/config.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire {
 

@@ -1,6 +1,6 @@
 // The passes of each target, and how they run.
 // Called by make_op, backends, the command line and tests.
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire::lowering {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/text.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire {
 

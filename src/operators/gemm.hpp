@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tilewire/operator.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

@@ -12,8 +12,8 @@
 #include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 #include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "core/convert.hpp"
 #include "core/text.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 namespace {

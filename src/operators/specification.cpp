@@ -2,9 +2,9 @@
 // Called by make_op, the command line and tests.
 #include "core/text.hpp"
 #include "tilewire/check.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "operators/random_data.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 #include "tilewire/problem.hpp"
 
 namespace tilewire {

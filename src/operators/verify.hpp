@@ -8,10 +8,10 @@
 #include <string>
 
 #include "operators/random_data.hpp"
-#include "tilewire/backend.hpp"
 #include "tilewire/config.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/group.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

@@ -9,7 +9,7 @@
 #include "core/text.hpp"
 #include "schedules/ranges.hpp"
 #include "schedules/task_limit.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 namespace {

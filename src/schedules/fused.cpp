@@ -15,6 +15,7 @@
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "tilewire/config.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

@@ -7,9 +7,9 @@
 
 #include "backends/sim/network.hpp"
 #include "core/text.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

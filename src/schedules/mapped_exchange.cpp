@@ -10,8 +10,8 @@
 #include "schedules/knobs.hpp"
 #include "schedules/mapped_plan.hpp"
 #include "schedules/ranges.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

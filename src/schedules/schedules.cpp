@@ -10,8 +10,8 @@
 #include "schedules/track_trigger.hpp"
 #include "schedules/two_stream.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -10,6 +10,7 @@
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

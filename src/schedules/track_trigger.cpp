@@ -5,6 +5,7 @@
 #include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/mapped_plan.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -1,7 +1,7 @@
 // The schedule `track_trigger` (T3). Listed in schedules.cpp.
 #pragma once
 
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 

@@ -2,7 +2,7 @@
 // Listed in schedules.cpp.
 #pragma once
 
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "schedules/knobs.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -12,8 +12,8 @@
 #include "schedules/knobs.hpp"
 #include "schedules/task_limit.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::tuner {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "tilewire/config.hpp"
-#include "tilewire/lower.hpp"
-#include "tilewire/machine.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/sim/machine.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire::tuner {
 

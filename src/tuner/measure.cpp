@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/text.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::tuner {
 double largest(Group& group, double mine) {

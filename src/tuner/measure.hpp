@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "operators/tensors.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::tuner {
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "tilewire/backend.hpp"
 #include "tilewire/config.hpp"
+#include "tilewire/group.hpp"
 #include "tilewire/problem.hpp"
 
 namespace tilewire::tuner {

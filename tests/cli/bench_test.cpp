@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "cli/command.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::testing {
 namespace {

@@ -5,7 +5,8 @@
 
 #include "cli/summary.hpp"
 #include "core/gemm_tasks.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/backend.hpp"
 #include "tuner/measure.hpp"
 
 namespace tilewire::cli {

@@ -11,7 +11,7 @@
 
 #include "core/convert.hpp"
 #include "operator_names.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 namespace {

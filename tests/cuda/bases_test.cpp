@@ -9,8 +9,8 @@
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "cuda/table_text.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {

@@ -19,8 +19,9 @@
 #include "cuda/call_kernels.hpp"
 #include "operators/verify.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {

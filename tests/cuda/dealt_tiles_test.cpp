@@ -13,7 +13,7 @@
 #include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {

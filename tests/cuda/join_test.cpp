@@ -13,8 +13,9 @@
 #include "cuda/fake_driver.hpp"
 #include "cuda/fake_runtime.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

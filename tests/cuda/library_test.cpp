@@ -14,9 +14,9 @@
 #include "cuda/made_up_tables.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/operator.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::cuda {
 namespace {

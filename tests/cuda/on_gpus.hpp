@@ -15,7 +15,7 @@
 #include "operator_names.hpp"
 #include "operators/run_case.hpp"
 #include "schedules/variants.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::testing {
 

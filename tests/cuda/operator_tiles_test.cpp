@@ -2,6 +2,7 @@
 // NOTE: part of the executable cuda_operators.
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "on_gpus.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire::testing {
 namespace {

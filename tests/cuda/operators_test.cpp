@@ -13,7 +13,9 @@
 #include "lower/tensor_cores.hpp"
 #include "on_gpus.hpp"
 #include "operators/plan_changes.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::testing {
 namespace {

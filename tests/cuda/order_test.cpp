@@ -9,8 +9,8 @@
 #include "backends/cuda/tables/work_order.hpp"
 #include "operator_names.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

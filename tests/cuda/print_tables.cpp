@@ -11,7 +11,7 @@
 #include "cuda/table_text.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cuda {
 namespace {

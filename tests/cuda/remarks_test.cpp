@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire::cuda {
 namespace {

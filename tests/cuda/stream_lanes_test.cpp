@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/made_up_tables.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire::cuda {
 namespace {

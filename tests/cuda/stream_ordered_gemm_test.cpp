@@ -8,7 +8,7 @@
 #include "core/text.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "stream_ordered_problems.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire::cuda {
 namespace {

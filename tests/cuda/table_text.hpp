@@ -10,8 +10,8 @@
 
 #include "backends/cuda/runtime/driver.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
-#include "tilewire/lower.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire::cuda {
 

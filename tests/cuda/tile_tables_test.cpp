@@ -8,7 +8,7 @@
 #include "cuda/made_up_maps.hpp"
 #include "cuda/made_up_tables.hpp"
 #include "operators/plan_changes.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire::cuda {
 namespace {

@@ -17,6 +17,7 @@
 #include "cuda/calls.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::testing {
 namespace {

@@ -19,6 +19,7 @@
 #include "ranks/job.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/op.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -14,6 +14,8 @@
 #include "operators/tensors.hpp"
 #include "operators/verify.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::testing {
 namespace {

@@ -15,7 +15,8 @@
 #include "core/convert.hpp"
 #include "core/text.hpp"
 #include "ranks/shared_memory.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire::testing {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tilewire/json.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

@@ -5,6 +5,7 @@
 
 #include "ranks/plans.hpp"
 #include "ranks/shared_memory.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "ranks/plans.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

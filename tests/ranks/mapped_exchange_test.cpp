@@ -10,8 +10,10 @@
 #include "operators/gemm.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/check.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -7,6 +7,7 @@
 #include "core/convert.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

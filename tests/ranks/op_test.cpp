@@ -13,8 +13,8 @@
 #include "operators/tensors.hpp"
 #include "operators/verify.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/text.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::testing {
 

@@ -23,7 +23,7 @@
 #include "operators/verify.hpp"
 #include "ranks/plans.hpp"
 #include "tilewire/op.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::testing {
 

@@ -14,6 +14,7 @@
 
 #include "core/convert.hpp"
 #include "ranks/plans.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

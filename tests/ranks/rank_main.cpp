@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ranks/plans.hpp"
+#include "tilewire/spi/backend.hpp"
 
 using namespace tilewire;
 

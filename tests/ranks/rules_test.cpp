@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ranks/plans.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -10,6 +10,7 @@
 #include "backends/host/exchange.hpp"
 #include "ranks/plans.hpp"
 #include "ranks/processes.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

@@ -19,8 +19,8 @@
 #include "studies/run_studies.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire::cli {
 namespace {

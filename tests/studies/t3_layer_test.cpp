@@ -9,8 +9,8 @@
 #include "cli/sim_rows.hpp"
 #include "studies/t3.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 #include "unit/cpu_time.hpp"
 
 namespace tilewire {

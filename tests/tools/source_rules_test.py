@@ -48,7 +48,7 @@ RULES = [
     {
         "folders": ["src/backends", "src/check", "src/lower"],
         "pattern": r'\bplan_?(\.|->)(config|problem|note)\b|\b(Config|Problem|PlanNote|note_of)\b'
-                   r'|#\s*include "tilewire/(config|problem|schedule|operator)\.hpp"',
+                   r'|#\s*include "tilewire/(config|problem|make_plan|spi/schedule|spi/operator)\.hpp"',
         "except": [],
         "includes": True,
         "why": "nothing below the schedules asks what was wanted: tasks, lanes and buffers say all that a backend needs",

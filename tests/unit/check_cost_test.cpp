@@ -8,7 +8,7 @@
 
 #include "check_plans.hpp"
 #include "cpu_time.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire {
 namespace {

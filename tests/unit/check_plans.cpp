@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "tilewire/operator.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::check_plans {
 namespace {

@@ -13,10 +13,10 @@
 #include "core/implied_order.hpp"
 #include "lower/passes.hpp"
 #include "schedules/variants.hpp"
-#include "tilewire/lower.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "check_plans.hpp"
 #include "tilewire/error.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

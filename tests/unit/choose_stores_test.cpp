@@ -5,8 +5,8 @@
 #include <map>
 
 #include "lower/passes.hpp"
-#include "tilewire/lower.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire {
 namespace {

@@ -14,7 +14,7 @@
 #include "operator_names.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "schedules/variants.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

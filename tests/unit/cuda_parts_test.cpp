@@ -8,7 +8,7 @@
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/runtime/chunks.hpp"
 #include "backends/cuda/runtime/unavailable.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire {
 namespace {

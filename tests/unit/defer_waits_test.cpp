@@ -6,7 +6,7 @@
 
 #include "lower/passes.hpp"
 #include "tilewire/check.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire {
 namespace {

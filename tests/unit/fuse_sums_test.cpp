@@ -10,7 +10,7 @@
 #include "lower/tile_needs.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire {
 namespace {

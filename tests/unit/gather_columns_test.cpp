@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "tilewire/check.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "unit/gather_plans.hpp"
 
 namespace tilewire {

@@ -9,6 +9,7 @@
 
 #include "schedules/tile_order.hpp"
 #include "tilewire/check.hpp"
+#include "tilewire/make_plan.hpp"
 #include "unit/gather_plans.hpp"
 
 namespace tilewire {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "operator_names.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

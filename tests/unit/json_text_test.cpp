@@ -5,6 +5,7 @@
 
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/sim/machine.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

@@ -7,6 +7,7 @@
 
 #include "schedules/parts.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

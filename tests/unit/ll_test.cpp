@@ -10,10 +10,10 @@
 #include "core/ll.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/check.hpp"
-#include "tilewire/lower.hpp"
-#include "tilewire/machine.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/machine.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -1,6 +1,6 @@
 // Lowering: targets, the order of passes, what each says, and that every lowered plan is proven.
 // Built as part of the target `unit_core`.
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "operator_names.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

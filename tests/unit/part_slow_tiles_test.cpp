@@ -7,7 +7,7 @@
 
 #include "lower/passes.hpp"
 #include "lower/tensor_cores.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

@@ -12,7 +12,8 @@
 #include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

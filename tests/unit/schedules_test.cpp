@@ -8,6 +8,8 @@
 #include "schedules/tile_order.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -7,6 +7,8 @@
 
 #include "lower/lane_roles.hpp"
 #include "schedules/variants.hpp"
+#include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "tilewire/tilewire.hpp"
 
 namespace tilewire {

@@ -11,7 +11,6 @@
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

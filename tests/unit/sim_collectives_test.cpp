@@ -9,7 +9,7 @@
 
 #include "tilewire/json.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

@@ -11,7 +11,7 @@
 #include "sim_machines.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

@@ -2,7 +2,7 @@
 // Used by the tests of the simulator.
 #pragma once
 
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::sim_machines {
 

@@ -12,8 +12,8 @@
 #include "backends/sim/tracker.hpp"
 #include "schedules/parts.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cpu_time.hpp"
 #include "operator_names.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

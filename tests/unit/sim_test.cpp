@@ -1,6 +1,6 @@
 // Plans on the virtual clock: times computed by hand, what must hold of every plan, an independent simulator's times of
 // collectives. Built as the target `unit_sim`.
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 #include "schedules/variants.hpp"
 #include "sim_machines.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
 
 namespace tilewire {
 namespace {

@@ -11,8 +11,8 @@
 #include "sim_machines.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
-#include "tilewire/schedule.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 namespace {

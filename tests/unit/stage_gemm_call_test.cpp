@@ -9,9 +9,9 @@
 #include "stream_ordered_problems.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/lower.hpp"
+#include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/spi/lower.hpp"
 
 namespace tilewire {
 namespace {

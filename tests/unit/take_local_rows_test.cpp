@@ -11,7 +11,7 @@
 #include "lower/tensor_cores.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
 
 namespace tilewire {
 namespace {

@@ -8,8 +8,8 @@
 #include "core/json_text.hpp"
 #include "core/text_file.hpp"
 #include "tilewire/json.hpp"
-#include "tilewire/operator.hpp"
-#include "tilewire/schedule.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "tuner/candidates.hpp"
 
 namespace tilewire::tuner {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "tilewire/operator.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::python {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backends/host/group.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::cuda {
 

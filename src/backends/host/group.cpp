@@ -19,6 +19,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "tilewire/json.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::host {
 namespace {

@@ -14,7 +14,7 @@
 #include "backends/host/monitor.hpp"
 #include "backends/host/rendezvous.hpp"
 #include "backends/reachable_memory.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::host {
 

@@ -20,6 +20,7 @@
 #include "core/cores.hpp"
 #include "core/implied_order.hpp"
 #include "core/text.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::host {
 namespace {

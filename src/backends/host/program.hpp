@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "backends/host/group.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::host {
 

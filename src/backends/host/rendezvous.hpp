@@ -7,7 +7,7 @@
 
 #include "backends/host/segment.hpp"
 #include "core/descriptor.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::host {
 

@@ -9,6 +9,7 @@
 #include <bit>
 #include <ctime>
 
+
 namespace tilewire::host {
 namespace {
 

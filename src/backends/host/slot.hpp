@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+
 namespace tilewire::host {
 
 /// Zeroed memory is a valid slot. One cache line, so that neighbours do not slow each other down.

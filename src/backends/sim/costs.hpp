@@ -11,7 +11,7 @@
 #include "backends/sim/memory_controller.hpp"
 #include "backends/sim/network.hpp"
 #include "tilewire/plan.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::sim {
 

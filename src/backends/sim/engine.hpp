@@ -14,7 +14,7 @@
 #include "backends/sim/tracker.hpp"
 #include "backends/sim/turns.hpp"
 #include "check/tasks.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::sim {
 

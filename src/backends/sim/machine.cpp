@@ -1,6 +1,6 @@
 // Machines: from JSON, from `--topology`, changed by `--set`. Their rules are in machine_rules.cpp.
 // Called by the command line, the simulator and tests.
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 #include <filesystem>
 #include <functional>

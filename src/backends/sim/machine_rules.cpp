@@ -7,8 +7,8 @@
 
 #include "backends/sim/network.hpp"
 #include "core/text.hpp"
-#include "tilewire/machine.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire {
 namespace {

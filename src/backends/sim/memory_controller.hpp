@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backends/sim/time.hpp"
-#include "tilewire/machine.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/machine.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire::sim {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::sim {
 

@@ -10,7 +10,7 @@
 #include "core/implied_order.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
-#include "tilewire/sim.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 

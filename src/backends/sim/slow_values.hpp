@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::sim {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tilewire/machine.hpp"
+#include "tilewire/sim/machine.hpp"
 
 namespace tilewire::sim {
 

@@ -2,7 +2,7 @@
 // Called by src/operators/operators.cpp.
 #pragma once
 
-#include "tilewire/operator.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
 

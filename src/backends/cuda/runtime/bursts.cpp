@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/cuda/runtime/program.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/cuda/runtime/driver.hpp"
-#include "tilewire/backend.hpp"
+#include "tilewire/group.hpp"
 
 namespace tilewire::cuda {
 

@@ -20,6 +20,7 @@
 #include "backends/cuda/vendor/cublaslt.hpp"
 #include "backends/cuda/vendor/nccl.hpp"
 #include "backends/host/group.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
 

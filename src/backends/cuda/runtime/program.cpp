@@ -15,6 +15,7 @@
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
 namespace {

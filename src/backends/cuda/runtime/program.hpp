@@ -11,6 +11,7 @@
 #include "backends/cuda/runtime/device_clock.hpp"
 #include "backends/cuda/runtime/group.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
+#include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "tilewire/machine.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/sim/machine.hpp"
 #include "tilewire/trace.hpp"
 
 namespace tilewire {
