@@ -9,7 +9,6 @@
 #include <bit>
 #include <ctime>
 
-
 namespace tilewire::host {
 namespace {
 

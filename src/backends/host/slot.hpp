@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 
-
 namespace tilewire::host {
 
 /// Zeroed memory is a valid slot. One cache line, so that neighbours do not slow each other down.
