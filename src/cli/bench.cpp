@@ -19,7 +19,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "operators/verify.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/op.hpp"

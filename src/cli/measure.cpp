@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/text.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/spi/backend.hpp"
 #include "tilewire/spi/operator.hpp"
 #include "tuner/measure.hpp"

@@ -16,7 +16,7 @@
 #include "core/output_file.hpp"
 #include "core/text.hpp"
 #include "core/text_file.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/env.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/spi/backend.hpp"

@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "schedules/builder.hpp"
-#include "schedules/gpu_choices.hpp"
-#include "schedules/gpu_copies.hpp"
-#include "schedules/gpu_tiles.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/ranges.hpp"
+#include "schedules/tiles.hpp"
 
 namespace tilewire {
 namespace {
@@ -225,56 +224,43 @@ class AllToAllPlanner {
 
 }  // namespace
 
-std::optional<std::string> refuses_all_to_all(const Config& config) {
-  const bool library = config.compute == Provider::library;
-  const bool sends = config.transport == Transport::copy_engine;
-  if (auto knob = ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "transport", "tile_order", "rounds",
-                                        "copy_lanes", "pacing", "compute"})) {
-    return knob;
-  }
-  if (auto order = refuses_in_step(config)) return order;
-  if (config.transport == Transport::ll) return "transport = ll: nobody sums here, who could look at what was sent";
-  if (config.rounds > 1 && (config.tile_order == TileOrder::naive || library))
-    return "rounds: only tiles that are not in tile_order = naive turn from owner to owner";
-  if (library && config.transport != Transport::store && !sends)
-    return "compute = library: the library stores, or copy engines send";
-  if (library && config.tile_order == TileOrder::naive) return "tile_order: calls of the library have no tiles";
-  if (!sends && (config.copy_lanes > 1 || config.pacing == Pacing::lockstep))
-    return "copy_lanes, pacing: only transport = copy_engine has copy lanes";
-  if (!sends && !library && config.chunk_rows > 0) return "chunk_rows: only copy lanes and the library have chunks";
-  return std::nullopt;
-}
-
 Plan make_all_to_all_plan(const Problem& problem, const Team& team, const Config& config) {
   return AllToAllPlanner(problem, team, config).make();
 }
 
-std::vector<Config> all_to_all_choices(const Problem& problem, const Team& team) {
-  Config engines = paced("fused", team);
-  Config library = engines;
-  library.compute = Provider::library;
-  if (!on_gpus(team)) return {Config{.schedule = "fused"}, engines, library};
-  const Problem mine = made_by_a_rank(problem, team);
-  const Config stores{.schedule = "fused", .transport = Transport::tma};
-  std::vector<Config> list = with_tiles(stores, mine, team, 1);
-  if (team.num_ranks > 1) {
-    for (const int rounds : {2, 4}) {
-      list.push_back(list.front());
-      list.back().rounds = rounds;
-    }
-  }
-  const std::vector<Config> more = with_tiles(stores, mine, team, 3);
-  list.insert(list.end(), more.begin() + 1, more.end());
-  list.push_back(with_tile(stores, mine, {.m = 256, .n = 192, .cluster_n = 2}));
-  for (const TileChoice& tile : free_tiles(mine, team)) list.push_back(with_tile(stores, mine, tile));
-  if (mine.m <= kM512) {
-    for (const TileChoice& tile : in_parts_of_k(mine, team, row_of_tiles(mine, team)))
-      list.push_back(with_tile(stores, mine, tile));
-  }
-  append(list, with_tiles(engines, mine, team, 1));
-  list.push_back(library);
-  list.push_back({.schedule = "fused", .compute = Provider::library});
-  return list;
+namespace {
+
+bool exchanges_on_gpus(const Workload& work) { return exchanges(work.problem) && on_gpus(work); }
+bool exchanges_on_host(const Workload& work) { return exchanges(work.problem) && !on_gpus(work); }
+
+}  // namespace
+
+std::vector<Way> ways_of_exchanges() {
+  return {
+      {"tiles stored at owners", kAll, 1, exchanges_on_gpus, first_tile, by_stores},
+      {"two rounds", kAll, 2, exchanges_on_gpus, first_tile,
+       [](const Workload& work, Config& config) {
+         by_stores(work, config);
+         config.rounds = 2;
+       }},
+      {"four rounds", kAll, 2, exchanges_on_gpus, first_tile,
+       [](const Workload& work, Config& config) {
+         by_stores(work, config);
+         config.rounds = 4;
+       }},
+      {"other tiles", kAll, 1, exchanges_on_gpus, other_tiles, by_stores},
+      {"largest tile", kAll, 1, exchanges_on_gpus, largest_tile, by_stores},
+      {"runtime rows", kAll, 1, exchanges_on_gpus, tiles_of_runtime_rows, by_stores},
+      {"CTAs share K", kAll, 1, [](const Workload& work) { return exchanges_on_gpus(work) && made_rows(work) <= 512; },
+       tiles_that_share_k, by_stores},
+      {"copy engines send shards", kAll, 1, exchanges_on_gpus, first_tile, by_engines},
+      {"copy engines send results of the library", kAll, 1, exchanges_on_gpus, nullptr, by_engines_of_library},
+      {"library stores at owners", kAll, 1, exchanges_on_gpus, nullptr,
+       [](const Workload& /*work*/, Config& config) { config.compute = Provider::library; }},
+      {"tiles stored at owners", kAll, 1, exchanges_on_host},
+      {"copy lanes send", kAll, 1, exchanges_on_host, nullptr, by_engines},
+      {"copy lanes send results of the library", kAll, 1, exchanges_on_host, nullptr, by_engines_of_library},
+  };
 }
 
 }  // namespace tilewire

@@ -125,44 +125,62 @@ class CollectivePlanner {
 };
 
 /// Where a part is empty or larger than another, no call of the library does it.
-std::optional<std::string> refuses_shares(const Problem& problem, const Team& team) {
-  const int ranks = team.num_ranks;
-  if (ranks == 1) return "one rank has nothing to exchange";
-  if (by_columns(problem)) return "the library gathers and scatters rows";
-  if (problem.m == 0 || problem.n == 0 || (multiplies(problem) && problem.k == 0)) return "m, n or k is 0";
-  const bool shares_rows = !all_reduces(problem);
-  if (shares_rows && problem.m % ranks != 0)
-    return fmt::format("the library wants equal shares, and {} rows on {} ranks are not", problem.m, ranks);
-  if (exchanges(problem) && problem.n % ranks != 0)
-    return fmt::format("the library wants equal shares, and {} columns on {} ranks are not", problem.n, ranks);
-  if (multiplies(problem) && (scatters(problem) || all_reduces(problem)) &&
-      shard_of(problem.k, ranks, ranks - 1).size() == 0)
-    return fmt::format("rank {} has no part of K", ranks - 1);
-  return std::nullopt;
-}
+bool calls_collective(const Asked& a) { return a.config.collective == Provider::library; }
 
-std::optional<std::string> refuses_knobs(const Problem& problem, const Config& config) {
-  if (multiplies(problem) && config.compute != Provider::library)
-    return "it needs compute = library: tiles that wait hold the SMs that the library's collective needs";
-  if (!multiplies(problem) && config.compute == Provider::library) return "compute: there is no GEMM";
-  const bool tiles = config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n || config.group_m > 1;
-  if (tiles || config.tile_workers > 0 || config.cluster_m * config.cluster_n > 1)
-    return "tile_m, tile_n, group_m, tile_workers, cluster_m, cluster_n: calls of the library have no tiles";
-  if (gathers(problem) || exchanges(problem)) return ignored_knob(config, {"compute", "collective"});
-  if (!multiplies(problem) && wire_of(problem, config) != problem.dtype) return "wire: the library sums x as it is";
-  if (config.reduce_workers > 0 && !finishes(problem, config)) return "reduce_workers: the library sums";
-  return ignored_knob(config, {"compute", "collective", "wire", "reduce_workers"});
+/// Whether the ranks' shares are equal.
+bool shares_are_equal(const Problem& problem, int ranks) {
+  if (!all_reduces(problem) && problem.m % ranks != 0) return false;
+  return !exchanges(problem) || problem.n % ranks == 0;
 }
 
 }  // namespace
 
-std::optional<std::string> refuses_collective(const Problem& problem, const Team& team, const Config& config) {
-  auto reason = refuses_shares(problem, team);
-  if (!reason) reason = refuses_knobs(problem, config);
-  if (!reason && (scatters(problem) || all_reduces(problem)) && problem.reduction == Reduction::repeatable)
-    reason = "the library sums in an order of its own: needs reduction = any";
-  if (reason) return "collective = library: " + *reason;
-  return std::nullopt;
+std::vector<KnobRule> rules_of_collectives() {
+  return {
+      {"collective = library: one rank has nothing to exchange",
+       [](const Asked& a) { return calls_collective(a) && a.team.num_ranks == 1; }},
+      {"collective = library: the library gathers and scatters rows",
+       [](const Asked& a) { return calls_collective(a) && by_columns(a.problem); }},
+      {"collective = library: m, n or k is 0",
+       [](const Asked& a) {
+         return calls_collective(a) &&
+                (a.problem.m == 0 || a.problem.n == 0 || (multiplies(a.problem) && a.problem.k == 0));
+       }},
+      {"collective = library: the library wants equal shares, and rows or columns are no multiple of the ranks",
+       [](const Asked& a) { return calls_collective(a) && !shares_are_equal(a.problem, a.team.num_ranks); }},
+      {"collective = library: the last rank has no part of K",
+       [](const Asked& a) {
+         const int ranks = a.team.num_ranks;
+         return calls_collective(a) && multiplies(a.problem) && reduces(a.problem) &&
+                shard_of(a.problem.k, ranks, ranks - 1).size() == 0;
+       }},
+      {"collective = library: it needs compute = library: tiles that wait hold the SMs that the library's collective "
+       "needs",
+       [](const Asked& a) { return calls_collective(a) && multiplies(a.problem) && !by_library(a.config); }},
+      {"collective = library: only compute, wire and reduce_workers have a meaning beside it",
+       [](const Asked& a) {
+         Config plain{.schedule = a.config.schedule};
+         plain.compute = a.config.compute;
+         plain.collective = a.config.collective;
+         if (reduces(a.problem)) plain.wire = a.config.wire;
+         if (reduces(a.problem)) plain.reduce_workers = a.config.reduce_workers;
+         return calls_collective(a) && plain != a.config;
+       }},
+      {"collective = library, wire: the library sums x as it is",
+       [](const Asked& a) {
+         return calls_collective(a) && all_reduces(a.problem) && !multiplies(a.problem) &&
+                wire_of(a.problem, a.config) != a.problem.dtype;
+       }},
+      {"collective = library, reduce_workers: the library sums",
+       [](const Asked& a) {
+         return calls_collective(a) && reduces(a.problem) && a.config.reduce_workers > 0 &&
+                !finishes(a.problem, a.config);
+       }},
+      {"collective = library: the library sums in an order of its own: needs reduction = any",
+       [](const Asked& a) {
+         return calls_collective(a) && reduces(a.problem) && a.problem.reduction == Reduction::repeatable;
+       }},
+  };
 }
 
 Plan make_collective_plan(const Problem& problem, const Team& team, const Config& config) {

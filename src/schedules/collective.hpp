@@ -2,20 +2,19 @@
 // Called by sequential.cpp.
 #pragma once
 
-#include <optional>
-#include <string>
+#include <vector>
 
 #include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/problem.hpp"
+#include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 
-/// Why collective = library cannot be done, or nothing: knobs that have no meaning beside it, sums that must be
-/// repeatable, shares that differ.
-[[nodiscard]] std::optional<std::string> refuses_collective(const Problem& problem, const Team& team,
-                                                            const Config& config);
-/// What refuses_collective accepts.
+/// Rules of collective = library: knobs that have no meaning beside it, sums that must be repeatable, shares that
+/// differ.
+[[nodiscard]] std::vector<KnobRule> rules_of_collectives();
+/// A plan for a config that breaks no rule.
 [[nodiscard]] Plan make_collective_plan(const Problem& problem, const Team& team, const Config& config);
 
 }  // namespace tilewire

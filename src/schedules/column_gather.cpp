@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "schedules/builder.hpp"
-#include "schedules/gpu_copies.hpp"
-#include "schedules/gpu_tiles.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/ranges.hpp"
+#include "schedules/tiles.hpp"
 
 namespace tilewire {
 namespace {
@@ -181,29 +181,47 @@ Plan make_column_gather_plan(const Problem& problem, const Team& team, const Con
   return ColumnGatherPlanner(problem, team, config).make();
 }
 
-std::vector<Config> column_choices(const Problem& problem, const Team& team) {
-  const Config engines{.schedule = "fused", .transport = Transport::copy_engine};
-  Config library = engines;
-  library.compute = Provider::library;
-  std::vector<Config> list;
-  if (scatters(problem)) {
-    const Config stores{.schedule = "fused", .transport = Transport::tma};
-    list = with_tiles(stores, problem, team, 2);
-    append(list, with_tiles(engines, problem, team, 1));
-    list.push_back(library);
-    return list;
-  }
-  for (const int parts : {4, 1}) {
-    const int64_t rows = parts > 1 ? part_of(problem.m, parts) : 0;
-    for (Config config : with_tiles(engines, problem, team, 2)) {
-      config.chunk_rows = rows;
-      list.push_back(config);
-    }
-    library.chunk_rows = rows;
-    list.push_back(library);
-  }
-  append(list, with_tiles({.schedule = "fused"}, problem, team, 1));
-  return list;
+namespace {
+
+bool scatters_columns(const Workload& work) {
+  return scatters(work.problem) && by_columns(work.problem) && on_gpus(work);
+}
+bool gathers_on_gpus(const Workload& work) { return gathers_columns(work.problem) && on_gpus(work); }
+bool gathers_on_host(const Workload& work) { return gathers_columns(work.problem) && !on_gpus(work); }
+
+void unpaced(const Workload& /*work*/, Config& config) { config.transport = Transport::copy_engine; }
+
+void in_quarters(const Workload& work, Config& config) {
+  by_engines(work, config);
+  config.chunk_rows = part_of(work.problem.m, 4);
+}
+
+void in_quarters_of_library(const Workload& work, Config& config) {
+  in_quarters(work, config);
+  config.compute = Provider::library;
+}
+
+}  // namespace
+
+std::vector<Way> ways_of_columns() {
+  return {
+      {"tiles stored at owners", kAll, 1, scatters_columns, first_two_tiles, by_stores},
+      {"copy engines send shards", kAll, 1, scatters_columns, first_tile, unpaced},
+      {"copy engines send results of the library", kAll, 1, scatters_columns, nullptr,
+       [](const Workload& work, Config& config) {
+         unpaced(work, config);
+         config.compute = Provider::library;
+       }},
+      {"copy engines, quarters of rows", kAll, 1, gathers_on_gpus, first_two_tiles, in_quarters},
+      {"copy engines, quarters of rows, calls of the library", kAll, 1, gathers_on_gpus, nullptr,
+       in_quarters_of_library},
+      {"copy engines, all rows", kAll, 1, gathers_on_gpus, first_two_tiles, by_engines},
+      {"copy engines, all rows, calls of the library", kAll, 1, gathers_on_gpus, nullptr, by_engines_of_library},
+      {"workers copy", kAll, 1, gathers_on_gpus, first_tile},
+      {"copy lanes, quarters of rows", kAll, 1, gathers_on_host, nullptr, in_quarters},
+      {"copy lanes, all rows", kAll, 1, gathers_on_host, nullptr, by_engines},
+      {"workers copy", kAll, 1, gathers_on_host},
+  };
 }
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
-// Which knobs a schedule honours: every other one must have its default, or the schedule refuses.
-// Called by the schedules' `refuses`.
+// Predicates and rows that the schedules' tables of knobs share, the test of a config against a table, and the limits
+// of each knob. Called by the schedules and their planners.
 #include "schedules/knobs.hpp"
 
 #include <algorithm>
@@ -7,32 +7,11 @@
 
 #include "core/json_text.hpp"
 #include "core/text.hpp"
+#include "schedules/tiles.hpp"
+#include "tilewire/error.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire {
-
-std::optional<std::string> ignored_knob(const Config& config, std::initializer_list<const char*> honoured) {
-  constexpr std::string_view kAlways[] = {"schedule",  "tile_m",          "tile_n",  "cluster_m",
-                                          "cluster_n", "cluster_split_k", "group_m", "tile_workers"};
-  const auto knows = [](const auto& list, const std::string& key) {
-    return std::ranges::find(list, key) != std::end(list);
-  };
-  const nlohmann::json changed = config;
-  for (const auto& [key, value] : changed.items()) {
-    if (knows(kAlways, key) || knows(honoured, key)) continue;
-    return fmt::format("knob {} = {} has no meaning here", key, plain_text(value));
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> unknown_operator(const Problem& problem, bool (*known)(const Structure&)) {
-  if (known(structure_of(problem))) return std::nullopt;
-  std::string names;
-  for (const Operator& op : operators()) {
-    if (known(op.structure)) names += (names.empty() ? "" : ", ") + std::string(op.name);
-  }
-  return "it can do " + names;
-}
 
 bool has_one_collective(const Structure& structure) {
   const bool gathers = structure.before == Collective::all_gather && structure.after == Collective::none;
@@ -48,22 +27,77 @@ bool gathers(const Problem& problem) { return structure_of(problem).before == Co
 bool scatters(const Problem& problem) { return structure_of(problem).after == Collective::reduce_scatter; }
 bool all_reduces(const Problem& problem) { return structure_of(problem).after == Collective::all_reduce; }
 bool exchanges(const Problem& problem) { return structure_of(problem).after == Collective::all_to_all; }
+bool reduces(const Problem& problem) { return scatters(problem) || all_reduces(problem); }
 bool by_columns(const Problem& problem) { return structure_of(problem).by_columns; }
 bool gathers_columns(const Problem& problem) { return gathers(problem) && by_columns(problem); }
+bool gathers_rows(const Problem& problem) { return gathers(problem) && !by_columns(problem); }
+bool any_operator(const Problem& /*problem*/) { return true; }
 
-std::optional<std::string> refuses_gather_algorithm(const Config& config) {
-  const bool ring = config.algorithm == Algorithm::ring;
-  if (config.algorithm != Algorithm::direct && !ring) return "an all-gather is direct or a ring";
-  if (ring && config.direction == Direction::pull) return "a ring pushes";
-  if (ring && config.pacing == Pacing::lockstep) return "a ring needs no pacing";
-  return std::nullopt;
+std::vector<Knob> knobs_of_tiles() {
+  return {{"tile_m", any_operator},
+          {"tile_n", any_operator},
+          {"group_m", multiplies},
+          {"cluster_m", any_operator},
+          {"cluster_n", any_operator},
+          {"cluster_split_k", any_operator},
+          {"split_k", multiplies, "", "1, 3"},
+          {"tile_workers", any_operator}};
 }
 
-std::optional<std::string> refuses_in_step(const Config& config) {
-  if (config.tile_order != TileOrder::in_step) return std::nullopt;
-  return "tile_order = in_step: only tiles of a gather wait for columns of A";
+bool is_broken(const std::vector<KnobRule>& rules, const Asked& asked) {
+  return std::ranges::any_of(rules, [&](const KnobRule& rule) { return rule.broken(asked); });
 }
 
+namespace {
+
+/// The values of "direct, ring".
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> values;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(", "), text.size());
+    values.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 2, text.size()));
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<std::string_view> values_of(const Knob& knob) {
+  return split(*knob.tried != '\0' ? knob.tried : knob.values);
+}
+
+bool by_library(const Config& config) { return config.compute == Provider::library; }
+bool sets_tile(const Config& config) { return config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n; }
+bool has_clusters(const Config& config) { return config.cluster_m * config.cluster_n * config.cluster_split_k > 1; }
+
+std::vector<KnobRule> rules_of_gathers() {
+  return {
+      {"direction = pull: a ring pushes",
+       [](const Asked& a) {
+         return gathers_rows(a.problem) && a.config.algorithm == Algorithm::ring &&
+                a.config.direction == Direction::pull;
+       }},
+      {"pacing = lockstep: a ring needs no pacing",
+       [](const Asked& a) {
+         return gathers_rows(a.problem) && a.config.algorithm == Algorithm::ring && a.config.pacing == Pacing::lockstep;
+       }},
+  };
+}
+
+namespace {
+
+/// That the schedule does not know the operator, and the operators that it knows; or nothing.
+std::optional<std::string> unknown_operator(const Schedule& schedule, const Problem& problem) {
+  if (schedule.knows(structure_of(problem))) return std::nullopt;
+  std::string names;
+  for (const Operator& op : operators()) {
+    if (schedule.knows(op.structure)) names += (names.empty() ? "" : ", ") + std::string(op.name);
+  }
+  return "it can do " + names;
+}
+
+/// Why stores and loads between ranks cannot be used in this team, or nothing.
 std::optional<std::string> unreachable_peer(const Team& team) {
   for (int from = 0; from < team.num_ranks; ++from) {
     for (int to = 0; to < team.num_ranks; ++to) {
@@ -73,6 +107,63 @@ std::optional<std::string> unreachable_peer(const Team& team) {
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> knob_without_row(const std::vector<Knob>& knobs, const Problem& problem,
+                                            const Config& config) {
+  const nlohmann::json changed = config;  // NOTE: knobs at their default are left out
+  for (const auto& [key, value] : changed.items()) {
+    if (key == "schedule") continue;
+    const Knob* knob = find_knob(knobs, key, problem);
+    if (knob == nullptr) return fmt::format("knob {} = {} has no meaning here", key, plain_text(value));
+    const std::vector<std::string_view> allowed = split(knob->values);
+    if (!allowed.empty() && std::ranges::find(allowed, plain_text(value)) == allowed.end())
+      return fmt::format("knob {} = {}: want {}", key, plain_text(value), knob->values);
+  }
+  return std::nullopt;
+}
+
+const Knob* find_knob(const std::vector<Knob>& knobs, const std::string& name, const Problem& problem) {
+  const auto found =
+      std::ranges::find_if(knobs, [&](const Knob& row) { return row.name == name && row.applies(problem); });
+  return found == knobs.end() ? nullptr : &*found;
+}
+
+std::vector<Candidate> Schedule::named_candidates(const Problem& problem, const Team& team) const {
+  const Workload work{problem, team};
+  std::vector<Candidate> list;
+  if (!knows(structure_of(problem))) return list;
+  const auto add = [&](const Way& way, Config config) {
+    if (way.set != nullptr) way.set(work, config);
+    if (std::ranges::find(list, config, &Candidate::config) == list.end()) list.push_back({config, way.name});
+  };
+  for (const Way& way : ways) {
+    const bool fits = problem.m >= way.rows.begin && problem.m < way.rows.end && team.num_ranks >= way.least_ranks;
+    if (!fits || (way.when != nullptr && !way.when(work))) continue;
+    if (way.tiles == nullptr) {
+      add(way, {.schedule = name});
+      continue;
+    }
+    for (const TileChoice& tile : way.tiles(work)) add(way, with_tile({.schedule = name}, work, tile));
+  }
+  return list;
+}
+
+std::vector<Config> Schedule::candidates(const Problem& problem, const Team& team) const {
+  std::vector<Config> configs;
+  for (const Candidate& candidate : named_candidates(problem, team)) configs.push_back(candidate.config);
+  return configs;
+}
+
+std::optional<std::string> Schedule::refuses(const Problem& problem, const Team& team, const Config& config) const {
+  if (auto op = unknown_operator(*this, problem)) return op;
+  if (auto peer = unreachable_peer(team)) return peer;
+  for (const KnobRule& rule : rules) {
+    if (rule.broken({problem, team, config})) return rule.text;
+  }
+  return knob_without_row(knobs, problem, config);
 }
 
 namespace {

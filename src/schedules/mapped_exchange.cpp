@@ -203,7 +203,11 @@ Plan make_exchange_plan(const Problem& problem, const Team& team, const Config& 
           to_string(collective), ranks, chunks);
   check_map(map, collective);
   validate(config);
-  const std::optional<std::string> ignored = ignored_knob(config, {"chunk_rows", "copy_lanes"});
+  const std::vector<Knob> knobs{
+      {"tile_m", any_operator},       {"tile_n", any_operator},     {"cluster_m", any_operator},
+      {"cluster_n", any_operator},    {"group_m", any_operator},    {"cluster_split_k", any_operator},
+      {"tile_workers", any_operator}, {"chunk_rows", any_operator}, {"copy_lanes", any_operator}};
+  const std::optional<std::string> ignored = knob_without_row(knobs, problem, config);
   require(!ignored, "exchange of an output: {}", ignored.value_or(""));
   require(problem.epilogue.empty(), "epilogue has {} steps: an exchanged output takes none", problem.epilogue.size());
   Problem reachable = problem;

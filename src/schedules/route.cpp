@@ -23,14 +23,4 @@ bool sums_in_place(const Problem& problem, const Config& config, int num_ranks) 
          (!peers_read || in_arena(problem, "x"));
 }
 
-std::optional<std::string> refuses_tile_knobs(const Problem& problem, const Team& team, const Config& config) {
-  if (multiplies(problem)) return std::nullopt;
-  if (config.split_k > 1 || config.group_m > 1 || config.group_owners > 1 || config.rounds > 1)
-    return "split_k, group_m, group_owners, rounds: there is no GEMM";
-  if (!sums_in_place(problem, config, team.num_ranks)) return std::nullopt;
-  const bool says = config.tile_order == TileOrder::naive || config.tile_workers > 0;
-  if (says) return "order, tile_workers: x is summed where it is, no tile is made first";
-  return std::nullopt;
-}
-
 }  // namespace tilewire

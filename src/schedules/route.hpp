@@ -1,9 +1,6 @@
 // How a slice of a sum comes from its makers to its owner, by the config's knobs.
-// Called by reduce.cpp and by the schedules' `refuses`.
+// Called by reduce.cpp and by the schedules' rules.
 #pragma once
-
-#include <optional>
-#include <string>
 
 #include "tilewire/config.hpp"
 #include "tilewire/plan.hpp"
@@ -25,8 +22,5 @@ enum class Route {
 [[nodiscard]] bool keeps_partial(Route route);
 /// Whether an all-reduce reads its input where it is, so that no tile is made first.
 [[nodiscard]] bool sums_in_place(const Problem& problem, const Config& config, int num_ranks);
-/// Why a knob about tiles says nothing for this all-reduce, or nothing.
-[[nodiscard]] std::optional<std::string> refuses_tile_knobs(const Problem& problem, const Team& team,
-                                                            const Config& config);
 
 }  // namespace tilewire

@@ -5,11 +5,13 @@
 #include "schedules/all_to_all.hpp"
 #include "schedules/collective.hpp"
 #include "schedules/column_gather.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/gather.hpp"
-#include "schedules/gpu_choices.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
+#include "schedules/reduce_ways.hpp"
 #include "schedules/route.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
@@ -24,45 +26,53 @@ Config apart(const Problem& problem, Config config) {
   return config;
 }
 
-std::optional<std::string> refuses_sums(const Problem& problem, const Team& team, const Config& config) {
-  Config planned = config;
-  planned.transport = Transport::copy_engine;
-  if (auto knob = refuses_tile_knobs(problem, team, planned)) return knob;
-  if (config.reduce_mode == ReduceMode::accumulate)
-    return "reduce_mode = accumulate: tiles add, and here they are stored";
-  if (config.algorithm == Algorithm::ring) return "algorithm = ring: it sums on its way, and here owners do at the end";
-  if (config.algorithm != Algorithm::direct && scatters(problem))
-    return "one_shot and two_phase are algorithms of an all-reduce";
-  if (config.chunk_rows > 0 && !scatters(problem)) return "chunk_rows: only a reduce-scatter sends chunks";
-  const bool sends = config.chunk_rows > 0 || config.copy_lanes > 1 || config.pacing == Pacing::lockstep;
-  if (config.reduce_mode == ReduceMode::pull && sends)
-    return "chunk_rows, copy_lanes, pacing: with reduce_mode = pull owners read, and nothing is sent";
-  return ignored_knob(config, {"split_k", "reduce_workers", "chunk_rows", "algorithm", "reduce_mode", "wire",
-                               "copy_lanes", "pacing", "compute"});
+bool has_pacing(const Problem& problem) { return !gathers_columns(problem); }
+bool has_chunks(const Problem& problem) { return gathers(problem) || scatters(problem); }
+
+std::vector<Knob> knobs() {
+  return joined(knobs_of_tiles(), {{"compute", any_operator, "tiles, library"},
+                                   {"collective", any_operator, "tiles, library"},
+                                   {"direction", gathers_rows, "push, pull"},
+                                   {"algorithm", gathers_rows, "direct, ring"},
+                                   {"algorithm", scatters, "direct"},
+                                   {"algorithm", all_reduces, "direct, one_shot, two_phase", "direct, one_shot"},
+                                   {"reduce_mode", reduces, "staged, pull"},
+                                   {"wire", reduces},
+                                   {"chunk_rows", has_chunks},
+                                   {"copy_lanes", any_operator, "", "1, 2"},
+                                   {"pacing", has_pacing, "unpaced, lockstep"},
+                                   {"copy_workers", gathers, "", "0, 2"},
+                                   {"reduce_workers", reduces},
+                                   {"reduce_workers", exchanges}});
 }
 
-std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, has_one_collective)) {
-    return op;
-  }
-  if (auto peer = unreachable_peer(team)) return peer;
-  if (config.collective == Provider::library) return refuses_collective(problem, team, config);
-  const bool library = config.compute == Provider::library;
-  if (library && config.split_k > 1) return "split_k: the vendor's library decides how to split";
-  const bool clusters = config.cluster_m * config.cluster_n * config.cluster_split_k > 1;
-  if (library && (config.group_m > 1 || config.tile_workers > 0 || clusters))
-    return "group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: one call of the library has no tiles";
-  if (library && !multiplies(problem)) return "compute = library: there is no GEMM";
-  if (scatters(problem) || all_reduces(problem)) return refuses_sums(problem, team, config);
-  if (library && (config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n)) {
-    return "tile_m, tile_n: with compute = library the library chooses its tiles";
-  }
-  if (exchanges(problem)) return ignored_knob(config, {"split_k", "reduce_workers", "copy_lanes", "pacing", "compute"});
-  if (by_columns(problem))
-    return ignored_knob(config, {"split_k", "copy_workers", "chunk_rows", "copy_lanes", "compute"});
-  if (auto algorithm = refuses_gather_algorithm(config)) return algorithm;
-  return ignored_knob(
-      config, {"split_k", "copy_workers", "chunk_rows", "direction", "algorithm", "copy_lanes", "pacing", "compute"});
+/// Whether x is summed in place.
+bool in_place(const Asked& a) {
+  Config planned = a.config;
+  planned.transport = Transport::copy_engine;
+  return !multiplies(a.problem) && sums_in_place(a.problem, planned, a.team.num_ranks);
+}
+
+std::vector<KnobRule> rules() {
+  return {
+      {"compute = library: there is no GEMM",
+       [](const Asked& a) { return by_library(a.config) && !multiplies(a.problem); }},
+      {"split_k: the vendor's library decides how to split",
+       [](const Asked& a) { return by_library(a.config) && a.config.split_k > 1; }},
+      {"group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: one call of the library has no tiles",
+       [](const Asked& a) {
+         return by_library(a.config) && (a.config.group_m > 1 || a.config.tile_workers > 0 || has_clusters(a.config));
+       }},
+      {"tile_m, tile_n: with compute = library the library chooses its tiles",
+       [](const Asked& a) { return by_library(a.config) && !reduces(a.problem) && sets_tile(a.config); }},
+      {"tile_workers: x is summed in place, no tile is made first",
+       [](const Asked& a) { return in_place(a) && a.config.tile_workers > 0; }},
+      {"chunk_rows, copy_lanes, pacing: with reduce_mode = pull owners read, and nothing is sent",
+       [](const Asked& a) {
+         return a.config.reduce_mode == ReduceMode::pull &&
+                (a.config.chunk_rows > 0 || a.config.copy_lanes > 1 || a.config.pacing == Pacing::lockstep);
+       }},
+  };
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
@@ -73,11 +83,36 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
   return make_reduce_plan(problem, team, apart(problem, config), ownership_of(problem, Ownership::tiles));
 }
 
-std::vector<Config> candidates(const Problem& problem, const Team& team) {
-  if (on_gpus(team)) return sequential_choices(problem, team);
+/// As every schedule that copies: in lockstep where there are several peers.
+void paced(const Workload& work, Config& config) {
+  if (work.team.num_ranks > 2 && !gathers_columns(work.problem)) config.pacing = Pacing::lockstep;
+}
+
+void library_and_paced(const Workload& work, Config& config) {
+  paced(work, config);
+  config.compute = Provider::library;
+}
+
+void all_by_library(const Workload& work, Config& config) {
+  config.compute = multiplies(work.problem) ? Provider::library : Provider::tiles;
+  config.collective = Provider::library;
+}
+
+/// NOTE: GPUs call no all-to-all of the library (refusals.cpp).
+bool has_collective(const Workload& work) {
   Config config{.schedule = "sequential"};
-  if (team.num_ranks > 2 && !gathers_columns(problem)) config.pacing = Pacing::lockstep;
-  return {config};
+  all_by_library(work, config);
+  return on_gpus(work) && !exchanges(work.problem) &&
+         !is_broken(rules_of_collectives(), {work.problem, work.team, config});
+}
+
+std::vector<Way> ways() {
+  return {{"tiles", kAll, 1, [](const Workload& work) { return on_gpus(work); }, first_tile, paced},
+          {"GEMM of the library", kAll, 1,
+           [](const Workload& work) { return on_gpus(work) && multiplies(work.problem); }, nullptr, library_and_paced},
+          stream_ordered_gemm(),
+          {"GEMM and collective of the library", kAll, 1, has_collective, nullptr, all_by_library},
+          {"tiles", kAll, 1, [](const Workload& work) { return !on_gpus(work); }, nullptr, paced}};
 }
 
 }  // namespace
@@ -85,9 +120,11 @@ std::vector<Config> candidates(const Problem& problem, const Team& team) {
 Schedule sequential() {
   return {.name = "sequential",
           .summary = "the collective, then the GEMM, or the reverse: no overlap",
-          .refuses = refuses,
-          .make = make,
-          .candidates = candidates};
+          .knows = has_one_collective,
+          .knobs = knobs(),
+          .rules = joined(joined(rules_of_collectives(), rules()), rules_of_gathers()),
+          .ways = ways(),
+          .make = make};
 }
 
 }  // namespace tilewire

@@ -2,9 +2,10 @@
 // when all its updates have come; nobody but memory sums. Listed in schedules.cpp.
 #include "schedules/track_trigger.hpp"
 
-#include "schedules/gpu_choices.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/mapped_plan.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
@@ -17,18 +18,22 @@ bool sums_products(const Structure& structure) {
          (structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce);
 }
 
-std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, sums_products)) return op;
-  if (auto peer = unreachable_peer(team)) return peer;
-  if (scatters(problem) && (config.algorithm == Algorithm::one_shot || config.algorithm == Algorithm::two_phase))
-    return "one_shot and two_phase are algorithms of an all-reduce";
-  if (config.algorithm == Algorithm::one_shot) return "one_shot: each chunk of the sum has one owner here";
-  if (scatters(problem) && !is_ring(config) && (config.copy_lanes > 1 || config.chunk_rows > 0))
-    return "copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on";
-  if (problem.reduction == Reduction::repeatable) return "memory sums in the order of arrival: needs reduction = any";
-  if (auto order = refuses_in_step(config)) return order;
-  return ignored_knob(config,
-                      {"algorithm", "split_k", "reduce_workers", "chunk_rows", "wire", "tile_order", "copy_lanes"});
+std::vector<Knob> knobs() {
+  return joined(knobs_of_tiles(), {{"algorithm", scatters, "direct, ring"},
+                                   {"algorithm", all_reduces, "direct, ring, two_phase", "direct, ring"},
+                                   {"tile_order", any_operator, "rank_shifted, naive"},
+                                   {"wire", any_operator},
+                                   {"chunk_rows", any_operator},
+                                   {"copy_lanes", any_operator, "", "1, 2"},
+                                   {"reduce_workers", any_operator}});
+}
+
+std::vector<KnobRule> rules() {
+  return {{"memory sums in the order of arrival: needs reduction = any",
+           [](const Asked& a) { return a.problem.reduction == Reduction::repeatable; }},
+          {"copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on", [](const Asked& a) {
+             return scatters(a.problem) && !is_ring(a.config) && (a.config.copy_lanes > 1 || a.config.chunk_rows > 0);
+           }}};
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
@@ -39,11 +44,11 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
                           is_ring(config) ? ring_reduce_scatter(ranks) : direct_reduce_scatter(ranks));
 }
 
-std::vector<Config> candidates(const Problem&, const Team& team) {
-  if (on_gpus(team)) return {};
-  Config ring{.schedule = "track_trigger"};
-  ring.algorithm = Algorithm::ring;
-  return {{.schedule = "track_trigger"}, ring};
+std::vector<Way> ways() {
+  const auto on_host = [](const Workload& work) { return !on_gpus(work); };
+  return {{"direct", kAll, 1, on_host},
+          {"ring", kAll, 1, on_host, nullptr,
+           [](const Workload& /*work*/, Config& config) { config.algorithm = Algorithm::ring; }}};
 }
 
 }  // namespace
@@ -51,9 +56,11 @@ std::vector<Config> candidates(const Problem&, const Team& team) {
 Schedule track_trigger() {
   return {.name = "track_trigger",
           .summary = "memory sums tiles where they are mapped to, copies start when a block is complete (T3)",
-          .refuses = refuses,
-          .make = make,
-          .candidates = candidates};
+          .knows = sums_products,
+          .knobs = knobs(),
+          .rules = rules(),
+          .ways = ways(),
+          .make = make};
 }
 
 }  // namespace tilewire

@@ -3,10 +3,11 @@
 #include "schedules/two_stream.hpp"
 
 #include "schedules/builder.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/route.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
@@ -22,23 +23,31 @@ bool sums_for_all(const Structure& structure) {
   return structure.before == Collective::none && structure.after == Collective::all_reduce;
 }
 
-std::optional<std::string> refuses(const Problem& problem, const Team& team, const Config& config) {
-  if (auto op = unknown_operator(problem, sums_for_all)) return op;
-  if (auto peer = unreachable_peer(team)) return peer;
-  if (auto knob = refuses_tile_knobs(problem, team, pulled(config))) return knob;
-  if (config.launches > 1 && !multiplies(problem)) return "launches: there are no tiles beside the sums";
-  const bool in_place = !multiplies(problem) && in_arena(problem, "x");
-  if (in_place && config.release == Release::all) return "release: x lies in the arena, no tile is made first";
-  return ignored_knob(config, {"split_k", "reduce_workers", "wire", "release", "launches"});
+std::vector<Knob> knobs() {
+  return joined(knobs_of_tiles(), {{"reduce_workers", any_operator},
+                                   {"wire", any_operator},
+                                   {"release", any_operator, "tile, all"},
+                                   {"launches", multiplies}});
+}
+
+std::vector<KnobRule> rules() {
+  return {{"tile_workers: x is summed in place, no tile is made first",
+           [](const Asked& a) {
+             return !multiplies(a.problem) && a.config.tile_workers > 0 &&
+                    sums_in_place(a.problem, pulled(a.config), a.team.num_ranks);
+           }},
+          {"release = all: x lies in the arena, no tile is made first", [](const Asked& a) {
+             return !multiplies(a.problem) && in_arena(a.problem, "x") && a.config.release == Release::all;
+           }}};
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
   return make_reduce_plan(problem, team, pulled(config), Ownership::slices);
 }
 
-std::vector<Config> candidates(const Problem& problem, const Team& team) {
-  if (on_gpus(team)) return two_stream_choices(problem, team);
-  return {Config{.schedule = "two_stream"}};
+std::vector<Way> ways() {
+  return {{"usual tiles", kAll, 1, [](const Workload& work) { return on_gpus(work); }, first_two_tiles},
+          {"default tile", kAll, 1, [](const Workload& work) { return !on_gpus(work); }}};
 }
 
 }  // namespace
@@ -46,9 +55,11 @@ std::vector<Config> candidates(const Problem& problem, const Team& team) {
 Schedule two_stream() {
   return {.name = "two_stream",
           .summary = "tiles post flags, a second lane all-reduces them one by one (DistFuse)",
-          .refuses = refuses,
-          .make = make,
-          .candidates = candidates};
+          .knows = sums_for_all,
+          .knobs = knobs(),
+          .rules = rules(),
+          .ways = ways(),
+          .make = make};
 }
 
 }  // namespace tilewire

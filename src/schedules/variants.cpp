@@ -2,22 +2,35 @@
 // Called by src/cli/check.cpp and tests.
 #include "schedules/variants.hpp"
 
+#include <algorithm>
 #include <initializer_list>
+#include <string_view>
 
+#include "core/json_text.hpp"
 #include "schedules/knobs.hpp"
+#include "tilewire/json.hpp"
 #include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
 namespace {
 
-/// Multiply the list by the values of one knob.
-template <class T>
-void vary(std::vector<Config>& configs, T Config::*knob, std::initializer_list<T> values) {
+/// `config` with one knob set to a value of a table.
+Config with_knob(const Config& config, const char* knob, std::string_view value) {
+  nlohmann::json json = config;
+  json[knob] = json_or_text(std::string(value));
+  return json.get<Config>();
+}
+
+/// Multiply the list by the values that the schedule's table has of one knob.
+void vary(std::vector<Config>& configs, const Schedule& schedule, const Problem& problem, const char* knob) {
+  const Knob* row = find_knob(schedule.knobs, knob, problem);
+  if (row == nullptr) return;
+  const std::vector<std::string_view> values = values_of(*row);
   std::vector<Config> product;
   for (const Config& config : configs) {
-    for (const T& value : values) product.emplace_back(config).*knob = value;
+    for (const std::string_view value : values) product.push_back(with_knob(config, knob, value));
   }
-  configs = std::move(product);
+  if (!values.empty()) configs = std::move(product);
 }
 
 /// The library's own tiles.
@@ -47,49 +60,50 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     std::vector<Config> configs{base};
     configs.front().schedule = schedule.name;
     configs.front().chunk_rows = 0;
-    const auto by = [&](auto knob, auto values) {
-      vary(configs, knob, values);
-      prune(configs, schedule, problem, team);
+    const auto by = [&](std::initializer_list<const char*> names) {
+      for (const char* knob : names) {
+        vary(configs, schedule, problem, knob);
+        prune(configs, schedule, problem, team);
+      }
     };
-    by(&Config::reduce_mode, std::initializer_list{ReduceMode::staged, ReduceMode::pull, ReduceMode::accumulate});
-    by(&Config::algorithm, std::initializer_list{Algorithm::direct, Algorithm::ring, Algorithm::one_shot});
-    by(&Config::transport, std::initializer_list{Transport::store, Transport::copy_engine, Transport::ll});
-    by(&Config::direction, std::initializer_list{Direction::push, Direction::pull});
-    by(&Config::tile_order, std::initializer_list{TileOrder::rank_shifted, TileOrder::naive});
-    by(&Config::release, std::initializer_list{Release::tile, Release::all});
-    by(&Config::reduce_when, std::initializer_list{ReduceWhen::beside, ReduceWhen::after});
-    by(&Config::pacing, std::initializer_list{Pacing::unpaced, Pacing::lockstep});
-    vary(configs, &Config::compute, {Provider::tiles, Provider::library});
+    by({"reduce_mode", "algorithm", "transport", "direction", "tile_order", "release", "reduce_when", "pacing"});
+    vary(configs, schedule, problem, "compute");
     for (Config& config : configs) {
-      if (config.compute == Provider::library && (gathers(problem) || exchanges(problem))) untile(config);
+      if (by_library(config) && !reduces(problem)) untile(config);
     }
-    vary(configs, &Config::collective, {Provider::tiles, Provider::library});
+    vary(configs, schedule, problem, "collective");
     for (Config& config : configs) {
       if (config.collective == Provider::library) untile(config);
     }
     prune(configs, schedule, problem, team);
-    by(&Config::copy_lanes, std::initializer_list{1, 2});
-    by(&Config::split_k, std::initializer_list{1, 3});
-    if (base.chunk_rows > 0) by(&Config::chunk_rows, std::initializer_list<int64_t>{0, base.chunk_rows});
+    by({"copy_lanes", "split_k"});
+    if (base.chunk_rows > 0) {
+      std::vector<Config> chunks = configs;
+      for (Config& config : chunks) config.chunk_rows = base.chunk_rows;
+      prune(chunks, schedule, problem, team);
+      configs.insert(configs.end(), chunks.begin(), chunks.end());
+    }
     // These reorder tiles and change nothing else: beside the simplest of the others.
     std::vector<Config> rounds = configs;
     std::erase_if(rounds, [](const Config& config) {
       return config.copy_lanes > 1 || config.split_k > 1 || config.pacing == Pacing::lockstep ||
              config.reduce_when == ReduceWhen::after;
     });
-    std::vector<Config> workers = rounds;
-    for (Config& config : workers) config.copy_workers = 2;
-    if (schedule.name != std::string("sequential")) workers.clear();  // only there more than a number changes
+    std::vector<Config> workers;
+    if (schedule.name == std::string("sequential")) workers = rounds;  // elsewhere it changes only a number
+    vary(workers, schedule, problem, "copy_workers");
+    std::erase_if(workers, [](const Config& config) { return config.copy_workers == 0; });
     prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
     for (Config& config : in_step) put_in_step(config);
-    vary(in_step, &Config::copy_workers, {0, 1});  // what few workers push goes to all peers at once
-    vary(in_step, &Config::group_owners, {1, 2});
+    vary(in_step, schedule, problem, "copy_workers");  // few workers push to all peers at once
+    vary(in_step, schedule, problem, "group_owners");
     prune(in_step, schedule, problem, team);
-    vary(rounds, &Config::group_owners, {1, 2});
+    vary(rounds, schedule, problem, "group_owners");
+    vary(rounds, schedule, problem, "rounds");
+    std::erase_if(rounds, [](const Config& config) { return config.group_owners == 1 && config.rounds == 1; });
     for (Config& config : rounds) {
-      config.rounds = config.group_owners > 1 ? 1 : 2;
-      if (config.rounds == 1) config.group_m = std::max<int64_t>(2, config.group_m);
+      if (config.group_owners > 1) config.group_m = std::max<int64_t>(2, config.group_m);
     }
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;

@@ -12,7 +12,7 @@
 #include "core/caught.hpp"
 #include "core/json_text.hpp"
 #include "core/text.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/tiles.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/spi/backend.hpp"
 #include "tilewire/spi/schedule.hpp"

@@ -21,7 +21,6 @@
 #include "core/renamed.hpp"
 #include "core/text.hpp"
 #include "core/text_file.hpp"
-#include "schedules/gpu_tiles.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire::tuner {
@@ -113,8 +112,9 @@ double distance(json x, json y) {
 json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem,
             bool on_gpus) {
   Problem bucket = problem;
-  if (on_gpus && problem.m < kM1024) {
-    bucket.m = std::min((problem.m + 7) / 8 * 8, kM1024 - 1);  // kM1024 rows have other candidates
+  constexpr int64_t kManyRows = 1024;  // which have other candidates
+  if (on_gpus && problem.m < kManyRows) {
+    bucket.m = std::min((problem.m + 7) / 8 * 8, kManyRows - 1);
   } else if (problem.m > 0) {
     bucket.m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(problem.m)));
   }
