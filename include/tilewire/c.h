@@ -178,7 +178,8 @@ TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, cons
 /// `problem` is JSON: {"op": "all_gather_gemm", "m": 512, "n": 1024, "k": 256, "dtype": "fp32"}; sizes are global, over
 /// all ranks. Fields are those of tilewire::Problem (docs/c_api.md); unknown ones are errors.
 /// `config` says how: null or "auto" measures the candidates once and remembers the winner, "auto_quick" the first few
-/// of them; "auto_off" measures nothing and takes what is remembered of the nearest M, else a first choice; the name of
+/// of them; "auto_off" measures nothing and takes what is remembered of the nearest M, else a first choice; "auto_again"
+/// measures whatever is remembered or shipped; the name of
 /// a schedule, "fused", takes the first of its candidates for this problem and these ranks, unmeasured; JSON,
 /// {"schedule": "fused", "tile_m": 64}, takes the knobs of tilewire::Config, and for those left out its defaults, which
 /// are the same for all problems and machines. Where the text of one rank is malformed all ranks get its

@@ -34,13 +34,15 @@ enum class Release { tile, all };  ///< what a second lane waits for: its tile, 
 enum class Pacing { unpaced, lockstep };
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
 
-/// How `auto` chooses a config. Each takes the winner of an earlier measurement where it fits (winners in the tuner's
-/// file are those of problems with M in the same bucket).
+/// How `auto` chooses a config. All but `again` take the winner of an earlier measurement where one fits (winners in
+/// the tuner's file are those of problems with M in the same bucket), then the winner that tilewire ships for the
+/// machine.
 enum class Tuning {
-  off,    ///< measures nothing: the winner of the nearest bucket of M, else the fastest by the model, else the first of
-          ///< `fused`
+  off,  ///< measures nothing: also the winner of the nearest bucket of M, else the fastest by the model, else the first
+        ///< of `fused`
   quick,  ///< measures the first few candidates, for at most a second
   full,   ///< measures the first eight where there is a model, else all, for at most four seconds
+  again,  ///< measures as `full` and replaces the winner, after a change of driver, clocks or links
 };
 
 /// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error. The defaults are fixed, for any

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: "auto", "auto_quick", "auto_off", the name of a schedule, or its knobs.
+#: "auto", "auto_quick", "auto_off", "auto_again", the name of a schedule, or its knobs.
 Config = str | Mapping[str, Any]
 #: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
 Epilogue = Sequence[str | tuple[str, float]]

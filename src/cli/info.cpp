@@ -7,6 +7,7 @@
 #include "backends/cuda/cuda.hpp"
 #include "cli/facts.hpp"
 #include "cli/flag_files.hpp"
+#include "cli/knob_table.hpp"
 #include "cli/models.hpp"
 #include "cli/options.hpp"
 #include "cli/verbs.hpp"
@@ -139,7 +140,15 @@ void add_info(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("info", "Show machine, build, and what is available");
   verb->footer("Example:\n  tilewire info --json -");
   add_json_flag(*verb, *options, "Write it as JSON to a file, or - for standard output (then nothing else)");
-  verb->callback([options] {
+  auto knobs = std::make_shared<bool>(false);
+  verb->add_flag("--knobs", *knobs,
+                 "The knobs of each schedule instead: for which operators (AG: all-gather, RS: reduce-scatter, AR, ar: "
+                 "all-reduce after a GEMM and alone, A2A: all-to-all, C: by columns), and which values");
+  verb->callback([options, knobs] {
+    if (*knobs) {
+      print(knob_table());
+      return;
+    }
     check_files({{"--json", options->json}}, {});
     const nlohmann::json json = info_json();
     if (!options->json.empty()) write_file(options->json, json_text(json, 1) + "\n");

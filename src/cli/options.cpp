@@ -146,7 +146,8 @@ void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_
                               names_of(schedules()), by_default))
       ->type_name("all|auto|NAME")
       ->group("Schedule");
-  verb.add_option("--set", options.set, "Set a knob of the schedule; may be repeated: --set tile_m=64")
+  verb.add_option("--set", options.set,
+                  "Set a knob of the schedule (tilewire info --knobs); may be repeated: --set tile_m=64")
       ->type_name("KNOB=VALUE")
       ->group("Schedule");
 }

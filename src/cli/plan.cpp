@@ -90,10 +90,11 @@ void show_candidates(const Show& verb, const std::vector<Problem>& problems, con
     for (size_t i = 0; i < list.size(); ++i) {
       const tuner::Predicted& each = list[i];
       result.back()["candidates"].push_back({{"config", each.config},
+                                             {"way", each.way},
                                              {"predicted_us", each.us ? nlohmann::json(*each.us) : nlohmann::json()},
                                              {"measured", i < measured},
                                              {"exception", each.exception}});
-      text += fmt::format("  {:>10}  {}{}\n", each.us ? fmt::format("{:.1f} us", *each.us) : "-",
+      text += fmt::format("  {:>10}  {}: {}{}\n", each.us ? fmt::format("{:.1f} us", *each.us) : "-", each.way,
                           tuner::describe(each.config),
                           each.exception.empty() ? "" : fmt::format("  (always measured: {})", each.exception));
     }

@@ -67,7 +67,7 @@ TILEWIRE_NAMES(TileOrder, {naive, "naive"}, {rank_shifted, "rank_shifted"}, {in_
 TILEWIRE_NAMES(Release, {tile, "tile"}, {all, "all"})
 TILEWIRE_NAMES(Pacing, {unpaced, "unpaced"}, {lockstep, "lockstep"})
 TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
-TILEWIRE_NAMES(Tuning, {off, "off"}, {quick, "quick"}, {full, "full"})
+TILEWIRE_NAMES(Tuning, {off, "off"}, {quick, "quick"}, {full, "full"}, {again, "again"})
 TILEWIRE_NAMES(Scope, {input, "input"}, {output, "output"}, {local, "local"}, {symmetric, "symmetric"})
 TILEWIRE_NAMES(Purpose, {data, "data"}, {ready, "ready"}, {pace, "pace"})
 TILEWIRE_NAMES(WriteMode, {store, "store"}, {accumulate, "accumulate"})

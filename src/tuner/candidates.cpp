@@ -48,19 +48,17 @@ constexpr Exception kExceptions[] = {
 
 /// Sequential, then the first choice of each schedule, then the second of each, and so on.
 std::vector<Predicted> listed(const Problem& problem, const Team& team) {
-  std::vector<std::vector<Config>> lists;
-  for (const Schedule& schedule : schedules()) lists.push_back(schedule.candidates(problem, team));
+  std::vector<std::vector<Candidate>> lists;
+  for (const Schedule& schedule : schedules()) lists.push_back(schedule.named_candidates(problem, team));
   std::vector<Predicted> all;
-  const auto add = [&](const Config& config) {
-    if (std::ranges::find(all, config, &Predicted::config) == all.end()) all.push_back({.config = config});
+  const auto add = [&](const Candidate& candidate) {
+    if (std::ranges::find(all, candidate.config, &Predicted::config) == all.end())
+      all.push_back({.config = candidate.config, .way = candidate.way});
   };
-  for (const std::vector<Config>& list : lists) {
-    const auto plain = std::ranges::find(list, "sequential", &Config::schedule);
-    if (plain != list.end()) add(*plain);
-  }
-  if (all.empty()) add({.schedule = "sequential"});
+  const std::vector<Candidate> plain = find_schedule("sequential").named_candidates(problem, team);
+  add(plain.empty() ? Candidate{.config = {.schedule = "sequential"}} : plain.front());
   for (size_t place = 0, longest = 1; place < longest; ++place) {
-    for (const std::vector<Config>& list : lists) {
+    for (const std::vector<Candidate>& list : lists) {
       longest = std::max(longest, list.size());
       if (place < list.size()) add(list[place]);
     }

@@ -18,6 +18,7 @@
 #include "tilewire/spi/schedule.hpp"
 #include "tuner/candidates.hpp"
 #include "tuner/measure.hpp"
+#include "tuner/shipped.hpp"
 #include "tuner/winners.hpp"
 
 namespace tilewire::tuner {
@@ -250,6 +251,14 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
   }
 }
 
+/// The winner that tilewire ships for this machine, where there is one that can run.
+std::optional<Choice> shipped(Group& group, const Problem& problem) {
+  const ShippedWinner* row = find_shipped(group.target(), problem);
+  if (row == nullptr || !first_text(group, refused(group, problem, row->config)).empty()) return std::nullopt;
+  return Choice{row->config,
+                fmt::format("shipped with tilewire for {}: {:.1f} us when it was measured there", row->table, row->us)};
+}
+
 /// Without a measurement: the fastest by the model that can run, where there is one; else the first candidate of
 /// `fused`; where the problem has no candidates, the plain schedule. NOTE: a library of collectives takes seconds to
 /// begin, which nobody has asked for.
@@ -281,7 +290,8 @@ std::string describe(const Config& config) {
 Choice choose(Group& group, const Problem& problem, const Options& options) {
   const Team& team = group.team();
   const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
-  Recalled recalled = recall_together(group, options, key);
+  const bool again = options.tuning == Tuning::again;
+  Recalled recalled = again ? Recalled{} : recall_together(group, options, key);
   if (recalled.winner) {
     const std::string reason = first_text(group, refused(group, problem, recalled.winner->config));
     if (reason.empty()) {
@@ -293,6 +303,7 @@ Choice choose(Group& group, const Problem& problem, const Options& options) {
     }
     recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), reason);
   }
+  if (const auto choice = again ? std::nullopt : shipped(group, problem)) return *choice;
   const bool measures = options.tuning != Tuning::off;
   Winner winner{.key = key, .config = {}, .timings = {}, .quick = options.tuning == Tuning::quick};
   Choice choice = measures ? measure(group, problem, options.tuning, winner.timings) : unmeasured(group, problem);

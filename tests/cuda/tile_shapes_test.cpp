@@ -3,7 +3,7 @@
 
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "operator_names.hpp"
-#include "schedules/gpu_choices.hpp"
+#include "schedules/tiles.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -105,7 +105,7 @@ TEST(TileShapes, WhatIsMeasuredIsCompiled) {
         team.num_ranks = ranks;
         team.devices.assign(static_cast<size_t>(ranks), {.sms = 132});
         const Problem problem{.op = op, .m = m, .n = 10240, .k = 8192, .dtype = DType::bf16};
-        for (const Config& config : fused_choices(problem, team)) {
+        for (const Config& config : find_schedule("fused").candidates(problem, team)) {
           if (config.compute == Provider::library) continue;  // its tiles are the pieces of sums
           const TileShape shape{static_cast<int>(config.tile_m), static_cast<int>(config.tile_n)};
           EXPECT_TRUE(is_compiled(shape)) << op << " " << m << ": " << shape.m << " x " << shape.n;

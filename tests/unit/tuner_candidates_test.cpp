@@ -11,6 +11,7 @@
 #include "tilewire/make_plan.hpp"
 #include "tilewire/spi/operator.hpp"
 #include "tuner/candidates.hpp"
+#include "tuner/shipped.hpp"
 
 namespace tilewire::tuner {
 namespace {
@@ -113,6 +114,41 @@ TEST(TunerCandidates, TheFastestMeasuredConfigsAreAmongThose) {
   }
   EXPECT_GE(rows, 20 * static_cast<int>(files.size()));
   EXPECT_LE(missed, rows / 8) << which;
+}
+
+/// bench/scripts_test.py compares the tables with bench/results.
+TEST(Shipped, EveryRowCanBeMadeAndIsFound) {
+  EXPECT_GE(shipped_winners().size(), 150U);
+  for (const ShippedWinner& each : shipped_winners()) {
+    const Target& target = find_target(each.table);
+    const Team team = team_of(target, target.ranks);
+    Problem problem = each.problem;
+    problem.reduction = Reduction::any;
+    EXPECT_GT(num_tasks(make_plan(problem, team, each.config)), 0) << each.table << to_string(problem);
+    EXPECT_EQ(find_shipped(target, problem), &each) << each.table << to_string(problem);
+  }
+}
+
+TEST(Shipped, OtherProblemsAndMachinesHaveNone) {
+  const ShippedWinner& any = shipped_winners().front();
+  const Target target = find_target(any.table);
+  const auto found = [&](auto&& change) {
+    Problem problem = any.problem;
+    change(problem);
+    return find_shipped(target, problem) == &any;
+  };
+  EXPECT_TRUE(found([](Problem&) {}));
+  EXPECT_TRUE(found([](Problem& problem) { problem.dtype = DType::fp16; }));
+  EXPECT_TRUE(found([](Problem& problem) { problem.m -= 7; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.m += 1; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.n += 8; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.dtype = DType::fp32; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.b_layout = BLayout::kn; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.epilogue = {{.kind = EpilogueKind::relu}}; }));
+  Target part = target;
+  part.whole_gpu = false;
+  EXPECT_EQ(find_shipped(part, any.problem), nullptr);
+  EXPECT_EQ(find_shipped(host_target(), any.problem), nullptr);
 }
 
 }  // namespace

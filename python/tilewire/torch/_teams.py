@@ -35,7 +35,7 @@ def set_tuning(mode: str) -> None:
     "off" measures nothing: an operator takes the winner of the nearest number of rows that was measured on this
     machine, else the candidate that the simulator predicts to be the fastest, else a schedule's first. "quick" measures
     the few that are predicted to be the fastest, for at most a second, "full" some more, for at most four; both
-    remember the winner (docs/schedules.md).
+    remember the winner. "again" measures as "full" whatever is remembered or shipped with tilewire (docs/schedules.md).
     """
     _core.set_torch(tuning=mode)
 

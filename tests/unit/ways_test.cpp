@@ -1,11 +1,15 @@
-// What schedules choose where ranks are GPUs: all of it is accepted, and proven.
+// The tables of schedules: candidates on GPUs are accepted and proven, no row is dead, knobs have values that exist.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <set>
 #include <utility>
 
+#include "core/json_text.hpp"
 #include "operator_names.hpp"
+#include "schedules/knobs.hpp"
+#include "tilewire/json.hpp"
 #include "tilewire/spi/schedule.hpp"
 #include "tilewire/tilewire.hpp"
 
@@ -103,6 +107,70 @@ TEST(Gpus, ManyRoundsOfAReduceScatterGroupFewRows) {
   EXPECT_EQ(rounds_of("gemm_reduce_scatter", 4), (Rounds{{4, 16}, {32, 4}, {16, 4}})) << "the last is a ring";
   EXPECT_EQ(rounds_of("gemm_reduce_scatter", 2), (Rounds{{4, 16}, {32, 16}}));
   EXPECT_EQ(rounds_of("gemm_all_reduce", 4), (Rounds{{4, 16}, {32, 16}}));
+}
+
+TEST(Ways, EveryRowIsACandidateOfSomeProblem) {
+  std::set<std::pair<std::string, std::string>> used;
+  for (const char* op : testing::operator_names()) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const int64_t m : {1, 64, 96, 256, 512, 800, 1024, 2048, 4096, 8192, 16384}) {
+        for (const auto& [n, k] : {std::pair<int64_t, int64_t>{8192, 8192}, {49152, 2048}, {14336, 4096}}) {
+          Problem problem{.op = op, .m = m, .n = n, .k = k, .dtype = DType::bf16, .reduction = Reduction::any};
+          if (!multiplies(problem)) problem.k = 0;
+          for (const Team& team : {team_of_gpus(ranks), Team{.num_ranks = ranks}}) {
+            for (const Schedule& schedule : schedules()) {
+              for (const Candidate& each : schedule.named_candidates(problem, team))
+                used.emplace(schedule.name, each.way);
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const Schedule& schedule : schedules()) {
+    for (const Way& way : schedule.ways)
+      EXPECT_TRUE(used.contains({schedule.name, way.name})) << schedule.name << ": " << way.name;
+  }
+}
+
+/// Whether `Config` takes the value of the knob.
+bool exists(const std::string& knob, std::string_view value) {
+  try {
+    nlohmann::json json = Config{};
+    json[knob] = json_or_text(std::string(value));
+    validate(json.get<Config>());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(Knobs, RowsNameFieldsAndValuesThatExist) {
+  for (const Schedule& schedule : schedules()) {
+    for (const Knob& knob : schedule.knobs) {
+      for (const char* list : {knob.values, knob.tried}) {
+        for (const std::string_view value : values_of({.name = knob.name, .applies = knob.applies, .values = list}))
+          EXPECT_TRUE(exists(knob.name, value)) << schedule.name << ": " << knob.name << " = " << value;
+      }
+      EXPECT_TRUE(std::ranges::any_of(testing::operator_names(),
+                                      [&](const char* op) {
+                                        const Problem problem{.op = op};
+                                        return schedule.knows(structure_of(problem)) &&
+                                               find_knob(schedule.knobs, knob.name, problem) == &knob;
+                                      }))
+          << schedule.name << ": the row of " << knob.name << " applies to no operator";
+    }
+  }
+}
+
+TEST(Knobs, AValueThatIsNotInTheTableIsRefusedWithThoseThatAre) {
+  const Problem problem{.op = "all_gather_gemm", .m = 64, .n = 64, .k = 64};
+  const auto why = [&](const Config& config) {
+    return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
+  };
+  EXPECT_EQ(why({.schedule = "fused", .transport = Transport::ll}), "knob transport = ll: want store, copy_engine");
+  EXPECT_EQ(why({.schedule = "fused", .wire = DType::fp32}), "knob wire = fp32 has no meaning here");
+  EXPECT_EQ(why({.schedule = "fused"}), "");
 }
 
 TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
