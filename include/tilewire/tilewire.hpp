@@ -1,5 +1,5 @@
-// tilewire: compute-and-collective operators that overlap at tile granularity. Include this; then read
-// the headers below in their order. A complete program, C = all_gather(A) * B^T on four ranks of this host:
+// tilewire: compute-and-collective operators that overlap at tile granularity. Programs include this header.
+// A complete program, C = all_gather(A) * B^T on four ranks of this host:
 //
 //   #include <tilewire/tilewire.hpp>
 //   #include <cstdio>
@@ -20,7 +20,7 @@
 //     });
 //   }
 //
-// Problem (asked) -> Config (chosen) -> Plan (what every rank does) -> backend -> Trace (what happened).
+// Problem (request) -> Config (choice) -> Plan (tasks of every rank) -> backend -> Trace (times).
 #pragma once
 
 // In reading order.
@@ -35,7 +35,7 @@
 #include "tilewire/config.hpp"
 #include "tilewire/group.hpp"
 #include "tilewire/op.hpp"
-// What an operator runs, proves and records.
+// Plans, their proof, and traces.
 #include "tilewire/plan.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/check.hpp"

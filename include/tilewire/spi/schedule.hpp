@@ -18,11 +18,11 @@ namespace tilewire {
 struct Schedule {
   const char* name;
   const char* summary;
-  /// Why this schedule cannot do the problem or honour a knob of the config, or nothing.
+  /// The reason why this schedule cannot do the problem or honour a knob of the config, or nothing.
   std::optional<std::string> (*refuses)(const Problem&, const Team&, const Config&);
-  /// Build the plan for all ranks; only called where `refuses` says nothing.
+  /// Build the plan for all ranks. Called only if `refuses` returns nothing.
   Plan (*make)(const Problem&, const Team&, const Config&);
-  /// Configs worth measuring for this problem, most promising first.
+  /// Configs to measure for this problem, the most promising first.
   std::vector<Config> (*candidates)(const Problem&, const Team&);
 };
 
