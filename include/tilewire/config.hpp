@@ -70,8 +70,7 @@ struct Config {
   std::optional<DType> wire{};  ///< type of partials between ranks; default: the output's
   TileOrder tile_order = TileOrder::rank_shifted;
   int group_owners = 1;  ///< owners in a group, which reads its part of B once
-  int rounds =
-      1;  ///< cuts of each owner's tiles; a round makes one cut of each peer; local tiles: last, in gathers first
+  int rounds = 1;  ///< cuts of each owner's tiles; a round makes one cut per peer; local tiles: last, in gathers first
   Release release = Release::tile;
   int copy_lanes = 1;
   Pacing pacing = Pacing::unpaced;
