@@ -124,7 +124,8 @@ TILEWIRE_API tilewire_status tilewire_leave(tilewire_group* group);
 
 /// The function that each rank of tilewire_launch calls. It returns TILEWIRE_OK or the status of the call that failed.
 /// Any other number is an error of the rank. No exception may leave it: see docs/c_api.md. `user` is the pointer given
-/// to tilewire_launch. When the function returns, the library frees the remaining operators and the group.
+/// to tilewire_launch. The group ends when the function returns; free all operators before that, else tilewire_launch
+/// returns TILEWIRE_INVALID_INPUT.
 typedef tilewire_status (*tilewire_rank_function)(tilewire_group* group, void* user);
 
 /// How to launch ranks. Zero in every field but `size` means the defaults.
