@@ -9,9 +9,9 @@
 //     using namespace tilewire;
 //     const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 256, .dtype = DType::fp32};
 //     launch(4, {}, [&](Group& group) {                      // four processes; this runs on each
-//       std::vector<float> a(128 * 256, 1.0F);               // my 512 / 4 rows of A
-//       std::vector<float> b(256 * 256, 0.5F);               // my 1024 / 4 columns of B, stored [n, k]
-//       std::vector<float> c(512 * 256);                     // my columns of C
+//       std::vector<float> a(128 * 256, 1.0F);               // this rank's 512 / 4 rows of A
+//       std::vector<float> b(256 * 256, 0.5F);               // this rank's 1024 / 4 columns of B, stored [n, k]
+//       std::vector<float> c(512 * 256);                     // this rank's columns of C
 //       Op op = make_op(group, problem, Config{.schedule = "fused"});  // no config: measure and choose
 //       op.run_and_wait(std::vector{make_tensor(a.data(), DType::fp32, 128, 256),
 //                                   make_tensor(b.data(), DType::fp32, 256, 256)},

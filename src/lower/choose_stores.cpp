@@ -11,8 +11,8 @@ namespace {
 Via via_of(const Plan& plan, int rank, const Task& tile, const Write& write, bool plain) {
   if (plain) return write.via == Via::bulk ? Via::bulk : Via::threads;
   if (!fits_tensor_store(plan, tile, write)) return Via::threads;
-  // NOTE: only if the schedule asks for them: tensor stores to other GPUs delay the tensor loads behind them, and all
-  // additions to one element must have the same scope, that of other GPUs' additions.
+  // NOTE: only if the schedule asks for them: tensor stores to other GPUs delay the tensor loads behind them, and local
+  // additions need the same scope as other GPUs' additions to the same elements.
   const bool meets_others = write.to.rank != rank || write.mode == WriteMode::accumulate;
   return meets_others && write.via != Via::tma ? Via::threads : Via::tma;
 }

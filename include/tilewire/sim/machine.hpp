@@ -17,7 +17,7 @@ enum class Topology {
   ring,             ///< dims {n}; links in both directions; messages take the shorter one
   fully_connected,  ///< dims {n}; one link for each ordered pair of devices
   switched,         ///< dims {n}; each device has one link to a switch and one from it
-  torus2d,          ///< dims {rows, columns}; rings along both dimensions; messages travel along columns first
+  torus2d,          ///< dims {rows, columns}; rings along both dimensions; messages move within their row first
   two_level,        ///< dims {nodes, devices per node}; fully connected inside a node; nodes are connected by a switch
 };
 
