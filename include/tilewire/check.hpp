@@ -1,4 +1,4 @@
-// The checker: proves a plan right before anything runs, or refuses it with a counter-example.
+// The checker: proves that a plan is correct before it runs, or refuses it with a counter-example.
 // Called by make_op (on request; always in debug builds), `tilewire check` and the tests.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tilewire {
 
-/// What an element of a caller's buffer stands for.
+/// The meaning of an element of a caller's buffer.
 enum class Role {
   a,         ///< element (row, col) of A: row = m, col = k
   b,         ///< element of B in the problem's layout
@@ -20,10 +20,10 @@ enum class Role {
   indices,   ///< row indices into a table
 };
 
-/// Where one rank's copy of a caller's buffer lies in the global tensor. Local (0, 0) is global
-/// (row, col). For outputs: what every element must hold at the end.
+/// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,
+/// col). For outputs: the value that every element must hold at the end.
 struct Meaning {
-  int buffer = 0;  ///< among the callers' buffers of the plan
+  int buffer = 0;  ///< index among the callers' buffers of the plan
   int rank = 0;
   Role role = Role::a;
   int64_t row = 0;
@@ -34,18 +34,18 @@ struct Meaning {
   bool operator==(const Meaning&) const = default;
 };
 
-/// What a plan is to compute: the operator's side of a proof.
+/// What a plan must compute: an operator makes it, and the checker proves it.
 struct Specification {
-  std::vector<Buffer> buffers{};     ///< the callers', in the order of the plan's; empty = whatever the plan has
-  std::vector<Meaning> meanings{};   ///< `buffer` counts in the order of the plan's callers' buffers
-  std::vector<Epilogue> epilogue{};  ///< of finished elements
-  int64_t least_bytes = 0;           ///< that must cross links, over all ranks; 0 = unknown
+  std::vector<Buffer> buffers{};     ///< callers' buffers in the plan's order; empty = the plan's own
+  std::vector<Meaning> meanings{};   ///< Meaning::buffer is an index into the callers' buffers
+  std::vector<Epilogue> epilogue{};  ///< applied to finished elements
+  int64_t least_bytes = 0;           ///< least bytes over links, summed over all ranks; 0 = unknown
 };
 
-/// Which of the four proofs failed.
+/// The proof that failed; `unsupported` is a limit of the checker itself.
 enum class Rule { structure, progress, coverage, race, unsupported };
 
-/// One reason for a refusal. `text` names the tasks, signals and regions involved, in words.
+/// One reason for a refusal. `text` names the tasks, signals and regions.
 struct Violation {
   Rule rule = Rule::structure;
   std::string text{};
@@ -64,22 +64,22 @@ struct LinkTraffic {
 
 struct CheckResult {
   std::vector<Violation> violations{};  ///< empty = proven; at most 20, the first of each kind first
-  std::vector<LinkTraffic> traffic{};   ///< pairs that move anything
+  std::vector<LinkTraffic> traffic{};   ///< pairs of ranks that move at least one byte
   int64_t total_bytes = 0;              ///< over all links
-  int64_t least_bytes = 0;              ///< what the operator cannot do without; 0 = unknown
+  int64_t least_bytes = 0;              ///< least bytes that the operator needs; 0 = unknown
 
   [[nodiscard]] bool ok() const { return violations.empty(); }
 };
 
-/// Prove that `plan` computes what `wanted` says, for any number of workers, any interleaving, and successive calls.
-/// Sound: it refuses what it cannot prove.
+/// Prove that `plan` computes what `wanted` specifies, for any number of workers, any interleaving, and successive
+/// calls. Sound: it refuses a plan that it cannot prove.
 [[nodiscard]] CheckResult check(const Plan& plan, const Specification& wanted);
-/// The same for the problem in the plan's note, whose operator is in the table (src/operators).
+/// The same for the problem in the plan's note. Its operator must be in the table (src/operators).
 [[nodiscard]] CheckResult check(const Plan& plan);
-/// Throw Error(refused_plan) with the violations in words, unless `check(plan)` is ok.
+/// Throw Error(refused_plan) with the texts of all violations unless `check(plan)` is ok.
 void require_proven(const Plan& plan);
 
-/// Bytes per link alone.
+/// Bytes over each link; proves nothing.
 [[nodiscard]] std::vector<LinkTraffic> traffic_of(const Plan& plan);
 
 }  // namespace tilewire

@@ -1,5 +1,6 @@
-// How a problem is to be done: the schedule and its knobs. One flat struct; `--set knob=value` and
-// JSON use the field names. Read by schedules and backends; chosen by the tuner where it is not given.
+// A config: the schedule of a problem and its knobs, in one flat struct. `--set knob=value` and JSON use the field
+// names.
+// Chosen by callers or the tuner; read by schedules. docs/schedules.md has a table of the knobs.
 #pragma once
 
 #include <cstdint>
@@ -12,71 +13,70 @@ namespace tilewire {
 
 enum class Direction { push, pull };
 enum class Transport {
-  store,        ///< the finished tile is stored where it belongs, on whichever rank
-  bulk,         ///< as store, by bulk asynchronous copies (cuda)
-  tma,          ///< as store, by tensor copies also to other GPUs (cuda)
-  copy_engine,  ///< stored locally; a copy lane sends finished chunks
-  ll,           ///< the flag travels with the data
+  store,        ///< a finished tile is stored at its destination, on any rank
+  bulk,         ///< as store, but by bulk asynchronous copies (cuda)
+  tma,          ///< as store, but by tensor copies (TMA), also to other GPUs (cuda)
+  copy_engine,  ///< a finished tile is stored locally; a copy lane sends finished chunks
+  ll,           ///< the data carry the flag (LL)
 };
 enum class Algorithm { direct, ring, one_shot, two_phase };
 enum class ReduceMode {
-  staged,      ///< partials are sent to slots at their owner, which sums them in rank order
-  pull,        ///< partials stay where they are; the owner reads them
-  accumulate,  ///< peers add theirs up in one place at the owner, one after another; the owner adds its own
+  staged,      ///< partials go to one slot per rank at the owner; the owner sums them in rank order
+  pull,        ///< partials stay at their ranks; the owner reads them
+  accumulate,  ///< peers add up their partials at the owner, one after another; the owner adds its own partial
 };
-enum class ReduceWhen { beside, after };  ///< beside the GEMM, or when all of it is done
+enum class ReduceWhen { beside, after };  ///< each slice beside the GEMM, or all slices after it
 enum class TileOrder {
   naive,
   rank_shifted,
-  in_step,  ///< tiles of all owners, or group_owners, together; own ones too begin behind others' first columns of A
+  in_step,  ///< all owners, or group_owners owners, column by column; local tiles wait for peers' first columns, too
 };
-enum class Release { tile, all };  ///< what a second lane waits for: its tile, or the whole GEMM
+enum class Release { tile, all };  ///< two_stream: a sum waits for its tile, or for the whole GEMM
 enum class Pacing { unpaced, lockstep };
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
 
-/// How `auto` chooses a config. All but `again` take the winner of an earlier measurement where one fits (winners in
-/// the tuner's file are those of problems with M in the same bucket), then the winner that tilewire ships for the
-/// machine.
+/// How `auto` chooses a config. Each mode but `again` first looks for the winner of an earlier measurement that fits (M
+/// of the problem is rounded to a bucket in the tuner's file), then for a winner that tilewire ships for the machine.
 enum class Tuning {
-  off,  ///< measures nothing: also the winner of the nearest bucket of M, else the fastest by the model, else the first
-        ///< of `fused`
-  quick,  ///< measures the first few candidates, for at most a second
-  full,   ///< measures the first eight where there is a model, else all, for at most four seconds
-  again,  ///< measures as `full` and replaces the winner, after a change of driver, clocks or links
+  off,    ///< measure nothing: the winner of the nearest bucket of M, else the fastest by the model, else the first of
+          ///< `fused`
+  quick,  ///< measure the first few candidates, for at most 1 s
+  full,   ///< measure the first eight candidates if there is a model, else all, for at most 4 s
+  again,  ///< measure as `full` and replace the winner, after a change of driver, clocks or links
 };
 
-/// Knobs; every schedule ignores none silently: a knob it cannot honour is an Error. The defaults are fixed, for any
-/// problem and machine: Config{.schedule = "fused"} is rarely the best of that schedule. `default_config`
-/// (schedule.hpp) gives what it would be tried with first.
+/// The knobs. A schedule throws Error for a knob that it cannot honour; it ignores none. The defaults are the same for
+/// all problems and machines, so Config{.schedule = "fused"} is rarely the fastest. `default_config` (make_plan.hpp)
+/// returns the first candidate of a schedule for a problem.
 struct Config {
   std::string schedule = "fused";
   int64_t tile_m = 128;
   int64_t tile_n = 256;
-  int cluster_m = 1;  ///< thread blocks that share loads
+  int cluster_m = 1;  ///< CTAs that share loads
   int cluster_n = 1;
-  int cluster_split_k = 1;  ///< thread blocks that make one tile together, each over a part of K
-  int64_t group_m = 1;      ///< row tiles that are grouped, column by column of tiles (cache reuse)
-  int split_k = 1;          ///< parts that K is cut into, each a task of its own
+  int cluster_split_k = 1;  ///< CTAs of a cluster that make one tile, each over a part of K
+  int64_t group_m = 1;      ///< row tiles in a group, which is made column by column (L2 reuse)
+  int split_k = 1;          ///< ranges of K, each computed by a task of its own
   int tile_workers = 0;     ///< workers of a tile lane; 0 = the backend's choice
   int reduce_workers = 0;   ///< workers of a reduce lane; 0 = the backend's choice
-  int launches = 1;         ///< kernels for tiles and for what sums beside them: one, or 2 on two streams of a GPU
-  int copy_workers = 0;     ///< workers that move bytes without a copy engine; 0 = the backend's choice
-  int64_t chunk_rows = 0;   ///< rows that are communicated at once; 0 = a whole shard
-  int64_t chunk_cols = 0;   ///< columns of A that a gather moves at once; 0 = all
+  int launches = 1;         ///< two_stream: tiles and sums in one kernel, or in 2 kernels on two streams of a GPU
+  int copy_workers = 0;     ///< workers that copy without a copy engine; 0 = the backend's choice
+  int64_t chunk_rows = 0;   ///< rows that one copy moves; 0 = a whole shard
+  int64_t chunk_cols = 0;   ///< columns of A that one copy of a gather moves; 0 = all
   Direction direction = Direction::push;
   Transport transport = Transport::store;
   Algorithm algorithm = Algorithm::direct;
   ReduceMode reduce_mode = ReduceMode::staged;
   ReduceWhen reduce_when = ReduceWhen::beside;
-  std::optional<DType> wire{};  ///< type in which partials travel; default: the output's
+  std::optional<DType> wire{};  ///< type of partials between ranks; default: the output's
   TileOrder tile_order = TileOrder::rank_shifted;
-  int group_owners = 1;  ///< owners whose tiles are grouped, so that what they share of B is read once
-  int rounds = 1;  ///< cuts of each owner's tiles: a round has one cut of each peer's; mine follow, or of a gather lead
+  int group_owners = 1;  ///< owners in a group, which reads its part of B once
+  int rounds = 1;  ///< cuts of each owner's tiles; a round makes one cut per peer; local tiles: last, in gathers first
   Release release = Release::tile;
   int copy_lanes = 1;
   Pacing pacing = Pacing::unpaced;
-  Provider compute = Provider::tiles;     ///< who multiplies
-  Provider collective = Provider::tiles;  ///< who moves and sums between ranks
+  Provider compute = Provider::tiles;     ///< makes the products
+  Provider collective = Provider::tiles;  ///< copies and sums between ranks
 
   bool operator==(const Config&) const = default;
 };

@@ -1,5 +1,5 @@
-// Steps that are applied to finished elements of an output.
-// Used by problems, which ask for them, and by plans, whose tasks apply them.
+// Epilogue steps: functions applied to the finished elements of an output.
+// Used by problems, which request them, and by plans, whose tasks apply them.
 #pragma once
 
 namespace tilewire {
@@ -9,7 +9,7 @@ enum class EpilogueKind {
   gelu,
   relu,
   scale,
-  residual,  ///< add a matrix like the output
+  residual,  ///< add a matrix of the output's shape
 };
 
 /// One step applied to finished elements, once, after the reduction across ranks.

@@ -1,4 +1,4 @@
-// A team at run time: how ranks are started or joined, and what one of them may ask its group.
+// A group: one rank's membership in a team at run time. How ranks are launched or joined.
 // Called by users; implemented by backends (spi/backend.hpp).
 #pragma once
 
@@ -19,91 +19,93 @@ class Error;
 class Program;  // spi/backend.hpp
 struct Target;  // spi/lower.hpp
 
-/// Who keeps the calls of a rank one after another on its GPU.
+/// The side that keeps the calls of a rank in sequence on its GPU.
 enum class CallOrder {
-  any,     ///< the library, by events: calls and replays of graphs may come on any streams
-  stream,  ///< the caller, as with NCCL: a call or replay begins when the one before has ended, as in one stream. So no
-           ///< event lies between them, which in a graph costs microseconds. An overlap breaks the team, by name
+  any,     ///< the library, by events: calls and graph replays may be on any streams
+  stream,  ///< the caller, as with NCCL: a call or replay begins after the last one has ended, as in one stream. The
+           ///< library adds no events, which cost microseconds in a graph. Overlapping calls break the team, with an
+           ///< Error that names them
 };
 
 /// How to join a team.
 struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
-  std::string job{};  ///< name under which the ranks of one host find each other
-  /// Most symmetric memory of a rank, committed as it is needed. cuda: of the arena, and of workspace that operators
-  /// share, each.
+  std::string job{};  ///< the ranks of one host find each other by this name
+  /// Limit of a rank's symmetric memory in bytes, committed on demand. cuda: the arena and the operators' shared
+  /// workspace have this limit each.
   int64_t arena_bytes = int64_t{16} << 30;
-  double timeout_s = 30;             ///< deadline of every wait, start-up included
-  int local_rank = -1;               ///< rank among those of this host, which chooses the GPU; -1 = as `rank`
-  CallOrder order = CallOrder::any;  ///< cuda: where each rank has a GPU to itself. The same on all ranks
-  /// cuda: most SMs that the group's own kernels take of a GPU, 0 = all. What else waits for other ranks, NCCL on
-  /// another stream say, runs on the rest, in whatever order the ranks begin with the two. Calls of cuBLASLt may take
-  /// all, those of NCCL (`collective` = library) are not limited.
+  double timeout_s = 30;             ///< deadline of every wait in seconds, start-up included
+  int local_rank = -1;               ///< index of the rank on this host; selects the GPU; -1 = same as `rank`
+  CallOrder order = CallOrder::any;  ///< cuda: only if each rank has a GPU to itself. The same on all ranks
+  /// cuda: limit of the SMs that the group's own kernels use on a GPU; 0 = all. Other kernels that wait for ranks, such
+  /// as NCCL on another stream, run on the remaining SMs, in any order on each rank. cuBLASLt may use all SMs. NCCL
+  /// calls of the group itself (`collective` = library) are not limited.
   int sms = 0;
 };
 
-/// The rank, size and job name that mpirun, torchrun or a launcher put into the environment.
-/// Throws Error(invalid_input) where RANK or WORLD_SIZE are missing or malformed, or launchers contradict each other;
-/// Error(unsupported) where some of the ranks are on other hosts.
+/// Rank, number of ranks and job name from the environment, as mpirun, torchrun or another launcher set them. Throws
+/// Error(invalid_input) if RANK or WORLD_SIZE is missing or malformed, or if launchers contradict each other;
+/// Error(unsupported) if some ranks are on other hosts.
 [[nodiscard]] JoinOptions join_options_from_env();
 
-/// One rank's membership in a team at run time. All members are collective unless they say otherwise.
+/// One rank's membership in a team at run time. Functions are collective unless their comment says "Not collective".
 class Group {
  public:
   virtual ~Group() = default;
-  /// Ranks and links; `rank` is mine. Not collective.
+  /// Ranks and links; Team::rank is this rank. Not collective.
   [[nodiscard]] virtual const Team& team() const = 0;
   /// "host", "cuda". Not collective.
   [[nodiscard]] virtual std::string backend() const = 0;
-  /// What the ranks' devices are: "2 x NVIDIA H200, 132 SMs". Empty: the host. The same on all ranks. Not collective.
+  /// Description of the ranks' devices: "2 x NVIDIA H200, 132 SMs"; empty on the host. The same on all ranks. Not
+  /// collective.
   [[nodiscard]] virtual std::string hardware() const { return {}; }
-  /// My device, as this process numbers them; 0 on the host. Not collective.
+  /// This rank's device number in this process; 0 on the host. Not collective.
   [[nodiscard]] virtual int device() const { return 0; }
-  /// A zeroed tensor in the arena, which peers can address; the same shape on every rank. Lives until `free`, at most
-  /// as long as the group. Throws Error(invalid_input) with the bytes needed where the arena is too small.
+  /// Allocate a zeroed tensor in the arena, of the same shape on every rank. Peers can address it. It lives until
+  /// `free` or the end of the group. Throws Error(invalid_input) with the bytes needed if the arena is too small.
   [[nodiscard]] virtual Tensor allocate(DType dtype, int64_t rows, int64_t cols) = 0;
-  /// Give a tensor of `allocate` back, which no call uses any more. Not collective: its memory is reused when all ranks
-  /// have done so. Throws Error(invalid_input) where no tensor of the arena starts at its data.
+  /// Return a tensor of `allocate` to the arena. No running call may use it. Not collective: the memory is reused after
+  /// all ranks have freed it. Throws Error(invalid_input) if no tensor of the arena starts at its data.
   virtual void free(const Tensor& tensor) = 0;
-  /// Memory that callers share among the ranks themselves, PyTorch's symmetric memory say, counts as the arena: in this
-  /// process byte i of rank r lies at `at[r] + i`. Each rank gives the same number of bytes. It must outlive the
-  /// group's calls. Collective. Throws Error(invalid_input), the same on all ranks, where bytes differ, or overlap the
-  /// arena.
+  /// Treat memory that the caller already shares among the ranks (such as PyTorch's symmetric memory) as part of the
+  /// arena: in this process byte i of rank r is at `at[r] + i`. All ranks give the same number of bytes. The memory
+  /// must outlive the group's calls. Collective. Throws Error(invalid_input) on all ranks if the numbers of bytes
+  /// differ or the memory overlaps the arena.
   virtual void adopt(const std::vector<std::byte*>& at, int64_t bytes) = 0;
-  /// The place of a tensor that peers can address, as buffers of Problem::arena must be: not empty, dense, in the arena
-  /// or in adopted memory; else nothing. On GPUs a call wants the same place on all ranks. Not collective.
+  /// Position of a tensor that may be a buffer of Problem::arena: not empty, dense, in the arena or in adopted memory;
+  /// nothing for any other tensor. On GPUs the position must be the same on all ranks. Not collective.
   [[nodiscard]] virtual std::optional<int64_t> place_of(const Tensor& tensor) const = 0;
-  /// Memory for callers' tensors, the host's or my device's, undefined at first. Not collective. Throws
-  /// Error(invalid_input) for a number of bytes that is negative.
+  /// Allocate memory for callers' tensors, on the host or on this rank's device. The contents are undefined. Not
+  /// collective. Throws Error(invalid_input) if `bytes` is negative.
   [[nodiscard]] virtual std::shared_ptr<std::byte> new_memory(int64_t bytes) const;
-  /// cuda: whether a stream, as Op::run takes it, is captured, so that a call in it is part of a graph. Not collective.
+  /// cuda: whether the stream, in Op::run's notation, is being captured into a graph. Not collective.
   [[nodiscard]] virtual bool captures(void* /*stream*/) const { return false; }
-  /// Whether the host reads and writes that memory by itself; where not, `copy` does it. Not collective.
+  /// Whether the host can read and write memory of `new_memory` directly; if not, use `copy`. Not collective.
   [[nodiscard]] virtual bool host_addresses_memory() const { return true; }
-  /// Copy from or to such memory, or the host's; complete on return. Not collective. Throws Error(invalid_input) for a
-  /// negative number of bytes, and for bytes from or to a null pointer.
+  /// Copy between memory of `new_memory`, the arena and host memory; complete on return. Not collective. Throws
+  /// Error(invalid_input) for a negative number of bytes, and for bytes from or to a null pointer.
   virtual void copy(void* to, const void* from, int64_t bytes) const;
-  /// Everybody's bytes, by rank. For small things: agreement on a config, a time, a hash. As every collective: throws
-  /// Error(invalid_input) on all ranks where some call another one, and names both. Op::run does not exchange anything:
-  /// beside it, the others' waits end at their deadline.
+  /// Return the bytes of all ranks, by rank. For small data: agreement on a config, a time, a hash. As every collective
+  /// it throws Error(invalid_input) on all ranks if ranks call different collectives, and names both. Op::run exchanges
+  /// no messages: if one rank is in Op::run and the others are here, their waits end at the deadline.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
   void barrier();
-  /// What plans are lowered for here. The same on all ranks. Not collective.
+  /// The target for which this group lowers plans. The same on all ranks. Not collective.
   [[nodiscard]] virtual Target target() const;
-  /// Names of what this backend cannot do in the plan, "transport = tma"; empty = all of it. Not collective.
+  /// The features of the plan that this backend lacks, such as "transport = tma"; empty = none. Not collective.
   [[nodiscard]] virtual std::vector<std::string> unsupported(const Plan& plan) const = 0;
-  /// What a user should know of how the plan runs here: a slower path and why, a step that is left out. The same on all
+  /// Remarks for the user about how the plan runs: a slower path and its reason, an omitted step. The same on all
   /// ranks. Not collective.
   [[nodiscard]] virtual std::vector<std::string> remarks(const Plan& /*plan*/) const { return {}; }
-  /// Carve workspace, build tables. The plan must be validated; one that is not lowered is lowered for `target`. Throws
-  /// Error(invalid_input) where it is lowered for another one, or ranks hold different plans.
+  /// Allocate workspace and build tables. The plan must be validated. If it is not lowered, `load` lowers it for
+  /// `target`. Throws Error(invalid_input) if it is lowered for another target, or if ranks hold different plans.
   [[nodiscard]] virtual std::unique_ptr<Program> load(const Plan& plan) = 0;
-  /// Tell all ranks that this one has failed with `error`: every wait ends, and the group is broken. Not collective.
+  /// Report to all ranks that this rank failed with `error`: every wait ends, and the group is broken. Not collective.
   virtual void fail_with(const Error& error) = 0;
 };
 
-/// Join the team under `backend`. Throws Error(timeout) that names the silent ranks.
+/// Join the team under `backend`. Throws Error(timeout) with the ranks that did not join.
 [[nodiscard]] std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& options);
 
 struct LaunchOptions {
@@ -111,17 +113,18 @@ struct LaunchOptions {
   bool threads = false;  ///< ranks as threads of this process instead of processes
   int64_t arena_bytes = JoinOptions{}.arena_bytes;
   double timeout_s = JoinOptions{}.timeout_s;
-  CallOrder order = CallOrder::any;  ///< as JoinOptions
-  int sms = 0;                       ///< as JoinOptions
+  CallOrder order = CallOrder::any;  ///< as in JoinOptions
+  int sms = 0;                       ///< as in JoinOptions
 };
 
-/// Start `num_ranks` ranks on this host and run `body` on each; returns when all have ended. Throws the
-/// Error of the lowest rank that failed by itself, else Error(rank_lost) naming what killed a rank, or the rank whose
-/// process ended before its `body` returned. Another exception of a `body` becomes Error(internal), "rank 1: " and its
-/// text. Throws Error(invalid_input) for a number of ranks, a timeout, SMs or a `body` that is none.
-/// With processes, what `body` changes in memory stays in its process; they are forked from the calling thread, so
-/// call it before other threads exist and before OpenMP has run on more than one. A process that `body` forks is not a
-/// rank: its end means nothing to the group, and launch does not wait for it.
+/// Start `num_ranks` ranks on this host, run `body` on each, and return when all have ended. Throws the Error of the
+/// lowest rank that failed by itself; else Error(rank_lost) with the signal that killed a rank, or the rank whose
+/// process ended before its `body` returned. Any other exception of a `body` becomes Error(internal), "rank 1: " and
+/// its text. Throws Error(invalid_input) for an invalid number of ranks, timeout or number of SMs, and for an empty
+/// `body`.
+/// Ranks that are processes are forked from the calling thread, and changes that `body` makes in memory stay in its
+/// process. Call `launch` before other threads exist and before OpenMP has run on more than one thread. A process that
+/// `body` forks is not a rank: launch does not wait for it, and its end does not affect the group.
 void launch(int num_ranks, const LaunchOptions& options, const std::function<void(Group&)>& body);
 
 }  // namespace tilewire

@@ -1,5 +1,6 @@
-// JSON both ways for every plain struct (nlohmann-json). Fields that have their default are left out, but for machines;
-// reading is strict: an unknown field, a wrong type or an unknown name is an Error(invalid_input).
+// JSON (nlohmann-json) of every plain struct. Writers omit fields that have their default, except in machines. Readers
+// are strict:
+// an unknown field, a wrong type or an unknown name throws Error(invalid_input). Used for plans, configs and machines.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,12 +19,12 @@ TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DECLARE)
 TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DECLARE)
 #undef TILEWIRE_DECLARE
 
-/// Parse text that holds a T. Throws Error(invalid_input) with what is wrong and where.
+/// Parse text as JSON of a T. Throws Error(invalid_input) with the fault and its place.
 template <class T>
 [[nodiscard]] T from_json_text(const std::string& text);
 
-/// Set one field by name, as `--set` does: "tile_m", "256". Throws Error(invalid_input) that lists the
-/// knobs or says what the value should be.
+/// Set one field by name, as `--set` does: "tile_m", "256". Throws Error(invalid_input) with the known knobs, or with
+/// the form of value that the knob needs.
 void set_knob(Config& config, const std::string& name, const std::string& value);
 
 }  // namespace tilewire

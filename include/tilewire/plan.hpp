@@ -1,4 +1,4 @@
-// A plan: what every rank does in one call, as plain data. docs/plan.md says what each part means.
+// A plan: the tasks of every rank in one call, as plain data. docs/plan.md defines the meaning.
 // Made by schedules, proven by the checker, executed by backends, printed by the command line.
 #pragma once
 
@@ -15,9 +15,9 @@
 namespace tilewire {
 
 enum class Scope {
-  input,      ///< the caller's, only read
-  output,     ///< the caller's, written in full
-  local,      ///< workspace that only its own rank reaches
+  input,      ///< the caller's; only read
+  output,     ///< the caller's; every element is written
+  local,      ///< workspace; only its own rank addresses it
   symmetric,  ///< workspace at the same offset on every rank; peers can address it
 };
 
@@ -28,19 +28,19 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// A matrix that every rank has under the same name.
+/// A matrix. Every rank has one of this name.
 struct Buffer {
   std::string name{};
   DType dtype = DType::fp32;
-  int64_t rows = 0;  ///< the most that any rank has
+  int64_t rows = 0;  ///< the largest number over the ranks
   int64_t cols = 0;
   Scope scope = Scope::local;
   bool in_arena = false;  ///< a caller's buffer that peers can address
-  bool ll = false;        ///< symmetric workspace whose elements say themselves that they are there (LL)
-  /// Symmetric workspace that a group's operators may use in turn: no rank touches another's before that one's call has
-  /// begun, nor after it has ended. (Local workspace always is: nobody else touches it.)
+  bool ll = false;        ///< symmetric workspace of LL data: the elements are their own flags
+  /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
+  /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
   bool shared = false;
-  std::vector<Shape> shapes{};  ///< one per rank where they differ; empty = rows x cols on every rank
+  std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;
 };
@@ -67,7 +67,7 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-/// A 64-bit counter in symmetric memory on one rank. Only grows.
+/// A 64-bit counter in symmetric memory on one rank. It only grows.
 struct Signal {
   int rank = 0;
   int index = 0;
@@ -84,26 +84,26 @@ struct SignalBlock {
   bool operator==(const SignalBlock&) const = default;
 };
 
-/// Why a task waits.
+/// The reason for a wait.
 enum class Purpose {
-  data,   ///< what it reads has been written
-  ready,  ///< what it overwrites is no longer needed
-  pace,   ///< its turn; costs speed, never correctness
+  data,   ///< the task's input has been written
+  ready,  ///< the memory that the task overwrites is no longer needed
+  pace,   ///< the task's turn, for speed; never needed for correctness
 };
 
-/// Wait until the signal, counted from the start of this call, is at least `at_least`.
+/// Wait until the signal is at least `at_least`, counted from the start of this call.
 struct Wait {
   Signal signal{};
   int64_t at_least = 1;
   Purpose purpose = Purpose::data;
-  /// Of a tile: the first column of reads[0] that needs it; the columns before may be read earlier. All columns
-  /// (depth_of) = none of them does: what is added to the product, or where it goes.
+  /// Of a tile: the first column of reads[0] that needs the wait; the tile may read earlier columns before it. If it is
+  /// the number of columns (depth_of), only the addends or the destination need the wait.
   int64_t from_col = 0;
 
   bool operator==(const Wait&) const = default;
 };
 
-/// Add to a signal after everything that the task wrote is visible.
+/// Add to a signal when all ranks can see everything that the task wrote.
 struct Post {
   Signal signal{};
   int64_t add = 1;
@@ -113,16 +113,16 @@ struct Post {
 
 enum class WriteMode { store, accumulate };
 
-/// By what a tile leaves on GPUs.
+/// How a tile is stored on GPUs.
 enum class Via {
-  automatic,  ///< chosen when the plan is lowered
-  threads,    ///< stores of the threads that hold it
+  automatic,  ///< lowering chooses
+  threads,    ///< stores by the threads that hold the result
   bulk,       ///< bulk asynchronous copies
-  tma,        ///< tensor copies, also to other GPUs
+  tma,        ///< tensor copies (TMA), also to other GPUs
 };
 
-/// Rows [first_row, first_row + to.rows) of a task's result go to `to`: all columns, but for a `gemm_call`, of whose
-/// result columns [first_col, first_col + to.cols) do.
+/// Rows [first_row, first_row + to.rows) of the result go to `to`, with all columns. Of a `gemm_call` only the columns
+/// [first_col, first_col + to.cols) do.
 struct Write {
   Region to{};
   int64_t first_row = 0;
@@ -138,14 +138,14 @@ enum class TaskKind {
   copy,             ///< reads[0] to every write
   reduce,           ///< reads[0] + reads[1] + ... in this order, in fp32, to every write
   fill,             ///< `value` to every write
-  sync,             ///< moves nothing: waits, then posts
+  sync,             ///< waits and posts; moves nothing
   gemm_call,        ///< a whole GEMM by the vendor's library
-  collective_call,  ///< my part of a whole collective by the vendor's library: reads[0] to writes[0], both mine
+  collective_call,  ///< one rank's part of a collective by the vendor's library: reads[0] to writes[0], both local
 };
 
 enum class Body {
-  gemm,  ///< reads[0] = A [M,K], reads[1] = B in `GemmParams::b_layout`; of a tile, reads[2...] = rows of A below these
-  pool,  ///< reads[0] = table, reads[1] = int32 indices, one row of them for each row of the result
+  gemm,  ///< reads[0] = A [M,K]; reads[1] = B in `GemmParams::b_layout`; reads[2...] = rows of A below reads[0]
+  pool,  ///< reads[0] = table; reads[1] = int32 indices, one row of them per row of the result
 };
 
 /// n ranks; rank r reads R(r) and writes W(r).
@@ -165,22 +165,22 @@ enum class CacheHint {
   evict_normal,
 };
 
-/// How a product is made: of `gemm_call`, and of `compute` with the body gemm.
+/// How a product is computed, by `gemm_call` or by `compute` with the body gemm.
 struct GemmParams {
   BLayout b_layout = BLayout::nk;
-  bool allow_tf32 = false;  ///< fp32 operands may be rounded to TF32, by the library
-  int64_t tile_m = 128;     ///< rows and columns of the kernel's tile, of which the result may be less
+  bool allow_tf32 = false;  ///< the library may round fp32 operands to TF32
+  int64_t tile_m = 128;     ///< rows and columns of the kernel's tile; the result may be smaller
   int64_t tile_n = 256;
-  int cluster_m = 1;  ///< CTAs that share loads of B, and of A
+  int cluster_m = 1;  ///< CTAs that share loads of B (cluster_m) and of A (cluster_n)
   int cluster_n = 1;
-  int cluster_split_k = 1;  ///< CTAs that make the tile together, each over a part of K
+  int cluster_split_k = 1;  ///< CTAs of a cluster that make one tile, each over a part of K
   CacheHint a_hint = CacheHint::automatic;
   CacheHint b_hint = CacheHint::automatic;
 
   bool operator==(const GemmParams&) const = default;
 };
 
-/// A step of an epilogue, applied by the task that finishes an element.
+/// A step of an epilogue. The task that finishes an element applies it.
 struct EpilogueStep {
   EpilogueKind kind = EpilogueKind::bias;
   double value = 1;
@@ -189,7 +189,7 @@ struct EpilogueStep {
   bool operator==(const EpilogueStep&) const = default;
 };
 
-/// One piece of work of one lane.
+/// One unit of work of one lane.
 struct Task {
   TaskKind kind = TaskKind::sync;
   Body body = Body::gemm;                    ///< of `compute`
@@ -201,9 +201,9 @@ struct Task {
   std::vector<Post> posts{};
   std::vector<EpilogueStep> epilogue{};
   /// Of a tile that completes a sum: the other terms, in the sum's order, all of one dtype. The product is rounded to
-  /// that dtype and takes its place among them; they are added in fp32, before the epilogue.
+  /// that dtype and added after `product_place` of them. All terms are added in fp32, before the epilogue.
   std::vector<Region> addends{};
-  int product_place = 0;  ///< how many addends come before the product
+  int product_place = 0;  ///< number of addends before the product
   double value = 0;       ///< of `fill`
 
   bool operator==(const Task&) const = default;
@@ -212,44 +212,44 @@ struct Task {
 enum class Engine {
   tiles,    ///< a pool: any number of workers take tasks in list order
   reduce,   ///< a pool, as tiles
-  copy,     ///< serial: a task starts when the one before has posted; a copy engine
-  serial,   ///< serial: a worker, on GPUs CTAs that share each task
-  library,  ///< serial
+  copy,     ///< serial: a task starts when the task before it has posted; a copy engine
+  serial,   ///< serial; on GPUs several CTAs share each task
+  library,  ///< serial; the vendor's library
 };
 
-/// Whether a lane of this engine runs one task at a time.
+/// Whether lanes of this engine run one task at a time.
 [[nodiscard]] constexpr bool is_serial(Engine engine) { return engine != Engine::tiles && engine != Engine::reduce; }
 
-/// Tasks that one engine of one rank starts in list order. Lanes meet only through signals.
+/// Tasks of one rank, which one engine starts in list order. Signals and stages order tasks of different lanes.
 struct Lane {
   int rank = 0;
   Engine engine = Engine::tiles;
   std::string name{};
-  /// Of a pool, those that take its tasks: threads, or CTAs (of tiles that share K, clusters of CTAs). Of a serial lane
-  /// on GPUs, CTAs that share each task; of library calls there, SMs that they can count on. 0 = chosen when the plan
-  /// is lowered, by CPU ranks and by the simulator.
+  /// Of a pool: threads, CTAs, or clusters of CTAs (cluster split-K) that take its tasks. Of a serial lane on GPUs:
+  /// CTAs that share each task; of library calls: SMs that they can count on. 0 = lowering, CPU ranks or the simulator
+  /// choose.
   int workers = 0;
-  bool warpgroups = false;  ///< on GPUs: each warpgroup of a CTA takes tasks of its own
-  bool helped = false;      ///< on GPUs: CTAs that begin when others have ended take its tasks, too
-  int kernel = 0;           ///< on GPUs: which of the call's kernels, which run side by side, has its workers
-  int stage = 0;            ///< it begins when the rank's lanes of all earlier stages have ended
+  bool warpgroups = false;  ///< on GPUs: each warpgroup of a CTA takes tasks on its own
+  bool helped = false;      ///< on GPUs: helper CTAs take tasks of this lane, too
+  int kernel = 0;           ///< on GPUs: the kernel of the call that has the lane's workers; kernels run side by side
+  int stage = 0;            ///< the lane begins when all lanes of the rank with a smaller stage have ended
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;
 };
 
-/// JSON that is only kept.
+/// JSON text that a plan carries unread.
 struct JsonText {
   std::string text{};  ///< as nlohmann-json writes it, or empty
 
   bool operator==(const JsonText&) const = default;
 };
 
-/// What all ranks do in one call.
+/// The tasks of all ranks in one call.
 struct Plan {
-  std::string op{};      ///< name of the operator, for messages
-  JsonText note{};       ///< what the plan was made of (PlanNote, schedule.hpp): nothing below the schedules reads it
-  std::string target{};  ///< name of the target that it is lowered for (lower.hpp); empty = as the schedule made it
+  std::string op{};  ///< name of the operator, for messages
+  JsonText note{};   ///< problem and config of the plan (PlanNote, make_plan.hpp); nothing below the schedules reads it
+  std::string target{};  ///< name of the target that the plan is lowered for (lower.hpp); empty = not lowered
   Team team{};
   std::vector<Buffer> buffers{};
   std::vector<SignalBlock> signals{};
@@ -268,32 +268,32 @@ struct Plan {
 [[nodiscard]] std::string region_name(const Plan& plan, const Region& region);
 /// "task 4 of lane tiles on rank 1 (compute)".
 [[nodiscard]] std::string task_name(const Plan& plan, int lane, int64_t task);
-/// Rows x cols of what a task computes, before it is written.
+/// Rows x cols of a task's result, before it is written.
 [[nodiscard]] Shape result_shape(const Task& task);
-/// Length of the dot products of a product.
+/// Length of the dot products (K) of a task that makes a product.
 [[nodiscard]] inline int64_t depth_of(const Task& task) { return task.reads[0].cols; }
-/// Up to a multiple of 256: where parts of workspace begin.
+/// Round up to a multiple of 256, the alignment of buffers in workspace.
 [[nodiscard]] constexpr int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-/// Bytes of a buffer in workspace, on each rank.
+/// Bytes of a buffer in workspace on each rank.
 [[nodiscard]] int64_t workspace_bytes(const Buffer& buffer);
 /// Bytes of symmetric workspace, and of local workspace, on each rank.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);
 [[nodiscard]] int64_t local_bytes(const Plan& plan);
 /// Bytes of peers' memory that the tasks of `rank` read and write, counted at each access. On the host that memory
-/// exists once, at its owner, but the system counts pages that a rank touched in that rank's resident size too.
+/// exists once, at its owner, but Linux counts pages that a rank touches in the rank's resident size, too.
 [[nodiscard]] int64_t peer_bytes(const Plan& plan, int rank);
-/// Where a signal is in a list of all ranks' signals.
+/// Index of a signal in a list of all ranks' signals.
 [[nodiscard]] size_t signal_id(const Plan& plan, Signal signal);
-/// The sum of all posts to each signal in one call, by signal_id.
+/// The sum of all posts to each signal in one call, indexed by signal_id.
 [[nodiscard]] std::vector<int64_t> signal_totals(const Plan& plan);
 
-/// A hash of everything in the plan: ranks compare it before they run.
+/// A hash of the whole plan. Ranks compare it before they run.
 [[nodiscard]] uint64_t hash_of(const Plan& plan);
 
-/// Throw Error(invalid_input) unless the team has ranks, and devices and links for all of them or none.
+/// Throw Error(invalid_input) unless the team has ranks, and either no devices and links or those of all ranks.
 void validate(const Team& team);
-/// Throw Error(invalid_input) where an index, rank, region or count points outside of what the plan
-/// declares. Everything else may rely on it: the checker calls it first, backends before they load.
+/// Throw Error(invalid_input) if an index, rank, region or count is outside of what the plan declares. The checker and
+/// the backends call it first, and all other code relies on it.
 void validate(const Plan& plan);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// Names of enumerators, and one readable line for every plain struct.
+// Names of enumerators, and a one-line text for every plain struct.
 // Used by messages, tables and tests.
 #pragma once
 
@@ -42,26 +42,26 @@ struct Machine;
   X(Machine)
 // clang-format on
 
-/// The enumerator's name as JSON and the command line spell it.
+/// Name of the enumerator in JSON and on the command line.
 #define TILEWIRE_DECLARE(T) [[nodiscard]] std::string to_string(T value);
 TILEWIRE_FOR_EACH_ENUM(TILEWIRE_DECLARE)
 #undef TILEWIRE_DECLARE
 
-/// One line: the struct's JSON without the fields that have their default.
+/// The struct's JSON in one line, without fields that have their default.
 #define TILEWIRE_DECLARE(T) [[nodiscard]] std::string to_string(const T& value);
 TILEWIRE_FOR_EACH_STRUCT(TILEWIRE_DECLARE)
 #undef TILEWIRE_DECLARE
 
-/// Print whatever has a to_string.
+/// Print any value that has a to_string.
 template <class T>
 requires requires(const T& value) { tilewire::to_string(value); }
 std::ostream& operator<<(std::ostream& out, const T& value) { return out << to_string(value); }
 
-/// The enumerator of that name. Throws Error(invalid_input) that says whose it is ("--dtype") and lists the known ones.
+/// The enumerator of that name. Throws Error(invalid_input) with `what` ("--dtype") and the known names.
 template <class E>
 [[nodiscard]] E parse(const std::string& name, const std::string& what);
 
-/// Names of all enumerators, as in "ring, direct".
+/// Names of all enumerators, separated by commas: "ring, direct".
 template <class E>
 [[nodiscard]] std::string known_names();
 

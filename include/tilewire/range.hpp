@@ -1,4 +1,4 @@
-// Half-open ranges, and the rule by which ranks share rows or columns.
+// Half-open ranges, and the ceiling rule that divides rows or columns into shards.
 // Used everywhere.
 #pragma once
 
@@ -15,8 +15,8 @@ struct Range {
   [[nodiscard]] int64_t size() const { return end - begin; }
 };
 
-/// Rank `rank`'s share of `extent` things over `num_ranks` ranks by the ceiling rule: each holds
-/// ceil(extent / num_ranks) but the last ones, which hold fewer or none.
+/// The shard of `rank` out of `extent` rows or columns by the ceiling rule: each rank has ceil(extent / num_ranks),
+/// except that the last ranks have fewer or none.
 [[nodiscard]] constexpr Range shard_of(int64_t extent, int num_ranks, int rank) {
   const int64_t each = num_ranks > 0 ? extent / num_ranks + (extent % num_ranks != 0) : 0;
   const auto clamp = [&](int64_t x) { return x < extent ? x : extent; };

@@ -7,7 +7,7 @@
 
 namespace tilewire {
 
-/// rows x cols elements, row by row; `row_stride` elements from one row to the next.
+/// rows x cols elements, row by row. `row_stride` is the number of elements from one row to the next.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::fp32;

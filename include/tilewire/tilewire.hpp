@@ -1,5 +1,5 @@
-// tilewire: compute-and-collective operators that overlap at tile granularity. Include this; then read
-// the headers below in their order. A complete program, C = all_gather(A) * B^T on four ranks of this host:
+// tilewire: compute-and-collective operators that overlap at tile granularity. Programs include this header.
+// A complete program, C = all_gather(A) * B^T on four ranks of this host:
 //
 //   #include <tilewire/tilewire.hpp>
 //   #include <cstdio>
@@ -9,9 +9,9 @@
 //     using namespace tilewire;
 //     const Problem problem{.op = "all_gather_gemm", .m = 512, .n = 1024, .k = 256, .dtype = DType::fp32};
 //     launch(4, {}, [&](Group& group) {                      // four processes; this runs on each
-//       std::vector<float> a(128 * 256, 1.0F);               // my 512 / 4 rows of A
-//       std::vector<float> b(256 * 256, 0.5F);               // my 1024 / 4 columns of B, stored [n, k]
-//       std::vector<float> c(512 * 256);                     // my columns of C
+//       std::vector<float> a(128 * 256, 1.0F);               // this rank's 512 / 4 rows of A
+//       std::vector<float> b(256 * 256, 0.5F);               // this rank's 1024 / 4 columns of B, stored [n, k]
+//       std::vector<float> c(512 * 256);                     // this rank's columns of C
 //       Op op = make_op(group, problem, Config{.schedule = "fused"});  // no config: measure and choose
 //       op.run_and_wait(std::vector{make_tensor(a.data(), DType::fp32, 128, 256),
 //                                   make_tensor(b.data(), DType::fp32, 256, 256)},
@@ -20,7 +20,7 @@
 //     });
 //   }
 //
-// Problem (asked) -> Config (chosen) -> Plan (what every rank does) -> backend -> Trace (what happened).
+// Problem (request) -> Config (choice) -> Plan (tasks of every rank) -> backend -> Trace (times).
 #pragma once
 
 // In reading order.
@@ -35,7 +35,7 @@
 #include "tilewire/config.hpp"
 #include "tilewire/group.hpp"
 #include "tilewire/op.hpp"
-// What an operator runs, proves and records.
+// Plans, their proof, and traces.
 #include "tilewire/plan.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/check.hpp"

@@ -1,9 +1,10 @@
-// What the files of the module tilewire._core share: tensors, groups and operators as Python holds them.
+// Types that the files of the module tilewire._core share: tensors, groups and operators as Python objects.
 // Used by module.cpp, plans.cpp, tensors.cpp, groups.cpp and torch/.
 #pragma once
 
 #include <nanobind/nanobind.h>
-// NOTE: all of them here: a source without one would compile, and cast otherwise than its neighbours (ODR).
+// NOTE: all type casters of nanobind, so that every source has the same: a source without one would compile and convert
+// differently (ODR).
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -23,22 +24,22 @@ namespace tilewire::python {
 
 namespace nb = nanobind;
 
-/// A tensor, and the Python object that owns its memory, or the group whose arena does.
+/// A tensor, with the Python object that owns its memory (or the group whose arena does).
 struct View {
   Tensor tensor{};
   nb::object owner{};
   bool writable = true;
   bool on_gpu = false;
-  int device = 0;  ///< number of the GPU
+  int device = 0;  ///< number of the GPU in this process
 };
 
-/// A group that operators and tensors of Python hold, too. One thread at a time is in it.
+/// A group that Python's operators and tensors keep alive. Only one thread at a time may use it.
 struct SharedGroup {
   std::unique_ptr<Group> group;
   std::mutex busy;
 };
 
-/// One rank's membership, as long as Python wants it.
+/// One rank's membership, until Python leaves the group.
 class PyGroup {
  public:
   explicit PyGroup(std::unique_ptr<Group> group) : shared_(std::make_shared<SharedGroup>()) {
@@ -49,7 +50,7 @@ class PyGroup {
     require(shared_ != nullptr, "the group has been left");
     return shared_;
   }
-  /// What `call` makes of the group, by itself in it.
+  /// Call `call` with the group, without the GIL and with exclusive access to the group.
   template <class Call>
   auto in(const Call& call) const {
     const std::shared_ptr<SharedGroup> shared = this->shared();

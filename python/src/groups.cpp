@@ -1,4 +1,4 @@
-// Teams and operators for Python: join, make_op, run. Calls leave the GIL to other threads.
+// Groups and operators for Python: join, make_op, run. Calls release the GIL.
 // Called by module.cpp.
 #include <tuple>
 #include <utility>
@@ -64,7 +64,7 @@ class PyOp {
     });
   }
 
-  /// (name, dtype, rows, cols, is an output) of each of my tensors, in the order of a call.
+  /// (name, dtype, rows, cols, is an output) of each tensor on this rank, in the order of a call.
   [[nodiscard]] std::vector<std::tuple<std::string, std::string, int64_t, int64_t, bool>> tensors() const {
     std::vector<std::tuple<std::string, std::string, int64_t, int64_t, bool>> all;
     const Plan& plan = get().plan();
@@ -81,7 +81,7 @@ class PyOp {
   std::unique_ptr<Op> op_;
 };
 
-/// A tensor of the arena, given back with the last object that has it.
+/// A tensor of the arena, freed with the last Python object that uses it.
 struct ArenaTensor {
   std::shared_ptr<SharedGroup> group;
   Tensor tensor;
@@ -94,7 +94,7 @@ struct ArenaTensor {
     const std::scoped_lock alone(group->busy);
     try {
       group->group->free(tensor);
-    } catch (const std::exception&) {  // the team is broken: its memory goes with the group
+    } catch (const std::exception&) {  // the group is broken: the memory is freed with the group
     }
   }
 };
@@ -203,7 +203,7 @@ void bind_groups(nb::module_& module) {
       .def("new_tensor", &new_tensor, nb::arg("dtype"), nb::arg("rows"), nb::arg("cols"))
       .def("fail_with",
            [](const PyGroup& group, const std::string& text) {
-             // NOTE: others may be in a call of this group: it is told beside it.
+             // NOTE: without the lock: another thread may be inside a call of this group.
              group.shared()->group->fail_with(Error(ErrorKind::rank_lost, text));
            })
       .def("leave", &PyGroup::leave);

@@ -1,4 +1,4 @@
-// The module tilewire._core: how errors reach Python, and all that the other files bind.
+// The module tilewire._core: translates errors for Python, and binds the classes and functions of the other files.
 // Imported by python/tilewire/__init__.py.
 #include "bindings.hpp"
 #include "core/json_text.hpp"
@@ -7,7 +7,7 @@
 namespace tilewire::python {
 namespace {
 
-/// tilewire.Error with kind, and the report of a wait that failed.
+/// Raise tilewire.Error with its kind and the report of a failed wait.
 void raise_error(const Error& error) {
   const nb::object type = nb::module_::import_("tilewire._error").attr("Error");
   nb::object report = nb::none();
@@ -16,7 +16,7 @@ void raise_error(const Error& error) {
                  .attr("WaitReport")(wait->op.c_str(), wait->rank, wait->lane.c_str(), wait->task, wait->signal.c_str(),
                                      wait->wanted, wait->seen);
   }
-  // NOTE: texts show names as they came, in any bytes; Python takes UTF-8 alone.
+  // NOTE: a text may contain names in any bytes; Python accepts only UTF-8.
   const nb::object raised = type(valid_utf8(error.what()).c_str(), to_string(error.kind()).c_str(), report);
   PyErr_SetObject(type.ptr(), raised.ptr());
 }

@@ -1,4 +1,4 @@
-// Plans for Python: made, lowered, proven, simulated, as JSON and as traces. No group and no GPU is needed.
+// Plans for Python: make, lower, prove, simulate, write as JSON and as traces. No group and no GPU is needed.
 // Called by module.cpp.
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ std::vector<Named> names_of(const Rows& rows) {
   return names;
 }
 
-/// The plan of a problem and a config in text, for the team that `team_for` says.
+/// Make the plan of a problem (JSON) and a config (JSON or a schedule's name), for the team that `team_for` returns.
 template <class TeamFor>
 Plan plan_from_text(const std::string& problem_text, const std::string& config, const TeamFor& team_for) {
   const auto problem = from_json_text<Problem>(problem_text);
@@ -50,7 +50,7 @@ std::pair<Plan, std::vector<Named>> lowered(const Plan& plan, const std::string&
   return {std::move(made.plan), std::move(notes)};
 }
 
-/// Violations (rule, text), bytes of each link, bytes in all, and the least that is possible.
+/// Violations (rule, text), bytes of each link, total bytes, and the least bytes that the operator needs.
 using Proof = std::tuple<std::vector<Named>, std::vector<std::tuple<int, int, int64_t>>, int64_t, int64_t>;
 
 Proof proof_of(const Plan& plan) {

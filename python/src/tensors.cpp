@@ -1,4 +1,4 @@
-// Tensors of Python as tilewire takes them: whatever speaks DLPack or the buffer protocol, where it lies.
+// Converts Python's arrays to tensors without a copy: any object with DLPack or the buffer protocol.
 // Called by module.cpp.
 #include <fmt/format.h>
 #include <nanobind/ndarray.h>
@@ -13,7 +13,7 @@
 namespace tilewire::python {
 namespace {
 
-/// Name of an array's type, as tilewire or numpy spell it.
+/// Name of an array's element type: tilewire's name, or a description of an unknown type.
 std::string type_name(nb::dlpack::dtype type) {
   const auto is = [&](nb::dlpack::dtype_code code, int bits) {
     return type.code == static_cast<uint8_t>(code) && type.bits == bits && type.lanes == 1;
@@ -25,7 +25,7 @@ std::string type_name(nb::dlpack::dtype type) {
   return fmt::format("a type of code {} and {} bits", type.code, type.bits);
 }
 
-/// `dtype`: what the elements are where the array's own type cannot say it; empty = that type.
+/// `dtype`: type of the elements if the array's own type cannot express it (bf16 in numpy); empty = the array's type.
 View view_of(const nb::ndarray<nb::ro>& array, nb::object owner, const std::string& dtype, bool writable) {
   require(array.ndim() == 2, "a tensor of {} dimensions: want 2", array.ndim());
   const std::string name = dtype.empty() ? type_name(array.dtype()) : dtype;

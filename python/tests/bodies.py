@@ -1,4 +1,4 @@
-"""Bodies of ranks, which spawned processes import."""
+"""Functions that ranks run in these tests; spawned processes import them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tilewire
 
 
 def fp32(seed: int, *shape: int) -> np.ndarray:
-    """The same on every rank: small integers, so that sums are exact."""
+    """The same data on every rank: small integers, so that sums are exact."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
@@ -23,7 +23,7 @@ def shard(total: int, ranks: int, rank: int) -> slice:
 
 
 def expected(op: str, group: tilewire.Group, m: int, n: int, k: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """My inputs, and my output."""
+    """This rank's inputs, and its expected output."""
     ranks, rank = group.num_ranks, group.rank
     a, b = fp32(1, m, k), fp32(2, n, k)
     rows, cols, depth = shard(m, ranks, rank), shard(n, ranks, rank), shard(k, ranks, rank)
@@ -40,7 +40,7 @@ def expected(op: str, group: tilewire.Group, m: int, n: int, k: int) -> tuple[li
 
 
 def run_operator(group: tilewire.Group, op: str, m: int, n: int, k: int, config: Any) -> float:
-    """The largest difference to numpy."""
+    """The largest difference from numpy's result."""
     inputs, want = expected(op, group, m, n, k)
     with group.make_op(op, m, n, 0 if op == "all_reduce" else k, dtype="fp32", config=config) as made:
         assert [tensor.shape for tensor in made.inputs] == [x.shape for x in inputs]
@@ -101,7 +101,7 @@ def time_calls(group: tilewire.Group) -> float:
 
 
 def misuse(group: tilewire.Group) -> list[str]:
-    """Texts of errors that leave the team whole."""
+    """Texts of errors after which the team stays usable."""
     op = group.make_op("all_reduce", 16, 64, dtype="fp32", config="fused")
     x = fp32(1, 16, 64)
     read_only = np.zeros((16, 64), np.float32)
@@ -136,7 +136,7 @@ def misuse(group: tilewire.Group) -> list[str]:
 
 
 def lose_rank(group: tilewire.Group, how: str) -> None:
-    """Rank 1 goes, or sleeps, while the others need it."""
+    """Rank 1 ends, or sleeps, while other ranks need it."""
     op = group.make_op("all_reduce", 16, 64, dtype="fp32", config="fused")
     if group.rank == 1 and how == "exit":
         os._exit(3)
@@ -154,7 +154,7 @@ def lose_rank(group: tilewire.Group, how: str) -> None:
 
 
 def in_threads(group: tilewire.Group) -> bool:
-    """Another thread goes on while this one waits in a call; calls of several threads take turns."""
+    """Another thread runs while this one waits in a call; calls of several threads run one after another."""
     import threading
 
     op = group.make_op("all_reduce", 16, 64, dtype="fp32", config="fused")
@@ -180,6 +180,6 @@ def in_threads(group: tilewire.Group) -> bool:
 
 
 def leave_open(group: tilewire.Group) -> str:
-    """Ends with an operator and a tensor that nobody frees."""
+    """Ends while an operator and a tensor have not been freed."""
     globals()["kept"] = (group.make_op("all_reduce", 16, 64, dtype="fp32", config="fused"), group.empty(4, 4))
     return repr(group)

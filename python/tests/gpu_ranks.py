@@ -20,13 +20,13 @@ def rows(total: int, group: tilewire.Group) -> slice:
 
 
 def integers(seed: int, *shape: int) -> torch.Tensor:
-    """The same on every rank; sums of products are exact in bf16's fp32 sums."""
+    """The same data on every rank; sums of products are exact in bf16's fp32 sums."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-2, 3, shape, generator=generator).to(torch.bfloat16).cuda()
 
 
 def close(got: torch.Tensor, want: torch.Tensor) -> None:
-    """Equal but for the rounding of the result."""
+    """Equal except for the rounding of the result."""
     torch.testing.assert_close(got.float(), want.to(torch.bfloat16).float(), rtol=8e-3, atol=0.5)
 
 
@@ -80,7 +80,7 @@ def in_cupy(group: tilewire.Group) -> None:
 
 
 def misuse(group: tilewire.Group) -> None:
-    """What is wrong is named, and the team stays whole."""
+    """Errors name the mistake, and the team stays usable."""
     op = group.make_op("all_reduce", 64, 256, dtype="fp32", config="fused")
     x = torch.ones(64, 256, device="cuda")
     for bad, text in ((x.double(), "64 bits"), (x[:, :8], "64 x 256"), (x.T, "contiguous"), (x.cpu(), "CUDA")):
@@ -95,7 +95,7 @@ def misuse(group: tilewire.Group) -> None:
 
 
 def host_time(group: tilewire.Group) -> None:
-    """Microseconds of the host for a call that is enqueued."""
+    """Host time to enqueue a call, in microseconds."""
     op = group.make_op("all_reduce", 8, 8192, config="fused")
     x = torch.ones(8, 8192, dtype=torch.bfloat16, device="cuda")
     y = torch.empty_like(x)
@@ -112,7 +112,7 @@ def host_time(group: tilewire.Group) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Run all tests."""
     group = tilewire.join("cuda", timeout_s=60)
     torch.cuda.set_device(group.rank)
     for step in (run_all, in_cupy, misuse, host_time):

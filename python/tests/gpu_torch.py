@@ -1,4 +1,4 @@
-"""tilewire.torch on GPUs: results, gradients, graphs, the drop-in, and the host's time of a call. Run by hand:
+"""tilewire.torch on GPUs: results, gradients, graphs, the drop-in, and the host time of a call. Run by hand:
 
 torchrun --nproc-per-node 2 python/tests/gpu_torch.py
 """
@@ -18,18 +18,18 @@ import tilewire.torch as tt
 
 
 def integers(seed: int, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """Small integers; the same seed is the same tensor on all ranks."""
+    """Small integers; the same seed gives the same tensor on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-2, 3, shape, generator=generator).to(dtype).cuda()
 
 
 def close(got: torch.Tensor, want: torch.Tensor) -> None:
-    """Equal but for the rounding of results and of partial sums."""
+    """Equal except for the rounding of results and partials."""
     torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=1.0)
 
 
 def say(text: str) -> None:
-    """Once."""
+    """Print a text on rank 0 only."""
     if dist.get_rank() == 0:
         print(text, flush=True)
 
@@ -60,7 +60,7 @@ def results(name: str) -> None:
 
 
 def gradients() -> None:
-    """Of a layer with sequence parallelism, against a gathered copy of it."""
+    """Gradients of a layer with sequence parallelism, against a gathered copy of the layer."""
     rank, size = dist.get_rank(), dist.get_world_size()
     x = integers(1 + rank, 64, 128).requires_grad_()
     w1, w2 = integers(5 + rank, 256, 128).requires_grad_(), integers(9 + rank, 128, 256).requires_grad_()
@@ -101,7 +101,7 @@ def graphs() -> None:
 
 
 def captures() -> None:
-    """An operator that a graph has captured stays, whatever comes after; a new one is not made inside a capture."""
+    """A captured operator stays in the cache; no new operator is made inside a capture."""
     tt.set_cache_size(2)
     x = integers(dist.get_rank(), 64, 512)
     tt.all_reduce(x)
@@ -160,7 +160,7 @@ def shared_memory() -> None:
 
 
 def beside_nccl() -> None:
-    """NCCL's collectives of another group on another stream, before our calls on some ranks, behind them on others."""
+    """NCCL calls of another group on another stream, before tilewire's calls on some ranks, after them on others."""
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.cuda.synchronize()
     dist.barrier()
@@ -201,7 +201,7 @@ def beside_nccl() -> None:
 
 
 def host_time(name: str, call: Callable[[], object]) -> float:
-    """Microseconds of the host for a call, the GPU idle: the median of the slowest rank."""
+    """Host time of a call with an idle GPU, in microseconds: the median of the slowest rank."""
     times = []
     for _ in range(60):
         torch.cuda.synchronize()
@@ -259,7 +259,7 @@ def host_times(name: str) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Run all tests."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     name = tt._teams.group_name(None)

@@ -1,4 +1,4 @@
-"""The programs of examples/05_python run as they are."""
+"""Runs the programs of examples/05_python unchanged."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import tilewire
 
 
 def test_import_needs_nothing() -> None:
-    """No torch, no numpy, no environment, no GPU."""
+    """Import without torch, numpy, environment variables or a GPU."""
     program = (
         "import sys, tilewire; tilewire.plan('all_reduce', 64, 64, ranks=2); "
         "assert not {'torch', 'numpy', 'multiprocessing.pool'} & set(sys.modules); print(tilewire.__version__)"
@@ -48,7 +48,7 @@ def test_plans_are_proven_and_keep_in_json() -> None:
     assert again == plan and hash(again) == hash(plan)
     assert repr(plan) == f"<tilewire.Plan of gemm_reduce_scatter: 4 ranks, {plan.num_tasks} tasks>"
     assert tilewire.check(plan).total_bytes >= tilewire.check(plan).least_bytes > 0
-    # A wait less, and the checker says which tasks collide.
+    # Remove one wait: the checker names the tasks that race.
     damaged = json.loads(plan.to_json())
     lane = next(lane for lane in damaged["lanes"] if any("waits" in task for task in lane["tasks"]))
     for task in lane["tasks"]:
@@ -137,7 +137,7 @@ def test_a_lost_rank_is_an_error_of_the_others(how: str, kind: str) -> None:
     with pytest.raises(tilewire.Error) as caught:
         tilewire.launch(lose_rank, 3, args=(how,), timeout_s=3)
     assert caught.value.kind == kind, caught.value
-    # The process makes a new team.
+    # The process can make a new team.
     assert min(tilewire.launch(time_calls, 2)) > 0
 
 

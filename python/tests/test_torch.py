@@ -1,4 +1,4 @@
-"""tilewire.torch on CPU ranks. Skipped where there is no torch."""
+"""tilewire.torch on CPU ranks. Skipped if torch is not installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch_parallel  # noqa: E402
 
 
 def run(body: Callable[[], None], ranks: int) -> None:
-    """On so many processes with a process group of gloo."""
+    """Run a body on `ranks` processes with a process group of gloo."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

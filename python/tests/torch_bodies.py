@@ -1,4 +1,4 @@
-"""What ranks do with PyTorch, which spawned processes import."""
+"""Functions that ranks run with PyTorch in these tests; spawned processes import them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import tilewire.torch as tt
 
 
 def start(rank: int, ranks: int, port: int, body: Callable[[], None]) -> None:
-    """A rank: a process group of gloo, then the body."""
+    """A rank's main function: make a process group of gloo, then run the body."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    # What was measured on this machine before is nothing to a test.
+    # Ignore winners that earlier runs have stored on this machine.
     os.environ["TILEWIRE_TUNER_FILE"] = os.path.join(tempfile.gettempdir(), f"tilewire-torch-{os.getppid()}-{port}")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
@@ -35,24 +35,24 @@ def start(rank: int, ranks: int, port: int, body: Callable[[], None]) -> None:
 
 
 def tensor(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Small integers, so that sums are exact. The same seed is the same tensor on all ranks."""
+    """Small integers, so that sums are exact. The same seed gives the same tensor on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-3, 4, shape, generator=generator).to(dtype)
 
 
 def gathered(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """PyTorch's own, with its gradient."""
+    """PyTorch's gather, with its gradient."""
     return torch.cat(torch.distributed.nn.functional.all_gather(x.contiguous()), dim)
 
 
 def scattered(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """PyTorch's own: my part of the sum, with its gradient."""
+    """PyTorch's reduce-scatter: this rank's part of the sum, with its gradient."""
     whole = torch.distributed.nn.functional.all_reduce(x)
     return whole.chunk(dist.get_world_size(), dim)[dist.get_rank()]
 
 
 def equal(got: torch.Tensor, want: torch.Tensor) -> None:
-    """The same bits."""
+    """Assert that both have the same bits."""
     torch.testing.assert_close(got, want, rtol=0, atol=0)
 
 
@@ -77,7 +77,7 @@ def forward() -> None:
             average = tt.matmul_reduce_scatter(x, b, scatter_dim=dim, op="avg").float()
             torch.testing.assert_close(average, (part / size).to(dtype).float(), rtol=1e-2, atol=1e-3)
             equal(tt.matmul_all_reduce(x, b).float(), want.to(dtype).float())
-        # Columns are gathered, columns are scattered.
+        # Gather columns, and scatter columns.
         whole = torch.cat([tensor(10 + r, 3, 4, 5, dtype=dtype) for r in range(size)], -1)
         b = tensor(20 + rank, 5 * size, 9, dtype=dtype)
         y, gathered = tt.all_gather_matmul(
@@ -85,7 +85,7 @@ def forward() -> None:
         )
         equal(gathered, whole)
         equal(y, whole @ b)
-        # Several products of one gather, in any layout.
+        # Several products after one gather, in any layout.
         for dim, depth in ((0, 5), (1, 5), (-1, 5 * size)):
             whole = torch.cat([tensor(10 + r, 3, 4, 5, dtype=dtype) for r in range(size)], dim)
             bs = [tensor(20 + i + rank, depth, 9 + i, dtype=dtype) for i in range(3)]
@@ -191,7 +191,7 @@ def by_inductor() -> None:
 
 
 def epilogues() -> None:
-    """Bias, activation and residual; products whose columns go to their owners; results in tensors that are given."""
+    """Bias, activation and residual; products whose columns go to their owners; results in given tensors."""
     rank, size = dist.get_rank(), dist.get_world_size()
     name = tt._teams.group_name(None)
     x, b, bias = tensor(1 + rank, 2, 3, 12), tensor(5 + rank, 12, 8), tensor(7 + rank, 8)
@@ -207,12 +207,12 @@ def epilogues() -> None:
     equal(got, torch.relu(summed.chunk(size)[rank] + same) + part)
     got = tt.matmul_all_reduce(x, b, bias=same, activation="relu", residual=all_rows)
     equal(got, torch.relu(summed + same) + all_rows)
-    # Tokens are in parts, then heads are.
+    # Shard tokens first, then heads.
     x, b = tensor(1 + rank, 3, 2, 12), tensor(5, 12, 4 * size)
     whole = torch.cat([tensor(1 + r, 3, 2, 12) for r in range(size)])
     want = (whole @ b + tensor(3, 4 * size)).chunk(size, -1)[rank]
     equal(tt.matmul_all_to_all(x, b, bias=tensor(3, 4 * size)), want)
-    # Into rows of a larger matrix.
+    # Write into rows of a larger matrix.
     place = torch.full((3 * size, 2, 9), -1.0)
     torch.ops.tilewire.matmul_all_to_all_out(x, b, name, place[:, :, :4], tensor(3, 4 * size))
     equal(place[:, :, :4], want)
@@ -222,7 +222,7 @@ def epilogues() -> None:
     equal(gathered, whole)
     equal(y, whole @ b)
 
-    # Gradients go through all of them.
+    # Gradients flow through all arguments.
     def losses(ours: bool) -> list[torch.Tensor | None]:
         leaves = [t.clone().requires_grad_() for t in (tensor(1 + rank, 3, 12), tensor(5, 12, 4 * size))]
         extra = [t.clone().requires_grad_() for t in (tensor(3, 4 * size), tensor(4 + rank, 1, 4 * size))]
@@ -249,7 +249,7 @@ def gathered_by_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 def swapped_by_torch(y: torch.Tensor) -> torch.Tensor:
-    """[rows, N] of my rows, to all rows of my columns, differentiable."""
+    """Exchange [rows, N] of this rank's rows for this rank's columns of all rows, differentiable."""
     size = dist.get_world_size()
     parts = [part.contiguous() for part in y.chunk(size, -1)]
     everything = torch.distributed.nn.functional.all_gather(torch.stack(parts))
@@ -257,7 +257,7 @@ def swapped_by_torch(y: torch.Tensor) -> torch.Tensor:
 
 
 def misuse() -> None:
-    """What is wrong is named before anything runs."""
+    """Errors name the mistake before anything runs."""
     x, b = tensor(1, 6, 12), tensor(2, 12, 8)
     size, name = dist.get_world_size(), tt._teams.group_name(None)
     cases = [
@@ -304,7 +304,7 @@ def misuse() -> None:
 
 
 def many_shapes() -> None:
-    """Operators go when there are too many; a group that is made anew has a team of its own."""
+    """The cache frees operators beyond its size; a new group of an old name has a team of its own."""
     tt.set_cache_size(4)
     for rows in (*range(1, 12), 1, 2):
         equal(tt.all_reduce(tensor(rows, rows, 8)), dist.get_world_size() * tensor(rows, rows, 8))
@@ -313,7 +313,7 @@ def many_shapes() -> None:
         group = dist.new_group(list(range(dist.get_world_size())))
         equal(tt.all_reduce(tensor(1, 4, 8), group), dist.get_world_size() * tensor(1, 4, 8))
         dist.destroy_process_group(group)
-    # Ranks first use two groups in threads, in any order: teams that meet do not wait for each other.
+    # Use two groups in threads, in different orders on different ranks: their first uses do not block each other.
     groups = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
     order = groups if dist.get_rank() % 2 == 0 else groups[::-1]
     results: dict[str, torch.Tensor] = {}
@@ -336,7 +336,7 @@ def many_shapes() -> None:
 
 
 def programs() -> None:
-    """Autocast, activation checkpointing, export; two teams at once; data loaders beside them; operators made early."""
+    """Autocast, activation checkpointing, export; two teams at once; data loaders; operators made in advance."""
     from torch.utils.checkpoint import checkpoint
     from torch.utils.data import DataLoader
 
@@ -367,7 +367,7 @@ def programs() -> None:
     equal(exported(x, b), layer(x, b))
     tt.warmup(tt.matmul_reduce_scatter, [(4 * size, 16, 8)], dtype=torch.float32)
     assert f"gemm_reduce_scatter {4 * size} x 8 x {16 * size} fused" in tt.cached()
-    if size % 2 == 0:  # halves work at the same time, on other problems
+    if size % 2 == 0:  # both halves work at the same time, on different problems
         halves = [dist.new_group(list(range(half * size // 2, (half + 1) * size // 2))) for half in range(2)]
         half = rank // (size // 2)
         for _ in range(5):
@@ -380,7 +380,7 @@ def programs() -> None:
 
 
 def failures() -> None:
-    """Ranks that ask for different things are both named, and go on; a rank that is lost is noticed by the others."""
+    """Errors name both ranks that make different requests, and the team stays usable; ranks notice a lost rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     try:
         tt.all_reduce(tensor(1, 4 + rank, 8))
@@ -413,8 +413,8 @@ def failures() -> None:
 
 
 def left_by_wish(fused: Any, name: str) -> None:
-    """Calls that are PyTorch's: of groups without processes, and where the program asks for PyTorch's native kernel."""
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - it registers the backend
+    """Calls that PyTorch runs: groups without processes, and programs that request PyTorch's native kernel."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
 
     fake = dist.new_group(backend="fake")
     x, b = tensor(1, 2048, 8), tensor(2, 8, 4)
@@ -424,21 +424,21 @@ def left_by_wish(fused: Any, name: str) -> None:
         assert error.kind == "unsupported" and "fake" in str(error), error
     else:
         raise AssertionError("a group without processes was taken")
-    # NOTE: which shapes PyTorch has a native kernel for differs from version to version, and none are on CPUs.
+    # NOTE: PyTorch's versions have native kernels for different shapes, and none on CPUs.
     os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"] = "1"
     decides = "_should_use_fused_all_gather_matmul_native"
     with tt.enabled(), mock.patch.object(torch.distributed._symmetric_memory, decides, return_value=True):
         try:
             fused.fused_all_gather_matmul(x, [b], 0, name)
         except RuntimeError:
-            pass  # the native kernel, which CPUs have not
+            pass  # the native kernel does not exist on CPUs
     del os.environ["TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP"]
     left = tt.report()["fused_all_gather_matmul"]["pytorch"]
     assert [count for reason, count in left.items() if "native kernel" in reason] == [1], left
 
 
 def drop_in() -> None:
-    """PyTorch's fused operators by tilewire: results, strides, what falls back, and back again."""
+    """PyTorch's fused operators by tilewire: results, strides, calls that fall back, and disable()."""
     import torch.distributed._symmetric_memory as symm_mem
 
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -1,4 +1,4 @@
-"""Bodies of ranks for gradients, once and twice."""
+"""Functions that ranks run to test first and second derivatives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tilewire.torch as tt
 
 
 def gradients() -> None:
-    """Against the gradients of PyTorch's differentiable collectives."""
+    """Compare with the gradients of PyTorch's differentiable collectives."""
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def compare(ours: Callable[..., torch.Tensor], theirs: Callable[..., torch.Tensor], *given: torch.Tensor) -> None:
@@ -24,7 +24,7 @@ def gradients() -> None:
             y.backward(tensor(60 + rank, *y.shape))
             results.append([y, *[leaf.grad for leaf in leaves]])
         for got, want in zip(*results, strict=True):
-            equal(torch.zeros_like(want) if got is None else got, want)  # nothing is a gradient of zeros
+            equal(torch.zeros_like(want) if got is None else got, want)  # no gradient counts as a gradient of zeros
 
     x, b = tensor(1 + rank, 3, 4, 12), tensor(5 + rank, 12, 8)
     for dim in (0, 1):
@@ -43,7 +43,7 @@ def gradients() -> None:
         x,
         tensor(5 + rank, 12, 4 * size),
     )
-    # Several products of one gather, one of which nobody uses.
+    # Several products of one gather, one of which is unused.
     for dim, depth in ((0, 12), (1, 12), (-1, 12 * size)):
         given = [tensor(1 + rank, 3, 4, 12), *(tensor(5 + i + rank, 6 + i, depth) for i in range(3))]
         biases = [tensor(8 + i + rank, 6 + i) for i in range(3)]
@@ -61,7 +61,7 @@ def gradients() -> None:
 
         compare(ours, theirs, *given, *biases)
         compare(ours, theirs, *given)
-    # What is returned of the gather has a gradient, too.
+    # The returned gathered tensor has a gradient, too.
     for dim in (0, -1):
         depth = 12 if dim == 0 else 12 * size
 
@@ -78,7 +78,7 @@ def gradients() -> None:
 
         compare(both, both_by_torch, x, tensor(5 + rank, depth, 8))
         compare(alone, lambda x, b, d=dim: gathered(x, d) + 0 * b.sum(), x, tensor(5 + rank, depth, 8))
-    if size in (1, 2, 4):  # a quotient that is exact
+    if size in (1, 2, 4):  # the quotient is exact
         compare(
             lambda x, b: tt.matmul_reduce_scatter(x, b, op="avg") * size,
             lambda x, b: scattered(x @ b, 0),
@@ -94,7 +94,7 @@ def gradients() -> None:
     )
     x = tensor(1 + rank, 2 * size, 3, 12)
     compare(tt.matmul_reduce_scatter, lambda x, b: scattered(x @ b, 0), x, b)
-    # A layer whose input and output lie in parts, as sequence parallelism has them.
+    # A layer with sharded input and output, as in sequence parallelism.
     w = tensor(9 + rank, 16, 12)
 
     def layer(gather: Callable[..., torch.Tensor], scatter: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -110,7 +110,7 @@ def gradients() -> None:
 
 
 class Replicated(torch.autograd.Function):
-    """The sum over ranks, whose gradient is the same on all ranks: not summed, but the gradient of that is."""
+    """The sum over ranks: its gradient is the same on all ranks and is not summed, but the second derivative is."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -124,7 +124,7 @@ class Replicated(torch.autograd.Function):
 
 
 class Split(torch.autograd.Function):
-    """The same tensor on all ranks, each of which goes on with a part."""
+    """The same tensor on all ranks; each rank uses it for a part of the work."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -136,7 +136,7 @@ class Split(torch.autograd.Function):
 
 
 def gradients_of_gradients() -> None:
-    """Twice through every operator, against PyTorch's differentiable collectives."""
+    """Second derivatives of every operator, against PyTorch's differentiable collectives."""
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def both(x: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
@@ -148,7 +148,7 @@ def gradients_of_gradients() -> None:
         return torch.cat([whole @ b, whole * whole], -1)
 
     def all_to_all(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        # The gradient of b is this rank's share: that of its rows.
+        # The gradient of b covers this rank's rows only.
         parts = list(torch.chunk(x @ b, size, -1))
         return torch.cat(torch.distributed.nn.functional.all_to_all([torch.empty_like(parts[0]) for _ in parts], parts))
 

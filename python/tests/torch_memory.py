@@ -1,4 +1,4 @@
-"""Bodies of ranks for memory that ranks share, results in place, and tuning."""
+"""Functions that ranks run to test shared memory, results in place, and tuning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tilewire.torch as tt
 
 
 def sums(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Of all ranks' tensors."""
+    """The sum of all ranks' tensors."""
     return sum((tensor(seed + r, *shape).to(dtype) for r in range(dist.get_world_size())), torch.zeros(shape)).to(dtype)
 
 
 def in_place() -> None:
-    """The sum over ranks where x lies, of any layout; a residual where the result goes."""
+    """The sum over ranks in the memory of x, in any layout; a residual in the memory of the result."""
     rank = dist.get_rank()
     for dtype in (torch.float32, torch.bfloat16):
         for shape in ((5, 24), (3, 4, 8), (7,), ()):
@@ -43,7 +43,7 @@ def in_place() -> None:
     compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
     equal(compiled(x), 2 * sums(0, 5, 24))
     equal(x, sums(0, 5, 24))
-    # A part of it is not the same memory: refused. A gradient would be lost: refused.
+    # Refused: an `out` that overlaps x in part or does not fit, and a call that would lose a gradient.
     flat = tensor(rank, 20)
     for bad in (
         lambda: tt.all_reduce(flat[:10].view(2, 5), out=flat[5:15].view(2, 5)),
@@ -60,7 +60,7 @@ def in_place() -> None:
 
 
 def versions() -> None:
-    """Autograd knows that a tensor which it needs was overwritten."""
+    """Autograd notices that a tensor it needs has been overwritten."""
     w, buffer = tensor(1, 3, 4).requires_grad_(), tensor(2, 3, 4)
     y = w * buffer
     with torch.no_grad():
@@ -74,7 +74,7 @@ def versions() -> None:
 
 
 def memory() -> None:
-    """Tensors that ranks address: shapes, types, and operators that use them where they lie."""
+    """Tensors that peers address: shapes, types, and operators that use them in place."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for shape in ((3, 4), (2, 3, 4), (5,), (), (0, 4)):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -91,7 +91,7 @@ def memory() -> None:
             tt.matmul_all_reduce(x, b, out=y)
             equal(y, want)
             y.zero_()
-            dist.barrier()  # no rank clears its own while others write there
+            dist.barrier()  # no rank clears its tensor while peers write to it
         equal(tt.matmul_all_reduce(x, b), want)
         # A part of such a tensor, and one that is not dense.
         rows = tt.empty(4, 6, 12, dtype=dtype)
@@ -105,7 +105,7 @@ def memory() -> None:
         dist.barrier()
         tt.all_reduce(y, out=y)
         equal(y, sums(60, 6, 12, dtype=dtype))
-    # Peers would look elsewhere.
+    # Refused: ranks pass different positions.
     parts = tt.empty(size, 5, 8, dtype=torch.float32)
     try:
         tt.all_reduce(tensor(1, 5, 8), out=parts[rank])
@@ -113,20 +113,20 @@ def memory() -> None:
         assert "want the same part of the same tensor" in str(error), error
     else:
         assert size == 1
-    # As a leaf of a graph of gradients.
+    # A leaf tensor that needs a gradient.
     x = tt.empty(2 * size, 8, dtype=torch.float32)
     x.copy_(tensor(rank, 2 * size, 8)).requires_grad_()
     b = tensor(40 + rank, 8, 4)
     tt.matmul_reduce_scatter(x, b).sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
-    # Memory comes back when all ranks have given it up.
+    # The memory is reused after all ranks have released it.
     gc.collect()
     first = tt.empty(100, 100)
     place = first.data_ptr()
     del first
     dist.barrier()
     assert tt.empty(100, 100).data_ptr() == place
-    # It outlives the team.
+    # The tensor outlives the team.
     kept = tt.empty(3, 4, dtype=torch.float32)
     kept.fill_(rank)
     dist.barrier()
@@ -142,7 +142,7 @@ def memory() -> None:
 
 
 def tuning() -> None:
-    """What operators are made of, before and after a measurement of another number of rows."""
+    """The configs of operators, before and after a measurement of another number of rows."""
     rank = dist.get_rank()
 
     def schedule_of(rows: int) -> str:
@@ -151,9 +151,9 @@ def tuning() -> None:
 
     assert schedule_of(64) == "fused"
     tt.set_tuning("quick")
-    quick = schedule_of(65)  # of the bucket up to 128 rows
+    quick = schedule_of(65)  # in the bucket of up to 128 rows
     tt.set_tuning("off")
-    # The nearest bucket, and one that is too far.
+    # The nearest bucket is used; a bucket that is too far is not.
     assert schedule_of(200) == quick
     assert schedule_of(8) == "fused"
     tt.set_tuning("full")

@@ -1,4 +1,4 @@
-"""Bodies of ranks for parallel layers, and tensor parallelism beside data parallelism."""
+"""Functions that ranks run to test parallel layers, and tensor parallelism beside data parallelism."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tilewire.torch as tt
 
 
 def layers() -> None:
-    """Parallel layers, and PyTorch's styles, against layers that are whole."""
+    """Parallel layers, and PyTorch's styles, against unsharded layers."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import parallelize_module
@@ -86,7 +86,7 @@ def layers() -> None:
 
 
 def two_dimensions() -> None:
-    """Tensor parallelism in each half of the ranks, FSDP2 and DDP across the halves, in groups of PyTorch's."""
+    """Tensor parallelism inside each half of the ranks, FSDP2 and DDP across the halves, in PyTorch's groups."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Shard

@@ -5,14 +5,14 @@
 
     def body(group):
         op = group.make_op("all_gather_gemm", 512, 1024, 256, dtype="fp32")
-        a = np.ones((128, 256), np.float32)         # my 512 / 4 rows of A
-        b = np.full((256, 256), 0.5, np.float32)    # my 1024 / 4 columns of B, stored [n, k]
-        return op.run(a, b)[0, 0]                   # my columns of C
+        a = np.ones((128, 256), np.float32)         # this rank's 512 / 4 rows of A
+        b = np.full((256, 256), 0.5, np.float32)    # this rank's 1024 / 4 columns of B, stored [n, k]
+        return op.run(a, b)[0, 0]                   # this rank's columns of C
 
     if __name__ == "__main__":
         print(tilewire.launch(body, 4))             # four processes of this host
 
-`import tilewire` needs no GPU and no torch. docs/python.md shows all of it by example.
+`import tilewire` needs no GPU and no torch. docs/python.md is a guide with examples.
 """
 
 from tilewire._bench import BenchResult, bench

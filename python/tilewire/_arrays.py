@@ -1,4 +1,4 @@
-"""Arrays of numpy, CuPy, JAX and PyTorch as tensors of a call, and results as new arrays."""
+"""Converts arrays of numpy, CuPy, JAX and PyTorch to tensors of a call, and makes arrays for results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _bfloat16() -> Any:
 
 
 def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor:
-    """The tensor that lies in `array`, which keeps its memory.
+    """The tensor in `array`, without a copy. The tensor keeps `array` alive.
 
-    `array`: a matrix that speaks DLPack or the buffer protocol, with contiguous rows. On a GPU it is handed over in
-    `stream`, as DLPack says.
+    `array`: a matrix with DLPack or the buffer protocol, and contiguous rows. GPU memory is handed over in `stream`, by
+    DLPack's rules.
     """
     if isinstance(array, _core.Tensor):
         return array
@@ -38,7 +38,7 @@ def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor
         return _core.Tensor(array, array, "", may_write)
     device = getattr(array, "__dlpack_device__", None)
     if device is not None and device()[0] == _CUDA:
-        # NOTE: DLPack counts CUDA's streams so: 1 is the legacy default stream, 2 the thread's own.
+        # NOTE: DLPack's numbers of CUDA streams: 1 is the legacy default stream, 2 the per-thread default stream.
         return _core.Tensor(array.__dlpack__(stream=stream or 1), array, "", True)
     return _core.Tensor(array, array, "", True)
 

@@ -1,4 +1,4 @@
-"""Times of operators."""
+"""Measures the time of operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewire._group import Group, Op
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Microseconds of a call on the slowest rank, over `n` calls."""
+    """Time of a call on the slowest rank, in microseconds, over `n` calls."""
 
     median_us: float
     quartiles_us: tuple[float, float]
@@ -24,9 +24,10 @@ class BenchResult:
 def bench(
     group: Group, op: Op, *inputs: Any, out: Any = None, calls: int = 20, before: Callable[[], None] | None = None
 ) -> BenchResult:
-    """Time an operator by the host's clock: `calls` calls after two that are not counted, each complete on return.
+    """Time an operator by the host's clock: `calls` calls after two warm-up calls, each complete on return.
 
-    Ranks begin each call together; its time is the slowest rank's. `before` runs ahead of each, not timed. Collective.
+    Ranks start each call together. The time of a call is that of the slowest rank. `before` runs before each call and
+    is not timed. Collective.
     """
     mine: list[float] = []
     for i in range(calls + 2):

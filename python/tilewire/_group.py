@@ -1,4 +1,4 @@
-"""Teams of ranks and their operators."""
+"""Groups of ranks, and their operators."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class TensorInfo:
 
 
 class Op:
-    """An operator ready to run, made by `Group.make_op`. Collective: every rank of the team runs it."""
+    """An operator that is ready to run, made by `Group.make_op`. Collective: every rank of the team runs it."""
 
     def __init__(self, group: Group, op: _core.Op) -> None:
         self._group = group
         self._op = op
         group._ops.add(self)
         tensors = [TensorInfo(name, dtype, (rows, cols), out) for name, dtype, rows, cols, out in op.tensors]
-        #: What `run` wants, and what it gives, in their order.
+        #: The arguments and the results of `run`, in order.
         self.inputs = [tensor for tensor in tensors if not tensor.is_output]
         self.outputs = [tensor for tensor in tensors if tensor.is_output]
 
     def run(self, *inputs: Any, out: Any = None, stream: int | None = None) -> Any:
-        """One call. Returns the output, or a list where the operator has several.
+        """Make one call. Returns the output, or a list of outputs if the operator has several.
 
-        `inputs`: matrices in the order of `Op.inputs`, from whatever speaks DLPack or the buffer protocol, where they
-        lie. `out`: a matrix, or a list of them, to write; without it new ones: numpy's on CPU ranks, on GPUs objects
-        with `__dlpack__`. `stream`: a CUDA stream in which the call is enqueued; without it the call is complete on
-        return, as it always is on CPU ranks.
+        `inputs`: matrices in the order of `Op.inputs`, any objects with DLPack or the buffer protocol; they are not
+        copied. `out`: a matrix to write, or a list of them. Without it the outputs are new: numpy arrays on CPU ranks,
+        objects with `__dlpack__` on GPUs. `stream`: the CUDA stream in which the call is enqueued. Without it, and on
+        CPU ranks, the call is complete on return.
 
-        Raises Error(invalid_input) before anything runs where a tensor is not what the operator wants, and rank_lost or
-        timeout where another rank does not come.
+        Raises Error(invalid_input), before anything runs, if a tensor does not match the operator; rank_lost or timeout
+        if another rank does not take part.
         """
         if len(inputs) != len(self.inputs):
             names = ", ".join(tensor.name for tensor in self.inputs)
@@ -68,31 +68,31 @@ class Op:
         return [self._group._core.new_tensor(tensor.dtype, *tensor.shape) for tensor in self.outputs]
 
     def wait(self) -> None:
-        """Return when the calls of the group that `run` has enqueued have ended. Raises what failed."""
+        """Return when the calls that `run` enqueued on the group have ended. Raises the Error of a failed call."""
         self._op.wait()
 
     def explain(self) -> str:
-        """Which schedule runs and why, what else was considered, and what each pass of lowering did."""
+        """The schedule that runs, the reason for it, the other candidates, and the note of each lowering pass."""
         return self._op.explanation
 
     @property
     def plan(self) -> _core.Plan:
-        """As it runs: lowered for the group's target."""
+        """The plan that runs, lowered for the group's target."""
         return self._op.plan
 
     @property
     def config(self) -> dict[str, Any]:
-        """The knobs that were chosen, without those that have their default."""
+        """The knobs of the config, without those that have their default."""
         return dict(json.loads(self._op.config))
 
     @property
     def problem(self) -> dict[str, Any]:
-        """What was asked for, without what has its default."""
+        """The fields of the problem, without those that have their default."""
         return dict(json.loads(self._op.problem))
 
     @property
     def workspace_bytes(self) -> tuple[int, int]:
-        """Bytes of symmetric, and of local workspace that it uses on this rank."""
+        """Bytes of symmetric and of local workspace that the operator uses on this rank."""
         symmetric, local = self._op.workspace
         return symmetric, local
 
@@ -105,7 +105,7 @@ class Op:
         return self._op.gather_trace()
 
     def free(self) -> None:
-        """Give its workspace back. It cannot run any more."""
+        """Free the operator and its workspace. It cannot run afterwards."""
         self._op.free()
 
     def __enter__(self) -> Op:
@@ -154,16 +154,16 @@ class Group:
         trace: bool = False,
         tuner_file: str = "",
     ) -> Op:
-        """Make an operator, or run a plan as it is.
+        """Make an operator, or run a given plan.
 
-        `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md), or a Plan, which has all the rest.
-        `config`: "auto" measures candidates once and remembers the winner, "auto_quick" the first few of them;
-        "auto_off" takes the winner of the nearest M, else what the simulator predicts; the name of a schedule takes its
-        first candidate; a mapping gives the knobs (docs/schedules.md). `more_n`: columns of further outputs of a
-        gather, each of a B of its own; `run` takes a, b, b1, ... and c, c1, ...
-        `check`: prove the plan first. `trace`: record calls.
+        `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md); or a Plan, which replaces all
+        other arguments but `trace`. `config`: "auto" measures the candidates once and remembers the winner.
+        "auto_quick" measures only the first few. "auto_off" measures nothing: it uses the winner of the nearest M, else
+        the simulator's prediction. The name of a schedule uses its first candidate. A mapping sets the knobs
+        (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
+        takes a, b, b1, ... and c, c1, ... `check`: prove the plan before it runs. `trace`: record calls.
 
-        Raises Error(invalid_input) on all ranks where a rule is broken or ranks ask for different things, unsupported,
+        Raises Error(invalid_input) on all ranks if a rule is broken or ranks make different requests; unsupported;
         refused_plan.
         """
         if isinstance(op, _core.Plan):
@@ -186,19 +186,19 @@ class Group:
         return Op(self, self._core.make_op(text, config_text(config), check, trace, tuner_file))
 
     def empty(self, rows: int, cols: int, dtype: str = "bf16") -> Any:
-        """A matrix in the arena, which other ranks can address (`arena=` of `make_op`): numpy's on CPU ranks.
+        """A matrix in the arena, which peers can address (`arena=` of `make_op`): a numpy array on CPU ranks.
 
-        On GPUs an object with `__dlpack__`. Zero at first. Its memory is given back with the last object that has it.
+        On GPUs an object with `__dlpack__`. Zeroed. Its memory is freed with the last object that uses it.
         """
         tensor = self._core.allocate(dtype, rows, cols)
         return numpy_of(tensor) if self.backend == "host" else tensor.array()
 
     def adopt(self, at: Sequence[int], size: int, owner: object) -> None:
-        """Have memory that the ranks share themselves count as that of `empty`. Collective.
+        """Treat memory that the ranks already share as part of the arena (as that of `empty`). Collective.
 
-        `at`: by rank, the address at which this process finds the memory of that rank; `size`: bytes of each rank.
-        `owner` is kept as long as the group. What was adopted before stays. A call's tensors lie at the same place on
-        all ranks.
+        `at`: by rank, the address of that rank's memory in this process; `size`: bytes of each rank. `owner` is kept
+        alive as long as the group. Memory adopted before stays valid. The tensors of a call must have the same position
+        on all ranks.
         """
         if (at[self.rank], size) in self._adopted:
             return
@@ -206,28 +206,28 @@ class Group:
         self._adopted[at[self.rank], size] = owner
 
     def barrier(self) -> None:
-        """Return when all ranks are here."""
+        """Return when all ranks have called it."""
         self._core.barrier()
 
     def all_gather(self, mine: bytes) -> list[bytes]:
-        """Everybody's bytes, by rank. For small things."""
+        """The bytes of all ranks, by rank. For small data."""
         return list(self._core.all_gather(mine))
 
     def leave(self) -> None:
-        """End the membership, and its operators. Not collective.
+        """Free the group's operators and leave the team. Not collective.
 
-        With arrays of `empty` it ends when the last of them goes.
+        If arrays of `empty` exist, the membership ends with the last of them.
         """
         for op in list(self._ops):
             op.free()
         self._core.leave()
 
     def __enter__(self) -> Group:
-        """Leave it at the end of a with statement."""
+        """Leave the group at the end of a with statement."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave; with an error, tell the others first."""
+        """Leave the group; after an exception, report it to all ranks instead."""
         if error is not None:
             self._core.fail_with(f"rank {self.rank}: {error}")
             return
@@ -252,14 +252,14 @@ def join(
 ) -> Group:
     """Join a team. Collective.
 
-    Without `rank` and `num_ranks`, by what torchrun, mpirun, SLURM or the caller put into the environment. `job`: name
-    under which ranks of a host find each other. `arena_bytes`: most symmetric memory of a rank, committed as it is
-    needed. `timeout_s`: deadline of every wait. `local_rank` chooses the GPU. `order="stream"`: the caller promises
-    that calls of a team follow each other, as in one stream (docs/cuda.md). `sms`: most SMs that the team's kernels
-    take of a GPU, 0 = all, so that NCCL's on other streams find room.
+    Without `rank` and `num_ranks` they come from the environment that torchrun, mpirun, SLURM or the caller set. `job`:
+    the ranks of a host find each other by this name. `arena_bytes`: limit of a rank's symmetric memory, committed on
+    demand. `timeout_s`: deadline of every wait. `local_rank` selects the GPU. `order="stream"`: the caller promises
+    that the team's calls run one after another, as in one stream (docs/cuda.md). `sms`: limit of the SMs that the
+    team's kernels use on a GPU, 0 = all; it leaves SMs to NCCL on other streams.
 
-    Raises Error(timeout) that names the ranks that did not come, and Error(unsupported) where this machine or build
-    cannot run the backend.
+    Raises Error(timeout) with the ranks that did not join, and Error(unsupported) if this machine or build cannot run
+    the backend.
     """
     if order not in ("any", "stream"):
         raise Error(f"order = {order!r}: want 'any' or 'stream'", "invalid_input")

@@ -1,4 +1,4 @@
-"""Ranks as processes of this host, started by `spawn`."""
+"""Starts ranks as processes of this host, by `spawn`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewire._group import join
 
 
 def _rank(connection: Connection, body: bytes, rank: int, num_ranks: int, options: dict[str, Any]) -> None:
-    """A rank's process: join, run the body, send what it returns or raises."""
+    """The main function of a rank's process: join, run the body, send its result or exception."""
     try:
         function, arguments = pickle.loads(body)
         with join(rank=rank, num_ranks=num_ranks, **options) as group:
             result = function(group, *arguments)
         connection.send((True, result))
-    except BaseException as error:  # noqa: BLE001 - told to whoever launched
+    except BaseException as error:  # noqa: BLE001 - sent to the launching process
         try:
             connection.send((False, error))
         except Exception:  # noqa: BLE001 - not every exception can be pickled
@@ -51,10 +51,11 @@ def launch(
     order: str = "any",
     sms: int = 0,
 ) -> list[Any]:
-    """Run `body(group, *args)` on each of `num_ranks` new processes, and return what they return, by rank.
+    """Run `body(group, *args)` on each of `num_ranks` new processes, and return the results, by rank.
 
-    Processes are spawned, not forked: `body`, its arguments and results are pickled, so that `body` is a function of a
-    module. Raises the Error of the lowest rank that failed by itself, else rank_lost for a rank whose process ended.
+    Processes are spawned, not forked: `body`, its arguments and its results are pickled, so `body` must be a function
+    of a module. Raises the Error of the lowest rank that failed by itself, else rank_lost for a rank whose process
+    ended.
     """
     if num_ranks < 1:
         raise Error(f"{num_ranks} ranks: want at least 1", "invalid_input")

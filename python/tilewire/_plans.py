@@ -1,4 +1,4 @@
-"""Plans without a group: made, lowered, proven, simulated. No GPU is needed."""
+"""Plans without a group: make, lower, prove, simulate. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def plan(
     target: str = "",
     machine: str = "",
 ) -> _core.Plan:
-    """What every rank does in one call, as a schedule makes it.
+    """The plan of a problem: the tasks of every rank in one call, as a schedule makes them.
 
     Sizes are over all ranks (docs/operators.md). `config`: the name of a schedule for its first candidate, or knobs.
-    `target` (`targets()`) or `machine` (`machines()`): what the ranks are, where the schedule chooses by it; without
-    them CPU ranks. Raises Error(invalid_input) for a broken rule, Error(unsupported) with the schedule's reason.
+    `target` (`targets()`) or `machine` (`machines()`): the ranks' hardware, which some schedules use for their choices;
+    by default CPU ranks. Raises Error(invalid_input) for a broken rule, Error(unsupported) with the schedule's reason.
     """
     if target and machine:
         raise Error(f"target {target!r} and machine {machine!r}: want one", "invalid_input")
@@ -60,26 +60,26 @@ def plan(
 
 @dataclass(frozen=True)
 class Lowered:
-    """A plan for a target, and what each pass did: (pass, text)."""
+    """A plan lowered for a target, and the note of each pass: (pass, text)."""
 
     plan: _core.Plan
     notes: list[tuple[str, str]]
 
 
 def lower(plan: _core.Plan, target: str, after: str = "") -> Lowered:
-    """Run all passes of a target (`targets()`), or those up to `after` (docs/lowering.md)."""
+    """Run all passes of a target (`targets()`), or all up to `after` (docs/lowering.md)."""
     made, notes = _core.lower(plan, target, after)
     return Lowered(made, list(notes))
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the checker says of a plan."""
+    """The checker's result for a plan."""
 
     violations: list[tuple[str, str]]  #: (rule, text); empty = proven
-    traffic: list[tuple[int, int, int]]  #: (from, to, bytes) of each pair of ranks that moves anything
+    traffic: list[tuple[int, int, int]]  #: (from, to, bytes) of each pair of ranks that moves at least one byte
     total_bytes: int  #: over all links
-    least_bytes: int  #: what the operator cannot do without; 0 = unknown
+    least_bytes: int  #: least bytes that the operator needs; 0 = unknown
 
     @property
     def ok(self) -> bool:
@@ -92,23 +92,23 @@ class Proof:
 
 
 def check(plan: _core.Plan) -> Proof:
-    """Prove that a plan computes what its operator says, for any number of workers and any interleaving."""
+    """Prove that a plan computes the result of its operator, for any number of workers and any interleaving."""
     violations, traffic, total, least = _core.check(plan)
     return Proof(list(violations), list(traffic), total, least)
 
 
 def simulate(plan: _core.Plan, machine: str) -> _core.Simulation:
-    """One call on a machine that numbers describe: a name of `machines()`, or a JSON file of one."""
+    """Simulate one call on a machine: a name of `machines()`, or the path of a JSON file."""
     return _core.simulate(plan, machine)
 
 
 def operators() -> dict[str, str]:
-    """Names of operators, and what each does."""
+    """Names and summaries of operators."""
     return dict(_core.operators())
 
 
 def schedules() -> dict[str, str]:
-    """Names of schedules, and what each does."""
+    """Names and summaries of schedules."""
     return dict(_core.schedules())
 
 
@@ -123,5 +123,5 @@ def targets() -> list[str]:
 
 
 def backends() -> dict[str, str | None]:
-    """Names of backends, and why this machine or build cannot run one, or None."""
+    """Names of backends, each with the reason why this machine or build cannot run it, or None."""
     return dict(_core.backends())

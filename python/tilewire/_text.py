@@ -1,4 +1,4 @@
-"""Problems and configs as the library takes them: JSON text."""
+"""Converts problems and configs to JSON text for the library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem_text(
     allow_tf32: bool,
     arena: Sequence[str],
 ) -> str:
-    """JSON of a problem; what has its default is left out."""
+    """A problem as JSON, without fields that have their default."""
     problem: dict[str, Any] = {"op": op, "m": m, "n": n, "dtype": dtype}
     if k:
         problem["k"] = k
@@ -53,5 +53,5 @@ def problem_text(
 
 
 def config_text(config: Config) -> str:
-    """A config as the library reads it."""
+    """A config as text for the library."""
     return config if isinstance(config, str) else json.dumps(dict(config))

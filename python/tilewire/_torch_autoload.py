@@ -1,7 +1,7 @@
-"""With TILEWIRE_TORCH=1, tilewire stands behind PyTorch's fused operators in programs that do not know it.
+"""With TILEWIRE_TORCH=1, puts tilewire behind PyTorch's fused operators, without changes to the program.
 
-PyTorch calls `autoload` at the end of `import torch` (entry point torch.backends). It only waits for the module that
-registers the operators: to override them earlier would make that module's import fail.
+PyTorch calls `autoload` at the end of `import torch` (entry point torch.backends). It installs an import hook for the
+module that registers the operators. An earlier override would make that module's import fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODULE = "torch.distributed._symmetric_memory"
 
 
 class _ThenEnable(importlib.abc.Loader):
-    """A loader that enables tilewire when its module is there."""
+    """A loader that enables tilewire after the module has been loaded."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
@@ -31,7 +31,7 @@ class _ThenEnable(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module as others do."""
+    """Finds the module by the usual path, and wraps its loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -50,12 +50,12 @@ def _enable() -> None:
         import tilewire.torch
 
         tilewire.torch.enable()
-    except Exception as error:  # noqa: BLE001 - it must never break the program's import
+    except Exception as error:  # noqa: BLE001 - must never break the program's import
         print(f"tilewire: not behind torch.ops.symm_mem: {error}", file=sys.stderr)
 
 
 def autoload() -> None:
-    """Called by `import torch`."""
+    """Entry point that `import torch` calls."""
     if os.environ.get("TILEWIRE_TORCH") != "1":
         return
     if _MODULE in sys.modules:

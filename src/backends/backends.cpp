@@ -1,4 +1,4 @@
-// The table of backends, and the ways to join one.
+// The table of backends, `join`, and the members that all groups share.
 // Called by users, the command line and launch.
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-// A walk over a plan with the table of what is known beside it.
+// Compares a plan with the features that a backend knows.
 // Called by the backends.
 #include "backends/known.hpp"
 
@@ -30,7 +30,7 @@ class Search {
   }
 
  private:
-  /// Note the part unless it is in the list.
+  /// Record the part unless it is in the list.
   template <class Part>
   void want(const std::vector<Part>& list, Part part, const char* what) {
     if (std::ranges::find(list, part) == list.end()) found_.insert(what + to_string(part));

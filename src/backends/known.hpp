@@ -1,5 +1,5 @@
-// The parts of a plan that a backend can execute, as a table; a plan with anything else is refused.
-// Filled in by each backend, for Group::unsupported.
+// A table of the features of plans that a backend can execute. It refuses a plan with any other feature.
+// Each backend fills it in for Group::unsupported.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tilewire {
 
-/// A list that is empty means that the backend knows none. Shapes and numbers of operands are the checker's
-/// and `validate`'s.
+/// An empty list means that the backend knows no such feature. The checker and `validate` check shapes and numbers of
+/// operands.
 struct Known {
   std::vector<TaskKind> kinds;
   std::vector<Body> bodies;             ///< of `compute` and `gemm_call`

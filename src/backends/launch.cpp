@@ -1,4 +1,4 @@
-// Ranks started by this process: as child processes, or as its threads.
+// Starts ranks as child processes or as threads of this process.
 // Called by the command line, tests and benchmarks through tilewire::launch.
 #include <poll.h>
 #include <sys/prctl.h>
@@ -36,12 +36,12 @@ using RankBody = std::function<void(Group&)>;
 struct Ending {
   std::optional<Error> error;
   int signal = 0;
-  std::optional<int> exit_code{};  ///< of a process that ended inside of its function
-  int64_t at_ns = 0;               ///< when it was known
-  bool by_us = false;              ///< killed because others had failed
+  std::optional<int> exit_code{};  ///< of a process that ended inside its function
+  int64_t at_ns = 0;               ///< time at which the end was noticed
+  bool by_us = false;              ///< killed by this process because other ranks had failed
 };
 
-/// Run `body` in this thread, and tell the peers if it fails.
+/// Run `body` in this thread. If it fails, report that to the peers.
 std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Group>()>& join_rank,
                               const RankBody& body) {
   std::unique_ptr<Group> group;
@@ -55,18 +55,18 @@ std::optional<Error> run_rank(int rank, const std::function<std::unique_ptr<Grou
   } catch (...) {
     const Error error = caught_error();
     if (group) group->fail_with(error);
-    // What threw it knows nothing of ranks.
+    // Add the rank to the text of a foreign exception.
     return Error(error.kind(), fmt::format("rank {}: {}", rank, error.what()));
   }
 }
 
-/// Write out what iostreams and stdio have in their buffers.
+/// Flush the buffers of iostreams and stdio.
 void flush_streams() {
   const auto flush = [](auto& stream) {
     try {
       stream.flush();
     } catch (const std::ios_base::failure&) {
-      // The stream's owner asked for exceptions, and will get one where it writes.
+      // The owner of the stream has enabled exceptions, and gets one at its next write.
       return;
     }
   };
@@ -75,10 +75,11 @@ void flush_streams() {
   std::fflush(nullptr);
 }
 
-/// Whether a process ended without a word.
+/// Whether a process ended without a report.
 bool died(const Ending& ending) { return ending.signal != 0 || ending.exit_code; }
 
-/// How bad an ending is: failed by itself, died, waited in vain, lost a peer, killed by us; 0 = fine.
+/// Severity of an ending: 5 failed by itself, 4 died, 3 timed out, 2 lost a peer, 1 killed by this process, 0
+/// succeeded.
 int badness(const Ending& ending) {
   if (died(ending)) return ending.by_us ? 1 : 4;
   if (!ending.error) return 0;
@@ -86,7 +87,7 @@ int badness(const Ending& ending) {
   return ending.error->kind() == ErrorKind::timeout ? 3 : 5;
 }
 
-/// The worst ending as an Error: of several the lowest rank's, of those that died the first.
+/// Throw the most severe ending as an Error: the lowest rank's, or among dead processes the first one's.
 void throw_worst(const std::vector<Ending>& endings) {
   size_t worst = 0;
   for (size_t rank = 1; rank < endings.size(); ++rank) {
@@ -147,10 +148,10 @@ void launch_threads(int num_ranks, const LaunchOptions& options, const RankBody&
   throw_worst(endings);
 }
 
-/// A rank as a child process, and the pipe through which it says how it ended.
+/// A rank as a child process, and the pipe for its report.
 struct Child {
   pid_t pid = 0;
-  Descriptor pipe;  ///< closed when nothing more comes
+  Descriptor pipe;  ///< closed when the report is complete
   std::string report;
   bool ended = false;
 };
@@ -166,7 +167,7 @@ std::string encode(const Error& error) {
   return json_text(object);
 }
 
-/// Nothing where the report is not whole.
+/// Nothing if the report is incomplete.
 std::optional<Error> decode(const std::string& report) {
   nlohmann::json object;
   try {
@@ -181,19 +182,19 @@ std::optional<Error> decode(const std::string& report) {
   return Error(kind, text, WaitReport{wait[0], wait[1], wait[2], wait[3], wait[4], wait[5], wait[6]});
 }
 
-/// The life of a child process.
+/// The main function of a child process.
 [[noreturn]] void be_rank(const std::string& backend, const JoinOptions& options, const RankBody& body, int pipe) {
   const pid_t rank_process = getpid();
   const auto error = run_rank(
       options.rank, [&] { return join(backend, options); }, body);
-  // NOTE: a process that `body` has forked comes back here, too, and has nothing to report.
+  // NOTE: a process that `body` has forked may return here, too; it must not report.
   const std::string report = getpid() != rank_process ? "" : error ? encode(*error) : std::string(kDone);
   static_cast<void>(write_all(pipe, report));
   flush_streams();
   _exit(error ? 1 : 0);
 }
 
-/// Child processes; none outlives it.
+/// The child processes. The destructor kills those that are left.
 class Children {
  public:
   explicit Children(double timeout_s) : timeout_s_(timeout_s) {}
@@ -211,7 +212,7 @@ class Children {
     require_granted(forked, fmt::format("fork of rank {}", options.rank));
     if (forked.value == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      // The parent may have died before the line above.
+      // Check again: the parent may have died before prctl.
       if (getppid() != parent) _exit(1);
       read_end.reset();
       for (Child& sibling : children_) sibling.pipe.reset();
@@ -221,8 +222,9 @@ class Children {
     endings_.emplace_back();
   }
 
-  /// Returns when all have ended. When one has failed, the others have the timeout left to notice. When one has died
-  /// without a word, they have a second: a peer that has joined notices sooner, one that has not never would.
+  /// Return when all processes have ended. After a reported failure the other ranks have the timeout to notice it.
+  /// After a death without a report they have one second: ranks that have joined notice it at once, other ranks never
+  /// would.
   std::vector<Ending> wait_all() {
     std::optional<int64_t> deadline;
     while (true) {
@@ -253,9 +255,9 @@ class Children {
     return alive;
   }
 
-  /// Wait for a moment, at most until `deadline`, and hear what they report, and who has ended.
+  /// Wait for a moment, at most until `deadline`, and receive reports and ends of processes.
   void listen(const std::vector<size_t>& alive, std::optional<int64_t> deadline) {
-    // NOTE: a process that a rank has forked keeps the pipe open when the rank is gone.
+    // NOTE: poll, because a process that a rank has forked keeps the pipe open after the rank's end.
     constexpr int kLook_ms = 50;
     constexpr int kLastLook_ms = 1;
     std::vector<pollfd> watched;
@@ -283,7 +285,7 @@ class Children {
     }
   }
 
-  /// What the end of a rank means, by its status and its report.
+  /// Classify the end of a rank by its exit status and its report.
   void judge(size_t rank, int status) {
     Child& child = children_[rank];
     Ending& ending = endings_[rank];
@@ -297,11 +299,11 @@ class Children {
     }
   }
 
-  /// The status of a child that has ended; `options` as waitpid's.
+  /// The exit status of a child that has ended; `options` as in waitpid.
   static std::optional<int> collect(Child& child, int options) {
     if (child.ended) return std::nullopt;
     int status = 0;
-    // NOTE: nothing is to be collected where the caller ignores SIGCHLD.
+    // NOTE: there is no status if the caller ignores SIGCHLD.
     const SystemCall waited = system_call([&] { return waitpid(child.pid, &status, options); });
     if (waited.value == 0) return std::nullopt;
     child.ended = true;
@@ -323,7 +325,7 @@ class Children {
 
 void launch_processes(int num_ranks, const LaunchOptions& options, const RankBody& body) {
   const std::string job = host::unique_name("launch");
-  // What is still in buffers would be written once by every child.
+  // Flush buffers, or every child process would write their contents again.
   flush_streams();
   Children children(options.timeout_s);
   for (int rank = 0; rank < num_ranks; ++rank) {

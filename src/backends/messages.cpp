@@ -1,5 +1,5 @@
-// Messages of the ranks' exchange: a verb, which says what the rank is doing, and a text.
-// Called by what is collective: make_op, barrier, allocate, and by the group that carries them.
+// Messages of collective functions: a verb, which names the function, and a text.
+// Called by all collective functions (make_op, barrier, allocate), and by the group's all_gather.
 #include "backends/messages.hpp"
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 namespace tilewire {
 namespace {
 
-/// Before a verb; no caller's text begins so.
+/// Prefix of a verb. No caller's text begins with it.
 constexpr std::string_view kMark = "\x01tilewire:";
-/// The same where the text is the rank's failure.
+/// The same if the text is the rank's failure.
 constexpr std::string_view kFailure = "\x01tilewire!";
 static_assert(kMark.size() == kFailure.size());
-/// After the verb.
+/// Suffix of a verb.
 constexpr char kEnd = '\x01';
 
-/// Where the text of a message begins; 0 where it has no verb.
+/// Index of a message's text; 0 if the message has no verb.
 size_t begin_of_text(std::string_view message) {
   if (!message.starts_with(kMark) && !message.starts_with(kFailure)) return 0;
   const size_t end = message.find(kEnd, kMark.size());
@@ -31,7 +31,7 @@ std::string message_of(std::string_view mark, std::string_view verb, std::string
   return fmt::format("{}{}{}{}", mark, verb, kEnd, text);
 }
 
-/// Throw the first failure that is among the messages, named unless all ranks failed in the same words.
+/// Throw the first failure among the messages. Its text names the rank unless all ranks failed with the same text.
 void throw_failure(const std::vector<std::string>& messages) {
   const auto failed = [](const std::string& message) { return message.starts_with(kFailure); };
   const auto first = std::ranges::find_if(messages, failed);

@@ -1,5 +1,5 @@
-// Messages of the ranks' exchange: a verb, which says what the rank is doing, and a text.
-// Called by what is collective: make_op, barrier, allocate. Group::all_gather carries them, and compares the verbs.
+// Messages of collective functions: a verb, which names the function, and a text.
+// Called by all collective functions (make_op, barrier, allocate). Group::all_gather sends them and compares the verbs.
 #pragma once
 
 #include <functional>
@@ -11,20 +11,19 @@
 
 namespace tilewire {
 
-/// What the sender of a message is doing, "make_op"; "all_gather" where the message has no verb.
+/// The function that sent a message, "make_op"; "all_gather" if the message has no verb.
 [[nodiscard]] std::string_view verb_of(std::string_view message);
 
-/// Everybody's texts, by rank, for a step that all ranks must be at. Throws Error(invalid_input) on all of them where
-/// some are at another one. Collective.
+/// Exchange texts; returns them by rank. Throws Error(invalid_input) on all ranks if ranks are at different functions.
+/// Collective.
 [[nodiscard]] std::vector<std::string> exchange(Group& group, std::string_view verb, std::string_view mine);
 
-/// Do `step` on every rank; returns their texts, by rank. Where it throws on some, all ranks throw the Error of the
-/// lowest of these, "rank 1: ...", without a number where all failed in the same words, and also where the others are
-/// at another collective; the group lives. Collective.
+/// Call `step` on every rank, and return the texts by rank. If it throws on some ranks, all ranks throw the Error of
+/// the lowest, "rank 1: ..." (without a rank if all failed with the same text), even if other ranks are at another
+/// function. The group stays usable. Collective.
 std::vector<std::string> agree(Group& group, std::string_view verb, const std::function<std::string()>& step);
 
-/// Throw the Error of a rank that failed before it came, or Error(invalid_input) unless all messages, by rank, have the
-/// same verb.
+/// Throw the Error of a rank that failed, or Error(invalid_input) unless all messages, by rank, have the same verb.
 void require_one_step(const std::vector<std::string>& messages);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// Finds the part of memory in which bytes lie.
+// Finds the part of reachable memory that contains given bytes.
 // Called by groups and programs.
 #include "backends/reachable_memory.hpp"
 
@@ -12,7 +12,7 @@
 namespace tilewire {
 namespace {
 
-/// Relative addresses on GPUs have room for more (cuda/kernels/bases.hpp).
+/// Relative addresses on GPUs can express larger distances (cuda/kernels/bases.hpp).
 constexpr intptr_t kMostDistance = intptr_t{1} << 45;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What every backend asks of the callers' tensors before a call, and of their copies.
+// Checks callers' tensors before a call, and arguments of copies.
 // Called by programs and groups.
 #include "backends/tensors.hpp"
 
@@ -12,7 +12,7 @@
 namespace tilewire {
 namespace {
 
-/// Whether rows are so near each other that a process can address them all.
+/// Whether the tensor spans at most 2^48 bytes.
 bool addressable(const Tensor& tensor) {
   constexpr int64_t kMostBytes = int64_t{1} << 48;
   return tensor.rows <= 1 ||
@@ -56,7 +56,7 @@ void require_tensor(const Buffer& buffer, int rank, const Tensor& tensor) {
           fmt::ptr(tensor.data), bytes_of(tensor.dtype));
 }
 
-/// An output is written while others are read.
+/// Throw if an output overlaps another tensor: it is written while other tensors are read.
 void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& output, const Tensor& written) {
   if (!overlap(written, tensor)) return;
   const auto apart = reinterpret_cast<intptr_t>(written.data) - reinterpret_cast<intptr_t>(tensor.data);
@@ -78,7 +78,7 @@ void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs,
   for_each_tensor(plan, inputs, outputs, [&](int written, const Tensor& output) {
     if (plan.buffers[written].scope != Scope::output) return;
     for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
-      // Of two outputs the later one is told.
+      // Of two overlapping outputs the error names the later one first.
       if (plan.buffers[index].scope == Scope::output && index >= written) return;
       require_apart(plan.buffers[index], tensor, plan.buffers[written], output);
     });

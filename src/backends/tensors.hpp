@@ -1,4 +1,4 @@
-// What every backend asks of the callers' tensors before a call, and of their copies.
+// Checks callers' tensors before a call, and arguments of copies.
 // Called by programs and groups.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace tilewire {
 
-/// Throw Error(invalid_input) unless the tensors of `rank` are what Op::run wants for the plan's buffers: number,
-/// types, shapes, strides, alignment, inside `reachable` memory where peers address a buffer, and no output on another
-/// tensor.
+/// Throw Error(invalid_input) unless the tensors of `rank` obey the rules of Op::run for the plan's buffers: number,
+/// types, shapes, strides, alignment, position in `reachable` memory if peers address the buffer, and no output that
+/// overlaps another tensor.
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                      const ReachableMemory& reachable);
 
-/// Throw Error(invalid_input) unless bytes can be copied so: not fewer than 0, nor between null pointers.
+/// Throw Error(invalid_input) for a negative number of bytes, or for bytes to or from a null pointer.
 void require_copy(const void* to, const void* from, int64_t bytes);
 
 /// Call `visit(buffer index, tensor)` for the callers' tensors in the order of the plan's buffers.

@@ -1,4 +1,4 @@
-// The thread's last error, and the words for statuses.
+// The thread's last error, and the names of statuses.
 // Called by the other files of this folder and through tilewire/c.h.
 #include "c/errors.hpp"
 
@@ -11,7 +11,7 @@
 namespace tilewire::c {
 namespace {
 
-/// By status; the first is no error.
+/// Indexed by status. The first entry is TILEWIRE_OK, which is no error.
 constexpr std::array kKinds{ErrorKind::internal,     ErrorKind::invalid_input, ErrorKind::unsupported,
                             ErrorKind::refused_plan, ErrorKind::wrong_result,  ErrorKind::rank_lost,
                             ErrorKind::timeout,      ErrorKind::internal};
@@ -23,7 +23,7 @@ bool is_error(tilewire_status status) { return status > TILEWIRE_OK && status <=
 void remember(tilewire_status status, const char* text) noexcept {
   last_error().status = status;
   try {
-    // NOTE: texts show names as they came, in any bytes; languages that read them take UTF-8 alone.
+    // NOTE: a text may contain names in any bytes; other languages accept only UTF-8.
     last_error().text = valid_utf8(text);
   } catch (...) {
     last_error().text.clear();
@@ -55,7 +55,7 @@ tilewire_status record_exception() noexcept {
     const Error error = caught_error();
     remember(status_of(error.kind()), error.what());
   } catch (...) {
-    // Memory has run out for the words, too.
+    // There is no memory for the text either.
     remember(TILEWIRE_UNSUPPORTED, "no memory");
   }
   return last_error().status;

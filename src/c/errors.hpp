@@ -1,4 +1,4 @@
-// Errors at the border to C: exceptions become statuses, and the thread remembers the text.
+// Errors of the C interface: converts exceptions to statuses and stores the text for the thread.
 // Used by every function of the C interface.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace tilewire::c {
 
 [[nodiscard]] tilewire_status status_of(ErrorKind kind);
-/// The kind of a status that says what went wrong. Throws Error(invalid_input) for TILEWIRE_OK and unknown numbers.
+/// The kind of a status that is an error. Throws Error(invalid_input) for TILEWIRE_OK and unknown numbers.
 [[nodiscard]] ErrorKind kind_of(tilewire_status status);
 
 /// This thread's last failed call.
@@ -21,10 +21,10 @@ struct LastError {
 };
 
 [[nodiscard]] LastError& last_error() noexcept;
-/// Remember the exception that is being handled; returns its status.
+/// Store the exception that is being handled, and return its status.
 tilewire_status record_exception() noexcept;
 
-/// Run the body of a C function: no exception leaves.
+/// Run the body of a C function. No exception leaves it.
 template <class Body>
 tilewire_status guarded(const Body& body) noexcept {
   try {
@@ -35,7 +35,7 @@ tilewire_status guarded(const Body& body) noexcept {
   }
 }
 
-/// Throw unless a caller's pointer is there: "tilewire_run: op is a null pointer".
+/// Throw Error(invalid_input) for a null pointer: "tilewire_run: op is a null pointer".
 void require_pointer(const void* pointer, const char* function, const char* name);
 
 }  // namespace tilewire::c

@@ -1,4 +1,4 @@
-// Teams and their memory for C: join, launch, barrier, allocate.
+// Groups and their memory for C: join, launch, barrier, allocate.
 // Called through tilewire/c.h.
 #include "c/errors.hpp"
 #include "c/handles.hpp"
@@ -13,7 +13,8 @@ using c::require_pointer;
 
 namespace {
 
-/// Sizes of the structs when they got one. NOTE: without padding at the end, which would be read as a field of later.
+/// Sizes of the structs' first versions. NOTE: a struct must not end with padding: a later version would read it as a
+/// field.
 constexpr size_t kLeastJoin = offsetof(tilewire_join_options, sms) + sizeof(int32_t);
 constexpr size_t kLeastLaunch = offsetof(tilewire_launch_options, sms) + sizeof(int32_t);
 static_assert(kLeastJoin == sizeof(tilewire_join_options) && kLeastLaunch == sizeof(tilewire_launch_options));
@@ -61,7 +62,7 @@ LaunchOptions to_cpp(const tilewire_launch_options& options) {
   return to;
 }
 
-/// What a rank's function has said by its status, as the exception that launch wants.
+/// Convert the status that a rank's function returned to the exception for launch.
 Error error_of(int rank, tilewire_status status) {
   const c::LastError& last = c::last_error();
   if (last.status == status && !last.text.empty()) return {c::kind_of(status), last.text};
@@ -130,11 +131,11 @@ tilewire_status tilewire_launch(int32_t num_ranks, const tilewire_launch_options
     const tilewire_launch_options known =
         options != nullptr ? c::read_options(*options, kLeastLaunch, "tilewire_launch") : tilewire_launch_options{};
     launch(num_ranks, to_cpp(known), [&](Group& inside) {
-      // A child process inherits what its parent's thread remembers.
+      // Clear the last error that a child process inherits from its parent's thread.
       c::last_error() = {};
       const auto group = new_handle(nullptr, inside);
       if (const tilewire_status status = body(group.get(), user); status != TILEWIRE_OK) {
-        // Told before operators are freed: these wait for calls under way, which may wait for peers.
+        // Report before operators are freed: freeing waits for running calls, which may wait for peers.
         const Error error = error_of(inside.team().rank, status);
         inside.fail_with(error);
         throw Error(error);

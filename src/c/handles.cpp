@@ -1,5 +1,5 @@
-// Which handles of the C interface are live.
-// Called by the handles themselves, and by every function that is given one.
+// The list of live handles of the C interface.
+// Called by the handles, and by every function that takes one.
 #include "c/handles.hpp"
 
 #include <mutex>
@@ -9,13 +9,13 @@
 namespace tilewire::c {
 namespace {
 
-/// What is live, and what it is.
+/// All live handles, with their kinds.
 struct Handles {
   std::shared_mutex mutex;
   std::unordered_map<const void*, HandleKind> live;
 };
 
-/// NOTE: never destroyed: a program may leave its group when its own static objects end.
+/// NOTE: never destroyed, because a program may leave its group while its own static objects are destroyed.
 Handles& handles() {
   static Handles& all = *new Handles;
   return all;

@@ -1,5 +1,5 @@
-// What the opaque handles of the C interface hold.
-// Made by groups.cpp and ops.cpp; handles.cpp knows which are live.
+// The structs behind the opaque handles of the C interface.
+// Made by groups.cpp and ops.cpp; handles.cpp lists the live ones.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace tilewire::c {
 
 enum class HandleKind { group, op };
 
-/// A member of a handle: the handle is live as long as it.
+/// A member of a handle: the handle is live as long as this member.
 class Listed {
  public:
   Listed(const void* handle, HandleKind kind);
@@ -32,13 +32,13 @@ class Listed {
 struct tilewire_op {
   tilewire_group* group;
   tilewire::Op op;
-  std::string config;                ///< JSON
-  tilewire::c::LastError refused{};  ///< how the last run failed at once
+  std::string config;                ///< as JSON
+  tilewire::c::LastError refused{};  ///< error of the last run that failed before it was enqueued
   tilewire::c::Listed listed{this, tilewire::c::HandleKind::op};
 };
 
 struct tilewire_group {
-  std::unique_ptr<tilewire::Group> joined;  ///< empty where tilewire_launch owns the group
+  std::unique_ptr<tilewire::Group> joined;  ///< empty if tilewire_launch owns the group
   tilewire::Group& group;
   std::string backend;
   /// NOTE: after `joined`, so that operators end before their group.
@@ -48,12 +48,12 @@ struct tilewire_group {
 
 namespace tilewire::c {
 
-/// Throw Error(invalid_input) unless the handle that `function` was given is there, and live. NOTE: the address of one
-/// that is gone may be another's by now.
+/// Throw Error(invalid_input) unless the handle given to `function` is not null and live. NOTE: a new handle may have
+/// the address of a freed one.
 void require_live(const tilewire_group* group, const char* function);
 void require_live(const tilewire_op* op, const char* function);
 
-/// Throws Error(invalid_input) for numbers that are no element type; `where` says whose.
+/// Throws Error(invalid_input) for a number that is no element type; `where` names the argument.
 [[nodiscard]] DType dtype_of(tilewire_dtype dtype, const std::string& where);
 
 }  // namespace tilewire::c

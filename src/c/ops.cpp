@@ -1,4 +1,4 @@
-// Operators for C: JSON in, raw pointers to run on.
+// Operators for C: problems as JSON, tensors as raw pointers.
 // Called through tilewire/c.h.
 #include <algorithm>
 
@@ -53,7 +53,7 @@ struct Views {
   int32_t num_outputs;
 };
 
-/// One call of an operator, which remembers how it failed.
+/// Make one call of an operator, and store its error in the operator.
 template <class Call>
 tilewire_status run(tilewire_op* op, const char* function, const Views& views, const Call& call) {
   bool live = false;

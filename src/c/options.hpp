@@ -1,4 +1,4 @@
-// Structs of options that begin with their size, of callers whose header may be older or newer than the library.
+// Reads and writes structs of options whose version may be older or newer than the library's.
 // Used by groups.cpp.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace tilewire::c {
 
-/// Throw unless a struct of so many bytes has the fields of the first version, which ended at `least`.
+/// Throw Error(invalid_input) unless a struct of `size` bytes has at least the fields of the first version (`least`
+/// bytes).
 template <class Options>
 void require_size(uint64_t size, size_t least, const char* function) {
   require(size >= least && size <= 4096, "{}: size = {}: want the size of the struct, {}", function, size,
           sizeof(Options));
 }
 
-/// A caller's options as this library knows them. Fields that the caller's header lacks are zero.
+/// Convert a caller's options to this library's version. Fields that the caller's header lacks are zero.
 template <class Options>
 Options read_options(const Options& from, size_t least, const char* function) {
   require_size<Options>(from.size, least, function);
@@ -32,7 +33,7 @@ Options read_options(const Options& from, size_t least, const char* function) {
   return known;
 }
 
-/// Fill a caller's options, as far as its header has them.
+/// Fill those of a caller's options that its header has.
 template <class Options>
 void write_options(Options from, Options& to, size_t least, const char* function) {
   require_size<Options>(to.size, least, function);

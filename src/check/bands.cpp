@@ -1,4 +1,4 @@
-// Reading and writing a buffer's bands.
+// Reads and writes the bands of a buffer.
 // Called by coverage.cpp.
 #include "check/bands.hpp"
 
@@ -15,7 +15,7 @@ std::vector<Bands::Segment>::const_iterator Bands::first_after(const Band& band,
 std::vector<Patch> Bands::read(const Rect& rect) const {
   std::vector<Patch> patches;
   if (rect.empty()) return patches;
-  size_t above = 0;  // first patch of the rows above
+  size_t above = 0;  // index of the first patch of the last band
   for (auto band = band_of(rect.row0); band != bands_.end() && band->first < rect.row1; ++band) {
     const int64_t row0 = std::max(band->first, rect.row0);
     const int64_t row1 = std::min(band->second.row1, rect.row1);

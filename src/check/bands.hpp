@@ -1,4 +1,4 @@
-// What one rank's buffer holds: disjoint rectangles, kept in bands of rows, sorted by column in each.
+// The symbolic content of one rank's buffer: disjoint rectangles in bands of rows, sorted by column in each band.
 // Used by coverage.cpp.
 #pragma once
 
@@ -10,20 +10,20 @@
 
 namespace tilewire::checking {
 
-/// Nothing is written at first. The cost of a call is the number of bands and patches that it meets;
-/// bands are cut where a write begins or ends, so writes of one grid of tiles share them.
+/// Empty at first. A function's cost is linear in the bands and segments that it visits. Writes cut bands at their
+/// first and last rows, so writes of one grid of tiles share bands.
 class Bands {
  public:
   /// `shape` of the buffer.
   explicit Bands(Shape shape);
 
-  /// The patches of `rect` in rows then columns, neighbours of equal content as one.
+  /// The patches of `rect`, by rows, then columns. Neighbours of equal content are merged.
   [[nodiscard]] std::vector<Patch> read(const Rect& rect) const;
-  /// The first part of `rect` that nothing was written to.
+  /// The first part of `rect` that has not been written.
   [[nodiscard]] std::optional<Rect> first_gap(const Rect& rect) const;
   /// The first patch in `rect`.
   [[nodiscard]] std::optional<Patch> first_patch(const Rect& rect) const;
-  /// Put a patch over whatever was there.
+  /// Store a patch over the old content.
   void write(const Patch& patch);
 
  private:

@@ -1,4 +1,4 @@
-// What the checker knows of each compute body.
+// The checker's rules for each compute body.
 // Called by structure.cpp and coverage.cpp.
 #include "check/bodies.hpp"
 

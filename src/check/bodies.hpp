@@ -1,4 +1,4 @@
-// What the checker knows of each compute body: the rules of its operands, and what its result stands for.
+// The checker's rules for each compute body: rules of its operands, and the symbolic result.
 // Called by structure.cpp and coverage.cpp.
 #pragma once
 
@@ -11,9 +11,10 @@ namespace tilewire::checking {
 
 struct BodyProof {
   Body body = Body::gemm;
-  /// The rules that a task breaks: clauses that follow its name.
+  /// The rules that a task breaks, as clauses that follow the task's name.
   std::vector<std::string> (*broken)(const Plan& plan, const Task& task) = nullptr;
-  /// What its result stands for, by its operands. Throws Error(refused_plan) with a clause that follows its name.
+  /// The symbolic result, given the symbolic operands. Throws Error(refused_plan) with a clause that follows the task's
+  /// name.
   std::vector<Patch> (*meaning)(Values& values, const Task& task, const Operand& first,
                                 const Operand& second) = nullptr;
 };

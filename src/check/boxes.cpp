@@ -1,4 +1,4 @@
-// Building the tree of bounding boxes: halves by the centre along the longer side.
+// Builds the tree of bounding boxes: splits the rectangles in halves by their centres along the longer side.
 // Called by the race check.
 #include "check/boxes.hpp"
 

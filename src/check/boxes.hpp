@@ -1,4 +1,4 @@
-// Which of many fixed rectangles meet a given one: a tree of bounding boxes.
+// Finds the rectangles of a fixed set that intersect a given one: a tree of bounding boxes.
 // Used by the race check.
 #pragma once
 
@@ -11,10 +11,10 @@ namespace tilewire::checking {
 
 class BoxTree {
  public:
-  /// Empty rectangles meet nothing.
+  /// Empty rectangles intersect nothing.
   explicit BoxTree(std::vector<Rect> rects);
 
-  /// Calls visit(index) for every rectangle that shares an element with `rect`.
+  /// Call visit(index) for every rectangle that shares an element with `rect`.
   template <class Visit>
   void for_each_meeting(const Rect& rect, const Visit& visit) const {
     if (!rect.empty() && !order_.empty()) descend(rect, 0, std::ssize(order_), 1, visit);
@@ -39,8 +39,8 @@ class BoxTree {
   void build(int64_t begin, int64_t end, size_t box);
 
   std::vector<Rect> rects_;
-  std::vector<int> order_;   ///< indices of rectangles, neighbours together
-  std::vector<Rect> boxes_;  ///< of box i: its halves are 2 i and 2 i + 1
+  std::vector<int> order_;   ///< indices of rectangles in tree order
+  std::vector<Rect> boxes_;  ///< the halves of box i are boxes 2 i and 2 i + 1
 };
 
 }  // namespace tilewire::checking

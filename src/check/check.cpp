@@ -1,4 +1,4 @@
-// The checker: its stages in order, each only where the ones before left something to prove.
+// The checker: runs its stages in order. A violation of structure or progress ends the proof.
 // Called by make_op, `tilewire check` and the tests.
 #include "tilewire/check.hpp"
 
@@ -37,7 +37,7 @@ namespace {
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
-/// Sums of posts must fit into a counter, in this and in later calls.
+/// Check that the sum of all posts fits into a counter, in this call and in later ones.
 void require_countable(const Plan& plan) {
   constexpr int64_t kMost = int64_t{1} << 48;
   int64_t sum = 0;
@@ -51,7 +51,7 @@ void require_countable(const Plan& plan) {
   }
 }
 
-/// Every caller's buffer that has elements has one meaning on each rank.
+/// Check that every caller's buffer with elements has one meaning on each rank.
 void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
   const int num_ranks = plan.team.num_ranks;
   std::set<std::pair<int, int>> known;
@@ -72,7 +72,7 @@ void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Repo
   }
 }
 
-/// The wanted meanings, with buffers numbered as in the plan; its callers' buffers must be those wanted.
+/// Convert the wanted meanings to the plan's buffer numbers. Check that the plan has the wanted callers' buffers.
 std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, Report& report) {
   std::vector<int> index;
   for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
@@ -95,8 +95,8 @@ std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, 
   return meanings;
 }
 
-/// Progress, coverage and races. `by_signals`: the same tasks, without the order that LL data gives: who looks at data
-/// knows nothing of what else was written before.
+/// Prove progress, coverage and races. `by_signals` has the same tasks without the order of LL data: polling LL data
+/// reveals nothing about other data.
 void prove_execution(const Tasks& tasks, const Tasks& by_signals, const std::vector<Meaning>& meanings,
                      Report& report) {
   const std::vector<int> sequence = check_progress(tasks, report);
@@ -106,7 +106,7 @@ void prove_execution(const Tasks& tasks, const Tasks& by_signals, const std::vec
   check_races(by_signals, order, report);
 }
 
-/// The proofs of a plan whose order signals say.
+/// Prove a plan in which signals express the whole order.
 void prove_ordered(const Plan& plan, const Plan& by_signals, const Specification& wanted, Report& report) {
   const std::vector<Meaning> meanings = meanings_of(plan, wanted, report);
   if (!report.empty()) return;
@@ -129,7 +129,7 @@ void prove_ordered(const Plan& plan, const Plan& by_signals, const Specification
   prove_execution(of_steps, Tasks(weaker.plan, {&by_signals, &weaker.places}), meanings, report);
 }
 
-/// The proofs of a plan whose indices are valid.
+/// Prove a plan whose indices are valid.
 void prove(const Plan& plan, const Specification& wanted, Report& report) {
   if (!has_implied_order(plan)) return prove_ordered(plan, plan, wanted, report);
   if (const auto reason = refuses_ll(plan)) return report.add(Rule::structure, "LL data: {}", *reason);

@@ -1,4 +1,4 @@
-// Calls of a library's collectives: the n-th call of every rank is its part of one collective.
+// Checks calls of library collectives: the n-th calls of all ranks are the parts of one collective.
 // Called by check.cpp.
 #include <algorithm>
 
@@ -56,7 +56,7 @@ class CollectiveCheck {
     const std::string name = tasks_.name(t);
     if (region.rank != tasks_.rank[t])
       refuse("{}: {} is another rank's; a library is told of one's own", name, region_name(plan_, region));
-    // NOTE: where a rank gives nothing, or takes nothing, its call need not wait for the others'.
+    // NOTE: a rank with an empty part would not wait for the other ranks' parts.
     if (region.rows == 0 || region.cols == 0) refuse("{}: {} is empty", name, region_name(plan_, region));
     if (region.rows > 1 && region.cols != shape_on(plan_.buffers[region.buffer], region.rank).cols)
       refuse("{}: {} is not whole rows, one after the other in memory", name, region_name(plan_, region));

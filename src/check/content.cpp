@@ -1,5 +1,5 @@
-// Numbering values, adding sums, and saying what elements hold.
-// Called by the coverage check.
+// Numbers symbolic values, adds sums, and describes content in words.
+// Called by coverage.cpp.
 #include "check/content.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace tilewire::checking {
 namespace {
 
-/// The union of two sets of terms, or nothing where they share one: false.
+/// The union of two sets of terms in `both`; false if they share a term.
 bool unite(const std::vector<Range>& x, const std::vector<Range>& y, std::vector<Range>& both) {
   size_t i = 0;
   size_t j = 0;

@@ -1,4 +1,4 @@
-// What elements hold during the symbolic execution: inputs, sums of contributions, constants.
+// The content of elements in the symbolic execution: inputs, sums of contributions, constants.
 // Used by coverage.cpp, bands.cpp and product.cpp.
 #pragma once
 
@@ -13,20 +13,20 @@
 
 namespace tilewire::checking {
 
-/// Offset of content that is the same at every row (or column): an empty sum.
+/// Offset of content that is equal in every row (or column), such as an empty sum.
 inline constexpr int64_t kAnywhere = std::numeric_limits<int64_t>::min();
 
-enum class What { a, b, bias, residual, partial, indices, constant, unknown };  ///< unknown: refused before
+enum class What { a, b, bias, residual, partial, indices, constant, unknown };  ///< unknown: after a violation
 
 struct Value {
   What what = What::unknown;
-  std::vector<Range> terms{};  ///< of a sum: disjoint, ascending, not adjacent
+  std::vector<Range> terms{};  ///< of a sum: the contributions; disjoint, ascending, not adjacent
   bool finished = false;       ///< the epilogue has been applied
 
   bool operator==(const Value&) const = default;
 };
 
-/// Element (row, col) of a frame holds element (row + this->row, col + this->col) of the global tensor.
+/// Element (r, c) of a frame holds element (r + row, c + col) of the global tensor.
 struct Content {
   int64_t row = kAnywhere;
   int64_t col = kAnywhere;
@@ -35,23 +35,23 @@ struct Content {
   bool operator==(const Content&) const = default;
 };
 
-/// A rectangle of equal content in some frame. `writer` is a task, or -1 for what the caller wrote.
+/// A rectangle of equal content in some frame. `writer` is a task; -1 is the caller.
 struct Patch {
   Rect at{};
   Content content{};
   int writer = -1;
 };
 
-/// Every value met so far, numbered.
+/// All values so far, numbered.
 class Values {
  public:
   Values();
   int add(Value value);
   [[nodiscard]] const Value& operator[](int value) const { return all_[value]; }
-  /// The first value: content that was refused before, and says nothing further.
+  /// The first value: content after a reported violation; no further violations are reported for it.
   [[nodiscard]] static Content unknown() { return {}; }
   [[nodiscard]] Content zero() const { return {kAnywhere, kAnywhere, zero_}; }
-  /// The sum of two values that are unfinished sums; -1 where a contribution is in both.
+  /// The sum of two unfinished sums; -1 if both have the same contribution.
   [[nodiscard]] int sum(int x, int y);
   /// "A rows 0..128 cols 0..64", "the sum of contributions 0..64 to output rows ... ".
   [[nodiscard]] std::string describe(const Patch& patch) const;
@@ -69,19 +69,19 @@ class Values {
 [[nodiscard]] What what_of(Role role);
 /// "0..64, 128..192", "nothing".
 [[nodiscard]] std::string terms_name(const std::vector<Range>& terms);
-/// `range` as a set; empty where the range is.
+/// `range` as a set of terms; empty if the range is empty.
 [[nodiscard]] std::vector<Range> terms_of(Range range);
-/// An offset seen from a frame that begins `shift` earlier.
+/// An offset in a frame that begins `shift` elements earlier.
 [[nodiscard]] inline int64_t moved(int64_t offset, int64_t shift) {
   return offset == kAnywhere ? kAnywhere : offset - shift;
 }
-/// Move a patch by so many rows and columns of its frame.
+/// Move a patch by `rows` and `cols` in its frame.
 [[nodiscard]] inline Patch moved(const Patch& patch, int64_t rows, int64_t cols) {
   return {shifted(patch.at, rows, cols),
           {moved(patch.content.row, rows), moved(patch.content.col, cols), patch.content.value},
           patch.writer};
 }
-/// Whether two offsets can be of one element.
+/// Whether two offsets can belong to the same element.
 [[nodiscard]] inline bool agree(int64_t x, int64_t y) { return x == y || x == kAnywhere || y == kAnywhere; }
 
 }  // namespace tilewire::checking

@@ -1,5 +1,5 @@
-// Coverage: the tasks executed on what elements stand for, in one order; the race check shows that every
-// other order gives the same. Called by check.cpp.
+// Coverage: executes the tasks symbolically, in one order. The race check extends the result to all orders.
+// Called by check.cpp.
 #include "check/bands.hpp"
 #include "check/bodies.hpp"
 #include "check/proofs.hpp"
@@ -30,7 +30,7 @@ class Execution {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::refused_plan) throw;
       report_.add(Rule::coverage, "{} {}", tasks_.name(t), error.what());
-      // What follows from this is not reported.
+      // Report no violations that follow from this one.
       for (const Write& write : task.writes) memory_of(write.to).write({rect_of(write.to), Values::unknown(), t});
     }
   }
@@ -105,7 +105,7 @@ class Execution {
     return finished(values_, result);
   }
 
-  /// A rank's result of the collective whose parts are the tasks of one meeting.
+  /// One rank's result of a collective, whose parts are the tasks of one meeting.
   std::vector<Patch> collected(const Task& task) {
     const Region& to = task.writes[0].to;
     std::vector<Patch> result;
@@ -130,7 +130,7 @@ class Execution {
     return result;
   }
 
-  /// The patches that a write puts into its destination, in the destination's frame.
+  /// The patches that a write stores, in the destination's frame.
   std::vector<Patch> incoming(const Write& write, const std::vector<Patch>& result) {
     const Rect to = rect_of(write.to);
     if (tasks_.task[t_]->kind == TaskKind::fill) {

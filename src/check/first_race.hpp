@@ -1,5 +1,5 @@
-// Whether a plan's accesses to memory are ordered, without a word on what it computes.
-// Called by passes that take waits out of a plan.
+// Finds a deadlock or a race in a plan, without proving what the plan computes.
+// Called by passes that remove waits from a plan.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tilewire::checking {
 
-/// A deadlock, or two accesses that nothing orders, in words; or nothing. The plan has passed validate().
+/// The text of a deadlock or of two unordered accesses; nothing if there is none. The plan must have passed validate().
 [[nodiscard]] std::optional<std::string> first_race(const Plan& plan);
 
 }  // namespace tilewire::checking

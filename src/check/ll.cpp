@@ -1,4 +1,4 @@
-// What holds of LL data (Buffer::ll).
+// Checks the rules of LL data (Buffer::ll).
 // Called by check.cpp and by the cuda backend.
 #include "check/ll.hpp"
 
@@ -15,12 +15,12 @@
 namespace tilewire::checking {
 namespace {
 
-/// A buffer on a rank.
+/// A buffer on a rank: {rank, buffer}.
 using Place = std::pair<int, int>;
 
 Place place_of(const Region& region) { return {region.rank, region.buffer}; }
 
-/// Ranks that post to a signal, by signal_id.
+/// The ranks that post to a signal, by signal_id.
 using Posters = std::map<size_t, std::vector<int>>;
 
 Posters posters_of(const Plan& plan) {
@@ -33,7 +33,7 @@ Posters posters_of(const Plan& plan) {
   return posters;
 }
 
-/// Whether a task waits until `peer` is ready.
+/// Whether a task waits for the ready handshake of `peer`.
 bool awaits(const Plan& plan, const Task& task, int peer, const Posters& posters) {
   return std::ranges::any_of(task.waits, [&](const Wait& wait) {
     const auto found = posters.find(signal_id(plan, wait.signal));
@@ -42,7 +42,7 @@ bool awaits(const Plan& plan, const Task& task, int peer, const Posters& posters
   });
 }
 
-/// Whether a task reads LL data without looking whether it is there.
+/// Whether a task reads LL data without polling them.
 bool reads_blindly(const Plan& plan, const Lane& lane, const Task& task) {
   const auto flagged = [&](const Region& read) { return is_ll(plan, read); };
   if (std::ranges::any_of(task.addends, flagged)) return true;
@@ -52,7 +52,7 @@ bool reads_blindly(const Plan& plan, const Lane& lane, const Task& task) {
   return std::ranges::any_of(task.reads, flagged) && !polls(plan, lane, task);
 }
 
-/// Two reads of one element, or nothing.
+/// The text of an element that is read twice, or nothing.
 std::optional<std::string> read_twice(const Plan& plan, std::vector<const Region*> reads) {
   std::ranges::sort(reads, {}, [](const Region* read) { return read->row; });
   std::vector<const Region*> open;
@@ -72,7 +72,7 @@ std::optional<std::string> refuses_write(const Plan& plan, const Lane& lane, con
                                          const Posters& posters) {
   const std::string& name = plan.buffers[write.to.buffer].name;
   const int rank = lane.rank;
-  // They store bits as they are, and the library perhaps twice.
+  // Copy engines and libraries copy bits unchanged, and a library may store an element twice.
   if (lane.engine == Engine::copy || lane.engine == Engine::library)
     return fmt::format("a lane of engine {} of rank {} writes {}", to_string(lane.engine), rank, name);
   if (write.mode != WriteMode::store) return fmt::format("{} is added to", name);
@@ -86,7 +86,7 @@ std::optional<std::string> refuses_ll(const Plan& plan) {
   if (!uses_ll(plan)) return std::nullopt;
   const Posters posters = posters_of(plan);
   std::map<Place, std::vector<const Region*>> reads;
-  std::map<Place, int64_t> unread;  // elements written but not read
+  std::map<Place, int64_t> unread;  // elements written minus elements read
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (reads_blindly(plan, lane, task))

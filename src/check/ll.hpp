@@ -1,4 +1,4 @@
-// What holds of LL data (Buffer::ll).
+// Checks the rules of LL data (Buffer::ll).
 // Called by check.cpp and by the cuda backend.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace tilewire::checking {
 
-/// Why the LL data of a plan cannot stand for itself, or nothing. An element is stored, never added to; it is read once
-/// in a call, by a task that polls, on its rank; another rank stores there after that rank has said that it is ready.
+/// The first broken rule of LL data, or nothing. Elements are stored, never added to. Each is read once in a call, by a
+/// polling task of its own rank. Another rank stores it only after its owner's ready handshake.
 [[nodiscard]] std::optional<std::string> refuses_ll(const Plan& plan);
 
 }  // namespace tilewire::checking

@@ -1,4 +1,4 @@
-// Which posts a wait cannot do without, and the order graph that follows.
+// Finds the posts that each wait cannot do without, and builds the order graph from them.
 // Called by check.cpp after check_progress.
 #include "check/order.hpp"
 
@@ -12,24 +12,24 @@ namespace {
 constexpr int kMostRounds = 64;
 constexpr int kNone = -1;
 
-/// What a signal lacks as long as `task` has not posted: its post and those that follow in its serial lane.
+/// A task that posts to a signal. Without its post, the signal also lacks the posts that follow in its serial lane.
 struct Poster {
   int task;
   int64_t lacking;
 };
 
-/// A wait that cannot do without the first `prefix` posters of its signal, this call alone counted.
+/// A wait. Within one call it cannot do without the first `prefix` posters of its signal.
 struct Waiter {
   int task;
   int prefix;
 };
 
 struct SignalUse {
-  std::vector<Poster> posters;  ///< the most lacking first
-  std::vector<Waiter> waiters;  ///< the smallest prefix first
+  std::vector<Poster> posters;  ///< sorted by `lacking`, largest first
+  std::vector<Waiter> waiters;  ///< sorted by `prefix`, smallest first
 };
 
-/// Posters that are alike for the rule about the next call.
+/// Posters that the rule of the next call treats alike.
 struct PosterClass {
   int rank;
   uint64_t begun;
@@ -38,17 +38,17 @@ struct PosterClass {
   bool operator==(const PosterClass&) const = default;
 };
 
-/// Nodes that stand for growing sets of posters of one signal.
+/// A sequence of growing sets of posters of one signal, and the graph node of the current set.
 struct Chain {
-  std::vector<char> allowed{};  ///< by class; empty = all
-  int taken = 0;                ///< posters looked at
+  std::vector<char> allowed{};  ///< by class of posters; empty = all classes
+  int taken = 0;                ///< posters visited
   int64_t size = 0;             ///< posters in the set
-  int node = kNone;             ///< done when all of the set are
+  int node = kNone;             ///< comes after all posters of the set
 };
 
 struct Join {
-  int before;  ///< position in the simulated sequence of the first task that needs it
-  int prior;   ///< the join that it extends
+  int before;  ///< position in the simulated sequence of the first waiter on this join
+  int prior;   ///< the join that this one extends
 };
 
 struct Edge {
@@ -76,12 +76,12 @@ std::vector<SignalUse> uses_of(const Tasks& tasks) {
   return uses;
 }
 
-/// One round: the edges that the masks of the round before justify.
+/// One round: the edges that the last round's masks justify.
 class Round {
  public:
   Round(const Tasks& tasks, const std::vector<int>& sim_position, const Order& known)
       : tasks_(tasks), sim_position_(sim_position), known_(known) {
-    // Right after the last of the calls, in whatever order they came.
+    // A meeting comes directly after the last of its calls in the simulated sequence.
     for (const auto& calls : tasks.meetings) {
       int last = 0;
       for (const int call : calls) last = std::max(last, sim_position[call]);
@@ -107,7 +107,7 @@ class Round {
     }
   }
 
-  int64_t num_proven = 0;  ///< pairs of a wait and a post that it cannot do without
+  int64_t num_proven = 0;  ///< number of pairs of a wait and a post that it cannot do without
   std::vector<Edge> edges{};
   std::vector<Join> joins{};
 
@@ -124,7 +124,7 @@ class Round {
     }
   }
 
-  /// Index in chains_ for the posters whose absence no post of a later call can make up for.
+  /// Index in chains_ of a waiter's group. The group allows the posters whose absence no post of a later call can fill.
   int group_of(int waiter) {
     const uint64_t ends = known_.ends[waiter];
     for (const auto& [mask, group] : group_of_) {
@@ -174,7 +174,7 @@ class Round {
   std::vector<std::pair<uint64_t, int>> group_of_;
 };
 
-/// What comes before one rank's part of a collective comes before what follows another's.
+/// Tasks before one rank's part of a collective come before tasks after another rank's part.
 void add_meetings(const Tasks& tasks, std::vector<Edge>& edges) {
   const auto meeting_of = [&](int node) {
     const bool meets = node < tasks.size() && tasks.meeting[node] >= 0;
@@ -200,7 +200,7 @@ void set_preds(Order& order, int num_nodes, const std::vector<Edge>& edges) {
     std::sort(order.preds.begin() + order.pred_begin[node], order.preds.begin() + order.pred_begin[node + 1]);
 }
 
-/// Each join goes right before the first task that needs it: all its posters were executed by then.
+/// Put each join directly before the first task that needs it; all of its posters come earlier.
 void set_sequence(Order& order, const std::vector<int>& simulated, std::vector<Join> joins) {
   for (int64_t j = std::ssize(joins) - 1; j >= 0; --j) {
     if (joins[j].prior != kNone) joins[joins[j].prior].before = std::min(joins[joins[j].prior].before, joins[j].before);
@@ -252,7 +252,7 @@ Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report&
   order.num_tasks = tasks.size();
   order.begun.assign(tasks.size(), ~uint64_t{0});
   order.ends = order.begun;
-  // Begin with all edges that this call alone would justify, and drop those that the next call breaks.
+  // Start with every edge that one call alone justifies, and drop the edges that the next call breaks.
   int64_t num_proven = kNone;
   for (int count = 0; count < kMostRounds; ++count) {
     Round round(tasks, sim_position, order);

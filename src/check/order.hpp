@@ -1,4 +1,4 @@
-// What is proven to happen before what: a graph of tasks and of joins (all of some posts have happened).
+// The proven order: a graph of tasks and of joins (a join comes after several posts).
 // Built by prove_order from the waits that cannot do without a post; read by the race check.
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace tilewire::checking {
 
-/// Nodes are tasks (by their number), then joins. An edge: the first is done before the second starts. The first joins
-/// are the meetings of collectives: all ranks' calls have begun.
+/// Nodes are the tasks, by number, then the joins. An edge means that its first node is done before its second starts.
+/// The first joins are the meetings of collectives: all ranks have started their part.
 struct Order {
   int num_tasks = 0;
-  std::vector<int> pred_begin{};  ///< of each node in `preds`, then the end
-  std::vector<int> preds{};       ///< sorted for each node
-  std::vector<int> sequence{};    ///< all nodes, predecessors first
-  std::vector<int> position{};    ///< of each node in `sequence`
-  /// Bit r: rank r has begun this call, hence ended the last one, before the node starts.
+  std::vector<int> pred_begin{};  ///< start of each node's list in `preds`, then the end
+  std::vector<int> preds{};       ///< predecessors, sorted for each node
+  std::vector<int> sequence{};    ///< all nodes in topological order
+  std::vector<int> position{};    ///< index of each node in `sequence`
+  /// Bit r: rank r has begun this call, and so ended the last one, before the node starts.
   std::vector<uint64_t> begun{};
-  /// Bit r: the node is done before rank r's call ends.
+  /// Bit r: the call of rank r ends after the node is done.
   std::vector<uint64_t> ends{};
 
   [[nodiscard]] int num_nodes() const { return static_cast<int>(sequence.size()); }
@@ -29,14 +29,14 @@ struct Order {
   [[nodiscard]] std::span<const int> preds_of(int node) const {
     return {preds.data() + pred_begin[node], preds.data() + pred_begin[node + 1]};
   }
-  /// Task x of one call is done before task y of the next call starts, on whichever ranks.
+  /// Whether task x of one call is done before task y of the next call starts. Any ranks.
   [[nodiscard]] bool before_next_call(int x, int y) const { return (ends[x] & begun[y]) != 0; }
 };
 
-/// The largest set of edges that justify each other; `simulated` is an order of execution.
+/// Find the largest set of edges that justify each other. `simulated` is an order of execution.
 ///
-/// A wait that is the first in time to be satisfied against an edge would need a post of a later call,
-/// whose own past, all before that moment, obeys the edges; so edges may be justified by each other.
+/// Edges may justify each other: consider the first wait in time that is satisfied against an edge. It needs a post of
+/// a later call. Everything before that moment obeys the edges, a contradiction (docs/checker.md).
 [[nodiscard]] Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report& report);
 
 }  // namespace tilewire::checking

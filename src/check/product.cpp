@@ -1,4 +1,4 @@
-// What tasks compute from what their operands hold: products, pooled rows, sums, the epilogue.
+// Symbolic results of tasks: products, pooled rows, sums, the epilogue.
 // Called by coverage.cpp.
 #include "check/product.hpp"
 
@@ -9,17 +9,17 @@
 namespace tilewire::checking {
 namespace {
 
-/// Rows or columns of a result that lie together in the global tensor.
+/// Rows or columns of a result that are contiguous in the global tensor.
 struct Strip {
   int64_t begin;
   int64_t end;
   int64_t offset;
 };
 
-/// An operand seen along its result axis and its depth axis.
+/// An operand, described along its result axis and its depth axis (K).
 struct Side {
   std::vector<Strip> strips{};
-  int64_t depth = 0;  ///< global K of the operand's first K
+  int64_t depth = 0;  ///< first K of the operand in the global tensor
 };
 
 template <class... Args>
@@ -42,7 +42,7 @@ void require_sum(const Values& values, const Patch& patch) {
   if (values[patch.content.value].finished) refuse("adds to {}, which is finished", values.describe(patch));
 }
 
-/// Strips of equal offset; every row (or column) of the result must come from one global row.
+/// Cut the result axis into strips of equal offset. Each row (or column) of the result must come from one global row.
 std::vector<Strip> strips_of(const Values& values, const std::vector<Patch>& patches, bool by_rows, int64_t extent) {
   const auto span = [&](const Patch& p) {
     return by_rows ? Strip{p.at.row0, p.at.row1, p.content.row} : Strip{p.at.col0, p.at.col1, p.content.col};
@@ -142,7 +142,7 @@ std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std
       const int value = values.sum(one.content.value, other.content.value);
       if (value < 0)
         refuse("adds {} to {}: a contribution is counted twice", values.describe(left), values.describe(right));
-      // kAnywhere is the least of all offsets.
+      // kAnywhere is the smallest offset, so max() keeps the other one.
       result.push_back(
           {both, {std::max(one.content.row, other.content.row), std::max(one.content.col, other.content.col), value}});
     }
@@ -151,7 +151,7 @@ std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std
 }
 
 std::vector<Patch> with_operand(Values& values, const std::vector<Patch>& sums, const Operand& operand, What what) {
-  const bool by_row = what == What::residual;  // a bias is the same for all rows
+  const bool by_row = what == What::residual;  // a bias is equal in all rows
   std::vector<Patch> result;
   for (const Patch& sum : sums) {
     for (const Patch& step : operand.patches) {

@@ -1,6 +1,6 @@
-// What tasks compute from what their operands hold: products, pooled rows, sums, the epilogue.
-// Called by coverage.cpp. All patches are in the frame of the operand or result: its first element is (0, 0).
-// Throw Error(refused_plan) with a clause that follows the task's name.
+// Symbolic results of tasks: products, pooled rows, sums, the epilogue. Called by coverage.cpp.
+// Patches are in the frame of their operand or result, whose first element is (0, 0). The functions throw
+// Error(refused_plan) with a clause that follows the task's name.
 #pragma once
 
 #include <vector>
@@ -14,16 +14,16 @@ struct Operand {
   Shape shape;
 };
 
-/// A times B: an unfinished sum with their K range as contributions.
+/// A times B: an unfinished sum; its contributions are the operands' range of K.
 [[nodiscard]] std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b);
-/// Rows of a table summed as rows of indices say: the one contribution 0..1.
+/// For each row of indices, the sum of the listed rows of the table. Its only contribution is 0..1.
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
-/// Element by element, of two unfinished sums of one shape.
+/// The element-wise sum of two unfinished sums of one shape.
 [[nodiscard]] std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std::vector<Patch>& y);
-/// A bias or a residual added, which must be the columns', or the elements'.
+/// The sum with a bias or residual, which must belong to the same columns or elements.
 [[nodiscard]] std::vector<Patch> with_operand(Values& values, const std::vector<Patch>& sums, const Operand& operand,
                                               What what);
-/// The epilogue applied.
+/// The sums with the epilogue applied.
 [[nodiscard]] std::vector<Patch> finished(Values& values, const std::vector<Patch>& sums);
 
 }  // namespace tilewire::checking

@@ -1,5 +1,5 @@
-// Progress: one worker a lane, each lane in list order, until nothing moves. Signals only grow, so the
-// order of lanes does not matter, and more workers only help. Called by check.cpp.
+// Progress: executes each lane in list order with one worker until no lane can continue. Signals only grow, so the
+// order of the lanes does not matter, and more workers only help. Called by check.cpp.
 #include <deque>
 
 #include "check/proofs.hpp"
@@ -74,7 +74,7 @@ class Simulation {
     for (int i = tasks_.post_begin[task]; i < tasks_.post_begin[task + 1]; ++i) post(tasks_.posts[i]);
   }
 
-  /// A part of a collective: the last rank to come executes all ranks' parts.
+  /// Start a part of a collective. The last rank to arrive executes the parts of all ranks.
   bool meet(int task) {
     const auto& calls = tasks_.meetings[tasks_.meeting[task]];
     if (++come_[tasks_.meeting[task]] < std::ssize(calls)) return false;
@@ -100,7 +100,7 @@ class Simulation {
   std::vector<int64_t> value_;
   std::vector<std::vector<Sleeper>> sleepers_;
   std::vector<int> next_;
-  std::vector<int64_t> come_;  ///< by meeting: ranks that are there
+  std::vector<int64_t> come_;  ///< by meeting: number of ranks that have arrived
   std::deque<int> runnable_;
   std::vector<int> sequence_;
 };

@@ -10,17 +10,17 @@
 
 namespace tilewire::checking {
 
-/// Rules of single tasks: who reaches what, shapes, and what the checker knows nothing about.
+/// Rules of single tasks: reachable memory, shapes, types, limits of the checker.
 void check_structure(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report);
-/// Calls of a library's collectives: those of all ranks fit together.
+/// Library collectives: the calls of all ranks match.
 void check_collectives(const Tasks& tasks, Report& report);
-/// Tasks in an order in which one worker a lane executes them; fewer than all on a deadlock.
+/// The tasks in an order in which one worker per lane executes them. On a deadlock some are missing.
 [[nodiscard]] std::vector<int> check_progress(const Tasks& tasks, Report& report);
-/// Execute symbolically in this order: every element gets every contribution once.
+/// Execute symbolically in this order: every output element gets every contribution once.
 void check_coverage(const Tasks& tasks, const std::vector<Meaning>& meanings, const std::vector<int>& sequence,
                     Report& report);
-/// Every two accesses of which one writes are ordered, in one call and between two; what callers or other operators
-/// use, too, is touched while its rank's call is under way.
+/// Every two accesses of one element, one of them a write, are ordered, within a call and between two calls. Callers'
+/// buffers and shared workspace are only accessed while their rank's call runs.
 void check_races(const Tasks& tasks, const Order& order, Report& report);
 
 }  // namespace tilewire::checking

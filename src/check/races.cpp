@@ -1,7 +1,7 @@
 // Races: every two accesses that meet, one of them a write, are ordered. Called by check.cpp.
 //
-// Cost: finding the pairs is n log n in the accesses plus the pairs themselves. Most pairs are ordered by a
-// post and a wait within a few steps; for the rest the sources, kSources at a time, are spread over the graph.
+// Cost: finding the pairs takes n log n in the accesses, plus the pairs. Most pairs are ordered by a path of a few
+// edges. For the others, reachability is computed for kSources sources at a time.
 #include <array>
 
 #include "check/boxes.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kSourceWords = 8;
 constexpr int kSources = 64 * kSourceWords;
-constexpr int kStepsBack = 48;  // of the search for a short path
+constexpr int kStepsBack = 48;  // limit of the search for a short path
 
 enum class Access { read, store, accumulate };
 
@@ -22,7 +22,7 @@ struct Touch {
   Rect rect;
 };
 
-/// Two touches of one buffer whose order is not found yet; `first` comes earlier in the sequence.
+/// Two accesses of one buffer whose order is not known yet; `first` comes earlier in the sequence.
 struct Pair {
   Touch first;
   Touch second;
@@ -76,7 +76,7 @@ class RaceCheck {
       add(write.to, t, write.mode == WriteMode::store ? Access::store : Access::accumulate);
   }
 
-  /// A caller's buffer, and workspace that operators share, may be touched between its rank's begin and end only.
+  /// Check that a caller's buffer or shared workspace is only accessed while its rank's call runs.
   void check_span(const Region& region, int task, Access access) {
     const uint64_t owner = uint64_t{1} << region.rank;
     const bool early = (order_.begun[task] & owner) == 0;
@@ -112,7 +112,7 @@ class RaceCheck {
     for (int i = 0; i < std::ssize(touches) && !report_.full(Rule::race); ++i) {
       tree.for_each_meeting(touches[i].rect, [&](int w) {
         const int other = writers[w];
-        // Two writes meet twice, and each meets itself.
+        // Skip repetitions: the tree returns two overlapping writes twice, and each write for itself.
         const bool again = touches[i].access != Access::read && other >= i;
         if (!again) check_pair({touches[other], touches[i], rank, buffer});
       });
@@ -126,7 +126,7 @@ class RaceCheck {
       return;
     }
     if (order_.position[pair.first.task] > order_.position[pair.second.task]) std::swap(pair.first, pair.second);
-    // LL data is read when it is there; what has to wait is the write of the next call.
+    // LL data order their own read. The next call's write must wait for it.
     if (plan_.buffers[pair.buffer].ll && pair.second.access == Access::read)
       return check_next_call(pair, pair.second, pair.first);
     const Scope scope = plan_.buffers[pair.buffer].scope;
@@ -145,7 +145,7 @@ class RaceCheck {
                 name(pair, now), name(pair, next), tasks_.rank[next.task], tasks_.rank[now.task]);
   }
 
-  /// Whether a path from `first` to `second` shows within a few steps back.
+  /// Whether a search of a few steps back from `second` finds `first`.
   [[nodiscard]] bool short_path(int first, int second) {
     if (tasks_.in_series(first, second)) return true;
     ++search_;
@@ -165,7 +165,7 @@ class RaceCheck {
     return false;
   }
 
-  /// Decide pending pairs from `begin` on, as many as kSources different sources have; returns the end.
+  /// Decide the pending pairs from `begin` on, for up to kSources different sources. Returns the end of these pairs.
   size_t settle(size_t begin) {
     std::vector<int> sources;
     size_t end = begin;
@@ -189,7 +189,7 @@ class RaceCheck {
     return end;
   }
 
-  /// reached_[node] bit i: source i comes before the node (or is it), up to position `last`.
+  /// Set bit i of reached_[node] if source i is the node or comes before it, up to position `last`.
   void spread(const std::vector<int>& sources, int last) {
     reached_.assign(order_.num_nodes(), {});
     for (int bit = 0; bit < std::ssize(sources); ++bit) reached_[sources[bit]][bit / 64] |= uint64_t{1} << (bit % 64);
@@ -207,7 +207,7 @@ class RaceCheck {
   Report& report_;
   std::vector<std::vector<Touch>> touches_;  ///< [rank * buffers + buffer]
   std::vector<Pair> pending_;
-  std::vector<int> seen_;  ///< by node: the last search that met it
+  std::vector<int> seen_;  ///< by node: number of the last search that visited it
   std::vector<int> stack_;
   int search_ = 0;
   std::vector<std::array<uint64_t, kSourceWords>> reached_;

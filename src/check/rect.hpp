@@ -30,7 +30,7 @@ struct Rect {
   return {rect.row0 + rows, rect.row1 + rows, rect.col0 + cols, rect.col1 + cols};
 }
 
-/// The part of a rank's buffer.
+/// `rect` as a region of a rank's buffer.
 [[nodiscard]] inline Region region_of(int rank, int buffer, const Rect& rect) {
   return {.rank = rank,
           .buffer = buffer,

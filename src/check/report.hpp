@@ -1,4 +1,4 @@
-// The violations found so far, counted by rule. Filled by the checker's stages, read by check.cpp.
+// The violations so far, by rule. The checker's stages add to it; check.cpp reads it.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,12 +20,12 @@ class Report {
     auto& texts = by_rule_[static_cast<size_t>(rule)];
     if (!full(rule)) texts.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
-  /// No more violations of this rule will be kept.
+  /// Whether further violations of this rule are dropped.
   [[nodiscard]] bool full(Rule rule) const {
     return std::ssize(by_rule_[static_cast<size_t>(rule)]) >= kMostViolations;
   }
   [[nodiscard]] bool empty() const;
-  /// At most kMostViolations, the first of each rule first.
+  /// At most kMostViolations: first the first one of each rule, then the others.
   [[nodiscard]] std::vector<Violation> violations() const;
 
  private:

@@ -1,4 +1,4 @@
-// Tiles that do not wait for everything at once (Wait::from_col), as several tasks each.
+// Splits tiles with several waits (Wait::from_col) or addends into several tasks.
 // Called by check.cpp.
 #include "check/steps.hpp"
 
@@ -54,7 +54,8 @@ class StepMaker {
     lane.tasks.push_back(std::move(sum));
   }
 
-  /// Columns [begin, end) of A, and all of B, are read when the waits up to `begin` are over; then the product is told.
+  /// A task that reads columns [begin, end) of A, and all of B, after the waits for columns up to `begin`, and then
+  /// posts.
   [[nodiscard]] static Task early_load(const Task& tile, int64_t begin, int64_t end, Signal done) {
     Task load{.kind = TaskKind::sync, .posts = {{done}}};
     load.reads = tile.reads;
@@ -71,7 +72,7 @@ class StepMaker {
     return load;
   }
 
-  /// What a tile does when its product is made, which `product` now leaves in a buffer of its own.
+  /// The task that completes the sum of a tile with addends. `product` then stores into a buffer of its own.
   Task sum_of(const Task& tile, int rank, Task& product) {
     const Shape shape = result_shape(tile);
     const Region made = new_product(rank, shape, all_.plan.buffers[tile.addends[0].buffer].dtype);
@@ -115,7 +116,7 @@ class StepMaker {
   Steps all_;
   int first_signal_;
   int next_signal_;
-  std::map<DType, int> products_{};  ///< buffers of products, of all ranks one below the other
+  std::map<DType, int> products_{};  ///< buffers of products; the products of all ranks lie one below the other
 };
 
 }  // namespace

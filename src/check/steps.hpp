@@ -1,4 +1,4 @@
-// Tiles that do not wait for everything at once (Wait::from_col), as several tasks each.
+// Splits tiles with several waits (Wait::from_col) or addends into several tasks.
 // Called by check.cpp.
 #pragma once
 
@@ -9,18 +9,18 @@
 
 namespace tilewire::checking {
 
-/// A plan that does the same in smaller tasks. Where a tile has deferred waits, a `sync` comes before it for every run
-/// of columns that it loads early: it reads these when the waits up to them are over, and the product waits for it.
-/// Where a tile has addends, the product goes to a buffer of its own, and a `reduce` after it adds it to them. What
-/// a tile posts to a signal for which it waits itself is posted by its product already: nobody learns more from that.
-/// So the order and the values that are proven of this plan hold for the other one. Progress is proven of the other
-/// one, in which tiles wait for everything first.
+/// An equivalent plan of smaller tasks. A tile with deferred waits gets one `sync` before it per run of columns that it
+/// loads early. The sync reads these columns after the waits for them, and the product waits for the sync. A tile with
+/// addends stores its product in a buffer of its own, and a `reduce` after it adds the addends. If a tile posts to a
+/// signal that it also waits for, its product makes that post; no task learns more from this. So proofs of order and
+/// values of this plan hold for the original plan, too. Progress is also proven for the original plan, whose tiles do
+/// all waits first.
 struct Steps {
   Plan plan{};
-  std::vector<std::vector<int64_t>> places{};  ///< by lane: of each task here, the one of the other plan
+  std::vector<std::vector<int64_t>> places{};  ///< by lane: for each task, the index of its tile in the original plan
 };
 
-/// Whether a tile is more than one step.
+/// Whether a tile has several steps.
 [[nodiscard]] bool has_steps(const Task& task);
 
 [[nodiscard]] Steps in_steps(const Plan& plan);

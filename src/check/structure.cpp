@@ -1,4 +1,4 @@
-// Structure: what single tasks may do, whatever the others do.
+// Structure: rules that each task must obey by itself.
 // Called by check.cpp.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Numbering of a plan's tasks and signals.
+// Numbers the tasks and signals of a plan.
 // Called by check.cpp and the simulator.
 #include "check/tasks.hpp"
 

@@ -1,4 +1,4 @@
-// Traffic: bytes that cross links in one call, counted from the regions of tasks.
+// Traffic: counts the bytes of each link in one call from the regions of tasks.
 // Called by check.cpp, `tilewire plan` and the tests.
 #include <map>
 
@@ -13,7 +13,7 @@ class Traffic {
 
   void add(int rank, const Task& task) {
     if (task.kind == TaskKind::copy) {
-      // A copy engine moves from source to destination, whichever rank drives it.
+      // Count a copy from source to destination, whichever rank issues it.
       for (const Write& write : task.writes) move(task.reads[0].rank, write.to.rank, write.to);
       return;
     }
@@ -33,7 +33,7 @@ class Traffic {
   }
 
  private:
-  /// The library's own ways are not known: what each pair must exchange at least.
+  /// Count the least bytes that each pair must exchange: the library's algorithm is unknown.
   void add_collective(int rank, const Task& task) {
     const bool gathers = task.collective == Collective::all_gather;
     Region part = gathers ? task.reads[0] : task.writes[0].to;
@@ -44,7 +44,7 @@ class Traffic {
         move(peer, rank, part);
         continue;
       }
-      // A sum of a part, which then goes to all.
+      // The owner of a part receives the other ranks' partials of it and sends the sum to all ranks.
       const Range rows = shard_of(task.reads[0].rows * task.reads[0].cols, n, peer);
       part = {.buffer = part.buffer, .rows = 1, .cols = rows.size()};
       move(rank, peer, part);

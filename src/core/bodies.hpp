@@ -1,6 +1,6 @@
-// The table of compute bodies: what a task of each makes of its operands. The checker (check/bodies.cpp) and the host
-// (backends/host/tasks.cpp) have a row for each beside it; what a backend implements stands in its table of known
-// parts.
+// The table of compute bodies: result shape, operations and reads of a task.
+// The checker (check/bodies.cpp) and the host backend (backends/host/tasks.cpp) have tables of their own beside it.
+// Each backend lists the bodies that it implements in its table of known features.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct BodyFacts {
   Shape (*result)(const Task& task) = nullptr;
   /// Additions and multiplications.
   double (*ops)(const Task& task) = nullptr;
-  /// Rows of A, or of reads[0], that it reads, again where it reads them again.
+  /// Rows of A, or of reads[0], that a task reads; a row counts each time that it is read.
   int64_t (*rows_read)(const Task& task) = nullptr;
-  bool multiplies = false;  ///< along K (depth_of), and may have addends
+  bool multiplies = false;  ///< a product along K (depth_of); may have addends
   bool by_indices = false;  ///< reads[1] are int32 indices of rows of reads[0]
 };
 

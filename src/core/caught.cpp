@@ -1,4 +1,4 @@
-// Exceptions of all kinds as the one error type.
+// Converts exceptions of all kinds to Error.
 // Called through caught.hpp.
 #include "core/caught.hpp"
 

@@ -1,12 +1,12 @@
-// Exceptions of all kinds as the one error type.
-// Used where exceptions end: by ranks that tell their peers, by launch, and by the borders to C and to the shell.
+// Converts exceptions of all kinds to Error.
+// Called by ranks that report to their peers, by launch, by the C interface and by the command line.
 #pragma once
 
 #include "tilewire/error.hpp"
 
 namespace tilewire {
 
-/// The exception that is being handled: an Error as it is, memory that ran out as Error(unsupported), all else as
+/// The exception that is being handled: an Error unchanged, std::bad_alloc as Error(unsupported), all others as
 /// Error(internal).
 [[nodiscard]] Error caught_error();
 

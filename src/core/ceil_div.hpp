@@ -1,4 +1,4 @@
-// How many pieces of a size cover a whole.
+// Integer division that rounds up.
 // Used by schedules, the simulator and the cuda backend.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tilewire {
 
-/// a / b, rounded up; of what is not negative.
+/// a / b, rounded up; a >= 0, b > 0.
 [[nodiscard]] constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace tilewire

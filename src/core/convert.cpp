@@ -24,7 +24,7 @@ TILEWIRE_INLINE void store_words(const float* from, int64_t n, void* to, const C
   for (int64_t i = 0; i < n; ++i) words[i] = convert(from[i]);
 }
 
-/// Branch-free, so that loops over it vectorise.
+/// Branch-free, so that the compiler vectorises loops over it.
 TILEWIRE_INLINE uint16_t round_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
@@ -34,7 +34,7 @@ TILEWIRE_INLINE uint16_t round_to_bf16(float value) {
 
 TILEWIRE_INLINE float widen_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-/// The exponent is moved by a multiplication, which also makes subnormals normal.
+/// A multiplication moves the exponent; it also normalises subnormals.
 TILEWIRE_INLINE float widen_fp16(uint16_t bits) {
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FFFU) << 13;
   const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
@@ -52,7 +52,7 @@ TILEWIRE_INLINE uint16_t round_to_fp16(float value) {
     const uint32_t rounded = magnitude + 0xFFFU + ((magnitude >> 13) & 1U) - 0x38000000U;
     return static_cast<uint16_t>(sign | (rounded >> 13));
   }
-  // Subnormal: adding 0.5 lets the adder round to the last bit that fp16 has.
+  // Subnormal: the addition of 0.5 rounds at the last bit of fp16.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }

@@ -8,9 +8,9 @@
 
 namespace tilewire {
 
-/// `n` elements of `dtype` at `from` as fp32.
+/// Convert `n` elements of `dtype` at `from` to fp32.
 void load_row(const void* from, DType dtype, int64_t n, float* to);
-/// `n` fp32 values rounded to nearest even into `dtype` at `to`; NaN stays NaN, overflow becomes Inf.
+/// Convert `n` fp32 values to `dtype` at `to`, rounded to nearest even; NaN stays NaN, overflow becomes Inf.
 void store_row(const float* from, int64_t n, void* to, DType dtype);
 
 [[nodiscard]] float load_one(const void* from, DType dtype);

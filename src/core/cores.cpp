@@ -1,4 +1,4 @@
-// Affinity masks of any size, quotas of control groups, and shares of both.
+// Reads affinity masks and CPU quotas, and computes the ranks' shares of both.
 // Called by host pools and machine.cpp.
 #include "core/cores.hpp"
 
@@ -28,7 +28,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// A path of mountinfo: blanks, tabs and backslashes are written as \040.
+/// Decode a path of mountinfo, which writes blanks, tabs and backslashes as octal numbers: \040.
 std::string plain_path(const std::string& written) {
   std::string path;
   for (size_t i = 0; i < written.size(); ++i) {
@@ -39,14 +39,14 @@ std::string plain_path(const std::string& written) {
   return path;
 }
 
-/// Where a hierarchy of control groups that can limit CPU time is mounted.
+/// A mounted control-group hierarchy that can limit CPU time.
 struct Mount {
   bool unified = false;  ///< version 2
-  std::string top;       ///< the group that is seen at `folder`
+  std::string top;       ///< the group that is mounted at `folder`
   std::string folder;
 };
 
-/// Of a line of mountinfo: "31 23 0:28 TOP FOLDER rw - cgroup2 cgroup2 rw,OPTIONS".
+/// Parse a line of mountinfo: "31 23 0:28 TOP FOLDER rw - cgroup2 cgroup2 rw,OPTIONS".
 std::optional<Mount> mount_of(const std::string& line) {
   const std::vector<std::string> words = split(line, ' ');
   const auto dash = std::find(words.begin(), words.end(), "-");
@@ -58,7 +58,8 @@ std::optional<Mount> mount_of(const std::string& line) {
   return Mount{unified, plain_path(words[3]), plain_path(words[4])};
 }
 
-/// This process's group in the unified hierarchy, or in that of version 1 for CPU time: of lines "1:cpu,cpuacct:/PATH".
+/// Path of this process's group in the unified hierarchy, or in version 1's CPU hierarchy; lines are
+/// "1:cpu,cpuacct:/PATH".
 std::optional<std::string> group_of(const std::vector<std::string>& lines, bool unified) {
   for (const std::string& line : lines) {
     const size_t first = line.find(':');
@@ -72,7 +73,7 @@ std::optional<std::string> group_of(const std::vector<std::string>& lines, bool 
   return {};
 }
 
-/// The part of `group`'s path below the mount: "" or "/a/b"; nothing where the mount does not show the group.
+/// The part of `group`'s path below the mount: "" or "/a/b"; nothing if the group is outside of the mount.
 std::optional<std::string> path_below(const Mount& mount, const std::string& group) {
   const std::string top = mount.top == "/" ? "" : mount.top;
   const std::string path = group == "/" ? "" : group;
@@ -89,7 +90,7 @@ std::vector<std::string> lines_of(const std::string& file) {
   return lines;
 }
 
-/// Cores that a group's own limit allows: of "QUOTA PERIOD" in microseconds; none where QUOTA is "max" or -1.
+/// Cores that a group's own limit allows, from "QUOTA PERIOD" in microseconds; nothing if QUOTA is "max" or -1.
 std::optional<double> limit_of(const std::string& folder, bool unified) {
   const auto text = [&](const char* name) { return read_text_file(folder + name).text + " "; };
   double quota = 0;
@@ -107,7 +108,7 @@ std::vector<int> allowed_cores() {
   for (size_t most = CPU_SETSIZE; most <= kMost; most *= 2) {
     const size_t bytes = CPU_ALLOC_SIZE(most);
     std::vector<cpu_set_t> set(bytes / sizeof(cpu_set_t));
-    // NOTE: the kernel refuses a set of fewer bits than it has cores.
+    // NOTE: the kernel refuses a set with fewer bits than the machine has cores.
     if (!system_call([&] { return sched_getaffinity(0, bytes, set.data()); }).ok()) continue;
     std::vector<int> cores;
     for (size_t core = 0; core < most; ++core) {
@@ -135,7 +136,7 @@ std::vector<CpuQuota> cpu_quotas(const std::string& root) {
       const auto limit = limit_of(folder, mount->unified);
       if (limit && system_call([&] { return stat(folder.c_str(), &status); }).ok()) {
         const CpuQuota quota{fmt::format("{}:{}", status.st_dev, status.st_ino), *limit};
-        // A hierarchy may be mounted at several places.
+        // Skip groups seen before: a hierarchy may be mounted at several places.
         if (std::find(quotas.begin(), quotas.end(), quota) == quotas.end()) quotas.push_back(quota);
       }
       if (path.empty()) break;
@@ -171,7 +172,7 @@ int share_of_cores(std::span<const Cores> ranks, int rank) {
 }
 
 std::string encode_cores(const Cores& cores) {
-  // Runs of cores: [first, count].
+  // Encode runs of cores: [first, count].
   nlohmann::json runs = nlohmann::json::array();
   for (const int core : cores.mask) {
     if (!runs.empty() && runs.back()[0].get<int>() + runs.back()[1].get<int>() == core) {

@@ -1,5 +1,5 @@
 // Cores that a process may use: its affinity mask and the CPU quotas of its control groups.
-// Used by the pools of host ranks, which share cores, and by machine.cpp.
+// Used by the thread pools of host ranks and by machine.cpp.
 #pragma once
 
 #include <optional>
@@ -9,43 +9,43 @@
 
 namespace tilewire {
 
-/// CPU time that all processes of a control group may use together.
+/// Limit of the CPU time of all processes in a control group.
 struct CpuQuota {
-  std::string group;  ///< device and inode of the group's folder: the same in every namespace
-  double cores = 0;   ///< CPU seconds in a second
+  std::string group;  ///< device and inode of the group's folder: unique in all namespaces
+  double cores = 0;   ///< CPU seconds per second
 
   bool operator==(const CpuQuota&) const = default;
 };
 
 struct Cores {
   std::vector<int> mask;         ///< numbers of the cores, ascending
-  std::vector<CpuQuota> quotas;  ///< of the process's control group and of those around it
+  std::vector<CpuQuota> quotas;  ///< of the process's control group and of its parents
 
   bool operator==(const Cores&) const = default;
 };
 
 /// Cores of the calling thread's affinity mask, ascending; at least one.
 [[nodiscard]] std::vector<int> allowed_cores();
-/// Quotas that hold for this process, of control groups of versions 1 and 2. The system's files are those under `root`.
-/// What cannot be read sets no limit.
+/// CPU quotas of this process, from control groups of versions 1 and 2. Reads the system's files below `root`. Files
+/// that cannot be read set no limit.
 [[nodiscard]] std::vector<CpuQuota> cpu_quotas(const std::string& root = "");
-/// Both, of the calling thread.
+/// Affinity mask and quotas of the calling thread.
 [[nodiscard]] Cores my_cores();
 
-/// How many cores rank `rank` may use, at least 1, where `ranks` are those of all ranks: a core counts 1 / number of
-/// ranks whose mask holds it, and so does a quota; what masks give is rounded down, what a quota gives up.
+/// Number of cores that `rank` may use, at least 1. `ranks` has the cores of all ranks. A core, or a quota, that n
+/// ranks have counts 1/n for each. The sum over cores is rounded down, a quota is rounded up.
 [[nodiscard]] int share_of_cores(std::span<const Cores> ranks, int rank);
 
-/// Cores as a message, and back.
+/// Encode cores for a message to other ranks, and decode them.
 [[nodiscard]] std::string encode_cores(const Cores& cores);
 [[nodiscard]] Cores decode_cores(const std::string& text);
 
-/// A rank's share, found again and again: what takes long is done once, as long as nothing has changed.
+/// Computes a rank's share repeatedly, and caches the slow parts.
 class CoreShare {
  public:
-  /// What this rank is to tell all ranks: its mask now, and its quotas as they were the first time.
+  /// This rank's message to all ranks: its mask at this moment, and its quotas at the first call.
   [[nodiscard]] std::string mine();
-  /// The share of rank `rank`, where the ranks have told `ranks`.
+  /// The share of `rank`, given the messages of all ranks; computed anew only if a message has changed.
   [[nodiscard]] int of(const std::vector<std::string>& ranks, int rank);
 
  private:

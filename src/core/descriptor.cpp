@@ -1,4 +1,4 @@
-// Descriptors above the standard streams'.
+// File descriptors above those of the standard streams.
 // Called through descriptor.hpp.
 #include "core/descriptor.hpp"
 
@@ -22,7 +22,7 @@ NewDescriptor take_descriptor(const SystemCall& call, int lowest) {
   Descriptor made(static_cast<int>(call.value));
   if (made.get() >= lowest) return {std::move(made), call};
   const SystemCall moved = system_call([&] { return ::fcntl(made.get(), F_DUPFD_CLOEXEC, lowest); });
-  // NOTE: how the system says that all numbers from `lowest` on are beyond the limit.
+  // NOTE: the system returns EINVAL if all numbers from `lowest` on are above the limit.
   if (moved.error == EINVAL) return {Descriptor(), {-1, EMFILE}};
   return {Descriptor(static_cast<int>(moved.value)), moved};
 }
@@ -30,7 +30,7 @@ NewDescriptor take_descriptor(const SystemCall& call, int lowest) {
 std::array<Descriptor, 2> new_pipe(const std::string& what) {
   std::array<int, 2> ends{};
   require_granted(system_call([&] { return ::pipe2(ends.data(), O_CLOEXEC); }), what + ": pipe2");
-  // NOTE: both are owned before either error is thrown.
+  // NOTE: own both ends before either error is thrown.
   NewDescriptor to_read = take_descriptor({ends[0], 0});
   NewDescriptor to_write = take_descriptor({ends[1], 0});
   require_granted(to_read.call, what + ": pipe2");

@@ -1,5 +1,5 @@
-// File descriptors that close themselves, and are never those of the standard streams.
-// Used by everything that opens one.
+// Owning file descriptors that never have the number of a standard stream.
+// Used by all code that opens files, pipes or sockets.
 #pragma once
 
 #include <array>
@@ -26,26 +26,26 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// A descriptor just made, or why there is none.
+/// A new descriptor, or the failed call.
 struct NewDescriptor {
   Descriptor descriptor;
   SystemCall call;
 };
 
-/// The least number of a descriptor that is nobody's standard stream.
+/// The lowest number above the standard streams.
 constexpr int kAboveStreams = 3;
 
-/// Take over the descriptor that a call returned. One below `lowest`, which is free where a program was started with
-/// closed standard streams, moves up: prints go to 1 and 2, whatever lies there.
+/// Own the descriptor that a call returned. If its number is below `lowest`, duplicate it to a higher number: a program
+/// that was started with closed standard streams gets 0 to 2, and prints would then go into the file.
 [[nodiscard]] NewDescriptor take_descriptor(const SystemCall& call, int lowest = kAboveStreams);
 
-/// The descriptor that open(), socket(), ... return.
+/// Call open(), socket(), ... and own the descriptor that it returns.
 template <class Call>
 [[nodiscard]] NewDescriptor new_descriptor(const Call& call, int lowest = kAboveStreams) {
   return take_descriptor(system_call(call), lowest);
 }
 
-/// The same where the system must not refuse it: throws Error(unsupported) that names `what`.
+/// The same, but throws Error(unsupported) with `what` if the call fails.
 template <class Call>
 [[nodiscard]] Descriptor granted_descriptor(const std::string& what, const Call& call) {
   NewDescriptor made = new_descriptor(call);
@@ -53,7 +53,7 @@ template <class Call>
   return std::move(made.descriptor);
 }
 
-/// Both ends of a pipe, closed on exec: to read from, to write to. Throws Error(unsupported) that names `what`.
+/// Make a pipe, closed on exec: {read end, write end}. Throws Error(unsupported) with `what`.
 [[nodiscard]] std::array<Descriptor, 2> new_pipe(const std::string& what);
 
 }  // namespace tilewire

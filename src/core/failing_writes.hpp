@@ -1,5 +1,5 @@
 // Writes that fail with an error instead of ending the process.
-// Used by everything that writes to files and to standard output.
+// Used by all code that writes to files and to standard output.
 #pragma once
 
 #include <signal.h>
@@ -10,8 +10,8 @@
 
 namespace tilewire {
 
-/// While it lives, writes of this thread that SIGPIPE (the reader has gone) or SIGXFSZ (ulimit -f) would answer fail
-/// with EPIPE or EFBIG, whatever the process does about these signals.
+/// While an object lives, this thread's writes fail with EPIPE (the reader has closed) or EFBIG (ulimit -f) instead of
+/// raising SIGPIPE or SIGXFSZ, whatever handlers the process has for these signals.
 class FailingWrites {
  public:
   FailingWrites();
@@ -20,11 +20,11 @@ class FailingWrites {
   ~FailingWrites();
 
  private:
-  sigset_t ours_{};    // those that were not pending before
-  sigset_t before_{};  // the thread's mask
+  sigset_t ours_{};    // signals that were not pending before
+  sigset_t before_{};  // the thread's signal mask before
 };
 
-/// Write all of it, in so many calls as it takes; waits where the descriptor does not block.
+/// Write all bytes, in as many calls as needed. Waits if the descriptor is non-blocking and full.
 [[nodiscard]] SystemCall write_all(int descriptor, std::string_view bytes);
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
-// The names of every enumerator and of every field, once. JSON, printing, hashing, `--set` and the
-// comparison of ranks' requests are all made from these tables (json.cpp).
+// The names of all enumerators and fields, each once. json.cpp derives JSON, printing, hashing, `--set` and the
+// comparison of the ranks' requests from these tables.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tilewire {
 
-/// All enumerators of E with the names that JSON and the command line use.
+/// All enumerators of E with their names in JSON and on the command line.
 template <class E>
 struct Names;
 

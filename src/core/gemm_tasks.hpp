@@ -1,5 +1,5 @@
-// What the fields of a product say of how it runs.
-// Used by plans' validation, passes, the checker, the simulator and the cuda backend.
+// Predicates of tasks that make products.
+// Used by the validation of plans, passes, the checker, the simulator and the cuda backend.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace tilewire {
   return task.kind == TaskKind::compute && facts_of(task.body).multiplies;
 }
 
-/// Whether a task computes: a tile, or a whole product.
+/// Whether a task computes: a tile, or a whole GEMM by the library.
 [[nodiscard]] inline bool computes(const Task& task) {
   return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
 }
 
-/// Whether the vendor's library multiplies somewhere in the plan.
+/// Whether the plan has a GEMM by the vendor's library.
 [[nodiscard]] inline bool has_library_call(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
     return std::ranges::find(lane.tasks, TaskKind::gemm_call, &Task::kind) != lane.tasks.end();
@@ -31,12 +31,12 @@ namespace tilewire {
 /// Multiply-adds of a product.
 [[nodiscard]] inline double multiply_adds(const Task& task) { return facts_of(task.body).ops(task) / 2; }
 
-/// Whether a tile is in a cluster whose CTAs load for each other.
+/// Whether a tile is in a cluster whose CTAs share loads.
 [[nodiscard]] inline bool in_cluster(const Task& task) {
   return task.kind == TaskKind::compute && task.gemm.cluster_m * task.gemm.cluster_n > 1;
 }
 
-/// Whether rows of A come to be during the call: not all of them are inputs.
+/// Whether some rows of A are written during the call (not all of them are inputs).
 [[nodiscard]] inline bool takes_arrivals(const Plan& plan, const Task& tile) {
   for (size_t i = 0; i < tile.reads.size(); ++i) {
     if (i != 1 && plan.buffers[tile.reads[i].buffer].scope != Scope::input) return true;
@@ -44,19 +44,19 @@ namespace tilewire {
   return false;
 }
 
-/// Whether a product reads columns of A before all of its waits are over.
+/// Whether a product may read columns of A before all of its waits are over.
 [[nodiscard]] inline bool loads_early(const Task& task) {
   return std::ranges::any_of(task.waits, [](const Wait& wait) { return wait.from_col > 0; });
 }
 
-/// All regions that a task reads but for its epilogue's.
+/// All regions that a task reads, except those of its epilogue.
 [[nodiscard]] inline std::vector<Region> all_reads(const Task& task) {
   std::vector<Region> reads = task.reads;
   reads.insert(reads.end(), task.addends.begin(), task.addends.end());
   return reads;
 }
 
-/// Whether a wait of a task is for what is added to its product: no column of A needs it.
+/// Whether a task needs a wait only for its addends: no column of A needs it.
 [[nodiscard]] inline bool is_for_addends(const Task& task, const Wait& wait) {
   return !task.addends.empty() && wait.from_col > 0 && wait.from_col == depth_of(task);
 }

@@ -1,4 +1,4 @@
-// Plans whose order signals do not say alone, as the same plans with signals that do.
+// Adds signals for the order that LL data and stages imply.
 // Used by the checker, the simulator, and backends.
 #include "core/implied_order.hpp"
 
@@ -14,22 +14,22 @@
 namespace tilewire {
 namespace {
 
-/// A buffer on a rank.
+/// A buffer on a rank: {rank, buffer}.
 using BufferOfRank = std::pair<int, int>;
 
 BufferOfRank buffer_of(const Region& region) { return {region.rank, region.buffer}; }
 
-/// A task in a plan.
+/// Position of a task in a plan.
 struct Where {
   size_t lane = 0;
   size_t task = 0;
 };
 
-/// Of one buffer on one rank: what tasks write, by rows, and what they read.
+/// Accesses of one buffer on one rank: writes, sorted by their first row, and reads of polling tasks.
 struct Uses {
   std::vector<std::pair<Region, Where>> writes{};
   std::vector<std::pair<Region, Where>> reads{};
-  int64_t most_rows = 0;  ///< of a write
+  int64_t most_rows = 0;  ///< rows of the tallest write
 };
 
 std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
@@ -51,7 +51,8 @@ std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
   return uses;
 }
 
-/// How many tasks of a lane begin first, and are over last: of a serial lane one, of a pool all.
+/// Number of tasks that can run first in a lane, which is also the number that can end last: 1 of a serial lane, all of
+/// a pool.
 size_t at_its_ends(const Lane& lane) {
   return is_serial(lane.engine) ? std::min<size_t>(1, lane.tasks.size()) : lane.tasks.size();
 }

@@ -1,4 +1,4 @@
-// JSON both ways, printing, hashing and `--set`, all from the tables in fields.hpp.
+// JSON, printing, hashing and `--set`, all from the tables in fields.hpp.
 // Called through tilewire/json.hpp and tilewire/print.hpp.
 #include "tilewire/json.hpp"
 
@@ -50,14 +50,14 @@ std::string known_fields() {
   return list;
 }
 
-/// Structs that people read and edit as a whole.
+/// Structs that people read and edit as a whole: JSON has their default values, too.
 template <class T>
 constexpr bool kWritesDefaults =
     std::is_same_v<T, Machine> || std::is_same_v<T, ComputeUnits> || std::is_same_v<T, DeviceMemory> ||
     std::is_same_v<T, MemoryController> || std::is_same_v<T, Tracker> || std::is_same_v<T, CopyEngines> ||
     std::is_same_v<T, Links> || std::is_same_v<T, Overheads>;
 
-// NOTE: it has been parsed before, or written here.
+// NOTE: the text is valid: it was parsed before, or written by set_note.
 Json json_of(const JsonText& value) { return parse_json(value.text, "a note"); }
 
 template <class T>
@@ -116,7 +116,7 @@ void read_value(const Json& json, T& value, const std::string& where) {
   }
 }
 
-/// What messages call a T: parts of a machine as its JSON does, everything else by its type.
+/// Name of T in messages: a part of a machine has its JSON key, any other struct its type.
 template <class T>
 std::string name_of() {
   std::string name = Fields<T>::kType;
@@ -149,7 +149,7 @@ void read_struct(const Json& json, T& value) {
   }
 }
 
-/// FNV-1a over the values of all fields, in order.
+/// A hash of the values of all fields, in order: FNV-1a of strings, a multiply-xor step per number.
 struct Hasher {
   uint64_t state = 1469598103934665603U;
 

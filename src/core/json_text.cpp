@@ -1,4 +1,4 @@
-// The JSON library's parser and writer, with limits.
+// The JSON library's parser and writer, with limits of depth and size.
 // Called through json_text.hpp.
 #include "core/json_text.hpp"
 
@@ -12,11 +12,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kDeepest = 100;       // levels; files of ours have a dozen
+constexpr size_t kDeepest = 100;       // levels; our own files have a dozen
 constexpr size_t kMostShown = 60;      // bytes of a value in a message
-constexpr size_t kMostReported = 300;  // bytes of the parser's own words
+constexpr size_t kMostReported = 300;  // bytes of the parser's own message
 
-/// Cut the text to `most` bytes at the beginning of a character.
+/// Cut the text to `most` bytes, between two UTF-8 characters.
 std::string cut(const std::string& text, size_t most) {
   if (text.size() <= most) return text;
   size_t end = most - 3;
@@ -25,7 +25,7 @@ std::string cut(const std::string& text, size_t most) {
   return text.substr(0, end) + "...";
 }
 
-/// Takes the events of the parser, and keeps the keys of the objects that are open.
+/// A SAX handler that limits the depth and refuses repeated keys.
 class Limits : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return true; }
@@ -49,7 +49,7 @@ class Limits : public nlohmann::json_sax<Json> {
     if (twice != keys.end()) fail(ErrorKind::invalid_input, "key {} is there twice in one object", shown(*twice));
     return close();
   }
-  /// The second reading throws it, in the parser's words.
+  /// Stop; Json::parse then throws the parser's own error.
   bool parse_error(size_t /*position*/, const std::string& /*token*/, const Json::exception& /*error*/) override {
     return false;
   }
@@ -66,12 +66,12 @@ class Limits : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  std::vector<std::vector<std::string>> keys_;  // by depth
+  std::vector<std::vector<std::string>> keys_;  // of the open objects, by depth
   size_t depth_ = 0;
 };
 
 Json parse_within_limits(std::string_view text) {
-  // NOTE: the parser takes a zero byte for the end.
+  // NOTE: the parser treats a zero byte as the end.
   const size_t zero = text.find('\0');
   require(zero == text.npos, "malformed JSON: byte {} is zero", zero);
   Limits limits;
@@ -79,7 +79,8 @@ Json parse_within_limits(std::string_view text) {
   return Json::parse(text);
 }
 
-/// Add the value's JSON to the text until that is long enough. NOTE: each level adds a character, which bounds them.
+/// Append the value's JSON to the text until the text is long enough. NOTE: each level appends a character, so the
+/// recursion is bounded.
 void show(const Json& value, std::string& text) {
   if (value.is_string()) {
     text += json_text(cut(value.get_ref<const std::string&>(), kMostShown));

@@ -1,4 +1,4 @@
-// What launchers say of this process by environment variables, and where they contradict each other.
+// Reads the environment variables of launchers and finds contradictions between them.
 // Called by the bootstrap and the command line through env.hpp.
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace tilewire::env {
 namespace {
 
-/// A variable that is set.
+/// An environment variable that is set.
 struct Variable {
   const char* name = "";
   std::string text{};
@@ -29,7 +29,7 @@ std::optional<Variable> variable(std::initializer_list<const char*> names) {
 
 int number_of(const Variable& variable) { return to_number<int>(variable.name, variable.text); }
 
-/// Whether two variables have one value: 1 and 01 do.
+/// Whether two variables have the same value; numbers are compared as numbers (1 and 01).
 bool same(const Variable& one, const Variable& other) {
   const auto number = [](const Variable& each) {
     int value = 0;
@@ -40,7 +40,7 @@ bool same(const Variable& one, const Variable& other) {
   return one.text == other.text || (number(one) && number(one) == number(other));
 }
 
-/// One launcher's variables, as far as they are set.
+/// The variables of one launcher; those that are not set are empty.
 struct Launcher {
   const char* rank_name = "";
   const char* size_name = "";
@@ -49,13 +49,13 @@ struct Launcher {
   std::optional<Variable> local_rank{};
   std::optional<Variable> local_size{};
   std::optional<Variable> hosts{};
-  bool by_slurm = false;  ///< the variables of a job step stay where another launcher starts processes inside of it
+  bool by_slurm = false;  ///< a SLURM job step; its variables stay set if another launcher starts processes in it
 
   [[nodiscard]] bool complete() const { return rank && size; }
   [[nodiscard]] bool same_place(const Launcher& other) const {
     return complete() && other.complete() && same(*rank, *other.rank) && same(*size, *other.size);
   }
-  /// Whether it started one process on this host, within which another launcher may have started several.
+  /// Whether the launcher started one process on this host. That process may be another launcher with several ranks.
   [[nodiscard]] bool alone() const {
     return size->text == "1" || (local_size && local_size->text == "1") || (hosts && hosts->text == size->text);
   }
@@ -70,7 +70,7 @@ Launcher read_launcher(const char* rank, const char* size, const char* local_ran
 
 bool is_torchrun() { return read("TORCHELASTIC_RUN_ID").has_value(); }
 
-/// The first that is complete counts.
+/// All launchers by priority: the first complete one is used.
 std::array<Launcher, 4> launchers() {
   std::array<Launcher, 4> all{read_launcher("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
                               read_launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -83,12 +83,12 @@ std::array<Launcher, 4> launchers() {
   slurm.size = variable({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
   slurm.local_rank = variable({"SLURM_LOCALID"});
   slurm.hosts = variable({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
-  // srun speaks PMI too.
+  // srun sets PMI variables, too.
   all[2].by_slurm = slurm.same_place(all[2]);
   return all;
 }
 
-/// srun's shell on a compute node: of its tasks only the shell lives.
+/// Whether this is srun's interactive shell on a compute node, whose job step has no other running task.
 bool in_interactive_shell() {
   return read("SLURM_PTY_PORT") && read("SLURM_TASK_PID").value_or("") != fmt::to_string(getpid());
 }
@@ -103,10 +103,10 @@ void require_real_step(const Launcher& slurm) {
           read("SLURM_PTY_PORT").value_or(""), kWhy);
 }
 
-/// Whether the processes that `inner` speaks of may have been started within one of those that `outer` speaks of.
+/// Whether `outer` may have started the launcher that started `inner`'s processes.
 bool may_be_nested(const Launcher& inner, const Launcher& outer) {
   if (outer.by_slurm && (is_torchrun() || in_interactive_shell())) return true;
-  // One agent of torchrun for each process.
+  // torchrun has one agent per process of the outer launcher.
   if (is_torchrun() && read("GROUP_WORLD_SIZE") == outer.size->text) return true;
   return outer.alone() && inner.size->text != "1";
 }
@@ -118,7 +118,7 @@ bool may_be_nested(const Launcher& inner, const Launcher& outer) {
 }
 
 void require_agreement(const std::array<Launcher, 4>& all, const Launcher& chosen) {
-  // Whether a launcher of MPI, which may have been started by srun, says the same.
+  // Find an MPI launcher (possibly started by srun) with the same place.
   const bool confirmed = std::ranges::any_of(
       all, [&](const Launcher& other) { return &other != &chosen && !other.by_slurm && chosen.same_place(other); });
   const bool by_environment = &chosen == &all.front();
@@ -128,7 +128,7 @@ void require_agreement(const std::array<Launcher, 4>& all, const Launcher& chose
     if (may_be_nested(chosen, other)) continue;
     fail_by_contradiction(chosen.in_words(), other.in_words());
   }
-  // RANK or WORLD_SIZE alone.
+  // Check RANK or WORLD_SIZE if only one of them is set.
   const Launcher& environment = all.front();
   for (const auto part : {&Launcher::rank, &Launcher::size}) {
     const std::optional<Variable>& alone = environment.*part;
@@ -136,7 +136,7 @@ void require_agreement(const std::array<Launcher, 4>& all, const Launcher& chose
   }
 }
 
-/// The first that is set of those who speak of the same place; they must agree.
+/// The first value of `part` among launchers with the same place. All values must agree.
 std::optional<Variable> common(const std::vector<Launcher>& same, std::optional<Variable> Launcher::*part) {
   std::optional<Variable> first;
   for (const Launcher& launcher : same) {
@@ -182,7 +182,8 @@ std::optional<Place> place() {
   require(size >= 1 && rank >= 0 && rank < size, "{} {} of {} {}: want 0 to {} - 1", chosen->rank->name, rank,
           chosen->size->name, size, chosen->size->name);
   require_one_host(same, *chosen);
-  // LOCAL_RANK counts beside every launcher: a script may give each rank a GPU of its own as number 0.
+  // LOCAL_RANK takes precedence over every launcher: a script may make a different GPU visible to each rank, as number
+  // 0.
   const bool shell = chosen->by_slurm && in_interactive_shell();
   const auto local_rank = all[0].local_rank ? all[0].local_rank : common(same, &Launcher::local_rank);
   return Place{rank, size, local_rank ? number_of(*local_rank) : -1,

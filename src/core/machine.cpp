@@ -1,4 +1,4 @@
-// What machine this is.
+// Facts about this machine: CPU model and usable cores.
 // Used by the tuner's file, the bench's JSON and `tilewire info`.
 #include "core/machine.hpp"
 

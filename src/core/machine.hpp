@@ -1,4 +1,4 @@
-// What machine this is.
+// Facts about this machine: CPU model and usable cores.
 // Used by the tuner's file, the bench's JSON and `tilewire info`.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace tilewire {
 
-/// "Intel(R) Xeon(R) ...", as the kernel says it, or "unknown".
+/// "Intel(R) Xeon(R) ..." from /proc/cpuinfo, or "unknown".
 [[nodiscard]] std::string cpu_model();
-/// Cores that this process may use: of its affinity mask, and at most what CPU quotas allow, rounded up.
+/// Cores that this process may use: those of its affinity mask, limited by CPU quotas, which are rounded up.
 [[nodiscard]] int usable_cores();
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
-// Files that are written: whole or not at all, and without harm to what is there.
-// Called by the command and by the tuner.
+// Writes files completely or not at all, and keeps the old file if writing fails.
+// Called by the command and the tuner.
 #include "core/output_file.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 namespace tilewire {
 namespace {
 
-// Hands over a file's bytes, in order, piece by piece.
+// Writes one piece of a file's content; a Content calls it for all pieces in order.
 using Put = std::function<SystemCall(std::string_view)>;
 using Content = std::function<SystemCall(const Put&)>;
 
@@ -32,7 +32,7 @@ void require_written(const OutputPlace& place, const SystemCall& call, const cha
   if (!call.ok()) cannot_write(place.asked, fmt::format("{}; {}", call.why(), lost));
 }
 
-// What can be seen without opening anything.
+// Check what needs no opened file.
 void require_usable(const OutputPlace& place) {
   if (!place.found.ok()) cannot_write(place.asked, place.found.why());
   if (!place.exists) return;
@@ -40,14 +40,14 @@ void require_usable(const OutputPlace& place) {
   if (S_ISSOCK(place.status.st_mode) && !place.descriptor) cannot_write(place.asked, "it is a socket");
 }
 
-// Whether what is there takes data.
+// Test whether the existing file can be written.
 SystemCall try_to_open(const OutputPlace& place) {
   if (place.descriptor) {
     const SystemCall flags = system_call([&] { return ::fcntl(*place.descriptor, F_GETFL); });
     if (flags.ok() && (flags.value & O_ACCMODE) == O_RDONLY) return {-1, EBADF};
     return flags;
   }
-  // NOTE: opening a pipe changes it: its reader would see its end.
+  // NOTE: do not open a pipe: its reader would see the end of the file.
   if (S_ISFIFO(place.status.st_mode))
     return system_call([&] { return ::faccessat(AT_FDCWD, place.path.c_str(), W_OK, AT_EACCESS); });
   constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
@@ -65,10 +65,10 @@ void require_scratch(const OutputPlace& place, const ScratchFile& scratch, const
     cannot_write(place.asked, fmt::format("no temporary file in {} (TMPDIR): {}", folder, scratch.made().why()));
 }
 
-// NOTE: 0666 is for new files, less the umask; others are given the mode of what they replace.
+// NOTE: a new file gets 0666 less the umask. A file that replaces another gets the other's mode later.
 ScratchFile scratch_beside(const OutputPlace& place) { return ScratchFile(place.folder(), place.exists ? 0600 : 0666); }
 
-// Into what is there, which is opened where it is no descriptor of ours.
+// Write into the existing file; open it unless it is one of this process's descriptors.
 void write_into(const OutputPlace& place, int64_t bytes, const Content& content) {
   Descriptor own;
   if (!place.descriptor) {
@@ -79,10 +79,10 @@ void write_into(const OutputPlace& place, int64_t bytes, const Content& content)
   const int to = place.descriptor ? *place.descriptor : own.get();
   const bool in_place = place.regular() && !place.descriptor;
   if (in_place) {
-    // NOTE: room first: where there is none, what is there stays. Not every file system can say.
+    // NOTE: reserve room first, so that a full disk leaves the old content. Some file systems cannot reserve.
     const SystemCall room = system_call([&] { return bytes > 0 ? ::fallocate(to, 0, 0, bytes) : 0; });
     const bool none = room.error == ENOSPC || room.error == EDQUOT || room.error == EFBIG;
-    // A file that grew on the way is as long as before.
+    // Cut the file to its old length, because a failed reservation may have made it longer.
     if (none) static_cast<void>(system_call([&] { return ::ftruncate(to, place.status.st_size); }));
     require_written(place, none ? room : SystemCall{0, 0}, kLost);
   }
@@ -95,7 +95,7 @@ void write_into(const OutputPlace& place, int64_t bytes, const Content& content)
   require_written(place, written, in_place ? "its old and its new content are lost" : kLost);
 }
 
-// Whether the file has taken its place; where the system refuses that, what is there can be written into.
+// Rename the scratch file over the old file. False if the system refuses and the old file can be written into.
 bool renamed(ScratchFile& scratch, const OutputPlace& place) {
   const SystemCall call = scratch.rename_to(place);
   if (!place.exists) require_written(place, call, kLost);

@@ -1,5 +1,5 @@
-// Files that are written: whole or not at all, and without harm to what is there.
-// Used by the command for everything that it writes, and by the tuner.
+// Writes files completely or not at all, and keeps the old file if writing fails.
+// Used by the command for all of its output files, and by the tuner.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace tilewire {
 
-/// Find out whether a file can be written, and leave what is there as it is: nothing is truncated, no pipe is opened.
-/// `in_pieces`: by an OutputFile. Throws Error(invalid_input), "c.npy: cannot write it: Permission denied".
+/// Throw Error(invalid_input), "c.npy: cannot write it: Permission denied", unless the file can be written. Changes
+/// nothing: truncates no file and opens no pipe. `in_pieces`: an OutputFile will write it.
 void check_output(const std::string& path, bool in_pieces = false);
 
-/// Write a file. A regular file is replaced by a rename and keeps its mode, owner and group; where these or other names
-/// of it would be lost, or the system refuses the rename, it is written in place. What is no regular file (device,
-/// pipe, /dev/stdout) is written into. Links lead to their target. Throws Error(invalid_input) that says what is lost.
+/// Write a file. A regular file is replaced by a rename; the new file keeps mode, owner and group. If that would lose
+/// them or other hard links, or if the system refuses the rename, the file is written in place. Devices, pipes and
+/// /dev/stdout are written into. Symbolic links are followed. Throws Error(invalid_input) with what was lost.
 void write_output(const std::string& path, const std::string& text);
 
-/// A temporary file under a name that nobody else has; removed at the end unless it has been renamed.
+/// A temporary file with a unique name. Removed at the end unless it was renamed.
 class ScratchFile {
  public:
   explicit ScratchFile(const std::string& folder, unsigned mode = 0600);
@@ -27,36 +27,36 @@ class ScratchFile {
   ScratchFile& operator=(ScratchFile&&) = delete;
   ~ScratchFile();
 
-  /// Whether there is one, or why not.
+  /// The result of the creation.
   [[nodiscard]] const SystemCall& made() const { return made_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
-  /// Hear of writes that a server refused later: it answers when a descriptor is closed.
+  /// Wait for delayed errors of a file server, which reports them when a descriptor is closed.
   [[nodiscard]] SystemCall settle() const;
-  /// Take the place of what is there, with its mode and owner.
+  /// Replace the file at `place` by this one, with that file's mode and owner.
   [[nodiscard]] SystemCall rename_to(const OutputPlace& place);
 
  private:
   Descriptor descriptor_;
   SystemCall made_;
-  std::string path_;  ///< empty: there is none
+  std::string path_;  ///< empty: there is no file
 };
 
-/// A file that several processes write by offset. Nothing of it is seen before finish(), and nothing remains without
-/// it.
+/// A file that several processes write by offset. It appears under its name only at finish(); without finish() nothing
+/// remains.
 class OutputFile {
  public:
   /// Throws Error(invalid_input).
   explicit OutputFile(const std::string& path);
-  /// Where to write: absolute, for processes with another working directory, where an absolute name leads there.
+  /// Path to write to: absolute, for processes with another working directory, unless the absolute path does not work.
   [[nodiscard]] std::string scratch() const;
-  /// Put it in place, as write_output does.
+  /// Move the file to its place, as write_output does.
   void finish();
 
  private:
   OutputPlace place_;
   std::optional<ScratchFile> scratch_;
-  bool beside_ = false;  ///< in the folder of what it replaces
+  bool beside_ = false;  ///< the scratch file is in the folder of the target
 };
 
 }  // namespace tilewire

@@ -1,5 +1,5 @@
-// Where a path leads to, and what is there.
-// Called by output_file.cpp and by the command.
+// Resolves a path to the file that it leads to.
+// Called by output_file.cpp and the command.
 #include "core/output_place.hpp"
 
 #include <fcntl.h>
@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as the kernel's
+constexpr int kMostLinks = 40;  // the kernel's limit
 
-// Where a path is a name below /proc/PID/fd: the PID and the descriptor.
+// Split a path below /proc/PID/fd into the PID and the descriptor; nothing for any other path.
 std::optional<std::pair<std::string, int>> open_descriptor(const fs::path& path) {
   std::error_code error;
   const fs::path parent = fs::canonical(path.has_parent_path() ? path.parent_path() : fs::path("."), error);
@@ -31,10 +31,10 @@ std::optional<std::pair<std::string, int>> open_descriptor(const fs::path& path)
   return std::pair(process.substr(0, process.find('/')), descriptor);
 }
 
-// NOTE: such a link is not to be followed by its text: "pipe:[7]" is no path, and a file may be gone.
+// NOTE: do not follow the text of such a link: "pipe:[7]" is no path, and the file may have been removed.
 void look_at_open_one(OutputPlace& place, const std::string& process, int descriptor) {
   place.opened = true;
-  // NOTE: not getpid(), which /proc may count otherwise (pid namespaces).
+  // NOTE: not getpid(): /proc may have the numbers of another PID namespace.
   std::error_code error;
   const bool ours = process == fs::read_symlink("/proc/self", error).string();
   if (ours) place.descriptor = descriptor;
@@ -43,7 +43,7 @@ void look_at_open_one(OutputPlace& place, const std::string& process, int descri
   place.exists = place.found.ok();
 }
 
-// Attributes that somebody gave this file: some file systems and security modules give every file some of theirs.
+// Whether the file has attributes that a user set; attributes of file systems and security modules do not count.
 bool has_attributes(const std::string& path) {
   std::vector<char> names(1 << 16);
   const SystemCall listed = system_call([&] { return ::listxattr(path.c_str(), names.data(), names.size()); });
@@ -102,7 +102,7 @@ std::string OutputPlace::folder() const {
 
 std::optional<std::string> OutputPlace::identity() const {
   if (exists) return S_ISCHR(status.st_mode) ? std::nullopt : std::optional(key_of(status));
-  // A new file is known by its folder, or, where that is new, too, by its path.
+  // Identify a new file by its folder and name, or by its path if the folder is new, too.
   struct stat parent {};
   const std::string there = folder();
   const bool known = system_call([&] { return ::stat(there.c_str(), &parent); }).ok();

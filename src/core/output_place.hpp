@@ -1,4 +1,4 @@
-// Where a path leads to, and what is there.
+// Resolves a path to the file that it leads to.
 // Used by output_file.cpp, and by the command to tell files apart.
 #pragma once
 
@@ -11,23 +11,24 @@
 
 namespace tilewire {
 
-/// The end of a path's symbolic links.
+/// A path with all symbolic links resolved, and the state of its file.
 struct OutputPlace {
-  std::string asked;              ///< as the user wrote it
-  std::string path;               ///< behind all links
-  SystemCall found;               ///< why it could not be looked at, but for ENOENT
-  bool exists = false;            ///< with `status`
-  bool opened = false;            ///< a name of an open descriptor, as /dev/stdout
-  std::optional<int> descriptor;  ///< that one, where it is ours
+  std::string asked;              ///< path as the user wrote it
+  std::string path;               ///< path after all links
+  SystemCall found;               ///< error of the lookup, except ENOENT
+  bool exists = false;            ///< the file exists, and `status` is set
+  bool opened = false;            ///< the path is a name of an open descriptor, such as /dev/stdout
+  std::optional<int> descriptor;  ///< that descriptor, if this process has it
   struct stat status {};
 
   [[nodiscard]] bool regular() const { return exists && S_ISREG(status.st_mode); }
-  /// Whether a rename over it would lose nothing but its content: no other names, no attributes.
+  /// Whether a rename over the file loses only its content: it has no other hard links and no user attributes.
   [[nodiscard]] bool replaceable() const;
-  /// Relative where the path is: its absolute name may be too long, or lead through a folder that is closed to us.
+  /// Folder of the file. Relative if the path is: the absolute name may be too long, or may pass a folder without
+  /// access.
   [[nodiscard]] std::string folder() const;
-  /// Equal for all names of one file, which need not be there. Nothing for devices such as /dev/null, which take any
-  /// number of outputs.
+  /// A text that is equal for all names of one file, which need not exist. Nothing for character devices such as
+  /// /dev/null, which can take several outputs.
   [[nodiscard]] std::optional<std::string> identity() const;
 };
 

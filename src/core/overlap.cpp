@@ -7,12 +7,12 @@
 namespace tilewire {
 namespace {
 
-/// A matrix as bytes.
+/// A matrix as byte addresses.
 struct Footprint {
   uintptr_t begin = 0;
   int64_t rows = 0;
-  int64_t width = 0;   ///< of a row
-  int64_t stride = 0;  ///< from one row to the next; means nothing where there is one
+  int64_t width = 0;   ///< bytes of a row
+  int64_t stride = 0;  ///< bytes from one row to the next; 0 if there is one row
   uintptr_t end = 0;
 };
 
@@ -34,7 +34,7 @@ bool overlap(const Tensor& x, const Tensor& y) {
   const int64_t stride = std::max(a.stride, b.stride);
   const bool equal = a.rows == 1 || b.rows == 1 || a.stride == b.stride;
   if (!equal || stride < std::max(a.width, b.width)) return true;
-  // Row j of y begins `inside` bytes after row `ahead` + j of x does, and may reach into the row after that.
+  // Row j of y begins `inside` bytes behind the start of row `ahead` + j of x, and may reach into the next row of x.
   const auto distance = static_cast<int64_t>(b.begin - a.begin);
   const int64_t inside = (distance % stride + stride) % stride;
   const int64_t ahead = (distance - inside) / stride;

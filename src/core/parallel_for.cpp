@@ -1,4 +1,4 @@
-// Jobs that do not depend on each other, on all cores.
+// Runs independent jobs on all cores.
 // Called by the command line and by the tuner's model.
 #include "core/parallel_for.hpp"
 
@@ -39,7 +39,7 @@ void parallel_for(size_t count, const std::function<void(size_t)>& job) {
     try {
       for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
     } catch (const std::system_error&) {
-      // NOTE: those that have started, and this one, do all jobs.
+      // NOTE: the threads that have started, and this one, do all jobs.
     }
     work();
   }

@@ -1,4 +1,4 @@
-// Jobs that do not depend on each other, on all cores.
+// Runs independent jobs on all cores.
 // Used by the command line (cli/all_cores.hpp) and by the tuner's model.
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace tilewire {
 
-/// Call job(0) ... job(count - 1), each once, on all cores that the process may use; on fewer where threads cannot be
-/// started. An error ends everything: of several that one is thrown whose job is first.
+/// Call job(0) ... job(count - 1), each once, on all cores that the process may use, or on fewer if threads cannot
+/// start. After an exception no further job starts; of several exceptions, the one with the lowest job number is
+/// thrown.
 void parallel_for(size_t count, const std::function<void(size_t)>& job);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// Questions that everybody asks of a plan, and the check that its indices point at something.
+// Sizes, names and validation of plans.
 // Called by schedules, the checker, backends and the command line.
 #include "tilewire/plan.hpp"
 
@@ -16,7 +16,7 @@ constexpr int kMostSignals = 1 << 24;
 constexpr int kLastStage = 15;
 constexpr int kMostWorkers = 1 << 16;
 
-/// Where in a plan something is wrong, for messages.
+/// The position of a fault in a plan, for messages.
 struct Place {
   const Plan& plan;
   int lane;
@@ -25,7 +25,7 @@ struct Place {
   [[nodiscard]] std::string name() const { return task_name(plan, lane, task); }
 };
 
-/// NOTE: unlike `require`, its arguments are only evaluated where the plan is wrong; names are costly.
+/// NOTE: unlike `require`, the caller evaluates the arguments only if the plan is wrong; names are slow to make.
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
   fail(ErrorKind::invalid_input, format, std::forward<Args>(args)...);
@@ -82,7 +82,7 @@ void validate_signal(const Place& at, Signal signal, int64_t value, int signals)
   if (!(value >= 1)) refuse("{}: {} by {}: want at least 1", at.name(), signal_name(at.plan, signal), value);
 }
 
-/// How many reads a task of this kind has: {least, most}.
+/// The number of reads that a task of this kind may have: {least, most}.
 std::pair<int64_t, int64_t> num_reads(const Task& task) {
   constexpr int64_t kMany = 1 << 20;
   switch (task.kind) {

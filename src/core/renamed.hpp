@@ -1,5 +1,5 @@
-// Fields of JSON that had another name before.
-// Used by json.cpp, which refuses old names with the new ones, and by winners.cpp, which reads old files.
+// JSON fields that had other names in earlier versions.
+// Used by json.cpp, which names the new field in its error, and by winners.cpp, which reads old files.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace tilewire {
 
 struct RenamedField {
-  std::string_view type;  ///< struct that has it
+  std::string_view type;  ///< struct of the field
   std::string_view before;
   std::string_view now;
 };
@@ -20,7 +20,7 @@ inline constexpr std::array<RenamedField, 4> kRenamedFields{{{"Config", "reducti
                                                              {"Config", "cluster_k", "cluster_split_k"},
                                                              {"CopyEngines", "gate_ns", "doorbell_ns"}}};
 
-/// The new name of a field, or nothing where it never had another.
+/// The new name of a field; nothing if the field was not renamed.
 [[nodiscard]] inline std::optional<std::string_view> renamed(std::string_view type, std::string_view name) {
   for (const RenamedField& field : kRenamedFields) {
     if (field.type == type && field.before == name) return field.now;
@@ -28,7 +28,7 @@ inline constexpr std::array<RenamedField, 4> kRenamedFields{{{"Config", "reducti
   return std::nullopt;
 }
 
-/// `object`, a struct of this type, with new names in place of old ones.
+/// Replace the old field names of `object`, a struct of this type, by the new ones.
 [[nodiscard]] inline nlohmann::json with_new_names(nlohmann::json object, std::string_view type) {
   for (const RenamedField& field : kRenamedFields) {
     const auto found = field.type == type ? object.find(field.before) : object.end();

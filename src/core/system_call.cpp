@@ -1,4 +1,4 @@
-// The words for errno, and for the limits behind it.
+// Texts for errno, with the process limit behind it.
 // Called through system_call.hpp.
 #include "core/system_call.hpp"
 
@@ -10,7 +10,7 @@
 namespace tilewire {
 namespace {
 
-/// A limit of this process that makes calls fail.
+/// A limit of this process, and the errno of calls that exceed it.
 struct Limit {
   int error = 0;
   decltype(RLIMIT_NOFILE) resource{};

@@ -1,5 +1,5 @@
-// Calls of the operating system: what they returned, with errno as they left it.
-// Used by everything that calls the system; no other file reads errno (tests/tools/source_rules_test.py).
+// Results of system calls, with their errno.
+// Used by all code that calls the system; no other file reads errno (tests/tools/source_rules_test.py).
 #pragma once
 
 #include <cerrno>
@@ -11,22 +11,21 @@
 
 namespace tilewire {
 
-/// What a call returned. `error` is its errno, 0 where it succeeded.
+/// Result of a call. `error` is its errno; 0 if it succeeded.
 struct SystemCall {
   int64_t value = -1;
   int error = 0;
 
   [[nodiscard]] bool ok() const { return error == 0; }
-  /// "Permission denied"; where a limit of this process is behind it, that too: "Too many open files (the limit is 11:
-  /// ulimit -n)".
+  /// Text of the error, "Permission denied". If a limit of this process is the cause, the text names it: "Too many open
+  /// files (the limit is 11: ulimit -n)".
   [[nodiscard]] std::string why() const;
 };
 
-/// Make a call once that returns -1 (or MAP_FAILED) and sets errno where it fails: close(), which must not be made
-/// again.
+/// Make a call that returns -1 (or MAP_FAILED) and sets errno on failure. Do not repeat it after a signal: for close().
 template <class Call>
 [[nodiscard]] SystemCall system_call_once(const Call& call) {
-  // NOTE: zero first, so that a call which fails without errno does not show an older one.
+  // NOTE: clear errno, so that a call that fails without setting errno does not show an older one.
   errno = 0;
   const auto value = call();
   int64_t result = 0;
@@ -39,7 +38,7 @@ template <class Call>
   return {-1, errno == 0 ? EIO : errno};
 }
 
-/// The same; a call that a signal interrupted is made again.
+/// The same, but repeat a call that a signal interrupted.
 template <class Call>
 [[nodiscard]] SystemCall system_call(const Call& call) {
   while (true) {
@@ -48,8 +47,8 @@ template <class Call>
   }
 }
 
-/// Throw Error(unsupported), "memfd_create: Operation not permitted", unless the call succeeded: for what a system can
-/// refuse to a correct program (limits, seccomp filters, old kernels).
+/// Throw Error(unsupported), "memfd_create: Operation not permitted", unless the call succeeded. For calls that a
+/// system can refuse to a correct program (limits, seccomp filters, old kernels).
 void require_granted(const SystemCall& call, const std::string& what);
 
 /// "64 GiB", "1.5 MiB", "100 bytes".

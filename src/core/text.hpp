@@ -1,4 +1,4 @@
-// Checks of callers' mistakes and of our own, with messages made by fmt.
+// Checks that throw Error with a message made by fmt.
 // Used by every source file of the library.
 #pragma once
 
@@ -14,13 +14,13 @@ template <class... Args>
   throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// A caller's mistake: throw Error(invalid_input) unless `condition` holds.
+/// Check for a mistake of the caller: throw Error(invalid_input) unless `condition` holds.
 template <class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(ErrorKind::invalid_input, format, std::forward<Args>(args)...);
 }
 
-/// Our mistake: throw Error(internal) unless `condition` holds.
+/// Check for a mistake of tilewire: throw Error(internal) unless `condition` holds.
 template <class... Args>
 void ensure(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(ErrorKind::internal, format, std::forward<Args>(args)...);

@@ -1,4 +1,4 @@
-// Texts that are read from files.
+// Reads text files.
 // Called through text_file.hpp.
 #include "core/text_file.hpp"
 
@@ -18,7 +18,7 @@ std::string TextFile::why() const {
 
 TextFile read_text_file(const std::string& path) {
   constexpr size_t kPiece = 1 << 16;
-  constexpr size_t kMost = size_t{2} << 30;  // of a device without an end
+  constexpr size_t kMost = size_t{2} << 30;  // limit for endless devices
   const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });
   if (!file.call.ok()) return {"", file.call, false};
   TextFile read;

@@ -1,5 +1,5 @@
-// Texts that are read from files.
-// Used by the command, the tuner, and whatever reads the system's files.
+// Reads text files.
+// Used by the command, the tuner, and code that reads files of the system.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace tilewire {
 
-/// What a file holds, or why it could not be read.
+/// Content of a file, or the failed call.
 struct TextFile {
   std::string text;
   SystemCall call;
-  bool opened = true;  ///< false: that is the call which failed
+  bool opened = true;  ///< false: `call` is the failed open()
 
   [[nodiscard]] bool missing() const { return call.error == ENOENT; }
-  /// Why it could not be read: "cannot open it: Permission denied".
+  /// Text of the failure: "cannot open it: Permission denied".
   [[nodiscard]] std::string why() const;
 };
 
-/// Read a file, a pipe or a device to its end, which must come within 2 GiB.
+/// Read a file, a pipe or a device to its end. More than 2 GiB is an error.
 [[nodiscard]] TextFile read_text_file(const std::string& path);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// One environment variable, as text or as a number.
+// Reads one environment variable, as text or as a number.
 // Used by env.cpp and launchers.cpp.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace tilewire::env {
 
-/// Nothing where it is not set, or empty.
+/// The value of a variable; nothing if it is not set or empty.
 [[nodiscard]] inline std::optional<std::string> read(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
   return value;
 }
 
-/// Throws Error(invalid_input) that names the variable where `text` is no number.
+/// Throws Error(invalid_input) with the variable's name if `text` is not a number.
 template <class Number>
 [[nodiscard]] Number to_number(const char* name, const std::string& text) {
   Number number{};

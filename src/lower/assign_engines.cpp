@@ -1,4 +1,4 @@
-// Which engine does the work of a serial lane: a copy engine, the vendor's library, or SMs.
+// Assigns the engine of each serial lane: a copy engine, the vendor's library, or SMs.
 // Listed in lower.cpp.
 #include <algorithm>
 
@@ -12,15 +12,15 @@ bool is_library_call(const Task& task) {
   return task.kind == TaskKind::gemm_call || task.kind == TaskKind::collective_call;
 }
 
-/// Whether a copy engine can do a task: whole, with one destination, nothing converted or added.
+/// Whether a copy engine can do a task: a whole copy with one destination, without conversion or addition.
 bool is_whole_copy(const Task& task) {
   return task.kind == TaskKind::sync || (task.kind == TaskKind::copy && task.writes.size() == 1 &&
                                          task.epilogue.empty() && task.writes[0].mode == WriteMode::store &&
                                          task.writes[0].first_row == 0 && task.writes[0].to.rows == task.reads[0].rows);
 }
 
-/// Why copy engines do not make a lane's copies, or nothing. NOTE: an engine takes about 2 us for each copy, and more
-/// to be let go: small ones are for SMs.
+/// The reason why SMs make a lane's copies, or nothing if copy engines do. NOTE: a copy engine takes about 2 us for
+/// each copy, and more to start it by a doorbell, so SMs make small copies.
 std::string by_sms(const Plan& plan, const Lane& lane, const Target& target) {
   if (!target.streams) return "ranks share a GPU";
   int64_t bytes = 0;
@@ -41,7 +41,7 @@ std::string by_sms(const Plan& plan, const Lane& lane, const Target& target) {
   return {};
 }
 
-/// Whether the library takes what a lane calls. NOTE: a product of depth 0 is zeros, which it does not write.
+/// Whether the library takes a lane's calls. NOTE: a product of depth 0 is zeros, which the library does not write.
 bool library_takes(const Lane& lane) {
   const auto is_empty = [](const Task& task) {
     return task.kind == TaskKind::gemm_call &&

@@ -1,4 +1,4 @@
-// By what finished tiles leave: tensor copies, bulk copies, or the threads that store them.
+// Chooses how finished tiles are stored: by tensor copies, by bulk copies, or by threads.
 // Listed in lower.cpp.
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
@@ -11,8 +11,8 @@ namespace {
 Via via_of(const Plan& plan, int rank, const Task& tile, const Write& write, bool plain) {
   if (plain) return write.via == Via::bulk ? Via::bulk : Via::threads;
   if (!fits_tensor_store(plan, tile, write)) return Via::threads;
-  // NOTE: tensor stores to other GPUs hold up the tensor loads behind them. And additions of one GPU meet those of
-  // others at the same scope. So both only where they are asked for.
+  // NOTE: only if the schedule asks for them: tensor stores to other GPUs delay the tensor loads behind them, and local
+  // additions need the same scope as other GPUs' additions to the same elements.
   const bool meets_others = write.to.rank != rank || write.mode == WriteMode::accumulate;
   return meets_others && write.via != Via::tma ? Via::threads : Via::tma;
 }

@@ -1,5 +1,5 @@
-// From which column of A on a tile needs what it waits for: the loads of the columns before do not wait.
-// Listed in lower.cpp; called by the simulator, too.
+// Finds the first column of A for which a tile needs each of its waits; loads of earlier columns do not wait.
+// Listed in lower.cpp; also called by the simulator.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -26,14 +26,14 @@ class ColumnFinder {
     }
   }
 
-  /// For each wait of a tile, the first column of A that needs it; nothing where all columns need all.
+  /// For each wait of a tile, the first column of A that needs it; nothing if all columns need all waits.
   [[nodiscard]] std::optional<std::vector<int64_t>> columns_of(const Task& tile) {
     const Region& a = tile.reads[0];
     const bool b_stands = plan_.buffers[tile.reads[1].buffer].scope == Scope::input && tile.reads[1].rank == rank_;
     if (tile.waits.empty() || a.rank != rank_ || !b_stands) {
       return std::nullopt;
     }
-    // Nobody writes what it reads, and it waits for owners who must have begun: only its results wait.
+    // A is an input and the waits are for ready handshakes of destinations: only the result needs them.
     const bool for_owners = std::ranges::all_of(tile.waits, [](const Wait& w) { return w.purpose == Purpose::ready; });
     if (for_owners && plan_.buffers[a.buffer].scope == Scope::input)
       return std::vector<int64_t>(tile.waits.size(), std::max<int64_t>(0, a.cols - 1));
@@ -79,7 +79,7 @@ class ColumnFinder {
     });
   }
 
-  /// The first column of `a` that a task writes; a.cols = none.
+  /// The first column of `a` that a task writes; a.cols if it writes none.
   [[nodiscard]] int64_t first_column(const Task& writer, const Region& a) const {
     int64_t first = a.cols;
     for (const Write& write : writer.writes) {
@@ -88,7 +88,8 @@ class ColumnFinder {
     return first;
   }
 
-  /// The first column of `a` that what a wait is for writes. Who writes nothing there stands for others: all columns.
+  /// The first column of `a` that the posters of a wait write. 0 if some poster writes no part of `a`: its post may
+  /// stand for other writers.
   [[nodiscard]] int64_t first_column(const Wait& wait, const Region& a) const {
     if (!in_full(wait)) return 0;
     int64_t first = a.cols;
@@ -102,10 +103,10 @@ class ColumnFinder {
 
   const Plan& plan_;
   int rank_;
-  std::vector<std::vector<const Task*>> writers_;  ///< of the rank's buffers
+  std::vector<std::vector<const Task*>> writers_;  ///< tasks that write each of the rank's buffers
   std::vector<int64_t> totals_;
-  std::vector<std::vector<const Task*>> posters_;                               ///< of the rank's signals
-  std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, Known> known_;  ///< by A
+  std::vector<std::vector<const Task*>> posters_;  ///< tasks that post to each of the rank's signals
+  std::map<std::tuple<int, int64_t, int64_t, int64_t, int64_t>, Known> known_;  ///< by region of A
 };
 
 }  // namespace
@@ -125,7 +126,7 @@ std::string defer_waits(Plan& plan, const Target&) {
       }
     }
   }
-  // NOTE: only now, as tiles with equal waits share what is found for one.
+  // NOTE: write only now, because tiles with equal waits share one result of the search.
   for (auto& [task, columns] : found) {
     for (size_t i = 0; i < columns.size(); ++i) task->waits[i].from_col = columns[i];
   }

@@ -1,4 +1,4 @@
-// Signals that LL data stands for: nobody waits for them, and nobody posts them.
+// Removes waits and posts that polling of LL data replaces.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace tilewire::lowering {
 namespace {
 
-/// By signal_id: whether all who wait for a signal wait for data that they look at.
+/// By signal_id: whether all waits for a signal are for data that the waiting tasks poll.
 std::vector<bool> elided_signals(const Plan& plan) {
   std::vector<bool> by_data(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, false);
   std::vector<bool> by_signal = by_data;
@@ -28,8 +28,8 @@ std::vector<bool> elided_signals(const Plan& plan) {
   return by_data;
 }
 
-/// Whether nothing but LL data needs an order among the tasks: all else is the callers' memory, of which each rank
-/// touches its own. Outputs are stored once, inputs never.
+/// Whether ranks share nothing but LL data. All other memory is the callers', and each rank accesses only its own;
+/// outputs are stored once, inputs never.
 bool shares_ll_data_alone(const Plan& plan) {
   const auto is_plain = [&](int rank, const Region& region) {
     const Buffer& buffer = plan.buffers[region.buffer];
@@ -61,7 +61,7 @@ std::string elide_signals(Plan& plan, const Target&) {
     }
   }
   if (waits == 0) return "no signal that LL data could stand for";
-  // Who has seen LL data knows nothing of other memory, which the signals may order, too.
+  // Prove the plan without these signals: they may also order other memory, about which LL data reveal nothing.
   if (!shares_ll_data_alone(plan)) {
     if (const auto race = checking::first_race(without)) return "signals of LL data order more than that: " + *race;
   }

@@ -1,4 +1,4 @@
-// Which tiles are a cluster of CTAs: pairs that load for each other, and CTAs that share a tile's K.
+// Forms clusters of CTAs: pairs of tiles that share loads, and cluster split-K.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -15,8 +15,7 @@ namespace {
 
 void load_alone(Task& tile) { tile.gemm.cluster_m = tile.gemm.cluster_n = 1; }
 
-/// Why a rank's tiles cannot be in pairs, or nothing. NOTE: a pair needs two SMs beside one for each lane that
-/// executes.
+/// The reason why a rank's tiles cannot be in pairs, or nothing. NOTE: a pair needs two SMs besides one for each lane.
 std::optional<std::string> refuses_pairs(const Plan& plan, int rank, const Target& target) {
   if (!target.whole_gpu) return "others' kernels are on the GPU";
   int64_t tiles = 0;
@@ -41,8 +40,8 @@ std::optional<std::string> refuses_pairs(const Plan& plan, int rank, const Targe
   return std::nullopt;
 }
 
-/// Tiles that follow each other and agree in an operand are a pair; each of the others loads for itself. Returns how
-/// many are in pairs.
+/// Make pairs of neighbours in the list with a common operand. All other tiles get clusters of 1. Returns the number of
+/// tiles in pairs.
 int64_t pair_up(const Plan& plan, Lane& lane) {
   std::vector<Task*> tiles;
   for (Task& task : lane.tasks) {
@@ -61,7 +60,7 @@ int64_t pair_up(const Plan& plan, Lane& lane) {
   return paired;
 }
 
-/// Whether clusters of so many CTAs that share K have room, or not.
+/// Whether there is room for clusters of `ctas` CTAs with cluster split-K.
 bool may_share_k(int ctas, const Target& target) { return target.whole_gpu && target.sms >= 2 * ctas; }
 
 }  // namespace

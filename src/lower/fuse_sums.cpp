@@ -1,4 +1,4 @@
-// Sums across ranks that the tiles which make their last part complete, instead of a lane of sums.
+// Moves sums across ranks into tiles: the tile that makes the last partial of a sum completes the sum.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -17,17 +17,17 @@
 namespace tilewire::lowering {
 namespace {
 
-/// A tile, and the task that sums its result with what other ranks sent. Lanes: indices in the plan.
+/// A tile, and the sum of its result with the partials of other ranks. Lanes are indices in the plan.
 struct FusedSum {
   int tile_lane = 0;
   int64_t tile = 0;
   int sum_lane = 0;
   int64_t sum = 0;
-  int own = 0;                ///< which of the sum's reads the tile writes
-  std::vector<Wait> waits{};  ///< the sum's, without what the tile itself posts
+  int own = 0;                ///< index of the sum's read that the tile writes
+  std::vector<Wait> waits{};  ///< waits of the sum, except for the tile's own posts
 };
 
-/// Lane of the plan and task.
+/// Index of a lane in the plan, and of a task in the lane.
 using Place = std::pair<int, int64_t>;
 using Key = std::tuple<int, int64_t, int64_t, int64_t, int64_t>;
 
@@ -45,17 +45,17 @@ struct KeyHash {
 
 bool is_workspace(const Buffer& buffer) { return buffer.scope == Scope::local || buffer.scope == Scope::symmetric; }
 
-/// Who posts to one of the rank's signals.
+/// The posters of one of the rank's signals.
 struct Posters {
-  std::vector<Place> tiles{};  ///< tiles of the rank
-  bool others_here = false;    ///< other tasks of the rank
+  std::vector<Place> tiles{};  ///< tiles of this rank
+  bool others_here = false;    ///< other tasks of this rank
   bool elsewhere = false;      ///< tasks of other ranks
   int64_t total = 0;
 };
 
-/// The sums of one rank that its tiles can complete. Nobody but the sum reads what such a tile would have written, so
-/// that it is not written at all. The tile then waits for other ranks' parts when its own is made; where that might be
-/// for ever (TileNeeds), the sum stays in its lane.
+/// Finds the sums of one rank that its tiles can complete. Only the sum reads the partial of such a tile, so the tile
+/// does not write it. After its mainloop the tile waits for the other ranks' partials. If that wait could be endless
+/// (TileNeeds), the sum stays in its lane.
 class SumFinder {
  public:
   SumFinder(const Plan& whole, int rank, TileNeeds& needs)
@@ -111,7 +111,8 @@ class SumFinder {
     }
   }
 
-  /// Whether what a tile makes may stay in registers: a part of a sum, whole, in workspace.
+  /// Whether a tile's partial can stay in registers: it is a whole tile, stored in workspace, without epilogue or
+  /// addends.
   [[nodiscard]] bool may_stay(const Task& tile) const {
     const Write& write = tile.writes[0];
     const Buffer& buffer = plan_.buffers[write.to.buffer];
@@ -128,7 +129,7 @@ class SumFinder {
       return std::ranges::lower_bound(reads, std::pair(row, col), {}, corner_of);
     };
     const auto end = from(region.row + region.rows, INT64_MIN);
-    // Row by row of corners, and there those that may reach the region.
+    // Visit the rows of corners, and in each row the reads that can reach the region.
     for (auto row = from(region.row - most_rows_, INT64_MIN); row < end;) {
       const int64_t at = row->region->row;
       const auto other = [&](const Read& read) { return read.reader != &sum && overlap(*read.region, region); };
@@ -138,7 +139,7 @@ class SumFinder {
     return false;
   }
 
-  /// Whether the other reads of a sum can be loaded as addends of the tile.
+  /// Whether the tile can load the other reads of a sum as addends.
   [[nodiscard]] bool addends_fit(const Task& sum, int own, const Task& tile) const {
     const Region& mine = sum.reads[own];
     for (const Region& read : sum.reads) {
@@ -150,7 +151,7 @@ class SumFinder {
     return sum.reads.size() > 1 && std::ssize(sum.reads) - 1 <= most_partials(tile_shape_of(tile.gemm));
   }
 
-  /// What is left to wait for when `tile` is made, or nothing where that might be for ever.
+  /// The waits that remain after the tile's mainloop; nothing if they could be endless.
   [[nodiscard]] std::optional<std::vector<Wait>> waits_left(const Task& sum, int own, const Place& tile) {
     std::vector<Wait> left;
     for (const Wait& wait : sum.waits) {
@@ -168,7 +169,7 @@ class SumFinder {
       }
       if (std::ranges::find(posters.tiles, tile) == posters.tiles.end() || posters.others_here) return std::nullopt;
       if (!posters.elsewhere) {
-        // Only tiles of this rank post it: they made the part that the tile brings.
+        // Only tiles of this rank post to it, for the partial that this tile keeps.
         const bool apart = std::ranges::count(sum.reads, sum.reads[own].buffer, &Region::buffer) == 1;
         if (!apart) return std::nullopt;
         continue;
@@ -180,7 +181,7 @@ class SumFinder {
     return left;
   }
 
-  /// The fused form of a task, if it is a sum that a tile can complete.
+  /// The fused form of a task, if the task is a sum that a tile can complete.
   [[nodiscard]] std::optional<FusedSum> complete(int lane, int64_t index) {
     const Task& sum = at({lane, index});
     if (is_serial(plan_.lanes[lane].engine) || sum.kind != TaskKind::reduce) return std::nullopt;
@@ -203,18 +204,18 @@ class SumFinder {
   int rank_;
   std::vector<Posters> posters_;
   std::unordered_map<Key, Place, KeyHash> tiles_;
-  std::vector<std::vector<Read>> reads_;  ///< of the rank's workspace, by their first row and column
+  std::vector<std::vector<Read>> reads_;  ///< reads of the rank's workspace, sorted by their first row and column
   int64_t most_rows_ = 0;
   int64_t most_cols_ = 0;
   TileNeeds& needs_;
-  /// Tiles of a pair end together: all of a pair must come before all of another.
+  /// The tiles of a pair end together, so all tiles of one pair must come before all tiles of another.
   int64_t margin_ =
       std::ranges::any_of(plan_.lanes, [](const Lane& lane) { return std::ranges::any_of(lane.tasks, in_cluster); })
           ? 2
           : 0;
 };
 
-/// The tile ends as the sum does.
+/// Give the tile the sum's other addends, writes, epilogue, waits and posts.
 void fuse(Plan& plan, const FusedSum& fused) {
   Task& tile = plan.lanes[fused.tile_lane].tasks[fused.tile];
   const Task& sum = plan.lanes[fused.sum_lane].tasks[fused.sum];
@@ -227,7 +228,7 @@ void fuse(Plan& plan, const FusedSum& fused) {
   tile.posts.insert(tile.posts.end(), sum.posts.begin(), sum.posts.end());
 }
 
-/// Take tasks out of their lanes, and lanes that have none left out of the plan.
+/// Remove tasks from their lanes, and empty lanes from the plan.
 void remove(Plan& plan, const std::set<Place>& tasks) {
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
     const auto first = tasks.lower_bound({lane, 0});
@@ -241,7 +242,7 @@ void remove(Plan& plan, const std::set<Place>& tasks) {
   std::erase_if(plan.lanes, [](const Lane& lane) { return lane.tasks.empty(); });
 }
 
-/// What a tile posts for its own sum alone nobody waits for now.
+/// Remove the posts of tiles that only their own sums waited for.
 void drop_idle_posts(Plan& plan) {
   std::vector<int> waiters(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks);
   for (const Lane& lane : plan.lanes) {
@@ -260,10 +261,10 @@ void drop_idle_posts(Plan& plan) {
   }
 }
 
-/// Why no tile of the plan may complete a sum, or nothing.
+/// The reason why no tile of the plan may complete a sum, or nothing.
 std::string no_sums(const Plan& plan) {
   if (const auto slow = slow_tiles(plan)) return *slow;
-  // Tensor loads cannot look whether data is there.
+  // Tensor loads cannot poll.
   if (std::ranges::any_of(plan.buffers, &Buffer::ll)) return "LL data: tensor loads cannot look whether it is there";
   return {};
 }

@@ -1,4 +1,4 @@
-// L2 eviction priorities of what tiles load.
+// Sets the L2 eviction priorities of the loads of tiles.
 // Listed in lower.cpp.
 #include <algorithm>
 
@@ -22,9 +22,9 @@ OperandHints cache_hints_for(int64_t rows, int64_t b_bytes, int64_t tile_m, bool
   const bool once = rows <= tile_m;
   if (once && b_bytes >= 256 * kMiB) return {.b = CacheHint::evict_normal};
   if (rows > 1024) return kNothing;
-  // Much B, few rows: lines that are evicted first are gone before all have had them,
+  // Large B, few rows: lines with evict_first would be gone before all tiles have loaded them.
   if (rows > 64 && rows <= 192 && b_bytes >= 224 * kMiB) return kNothing;
-  // as they are where those who share them are far apart, but for little B and more rows.
+  // The same if tiles with equal columns are far apart, except for a small B with more rows.
   if (!once && !near && (rows <= 256 || b_bytes >= 128 * kMiB)) return kNothing;
   const bool a_too = rows > 128 && rows < 1024;
   return {.a = a_too ? CacheHint::evict_first : CacheHint::none, .b = CacheHint::evict_first};
@@ -43,8 +43,8 @@ void HintFinder::add(const std::array<int64_t, 5>& shared, int64_t rows, int64_t
 namespace lowering {
 namespace {
 
-/// The hints for a rank's tiles. NOTE: where tiles wait for other ranks, those that share columns drift apart, unless
-/// they are a cluster.
+/// The hints for a rank's tiles. NOTE: if tiles wait for other ranks, tiles with equal columns drift apart, unless they
+/// are in one cluster.
 OperandHints hints_of(const std::vector<const Task*>& tiles, bool waits) {
   const GemmParams& gemm = tiles.front()->gemm;
   HintFinder finder(waits ? gemm.cluster_m * gemm.cluster_n * gemm.cluster_split_k : kNear);

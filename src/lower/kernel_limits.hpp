@@ -1,10 +1,10 @@
-// What kernels of workers have room for: constants that passes share with them.
+// Limits of worker kernels: constants that passes share with them.
 // Used by passes and by the cuda backend.
 #pragma once
 
 namespace tilewire {
 
-/// Signals to which a kernel can post as it begins.
+/// Most posts in the preamble of a kernel.
 inline constexpr int kMostPreamblePosts = 16;
 
 }  // namespace tilewire

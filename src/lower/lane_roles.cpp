@@ -1,4 +1,4 @@
-// What a lane is on GPUs: tiles for tensor cores, CTAs that move data, work of a stream, or handshakes alone.
+// Roles of lanes on GPUs: tiles on tensor cores, data lanes, stream lanes, sync-only lanes.
 // Used by passes and by the cuda backend.
 #include "lower/lane_roles.hpp"
 
@@ -11,7 +11,7 @@
 namespace tilewire {
 namespace {
 
-/// Whether tensor copies can load a region, where a caller's buffer lies as they want it.
+/// Whether tensor copies can load a region, provided that a caller's buffer is aligned.
 bool may_load(const Plan& plan, const Region& region) {
   constexpr int64_t kAligned = 16;
   const Buffer& buffer = plan.buffers[region.buffer];
@@ -70,8 +70,8 @@ TileCluster cluster_of_tiles(const Plan& plan, int rank) {
 
 bool is_late(const Plan& plan, const Lane& lane) {
   const Task& first = lane.tasks[0];
-  if (polls(plan, lane, first)) return false;  // its data comes piece by piece
-  // What lands beside the output is copied after the sums.
+  if (polls(plan, lane, first)) return false;  // the data of LL arrive piece by piece
+  // A copy may follow the sums: it moves results that were made beside the output.
   const auto follows = [&](const Task& task) { return first.kind == TaskKind::reduce && task.kind == TaskKind::copy; };
   return !first.waits.empty() &&
          std::ranges::all_of(lane.tasks, [&](const Task& task) { return task.waits == first.waits || follows(task); });

@@ -1,4 +1,4 @@
-// What a lane is on GPUs: tiles for tensor cores, CTAs that move data, work of a stream, or handshakes alone.
+// Roles of lanes on GPUs: tiles on tensor cores, data lanes, stream lanes, sync-only lanes.
 // Used by passes and by the cuda backend.
 #pragma once
 
@@ -6,39 +6,39 @@
 
 namespace tilewire {
 
-/// SMs that worker CTAs leave to a GEMM of the library, which must get on while they wait for it.
+/// SMs that worker CTAs leave to a library GEMM, which must make progress while they wait for it.
 inline constexpr int kLeastForLibrary = 16;
-/// Lanes of handshakes that share a CTA, and warpgroups of a CTA that take tasks of their own, at most.
+/// Most sync-only lanes of a CTA, and number of warpgroups of a CTA that take tasks on their own.
 inline constexpr int kHandshakesOfCta = 8;
 inline constexpr int kWarpgroupsOfCta = 3;
 
-/// Whether a lane does more than to wait and post.
+/// Whether a lane has other tasks than waits and posts (a data lane).
 [[nodiscard]] bool moves_data(const Lane& lane);
 
-/// Whether streams do what a lane does, where it is of no stage.
+/// Whether streams execute a lane of a rank without stages.
 [[nodiscard]] inline bool by_stream(const Lane& lane) {
   return lane.engine == Engine::copy || lane.engine == Engine::library;
 }
 
-/// Whether tensor cores make a lane's tiles, where they make any.
+/// Whether tensor cores make the tiles of a lane, if the rank has tiles on tensor cores at all.
 [[nodiscard]] bool by_tensor_cores(const Lane& lane);
 
-/// Whether a rank has lanes of several stages: its call of the library stands between two kernels.
+/// Whether a rank has lanes of several stages: a stream-ordered GEMM between two kernels.
 [[nodiscard]] bool has_stages(const Plan& plan, int rank);
 
-/// Whether a rank has a lane with a kernel of its own, beside the call's first one.
+/// Whether a rank has a lane with its own kernel, besides the call's first kernel.
 [[nodiscard]] bool has_several_kernels(const Plan& plan, int rank);
 
 /// Whether a rank has a lane of library calls.
 [[nodiscard]] bool has_library_lane(const Plan& plan, int rank);
 
-/// Whether tensor cores make a rank's tiles if rows of callers' tensors begin at multiples of 16 bytes: no stages, and
-/// tensor copies can load all that its tiles read.
+/// Whether tensor cores make a rank's tiles, provided that rows of callers' tensors are aligned to 16 bytes: the rank
+/// has no stages, and tensor copies can load all reads of its tiles.
 [[nodiscard]] bool uses_tensor_cores(const Plan& plan, int rank);
 
-/// CTAs that make tiles together.
+/// The CTAs of one cluster.
 struct TileCluster {
-  int m = 1;  ///< of a pair: tiles that share loads of B, and of A
+  int m = 1;  ///< a pair: the tiles share loads of B (m = 2) or of A (n = 2)
   int n = 1;
   int split_k = 1;
 
@@ -48,13 +48,14 @@ struct TileCluster {
   return {gemm.cluster_m, gemm.cluster_n, gemm.cluster_split_k};
 }
 [[nodiscard]] inline int ctas_of(const TileCluster& cluster) { return cluster.m * cluster.n * cluster.split_k; }
-/// That of a rank's first tile for tensor cores that has one of several CTAs.
+/// The cluster of the rank's first tensor-core tile that has several CTAs.
 [[nodiscard]] TileCluster cluster_of_tiles(const Plan& plan, int rank);
 
-/// Whether all that a lane does waits for the same: the end of everything else.
+/// Whether all tasks of a lane wait for the same: the lane starts when all other work has ended.
 [[nodiscard]] bool is_late(const Plan& plan, const Lane& lane);
 
-/// Whether a lane of handshakes goes with the call of the lane after it: the kernel before that call does both.
+/// Whether the library call of the next lane includes this sync-only lane: the kernel before the call does its tasks,
+/// too.
 [[nodiscard]] bool goes_with_call(const Plan& plan, size_t lane);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// The passes of each target, and how they run.
+// The table of passes of each target, and the function that runs them.
 // Called by make_op, backends, the command line and tests.
 #include "tilewire/spi/lower.hpp"
 

@@ -1,4 +1,4 @@
-// Tiles that tensor cores do not take get lanes of their own, so that the others keep them.
+// Moves tiles that tensor cores do not take to lanes of their own, so that all other tiles stay on tensor cores.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <map>
@@ -22,7 +22,7 @@ std::string kernel_name(const Plan& plan, const Task& tile) {
 
 bool may_hold_tiles(const Lane& lane) { return lane.kernel == 0 && !is_serial(lane.engine); }
 
-/// A tile of the kernel that makes most of what tensor cores can, or null; and whether it makes all tiles.
+/// A tile of the kernel with the most tensor-core work, or null; and whether that kernel makes all tiles.
 struct Most {
   const Task* tile = nullptr;
   bool all = false;
@@ -49,7 +49,7 @@ Most kernel_of_most(const Plan& plan) {
   return {most->second.second, !slow && kernels.size() == 1};
 }
 
-/// What was parted, and why the first of it.
+/// The tiles that were moved, and the reason of the first one.
 struct Parted {
   int64_t tiles = 0;
   double work = 0;
@@ -57,7 +57,7 @@ struct Parted {
   std::string reason{};
 };
 
-/// Tiles of a lane that the kernel of `like` does not make, in a lane of their own.
+/// Move the tiles of a lane that the kernel of `like` does not make to a new lane.
 Lane part(const Plan& plan, Lane& lane, const Task& like, int kernel, Parted& parted) {
   Lane slow{.rank = lane.rank, .engine = lane.engine, .name = lane.name + "_slow", .kernel = kernel};
   std::vector<Task> fast;

@@ -7,37 +7,37 @@
 
 namespace tilewire::lowering {
 
-/// Copy lanes whose copies are small or in parts, and library lanes without a call that the library takes, become lanes
-/// of worker CTAs; the others stay with copy engines and the library.
+/// Assign SMs (worker CTAs) to copy lanes with small or partial copies, and to library lanes that the library does not
+/// take. Other copy and library lanes keep their engine.
 [[nodiscard]] std::string assign_engines(Plan& plan, const Target& target);
-/// Tiles that tensor cores do not take, or not the kernel that makes most of them, get lanes and kernels of their
+/// Give tiles that tensor cores do not take, or that need another kernel than most tiles, lanes and kernels of their
 /// own.
 [[nodiscard]] std::string part_slow_tiles(Plan& plan, const Target& target);
-/// Tiles load for themselves, not in clusters, on ranks where a pair could wait for ever: what a tile waits for needs a
-/// tile, on any rank, near its own place.
+/// Set cluster_m and cluster_n to 1 on ranks where a pair of tiles could wait for ever: a tile waits for a post that
+/// needs a tile near its own position, on any rank.
 [[nodiscard]] std::string unpair_tiles(Plan& plan, const Target& target);
-/// Each product that has none gets L2 eviction priorities for A and B.
+/// Set L2 eviction priorities of A and B for products that have none.
 [[nodiscard]] std::string hint_caches(Plan& plan, const Target& target);
-/// Tiles wait for columns of A when their loads come to these, and for what their results alone need with the last one.
+/// Let tiles wait for columns of A at the first load that needs them, and for ready handshakes at the last load.
 [[nodiscard]] std::string defer_waits(Plan& plan, const Target& target);
-/// Sums whose last part nobody else reads are completed by the tile that makes it.
+/// Let the tile that makes the last partial of a sum complete the sum, if no other task reads that partial.
 [[nodiscard]] std::string fuse_sums(Plan& plan, const Target& target);
-/// Tiles that follow each other and agree in an operand are pairs, the others of a cluster's lane load for themselves;
-/// CTAs that share K do so where there is room for them.
+/// Form pairs of neighbouring tiles with a common operand; other tiles of such lanes load alone. Keep cluster split-K
+/// if there is room for its CTAs.
 [[nodiscard]] std::string form_clusters(Plan& plan, const Target& target);
-/// Rows of a rank's own input that pools copy only to lie beside other ranks' rows, for tiles, are loaded where they
-/// are, and not copied.
+/// Let tiles load a rank's own rows of A from the input, and drop the copies that only put them beside other ranks'
+/// rows.
 [[nodiscard]] std::string take_local_rows(Plan& plan, const Target& target);
-/// Finished tiles leave by tensor copies, bulk copies or threads: each write gets a Via.
+/// Set Write::via of each tile: tensor copies, bulk copies or threads.
 [[nodiscard]] std::string choose_stores(Plan& plan, const Target& target);
-/// One call of the vendor's GEMM by each rank stands between two kernels of a stream: lanes are cut into stages.
+/// Make a rank's only library GEMM stream-ordered: cut its lanes into stages before, at and after the call.
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
-/// Waits for LL data by those who look at it go, and the posts that nobody else waits for.
+/// Remove waits for LL data by tasks that poll them, and posts that no other task waits for.
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
-/// Lanes that move data beside calls of the library, or beside a lane with a kernel of its own, get kernels of their
-/// own, which begin when the waits of their first task are over: until then their SMs are free for others.
+/// Give data lanes beside library calls, or beside a lane with its own kernel, kernels of their own. Such a kernel
+/// starts when the waits of its first task are over, and holds no SMs before.
 [[nodiscard]] std::string split_kernels(Plan& plan, const Target& target);
-/// Each lane gets its CTAs, of which all are resident at once, and library calls the SMs that they can count on.
+/// Set the CTAs of each lane, all resident at once, and the SMs that library calls can count on.
 [[nodiscard]] std::string share_sms(Plan& plan, const Target& target);
 
 }  // namespace tilewire::lowering

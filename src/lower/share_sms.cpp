@@ -1,4 +1,4 @@
-// How many CTAs each lane of a rank gets.
+// Chooses the number of CTAs of each lane.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <utility>
@@ -13,17 +13,17 @@
 namespace tilewire::lowering {
 namespace {
 
-/// CTAs that move data without being told how many: enough for the links (docs/cuda.md).
+/// CTAs of a data lane without a given number: enough for the links (docs/cuda.md).
 constexpr int kCopyCtas = 16;
 
 int parts_of(int whole, int part) { return static_cast<int>(ceil_div(whole, part)); }
 
-/// A lane of CTAs that move data.
+/// A data lane of CTAs.
 struct DataLane {
   Lane* lane = nullptr;
   int ctas = 0;
-  bool sized = false;  ///< the plan says how many CTAs, or tiles wait for what they do
-  bool after = false;  ///< in the kernel after a call of the library
+  bool sized = false;  ///< the plan gives the number of CTAs, or tiles wait for the lane
+  bool after = false;  ///< in the kernel after the library call
 };
 
 /// The lanes of one rank, whose CTAs must all be resident at once.
@@ -43,7 +43,7 @@ class SmSharer {
       if (plan_.lanes[i].rank == rank_ && !plan_.lanes[i].tasks.empty()) add(i);
     }
     const bool apart = has_kernels_apart();
-    if (apart) handshakes_[0] += static_cast<int>(data_.size());  // each begins when one has waited for it
+    if (apart) handshakes_[0] += static_cast<int>(data_.size());  // a sync-only lane waits for each
     const int sms = sms_for_clusters(target_, cluster());
     const bool may_help = num_tiles() > 0 && target_.streams && target_.whole_gpu && !apart;
     share_out(beside_library_ ? std::max(1, sms - kLeastForLibrary) : sms, may_help);
@@ -62,7 +62,7 @@ class SmSharer {
   void add(size_t index) {
     Lane& lane = plan_.lanes[index];
     if (tensor_cores_ && by_tensor_cores(lane)) return add_tiles(lane);
-    if (staged_ && lane.stage == 1) return static_cast<void>(++handshakes_[0]);  // what the call waits for
+    if (staged_ && lane.stage == 1) return static_cast<void>(++handshakes_[0]);  // the waits of the call
     if (staged_ && goes_with_call(plan_, index)) return;
     const bool after = staged_ && lane.stage == 2;
     if (!moves_data(lane)) return static_cast<void>(++handshakes_[after ? 1 : 0]);
@@ -70,12 +70,12 @@ class SmSharer {
     const bool serial = is_serial(lane.engine);
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
-    // NOTE: a serial lane's products are whole steps of one CTA.
+    // NOTE: one CTA makes each product of a serial lane.
     if (serial) ctas = std::ranges::any_of(lane.tasks, computes) ? 1 : std::min(ctas, ctas_for_task(lane));
     data_.push_back({&lane, ctas, lane.engine != Engine::reduce || lane.workers > 0, after});
   }
 
-  /// NOTE: where times are taken, all copies have doorbells, and a lane of handshakes to ring them.
+  /// NOTE: with traces every copy has a doorbell, and so a sync-only lane.
   [[nodiscard]] static bool waits_or_posts(const Lane& lane) {
     return lane.engine == Engine::copy || std::ranges::any_of(lane.tasks, [](const Task& task) {
              return task.kind == TaskKind::collective_call || !task.waits.empty() || !task.posts.empty();
@@ -94,10 +94,10 @@ class SmSharer {
 
   [[nodiscard]] int cluster() const { return ctas_of(cluster_); }
 
-  /// What CTAs make: with the other one of a pair beside each tile that is alone, and all parts of K.
+  /// Tiles as the CTAs make them: a tile without a partner counts as a pair, and with split-K each part of K counts.
   [[nodiscard]] int num_tiles() const { return paired_ + cluster() * alone_; }
 
-  /// Whether the data lanes are kernels of their own.
+  /// Whether the data lanes have kernels of their own.
   [[nodiscard]] bool has_kernels_apart() const {
     return beside_library_ || (tensor_cores_ && target_.streams && !staged_ && has_several_kernels(plan_, rank_));
   }
@@ -105,7 +105,7 @@ class SmSharer {
   [[nodiscard]] int workers_of(const Lane& lane) const {
     if (lane.workers > 0) return lane.workers;
     if (by_tensor_cores(lane)) return target_.sms;
-    // What begins when everything else has ended has the device to itself.
+    // A lane that starts when all other work has ended can use the whole GPU.
     const auto mine = [&](bool (*makes)(const Task&)) {
       return std::ranges::any_of(plan_.lanes, [&](const Lane& other) {
         return other.rank == rank_ && std::ranges::any_of(other.tasks, makes);
@@ -117,7 +117,7 @@ class SmSharer {
     return kCopyCtas;
   }
 
-  /// CTAs of which each has a part of the largest task that is worth its while: SMs are dear beside few tiles.
+  /// CTAs that each get a useful part of the largest task. Beside few tiles SMs are scarce.
   [[nodiscard]] int ctas_for_task(const Lane& lane) const {
     constexpr int64_t kLeastBytes = 32 << 10;
     int64_t most = 0;
@@ -129,14 +129,14 @@ class SmSharer {
     return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
   }
 
-  /// CTAs of a kernel that move data or wait and post: the only one, or that before or after a call of the library.
+  /// CTAs of data and sync-only lanes in one kernel: the only one, or the one before or after a library call.
   [[nodiscard]] int ctas_beside_tiles(bool after) const {
     int ctas = parts_of(handshakes_[after ? 1 : 0], kHandshakesOfCta);
     for (const DataLane& lane : data_) ctas += lane.after == after ? lane.ctas : 0;
     return ctas;
   }
 
-  /// Take CTAs from the widest lanes until a kernel's are `most`.
+  /// Take CTAs from the widest lanes until a kernel has at most `most`.
   void narrow(bool after, int most) {
     while (ctas_beside_tiles(after) > most) {
       const auto width = [&](const DataLane& lane) { return lane.after == after ? lane.ctas : 0; };
@@ -148,7 +148,7 @@ class SmSharer {
     }
   }
 
-  /// Where waves of tiles are few, and lanes that helper CTAs help can give way so that there is one less: they do.
+  /// If there are few waves, take CTAs from lanes that helper CTAs help, but only if that saves a wave.
   void save_a_wave(int sms) {
     constexpr int kFew = 4;
     const int tiles = num_tiles();
@@ -169,11 +169,11 @@ class SmSharer {
     }
   }
 
-  /// Where there is not room for what each lane wants, the widest give way. `may_help`: lanes may give way where that
-  /// saves a wave of tiles, as helper CTAs take what is left of their tasks.
+  /// Narrow the widest lanes until all fit. `may_help`: lanes may be narrowed further to save a wave, because helper
+  /// CTAs take their remaining tasks.
   void share_out(int sms, bool may_help) {
     const int tiles = num_tiles();
-    // Half of the SMs at most go to what moves data beside tiles.
+    // Give data lanes beside tiles at most half of the SMs.
     const int room = tiles > 0 ? std::max(sms / 2, sms - tiles) : sms;
     for (const bool after : {false, true}) narrow(after, std::min(room, sms - (tiles > 0 ? cluster() : 0)));
     if (tiles == 0) return;
@@ -182,13 +182,12 @@ class SmSharer {
     tile_ctas_ = std::min({most, sms - ctas_beside_tiles(false), tiles});
     require(tile_ctas_ >= cluster(), "rank {}: {} SMs and {} workers are too few for {} CTAs that make tiles together",
             rank_, sms, tile_workers_, cluster());
-    // As few as take as many waves: an SM less is power for the others.
+    // Use the fewest CTAs that need the same number of waves: idle SMs leave power to the others.
     const int least = parts_of(tiles, parts_of(tiles, tile_ctas_));
     tile_ctas_ = std::min(tile_ctas_ / cluster() * cluster(), parts_of(least, cluster()) * cluster());
   }
 
-  /// Lanes that are not sized, and whose tasks are more than those who take them, get help from CTAs that begin when
-  /// others, those of tiles among them, end.
+  /// Set the fields of all lanes. Lanes whose size is free and that have more tasks than workers get helper CTAs.
   void set_lanes(bool may_help) {
     for (Lane* lane : tile_lanes_) lane->workers = tile_ctas_ / cluster_.split_k;
     for (const DataLane& data : data_) {
@@ -201,14 +200,14 @@ class SmSharer {
     }
   }
 
-  /// Whether a few warps do a task as fast as a CTA does: what takes time is that words come from memory.
+  /// Whether a warpgroup does a task as fast as a CTA: memory latency dominates.
   [[nodiscard]] static bool is_small(const Task& task) {
     constexpr int64_t kMost = 4096;
     const Shape shape = result_shape(task);
     return !computes(task) && shape.rows * shape.cols <= kMost;
   }
 
-  /// Those of the handshakes, and of lanes that are meant to run beside the library, are not its.
+  /// Subtract the SMs of sync-only lanes, of tiles, and of data lanes that run beside the library.
   void set_library_sms(int sms) {
     if (handshakes_[0] > 0) --sms;
     sms -= tile_ctas_;
@@ -229,10 +228,10 @@ class SmSharer {
   TileCluster cluster_;
   std::vector<Lane*> tile_lanes_;
   std::vector<DataLane> data_;
-  int handshakes_[2] = {0, 0};  ///< lanes of them, in the only kernel or that before a call, and in that after it
-  int paired_ = 0;              ///< tiles
+  int handshakes_[2] = {0, 0};  ///< sync-only lanes: in the only kernel or before a call; after the call
+  int paired_ = 0;              ///< tiles in pairs
   int alone_ = 0;
-  int tile_workers_ = 0;  ///< that the plan asks for
+  int tile_workers_ = 0;  ///< number that the plan gives
   int tile_ctas_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Lanes that move data beside calls of the library, or beside a kernel of its own, are kernels of their own.
+// Gives data lanes beside library calls, or beside a lane with its own kernel, kernels of their own.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <vector>
@@ -10,8 +10,8 @@
 namespace tilewire::lowering {
 namespace {
 
-/// Whether a rank's data lanes are better off in kernels of their own. NOTE: those of the call's one kernel hold their
-/// SMs from its first moment on, while the library's calls want them.
+/// Whether a rank's data lanes should have kernels of their own. NOTE: in the call's first kernel they would hold their
+/// SMs from the start, while the library calls need them.
 bool wants_kernels(const Plan& plan, int rank) {
   return !has_stages(plan, rank) && (has_library_lane(plan, rank) || has_several_kernels(plan, rank));
 }

@@ -1,5 +1,5 @@
-// Calls of the vendor's GEMM that stand between two kernels of one stream, in stages: what comes before the call, the
-// call, what comes after it. Listed in lower.cpp.
+// Makes library GEMMs stream-ordered: the lanes are cut into stages before the call, the call itself, and after it.
+// Listed in lower.cpp.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -15,7 +15,7 @@ namespace {
 
 bool is_call(const Task& task) { return task.kind == TaskKind::gemm_call; }
 
-/// Whether each rank that works has one call of the GEMM, and nothing else is called.
+/// Whether each rank has at most one GEMM call, some rank has one, and there is no other library call.
 bool has_one_call_each(const Plan& plan) {
   std::vector<int64_t> calls(plan.team.num_ranks, 0);
   for (const Lane& lane : plan.lanes) {
@@ -25,10 +25,10 @@ bool has_one_call_each(const Plan& plan) {
   return std::ranges::max(calls) == 1;
 }
 
-/// Signals of all ranks, by signal_id.
+/// A set of signals of all ranks, indexed by signal_id.
 using Signals = std::vector<bool>;
 
-/// Add the signals of waits or posts. Returns whether one is new.
+/// Add the signals of waits or posts. Returns whether one of them is new.
 template <class Uses>
 bool add(const Plan& plan, const Uses& uses, Signals& signals) {
   bool added = false;
@@ -48,8 +48,8 @@ Signals none_of(const Plan& plan) {
   return Signals(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks, false);
 }
 
-/// Whether calls wait for all that moves data before them, themselves or by way of others. What they do not wait for is
-/// meant to run beside them. `before`: tasks of each lane before the calls.
+/// Whether the calls wait, directly or through other tasks, for all tasks that move data before them. Other such tasks
+/// are meant to run beside the call. `before`: number of tasks of each lane before the calls.
 bool all_is_awaited(const Plan& plan, const std::vector<int64_t>& before) {
   Signals awaited = none_of(plan);
   const auto is_awaited = [&](const Task& task) { return is_call(task) || any(plan, task.posts, awaited); };
@@ -70,8 +70,8 @@ bool all_is_awaited(const Plan& plan, const std::vector<int64_t>& before) {
   return true;
 }
 
-/// How many tasks of each lane wait for no call: they come before it, or are the first tasks of its lane. Nothing where
-/// a call waits for another one.
+/// Number of first tasks of each lane that wait for no call, not even indirectly. Nothing if one call waits for
+/// another.
 std::vector<int64_t> tasks_before_calls(const Plan& plan) {
   Signals late = none_of(plan);
   std::vector<int64_t> before;
@@ -96,7 +96,7 @@ std::vector<int64_t> tasks_before_calls(const Plan& plan) {
   return before;
 }
 
-/// Whether the call is all that streams do for a rank, and the kernel after it can post for it as it begins.
+/// Whether the call is a rank's only stream work, and the next kernel's preamble has room for its posts.
 bool may_stand_alone(const Plan& plan, int rank) {
   bool calls = false;
   for (const Lane& lane : plan.lanes) {
@@ -115,7 +115,7 @@ bool may_stand_alone(const Plan& plan, int rank) {
   return calls;
 }
 
-/// A lane's tasks in as many lanes as it has stages. `before`: of its tasks come before the call.
+/// Cut a lane into one lane per stage. `before`: number of its tasks before the call.
 void append_stages(std::vector<Lane>& lanes, Lane lane, int64_t before) {
   std::vector<Task> tasks = std::move(lane.tasks);
   lane.tasks.clear();

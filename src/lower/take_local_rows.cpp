@@ -1,4 +1,4 @@
-// Rows of a rank's own input that are copied only to lie beside other ranks' rows: tiles load them where they are.
+// Lets tiles load a rank's own rows of A from its input, and drops the copies that put them beside other ranks' rows.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -24,15 +24,15 @@ struct Copy {
   Region from{};
 };
 
-/// Rows that tiles multiply, of which the first or the last ones are a copy of the rank's own input.
+/// Rows of A of which the first or the last are a copy of the rank's own input.
 struct LocalRows {
-  Region a{};      ///< what the tiles read
-  Region first{};  ///< the same rows where they are: the first ones,
-  Region rest{};   ///< and the others
+  Region a{};      ///< the rows as the tiles read them
+  Region first{};  ///< the first rows at their new place,
+  Region rest{};   ///< and the remaining rows
 };
 
-/// Such rows of one rank, and the copies that nobody else reads. All of its pools' copies from input to workspace are
-/// spare, or none is.
+/// Finds such rows of one rank, and the copies that no other task reads. Either all copies by the rank's pools from
+/// input to workspace are unnecessary, or none is taken out.
 class LocalRowsFinder {
  public:
   LocalRowsFinder(const Plan& whole, int rank) : plan_(whole), rank_(rank) {
@@ -41,20 +41,20 @@ class LocalRowsFinder {
     }
   }
 
-  /// Empty where a copy is not spare.
+  /// Empty if one of the copies is necessary.
   [[nodiscard]] std::vector<LocalRows> find() const {
     if (copies_.empty() || is_written_twice()) return {};
     std::vector<LocalRows> found;
     for (const Lane& lane : plan_.lanes) {
       for (const Task& task : lane.tasks) {
-        // NOTE: what is added is read as it lies.
+        // NOTE: addends are always read from the copy.
         if (std::ranges::any_of(task.addends, [&](const Region& a) { return a.rank == rank_ && is_copied(a); }))
           return {};
         for (const Region& read : task.reads) {
           if (read.rank != rank_) continue;
           const bool known = std::ranges::find(found, read, &LocalRows::a) != found.end();
           if (!known && !is_copied(read)) continue;
-          // NOTE: tiles of other kernels read what lies in the copy.
+          // NOTE: tiles of other kernels read the copy.
           if (lane.rank != rank_ || lane.kernel > 0 || !is_gemm_tile(task) || &read != task.reads.data()) return {};
           if (known) continue;
           const auto rows = rows_of(read);
@@ -105,8 +105,8 @@ class LocalRowsFinder {
     return writes != std::ssize(copies_);
   }
 
-  /// Which rows of `a`, some of which are copied, are: the first ones or the last ones, with a border that the kernel
-  /// takes.
+  /// Split rows `a`, of which some are copied: the copied rows must be the first or the last ones, and the border a
+  /// multiple of kRowsOfSplit.
   [[nodiscard]] std::optional<LocalRows> rows_of(const Region& a) const {
     const Copy* one = nullptr;
     int64_t first = a.row + a.rows;
@@ -151,7 +151,8 @@ class LocalRowsFinder {
   std::vector<Copy> copies_;
 };
 
-/// Leave out the copies, the last write of a task first; who only waited for one waits on.
+/// Remove the copies, the last write of a task first. A task without writes becomes a sync with the same waits and
+/// posts.
 void drop(Plan& plan, const std::vector<Copy>& copies) {
   for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy) {
     Task& task = plan.lanes[copy->lane].tasks[copy->task];

@@ -1,4 +1,4 @@
-// What plans are lowered for.
+// The presets of targets.
 // Called by backends, the command line and tests.
 #include <algorithm>
 #include <vector>
@@ -27,7 +27,7 @@ std::span<const Target> targets() {
     for (const char* kind : {"h100", "h200"}) {
       for (const int ranks : {1, 2, 4, 8}) {
         all.push_back(gpu_target(kind, ranks, kHopperSms));
-        // As two H200 say; other chips have GPCs of other sizes.
+        // Reported by the driver for two H200; other chips have GPCs of other sizes.
         all.back().cluster_sms = {0, 132, 132, 117, 120, 110, 102, 105, 120};
       }
     }

@@ -1,4 +1,4 @@
-// Which tiles tensor cores make.
+// Decides which tiles tensor cores make.
 // Used by passes and by the cuda backend.
 #include "lower/tensor_cores.hpp"
 
@@ -12,7 +12,7 @@ namespace tilewire {
 
 namespace {
 
-/// What is added to a tile comes as its operands do, and at once.
+/// The reason why tensor cores cannot take a tile's addends: their type, or their number.
 std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DType operands) {
   if (task.addends.empty()) return std::nullopt;
   const int most = most_partials(tile_shape_of(task.gemm));
@@ -23,7 +23,7 @@ std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DTyp
   return dtype == operands ? std::nullopt : std::optional("addends of " + to_string(dtype));
 }
 
-/// Rows of A come from two places at most.
+/// The reason why tensor cores cannot take a tile's rows of A: at most two places are possible.
 std::optional<std::string> slow_pieces(const Task& task, TileShape shape) {
   constexpr size_t kWhole = 2;
   if (task.reads.size() == kWhole) return std::nullopt;
@@ -58,7 +58,7 @@ bool fits_tensor_store(const Plan& plan, const Task& tile, const Write& write) {
   const bool whole_cols = ends_chunk || to.col + to.cols == shape.cols;
   const bool twice = overlap && write.mode == WriteMode::accumulate;
   const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
-  // NOTE: a tensor store whose first column is not at 16 bytes never ends.
+  // NOTE: a tensor store whose first column is not aligned to 16 bytes never ends.
   const bool aligned = (callers || has_aligned_rows(plan, to)) && to.col * size % 16 == 0;
   return whole_rows && whole_cols && !twice && aligned && !buffer.ll;
 }
@@ -82,7 +82,8 @@ std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType o
 bool are_pair(const Plan& plan, const Task& x, const Task& y) {
   if (!in_cluster(x) || !in_cluster(y) || depth_of(x) != depth_of(y) || x.addends.size() != y.addends.size())
     return false;
-  // NOTE: parts of a sum must come to both at the same time (comes_late): hops of a ring have no epilogue, sums may.
+  // NOTE: the addends of both tiles must be loaded at the same time (comes_late): tiles of a ring without epilogue and
+  // tiles of a sum with one do not fit together.
   const auto wide = [&](const Task& tile) {
     return std::ranges::any_of(tile.writes, [&](const Write& write) {
       return plan.buffers[write.to.buffer].dtype == DType::fp32 && write.to.rows > 0 && write.to.cols > 0;
@@ -91,7 +92,7 @@ bool are_pair(const Plan& plan, const Task& x, const Task& y) {
   if (!x.addends.empty() && (x.epilogue.empty() != y.epilogue.empty() || wide(x) != wide(y))) return false;
   Region mine = x.reads[x.gemm.cluster_m == 2 ? 1 : 0];
   const Region& other = y.reads[x.gemm.cluster_m == 2 ? 1 : 0];
-  // Of how many rows or columns may differ: where they begin counts, and which part of K they span.
+  // The number of rows or columns may differ; their start and the range of K must be equal.
   const bool along_cols = x.gemm.cluster_m == 2 && x.gemm.b_layout == BLayout::kn;
   (along_cols ? mine.cols : mine.rows) = along_cols ? other.cols : other.rows;
   return mine == other;

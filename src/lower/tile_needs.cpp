@@ -1,4 +1,4 @@
-// How far tile lanes must have come before a signal is complete, over all ranks.
+// Finds the tiles that must be finished before a signal is complete, over all ranks.
 // Used by unpair_tiles.cpp and fuse_sums.cpp.
 #include "lower/tile_needs.hpp"
 
@@ -8,7 +8,7 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kUnknown = -2;
-/// Being worked out, or in a circle: more than any tile.
+/// In progress, or part of a cycle: above every position.
 constexpr int64_t kNever = INT64_MAX;
 
 }  // namespace
@@ -62,7 +62,7 @@ int64_t TileNeeds::of_task(const Poster& poster) {
     by_task_[poster.lane][index] = tile ? std::max(most, index) : most;
     prefix.known = index + 1;
   }
-  // A task that is being worked out depends on itself.
+  // A task that is still in progress depends on itself.
   return poster.task < prefix.known ? by_task_[poster.lane][poster.task] : kNever;
 }
 

@@ -1,4 +1,4 @@
-// How far tile lanes must have come before a signal is complete, over all ranks: what tiles may wait for without
+// Finds the tiles that must be finished before a signal is complete, over all ranks: the waits of a tile that cannot
 // deadlock. Used by unpair_tiles.cpp and fuse_sums.cpp.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace tilewire {
 
-/// A tile at position p of its lane may wait for whatever needs tiles at positions below p only, on any rank: of all
-/// tiles that are not finished, those at the lowest position then never wait for ever.
+/// Deadlock rule: a tile at position p of its lane may wait for posts that need only tiles at positions below p, on any
+/// rank. Then the unfinished tiles at the lowest position never wait for ever.
 class TileNeeds {
  public:
   explicit TileNeeds(const Plan& whole);
-  /// The highest position of a tile, in the tile lane of any rank, without which not all posts to the signal are made;
-  /// -1 = none. Posts of `except` (lane and task) are left out.
+  /// The highest position of a tile, in the tile lane of any rank, that must be finished before all posts to the signal
+  /// are made; -1 if none. `except` (lane and task): a poster to leave out.
   [[nodiscard]] int64_t of(Signal signal, std::pair<int, int64_t> except = {-1, -1});
 
  private:
@@ -24,11 +24,11 @@ class TileNeeds {
     int lane = 0;
     int64_t task = 0;
   };
-  /// The tasks of a lane that are worked out, in list order: a tile comes after the tiles before it, others after
-  /// others.
+  /// The first tasks of a lane whose needs are known. A tile is assumed to come after the tiles before it, any other
+  /// task after the other tasks before it.
   struct Prefix {
     int64_t known = 0;
-    int64_t of_tiles = -1;   ///< most that the tiles among them wait for
+    int64_t of_tiles = -1;   ///< highest need of the tiles among them
     int64_t of_others = -1;  ///< the same of the other tasks
     bool busy = false;
   };
@@ -36,9 +36,9 @@ class TileNeeds {
   int64_t of_waits(const Task& task);
 
   const Plan& plan_;
-  std::vector<std::vector<Poster>> posters_;   ///< by signal
-  std::vector<int64_t> by_signal_;             ///< memo; kUnknown
-  std::vector<std::vector<int64_t>> by_task_;  ///< memo, by lane
+  std::vector<std::vector<Poster>> posters_;   ///< by signal_id
+  std::vector<int64_t> by_signal_;             ///< cache, by signal_id; kUnknown at first
+  std::vector<std::vector<int64_t>> by_task_;  ///< cache, by lane and task
   std::vector<Prefix> prefixes_;               ///< by lane
 };
 

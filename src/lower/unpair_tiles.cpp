@@ -1,4 +1,4 @@
-// Tiles that load for each other, in clusters of two.
+// Removes clusters that share loads on ranks where a pair of tiles could wait for ever.
 // Listed in lower.cpp.
 #include <algorithm>
 
@@ -10,9 +10,9 @@
 namespace tilewire::lowering {
 namespace {
 
-/// The first tile of a rank that may not end in a pair, in words, or nothing.
+/// The text of the first tile of a rank that might never end in a pair, or nothing.
 std::string held_up(const Plan& plan, int rank, TileNeeds& needs) {
-  constexpr int64_t kApart = 2;  // positions: either tile may be the first or the second of its pair
+  constexpr int64_t kApart = 2;  // in positions: either tile may be the first or the second of its pair
   for (int index = 0; index < std::ssize(plan.lanes); ++index) {
     const Lane& lane = plan.lanes[index];
     if (lane.rank != rank) continue;

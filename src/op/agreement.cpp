@@ -1,4 +1,4 @@
-// Whether all ranks ask `make_op` for the same.
+// Checks that all ranks make the same request of `make_op`.
 // Called by make_op.cpp.
 #include "op/agreement.hpp"
 

@@ -1,4 +1,4 @@
-// Whether all ranks ask `make_op` for the same.
+// Checks that all ranks make the same request of `make_op`.
 // Called by make_op.cpp.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace tilewire {
 
-/// Whether the plan is proven first.
+/// Whether make_op proves the plan.
 [[nodiscard]] bool checks(const OpOptions& options);
-/// Problem, knobs and options side by side, so that a difference has one name.
+/// Problem, knobs and options in one flat object, so that each difference has a name.
 [[nodiscard]] nlohmann::json request_of(const Problem& problem, const std::optional<Config>& config,
                                         const OpOptions& options);
-/// Throw on every rank, with the same words, unless all ranks ask for the same; where `read` throws on one, too.
-/// Collective.
+/// Throw Error(invalid_input) with the same text on every rank unless `read` returns the same on all ranks. If `read`
+/// throws on one rank, all ranks throw that error. Collective.
 void require_same(Group& group, const std::function<nlohmann::json()>& read);
 
 }  // namespace tilewire

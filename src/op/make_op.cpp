@@ -1,5 +1,5 @@
-// make_op: agreement of all ranks, the choice of a config, the plan.
-// Called by users; the command line and the benchmarks use nothing else to run a problem.
+// make_op: compares the ranks' requests, chooses a config, makes the plan.
+// Called by users, the command line and the benchmarks.
 #include <string_view>
 
 #include "core/text.hpp"
@@ -15,7 +15,7 @@
 namespace tilewire {
 namespace {
 
-/// The schedule's own choice. Where the problem breaks a rule its defaults: `validate` says so later.
+/// The schedule's first candidate, or the defaults if the problem breaks a rule; `validate` reports the rule later.
 Config config_of_schedule(const std::string& name, const Problem& problem, const Team& team) {
   const Schedule& schedule = find_schedule(name);
   try {
@@ -25,7 +25,7 @@ Config config_of_schedule(const std::string& name, const Problem& problem, const
   }
 }
 
-/// "auto", perhaps with a tuning, which is then set in `options`; the name of a schedule; or JSON.
+/// Parse "auto" (nothing), "auto_TUNING" (nothing; sets options.tuning), the name of a schedule, or JSON.
 std::optional<Config> config_of_text(const std::string& text, const Problem& problem, const Team& team,
                                      OpOptions& options) {
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -40,7 +40,7 @@ std::optional<Config> config_of_text(const std::string& text, const Problem& pro
   return config_of_schedule(text, problem, team);
 }
 
-/// What a problem is done with.
+/// The given config, or the tuner's choice.
 tuner::Choice choice_of(Group& group, const Problem& problem, const std::optional<Config>& config,
                         const OpOptions& options) {
   validate(problem, group.team().num_ranks);

@@ -1,4 +1,4 @@
-// Op: a plan that is lowered, proven and loaded, and its calls.
+// Op: lowers, proves and loads a plan, and makes its calls.
 // Made by make_op.cpp.
 #include "tilewire/op.hpp"
 

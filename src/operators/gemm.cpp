@@ -1,4 +1,4 @@
-// What the operators that contain a GEMM share: buffers of A, B and bias, and the reference product.
+// Common code of operators with a GEMM: buffers of A, B and epilogue operands, and the reference product.
 // Called by the operators' folders.
 #include "operators/gemm.hpp"
 
@@ -77,7 +77,7 @@ void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Sh
 
 namespace {
 
-/// By output, the columns that a rank has of it, where all outputs stand side by side.
+/// The columns of a rank in each output, numbered in the concatenation of all outputs.
 std::vector<Range> global_columns(const Problem& problem, int num_ranks, int rank) {
   const Range first = shard_of(problem.n, num_ranks, rank);
   std::vector<Range> columns{first};
@@ -102,7 +102,7 @@ size_t num_gathered_inputs(const Problem& problem) {
 
 std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, const std::vector<Shape>& a) {
   const size_t outputs = 1 + problem.more_n.size();
-  // By output and rank.
+  // [output][rank]
   std::vector<std::vector<Shape>> b(outputs);
   std::vector<std::vector<Shape>> bias(outputs);
   std::vector<std::vector<Shape>> c(outputs);
@@ -194,7 +194,7 @@ std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
   return values;
 }
 
-// NOTE: an inner loop over columns runs as vectors, and adds up each element's products in the order of k.
+// NOTE: the inner loop runs over columns, so that it vectorises and each element adds its products in the order of k.
 void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum) {
   std::vector<float> line(a.cols);
   std::vector<double> dots(sum.cols);

@@ -1,4 +1,4 @@
-// The table of operators, and the rules that all problems keep.
+// The table of operators, and the rules that hold for all problems.
 // Called by make_plan, the checker, the tuner and the command line.
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 namespace tilewire {
 namespace {
 
-constexpr int kMaxRanks = 1024;  // of plans; backends and the checker take fewer
+constexpr int kMaxRanks = 1024;  // limit of plans; backends and the checker have lower limits
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 constexpr size_t kMostOutputs = 64;
 constexpr int64_t kMaxElements = int64_t{1} << 42;

@@ -1,4 +1,4 @@
-// Products of distributed inputs in double, independent of any plan.
+// Reference products of distributed inputs in double, independent of any plan.
 // Called by verify.cpp.
 #include "operators/products.hpp"
 
@@ -12,7 +12,7 @@
 namespace tilewire {
 namespace {
 
-// Sum of x[i] * y[i] in eight chains, so that it runs as vectors.
+// Sum of x[i] * y[i] in eight independent sums, so that the loop vectorises.
 double dot(const double* x, const float* y, int64_t n) {
   std::array<double, 8> sums{};
   int64_t i = 0;
@@ -23,7 +23,7 @@ double dot(const double* x, const float* y, int64_t n) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// The columns that a part shares with an output of `cols` columns from `first` on.
+// The columns of a part that lie in [first, first + cols).
 Range shared_columns(const Part& part, int64_t first, int64_t cols) {
   const int64_t begin = std::max(part.meaning.col, first);
   return {begin, std::max(begin, std::min(part.meaning.col + part.shape.cols, first + cols))};
@@ -48,7 +48,7 @@ std::vector<Part> Inputs::outputs_of(int rank) const {
   return parts;
 }
 
-// Parts that several ranks hold count once; partial sums are all different.
+// Return a part only once if several ranks hold it. Partial sums are all different.
 std::vector<Part> Inputs::input_parts(Role role) const {
   std::vector<Part> parts;
   for (const Meaning& meaning : meanings_) {
@@ -82,7 +82,7 @@ int64_t Inputs::work() const {
 
 int64_t Inputs::num_partials(const Part& output) const {
   if (!is_product(output)) return std::ssize(input_parts(Role::partial));
-  std::set<int64_t> starts;  // of the parts of K
+  std::set<int64_t> starts;  // first columns of the ranks' ranges of K
   for (const Part& part : input_parts(Role::a)) {
     if (part.shape.cols > 0) starts.insert(part.meaning.col);
   }
@@ -116,7 +116,7 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
       const Shape shape = shape_on(described, peer);
       const auto of_buffer = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == peer; };
       const bool sum = std::ranges::find_if(meanings_, of_buffer)->role == Role::partial;
-      // Sums keep fp32 here, so that the output's rounding shows as its error.
+      // Keep sums in fp32 in the reference, so that the rounding of the output counts as its error.
       const DType dtype = described.scope == Scope::output && sum ? DType::fp32 : described.dtype;
       memory.emplace_back(static_cast<size_t>(shape.rows * shape.cols * bytes_of(dtype)));
       tensors[peer].push_back(make_tensor(memory.back().data(), dtype, shape.rows, shape.cols));
@@ -217,7 +217,7 @@ void Inputs::apply_epilogue_to(const Part& output, std::span<const int64_t> rows
   apply_epilogue(problem_, bias.empty() ? nullptr : &operand, &residual, values);
 }
 
-// B times the random vector, and the sums of squares along B's rows.
+// For each row of B (each k): its product with the random vector, and its sum of squares.
 RowSizes Inputs::image_of_b(const Part& output, std::span<const double> signs) const {
   RowSizes image{std::vector<double>(problem_.k), std::vector<double>(problem_.k)};
   const Range wanted{output.meaning.col, output.meaning.col + output.shape.cols};
@@ -244,8 +244,8 @@ RowSizes Inputs::image_of_b(const Part& output, std::span<const double> signs) c
   return image;
 }
 
-// Weighted sums over the rows of the parts of one role: weights.dots with the values, weights.squares with their
-// squares.
+// For each row of the output, sum the values of the parts of one role with weights.dots, and their squares with
+// weights.squares.
 RowSizes Inputs::weigh_rows(Role role, const Part& output, const RowSizes& weights) const {
   RowSizes sizes{std::vector<double>(output.shape.rows), std::vector<double>(output.shape.rows)};
   std::vector<float> line;
@@ -274,7 +274,7 @@ RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) co
   for (const Epilogue& step : problem_.epilogue) {
     if (step.kind == EpilogueKind::gelu || step.kind == EpilogueKind::relu) sizes.dots.clear();
   }
-  // The rest is linear: it adds to every row what it makes of zeros there, in all rows the same without a residual.
+  // The rest is affine: add the result of a row of zeros. Without a residual all rows have the same.
   const auto shift_of = [&](int64_t row) {
     DoubleMatrix zeros(1, output.shape.cols);
     apply_epilogue_to(output, {&row, 1}, zeros);

@@ -1,4 +1,4 @@
-// Random inputs as a function of seed, buffer and global place.
+// Random inputs as a function of the seed, the buffer and the position in the global tensor.
 // Called by the bench, by verification and by tests.
 #include "operators/random_data.hpp"
 
@@ -24,11 +24,11 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What a reader of random rows must know of the problem.
+// The problem's buffers and meanings, for random reads.
 struct Inputs {
   std::vector<Buffer> buffers;
   std::vector<Meaning> meanings;  // [buffer * num_ranks + rank]
-  std::vector<bool> known;        // as meanings
+  std::vector<bool> known;        // same index as meanings
   int num_ranks = 1;
   uint64_t seed = 0;
 };
@@ -51,7 +51,7 @@ void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float*
 void random_row(uint64_t stream, int64_t row, int64_t col, int64_t n, DType dtype, float* to) {
   const uint64_t start = mix(stream + kGolden * static_cast<uint64_t>(row + 1));
   for (int64_t i = 0; i < n; ++i) {
-    // NOTE: 24 bits fit fp32 exactly, so the value does not depend on how it is rounded there.
+    // NOTE: 24 bits fit into fp32 exactly, so no rounding changes the value.
     const auto bits = static_cast<int32_t>(mix(start + kGolden * static_cast<uint64_t>(col + i)) >> 40);
     to[i] = static_cast<float>(bits - (1 << 23)) * 0x1p-23F;
   }

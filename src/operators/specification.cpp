@@ -1,4 +1,4 @@
-// What the table of operators says of a problem, for the checker.
+// Makes the checker's specification of a problem from the table of operators.
 // Called by make_op, the command line and tests.
 #include "core/text.hpp"
 #include "tilewire/check.hpp"

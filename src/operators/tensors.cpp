@@ -1,4 +1,4 @@
-// Memory of one rank's inputs and outputs.
+// Memory for one rank's inputs and outputs.
 // Called by the bench, `tilewire run` and tests.
 #include "operators/tensors.hpp"
 

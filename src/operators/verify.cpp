@@ -1,4 +1,4 @@
-// Verification of outputs: full, sampled, and by Freivalds' check.
+// Verifies outputs: in full, by samples, and by Freivalds' check.
 // Called by the bench, by `tilewire run --verify` and by tests.
 #include "operators/verify.hpp"
 
@@ -19,18 +19,18 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kManyElements = 64;
-constexpr int64_t kMostSamples = int64_t{1} << 22;  // elements of one output that are kept
-constexpr size_t kDoubtfulRows = 16;                // rows with NaN or Inf that are recomputed at once
+constexpr int64_t kMostSamples = int64_t{1} << 22;  // limit of the sampled elements of one output
+constexpr size_t kDoubtfulRows = 16;                // rows with NaN or Inf that are recomputed per batch
 
-// The rows of one output that are known element by element.
+// Rows of one output with their exact values.
 struct ExactRows {
   std::vector<int64_t> rows;  // local, sorted
   DoubleMatrix values{0, 0};
 };
 
-// One output buffer of my rank and what is known of it.
+// One output of this rank and its expected values.
 struct Verified {
-  size_t output = 0;  // among the outputs
+  size_t output = 0;  // index among the outputs
   Part part;
   std::string name;
   ExactRows exact;
@@ -53,8 +53,8 @@ std::vector<int64_t> sample_rows(int64_t num_rows, int64_t wanted, uint64_t seed
   return rows;
 }
 
-// One row: |out - ref|^2, infinite where NaN or Inf do not agree; |ref|^2; and whether each element is
-// within `allowed` of its own size plus `usual`, and `step`.
+// The comparison of one row: |out - ref|^2 (infinite if NaN or Inf do not agree), |ref|^2, and whether each element is
+// within its RowLimit.
 struct RowError {
   double error = 0;
   double reference = 0;
@@ -64,7 +64,7 @@ struct RowError {
 struct RowLimit {
   double allowed = 0;
   double usual = 0;
-  double step = 0;  // may be added to it
+  double step = 0;  // absolute error that rounding near zero may add
 };
 
 RowError compare_row(const Tensor& out, const float* values, const double* ref, const RowLimit& limit) {
@@ -77,7 +77,7 @@ RowError compare_row(const Tensor& out, const float* values, const double* ref, 
       sum.close = sum.close && std::abs(error) <= limit.allowed * (std::abs(ref[col]) + limit.usual) + limit.step;
       continue;
     }
-    // A finite value in double may be beyond the largest of the output's type.
+    // A finite double may round to Inf in the output's type.
     uint32_t bits = 0;
     store_one(static_cast<float>(ref[col]), &bits, out.dtype);
     const float rounded = load_one(&bits, out.dtype);
@@ -101,10 +101,10 @@ struct Expected::State {
 
   Operator op;
   Inputs inputs;
-  std::vector<double> signs;  // the random vector of +-1, by global column
+  std::vector<double> signs;  // random vector of +-1, by global column
   std::vector<Verified> targets;
 
-  /// What rounding may cost one element of an output near zero.
+  /// Absolute error by which rounding may change an output element near zero.
   [[nodiscard]] double step_of(const Verified& target, DType out, DType wire) const;
   void compare_exact(Comparison& into, const Verified& target, const ExactRows& exact, const Tensor& out,
                      double step) const;
@@ -125,18 +125,18 @@ std::string too_far(double error_squares, double size_squares, double allowed) {
   return fmt::format("error {:.3g} of its size, allowed {:.3g}", std::sqrt(error_squares / size_squares), allowed);
 }
 
-// Half the distance of the smallest numbers of a type.
+// Half the distance between the smallest numbers of a type.
 double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype == DType::fp16 ? 0x1p-25 : 0x1p-150; }
 
 }  // namespace
 
 double Expected::State::step_of(const Verified& target, DType out, DType wire) const {
   if (target.part.meaning.role == Role::a) return 0;
-  // Partials that are inputs are rounded to a coarser wire only.
+  // Partials that are inputs are rounded again only if the wire type is coarser.
   const auto dtype = inputs.dtype_of_partials(target.part);
   const double given = dtype ? half_step(*dtype) : 0;
   const double each = half_step(wire) > given ? half_step(wire) : 0;
-  // Near zero the sum of numbers of one type is one of the output's, unless that is coarser.
+  // Near zero the sum of numbers of one type is exact in that type. It is rounded only if the output's type is coarser.
   const bool rounded = inputs.has_epilogue() || std::max(given, each) < half_step(out);
   const auto partials = static_cast<double>(inputs.num_partials(target.part));
   return partials * each * std::abs(inputs.scale()) + (rounded ? half_step(out) : 0);
@@ -144,7 +144,7 @@ double Expected::State::step_of(const Verified& target, DType out, DType wire) c
 
 void Expected::State::compare_exact(Comparison& into, const Verified& target, const ExactRows& exact, const Tensor& out,
                                     double step) const {
-  // What is only moved must keep its bits.
+  // Outputs that are only moved must keep their bits.
   const double tolerance = target.part.meaning.role == Role::a ? 0 : into.tolerance;
   std::vector<float> line;
   for (size_t i = 0; i < exact.rows.size(); ++i) {
@@ -169,7 +169,7 @@ void Expected::State::compare_exact(Comparison& into, const Verified& target, co
   }
 }
 
-// Rows whose dot product is NaN or Inf say little that way: recompute them, a batch at a time while they are right.
+// Recompute rows whose dot product is NaN or Inf, in batches, until a row is wrong: their dot products prove little.
 void Expected::State::compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows,
                                        const Tensor& out, double step) const {
   for (size_t begin = 0; begin < rows.size() && into.wrong == 0; begin += kDoubtfulRows) {
@@ -197,7 +197,7 @@ void Expected::State::compare_dots(Comparison& into, const Verified& target, con
     }
     const double wanted = target.sizes.dots[row];
     if (!std::isfinite(dot) || !std::isfinite(wanted)) {
-      // Where both are NaN or Inf a few rows stand for all.
+      // If both are NaN or Inf, recompute only the first few rows.
       const bool agree = !std::isfinite(dot) && !std::isfinite(wanted);
       if (!agree || both++ < kDoubtfulRows) doubtful.push_back(row);
       continue;
@@ -291,7 +291,7 @@ double Comparison::rel_error() const {
 }
 
 bool Comparison::ok() const {
-  // A few elements say nothing about the mean; their own limits hold.
+  // Skip the mean of very few elements; their own limits hold.
   const bool many = elements >= kManyElements;
   return wrong == 0 && (!many || error_squares <= tolerance * tolerance * size_squares + step_squares);
 }

@@ -1,5 +1,5 @@
-// A trace as Chrome trace JSON: one process per rank, one row per lane worker, arrows from posts to waits.
-// Called by the command line and the tests; ui.perfetto.dev opens the result.
+// Writes a trace as Chrome trace JSON: one process per rank, one row per worker, arrows from posts to waits.
+// Called by the command line and the tests; view the file in ui.perfetto.dev.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Writes one trace event after another, each on a line of its own.
+/// Writes trace events, one per line.
 class Writer {
  public:
   Writer(std::ostream& out, const Plan& plan, const Trace& trace) : out_(out), plan_(plan), trace_(trace) {
@@ -39,7 +39,7 @@ class Writer {
   }
 
  private:
-  /// One post of a traced task, and what the counter held after it.
+  /// One post of a traced task, and the counter's value after it.
   struct Posted {
     const TraceEvent* event;
     int64_t value;
@@ -48,7 +48,7 @@ class Writer {
   [[nodiscard]] const Task& task_of(const TraceEvent& event) const { return plan_.lanes[event.lane].tasks[event.task]; }
   [[nodiscard]] double us(int64_t ns) const { return static_cast<double>(ns - zero_ns_) / 1000; }
 
-  /// Give each worker of each lane a row number, counted within its rank.
+  /// Number the workers of each lane, consecutively within a rank.
   void number_rows() {
     workers_.assign(plan_.lanes.size(), 1);
     for (const TraceEvent& event : trace_.events) {
@@ -66,7 +66,7 @@ class Writer {
     }
   }
 
-  /// List the posts to each signal in the order in which they ended.
+  /// List the posts to each signal, sorted by the end of their tasks.
   void find_posts() {
     for (const TraceEvent& event : trace_.events) {
       for (const Post& post : task_of(event).posts) {
@@ -81,7 +81,7 @@ class Writer {
     }
   }
 
-  /// The post that lifted the signal to the threshold, as far as this call shows it.
+  /// The post that raised the signal to the threshold, if it belongs to this call.
   [[nodiscard]] const TraceEvent* completed_by(const Wait& wait) const {
     const auto posts = posts_.find({wait.signal.rank, wait.signal.index});
     if (wait.at_least <= 0 || posts == posts_.end()) return nullptr;
@@ -139,7 +139,7 @@ class Writer {
     return args;
   }
 
-  /// The time before the waits were satisfied, where there were any, then the task.
+  /// Write the time of the waits, if any, then the task.
   void slices(const TraceEvent& of) {
     const Task& task = task_of(of);
     if (!task.waits.empty() && of.start_ns > of.taken_ns) {
@@ -166,13 +166,13 @@ class Writer {
            {"dur", static_cast<double>(of.end_ns - of.sum_ns) / 1000}});
   }
 
-  /// One arrow per wait, into the start of the task.
+  /// Write one arrow per wait, to the start of the task.
   void arrows(const TraceEvent& to) {
     for (const Wait& wait : task_of(to).waits) {
       const TraceEvent* from = completed_by(wait);
       if (from == nullptr) continue;
-      // NOTE: an arrow's tail must lie inside its slice and before its head; a waiter can start before the
-      // poster has noted its own end.
+      // NOTE: the tail of an arrow must be inside its slice and before the head. A waiter can start before the poster
+      // has recorded its own end.
       const bool adds = to.sum_ns > 0 && is_for_addends(task_of(to), wait);
       const int64_t head = adds ? to.sum_ns : to.start_ns;
       const int64_t tail = std::max(from->start_ns, std::min(from->end_ns - 1, head));
@@ -187,8 +187,8 @@ class Writer {
   std::ostream& out_;
   const Plan& plan_;
   const Trace& trace_;
-  std::vector<int> workers_;    ///< rows of each lane
-  std::vector<int> first_row_;  ///< of each lane, within its rank
+  std::vector<int> workers_;    ///< number of rows of each lane
+  std::vector<int> first_row_;  ///< first row of each lane, within its rank
   std::map<std::pair<int, int>, std::vector<Posted>> posts_;
   int64_t zero_ns_ = 0;
   int64_t num_arrows_ = 0;
@@ -198,7 +198,7 @@ class Writer {
 }  // namespace
 
 void write_chrome_trace(std::ostream& out, const Plan& plan, const Trace& trace) {
-  // LL data and stages are waited for, too.
+  // Show waits for LL data and for stages, too.
   in_full_order(plan, [&](const Plan& ordered) { Writer(out, ordered, trace).write(); });
 }
 

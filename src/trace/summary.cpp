@@ -1,4 +1,4 @@
-// Busy and waiting time of lanes, and Flux's measure of overlap.
+// Busy and waiting time of lanes, and Flux's overlap efficiency.
 // Called by the command line, the benchmarks and the tests.
 #include <algorithm>
 #include <limits>

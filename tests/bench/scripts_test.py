@@ -46,6 +46,12 @@ def named(judged, words):
     return next(one for one in judged["list"] if words in one["bar"])
 
 
+class WinnerTables(unittest.TestCase):
+    def test_shipped_tables_are_those_of_the_results(self):
+        ran = subprocess.run([sys.executable, BENCH / "winner_tables.py", "--check"], capture_output=True, text=True)
+        self.assertEqual(ran.returncode, 0, f"run bench/winner_tables.py: {ran.stdout}{ran.stderr}")
+
+
 class Bars(unittest.TestCase):
     def test_a_bar_for_each_row_is_met_when_the_worst_row_meets_it(self):
         judged = bars.bars_of([row("AG", 1024, 103, free=100.5), row("AG", 8192, 103, free=101), row("AG", 64, 500)])

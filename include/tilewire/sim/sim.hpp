@@ -1,5 +1,5 @@
-// Executes a plan on a virtual clock, on a machine described by numbers (machine.hpp): how long it would take there.
-// Called by `tilewire sim`, the tests, and whoever chooses schedules for machines that are not at hand.
+// The simulator: executes a plan on a virtual clock, on a machine described by numbers (machine.hpp).
+// Called by `tilewire sim`, the tuner's model, the studies and the tests.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tilewire {
 
-/// What one link carried. Devices are numbered from 0; `from` or `to` at or above the number of devices is a switch.
+/// Load of one link. Devices are numbered from 0; a `from` or `to` that is at least the number of devices is a switch.
 struct LinkLoad {
   int from = 0;
   int to = 0;
@@ -22,18 +22,18 @@ struct LinkLoad {
   bool operator==(const LinkLoad&) const = default;
 };
 
-/// What one device's memory moved.
+/// Load of one device's memory.
 struct MemoryLoad {
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
-  int64_t communication_read_bytes = 0;  ///< of these, by copies, sums, fills and others' stores
+  int64_t communication_read_bytes = 0;  ///< part of read_bytes: copies, sums, fills, and accesses by other devices
   int64_t communication_written_bytes = 0;
   double busy = 0;  ///< share of the total time, 0 to 1
 
   bool operator==(const MemoryLoad&) const = default;
 };
 
-/// Bytes that one device's memory moved in one interval of time, by whom as in MemoryLoad: tiles, or all else.
+/// Bytes of one device's memory in one interval of time: `compute` of tiles, `communication` of everything else.
 struct IntervalLoad {
   double compute_read_bytes = 0;
   double compute_written_bytes = 0;
@@ -43,47 +43,46 @@ struct IntervalLoad {
   bool operator==(const IntervalLoad&) const = default;
 };
 
-/// Whose memory to note over time.
+/// The device whose memory traffic the simulation records over time.
 struct TrafficRequest {
-  double interval_ns = 0;  ///< 0: nobody's
+  double interval_ns = 0;  ///< length of an interval; 0 = record nothing
   int device = 0;
 };
 
 /// One simulated call.
 struct Simulation {
-  double total_ns = 0;               ///< until the last rank has ended
-  std::vector<double> rank_ns{};     ///< by rank
-  std::vector<LinkLoad> links{};     ///< those that carried anything
-  std::vector<MemoryLoad> memory{};  ///< by device
-  std::vector<double> units_busy{};  ///< by device: share of the total time in which compute units have tiles of GEMMs
-  std::vector<IntervalLoad> traffic{};  ///< where it was asked for; in all as much as `memory` of that device
-  int64_t events = 0;                   ///< that the clock stopped for
-  int64_t most_tracked = 0;             ///< wavefronts that one device's tracker held at once, where it has one
-  int64_t not_tracked = 0;              ///< wavefronts for which a tracker had no room; they were counted all the same
+  double total_ns = 0;                  ///< until the last rank's call has ended
+  std::vector<double> rank_ns{};        ///< by rank
+  std::vector<LinkLoad> links{};        ///< links that carried at least one byte
+  std::vector<MemoryLoad> memory{};     ///< by device
+  std::vector<double> units_busy{};     ///< by device: share of the total time in which compute units have GEMM tiles
+  std::vector<IntervalLoad> traffic{};  ///< by interval, if requested; sums up to `memory` of that device
+  int64_t events = 0;                   ///< steps of the clock
+  int64_t most_tracked = 0;             ///< most wavefronts in one device's Tracker at once, if it has one
+  int64_t not_tracked = 0;              ///< wavefronts that a Tracker had no room for; their updates are counted, too
   Trace trace{};                        ///< whole nanoseconds
 
   bool operator==(const Simulation&) const = default;
 };
 
-/// Execute one call of `plan`; rank r runs on device r. Deterministic. Throws Error(invalid_input) where the machine
-/// has fewer devices than the plan has ranks, or where traffic is asked for of a machine without a memory controller,
-/// Error(refused_plan) in the checker's words where the plan comes to a halt.
+/// Execute one call of `plan`; rank r runs on device r. Deterministic. Throws Error(invalid_input) if the machine has
+/// fewer devices than the plan has ranks, or if traffic is requested of a machine without a memory controller;
+/// Error(refused_plan) with the checker's text if the plan deadlocks.
 [[nodiscard]] Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic = {});
 
-/// The ranks as a team on that machine: links, engines and compute units, so that schedules choose as they do for GPUs.
+/// The team of ranks on that machine, with links, engines and compute units. Schedules treat them as GPUs.
 [[nodiscard]] Team team_of(const Machine& machine, int num_ranks);
 
-/// ns that an exchange takes in which each of `num_ranks` ranks sends `bytes` in all, as much to each other rank, at
-/// the peak of the links. Nothing where devices pass on what is for others: there, who sends what to whom can be
-/// chosen.
+/// Time in ns of an exchange in which each of `num_ranks` ranks sends `bytes` in total, in equal parts to all peers, at
+/// the peak of the links. Nothing for topologies whose devices forward messages: there the time depends on the routes.
 [[nodiscard]] std::optional<double> exchange_ns(const Machine& machine, int num_ranks, int64_t bytes);
 
-/// How a collective is done.
+/// The algorithm of a collective.
 enum class CollectiveAlgorithm { ring, direct, halving_doubling };
 
-/// A plan of one collective alone, by copies: `bytes` is what each rank brings (all_gather: its shard). On a torus the
-/// collective is done along one dimension after the other, what is gathered from the last one back. Chunks are of equal
-/// size, rounded up to two bytes. Throws Error(invalid_input) where halving_doubling meets a number of ranks that is no
+/// A plan of one collective alone, made of copies. `bytes` is each rank's input (all_gather: its shard). On a torus the
+/// collective runs along one dimension after the other; a gather runs in reverse order of dimensions. Chunks have equal
+/// size, rounded up to two bytes. Throws Error(invalid_input) for halving_doubling on a number of ranks that is not a
 /// power of two.
 [[nodiscard]] Plan collective_plan(Collective collective, CollectiveAlgorithm algorithm, int64_t bytes,
                                    const Machine& machine);

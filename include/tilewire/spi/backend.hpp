@@ -1,4 +1,4 @@
-// What a backend must do: a Group (group.hpp), the Program that it loads from a plan, and a row of the table.
+// The interface of a backend: a Group (group.hpp), the Program that it loads from a plan, and a row of the table.
 // Implemented in src/backends/<name>; the table is src/backends/backends.cpp.
 #pragma once
 
@@ -20,41 +20,41 @@ namespace tilewire {
 
 struct RunOptions {
   bool trace = false;
-  int64_t max_delay_us = 0;  ///< for tests, host: sleep up to this before each task; cuda: Error(unsupported)
-  /// cuda: the cudaStream_t in which the call is enqueued, or captured, with CUDA's meaning of 0, 1 and 2; `run` then
-  /// does not wait for it, and a later `run`, or `failure`, says what went wrong. Nothing: `run` waits for the end.
+  int64_t max_delay_us = 0;  ///< for tests, host: random sleep up to this before each task; cuda: Error(unsupported)
+  /// cuda: the cudaStream_t in which the call is enqueued or captured; 0, 1 and 2 have CUDA's meaning. `run` then does
+  /// not wait for the call; a later `run`, or `failure`, reports its errors. Empty: `run` waits for the end.
   std::optional<void*> stream{};
 };
 
-/// Calls in a row that a device's clock times.
+/// A series of calls that the device's clock times.
 struct Burst {
   int calls = 1;
-  bool graph = false;  ///< replays of one captured call
-  bool trace = false;  ///< every call is traced
-  bool cold = false;   ///< each call comes after a write over the device's last cache, which is not timed
+  bool graph = false;  ///< replay one captured call
+  bool trace = false;  ///< trace every call
+  bool cold = false;   ///< before each call overwrite the device's last-level cache; the overwrite is not timed
 };
 
-/// One call of such a burst on this rank.
+/// Times of a burst on this rank.
 struct BurstTime {
-  double us = 0;                     ///< by the device's clock
-  std::vector<double> enqueue_us{};  ///< what the host took to enqueue each of them
+  double us = 0;                     ///< time of one call by the device's clock
+  std::vector<double> enqueue_us{};  ///< host time to enqueue each call
 };
 
-/// A plan that a backend has loaded for one rank: workspace carved, tables built.
+/// A plan that a backend has loaded for one rank: workspace is allocated, tables are built.
 class Program {
  public:
   virtual ~Program() = default;
-  /// One call: collective, returns when this rank's outputs are complete and no peer reads its inputs
-  /// any more. Tensors in the order of the operator's buffers. Throws Error (rank_lost, timeout); after
-  /// that the group is broken and every later call says so. Throws Error(invalid_input), before anything runs, where
-  /// tensors are not what Op::run wants.
+  /// Make one call. Collective. Returns when this rank's outputs are complete and no peer reads its inputs any more.
+  /// Tensors are in the order of the operator's buffers. Throws Error(rank_lost) and Error(timeout); the group is then
+  /// broken, and every later call throws. Throws Error(invalid_input), before anything runs, if tensors break the rules
+  /// of Op::run.
   virtual void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) = 0;
-  /// Return when all calls of the group that are enqueued have ended. Throws what failed. Not collective.
+  /// Return when all enqueued calls of the group have ended. Throws the Error of a failed call. Not collective.
   virtual void wait() {}
-  /// What is known by now to have failed, of calls that `run` did not wait for. Not collective.
+  /// The Error of a call that `run` did not wait for, if one has failed by now. Not collective.
   [[nodiscard]] virtual std::optional<Error> failure() { return {}; }
-  /// Make the calls of a burst, after one that is not counted, and wait for them. Nothing, and nothing is done, where
-  /// the host's clock is the only one. Otherwise as `run`.
+  /// Make the calls of a burst, after one warm-up call, and wait for them. Returns nothing, and runs nothing, if the
+  /// backend has only the host's clock. Otherwise as `run`.
   [[nodiscard]] virtual std::optional<BurstTime> time_on_device(std::span<const Tensor> /*inputs*/,
                                                                 std::span<const Tensor> /*outputs*/,
                                                                 const Burst& /*burst*/) {
@@ -72,16 +72,17 @@ class HostGroup;
 struct Backend {
   const char* name;
   const char* summary;
-  /// Nothing, or why this machine or build cannot run it. Leaves the process fit to fork ranks.
+  /// The reason why this machine or build cannot run the backend, or nothing. The process can still fork ranks
+  /// afterwards.
   std::optional<std::string> (*unavailable)();
-  /// The group of ranks that have met, as processes or as threads of this one. Collective.
+  /// Make the group of ranks that have met, as processes or as threads of this process. Collective.
   std::unique_ptr<Group> (*make_group)(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& options);
 };
 
 [[nodiscard]] std::span<const Backend> backends();
 /// Throw Error(invalid_input) that lists the known names.
 [[nodiscard]] const Backend& find_backend(const std::string& name);
-/// The same, and throw Error(unsupported) that says why where it is not available.
+/// The same; throws Error(unsupported) with the reason if the backend is not available.
 [[nodiscard]] const Backend& available_backend(const std::string& name);
 
 }  // namespace tilewire

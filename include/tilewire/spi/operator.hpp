@@ -13,13 +13,13 @@
 
 namespace tilewire {
 
-/// What an operator does, in this order: a collective on A, a product, a collective on the result. Schedules and the
-/// command line ask for this, never for names.
+/// The steps of an operator, in this order: a collective on A, a product, a collective on the result. Schedules and the
+/// command line read the structure, never the operator's name.
 struct Structure {
   Collective before = Collective::none;
-  bool multiplies = true;  ///< without a product the problem has no k, and its input is x
+  bool multiplies = true;  ///< if not, the problem has no k, and the input is x
   Collective after = Collective::none;
-  bool by_columns = false;  ///< ranks have columns of what the collective gathers, or keep columns of what it scatters
+  bool by_columns = false;  ///< ranks hold columns of the gathered matrix, or keep columns of the scattered result
 
   bool operator==(const Structure&) const = default;
 };
@@ -29,16 +29,16 @@ struct Operator {
   const char* name;
   const char* summary;
   Structure structure{};
-  /// Throw Error(invalid_input) that names the rule broken. Called after the rules of all operators.
+  /// Throw Error(invalid_input) with the broken rule. Called after the rules that hold for all operators.
   void (*validate)(const Problem&, int num_ranks);
-  /// Callers' buffers in the order of `Op::run`: scope input or output, shapes per rank.
+  /// Callers' buffers in the order of `Op::run`: scope input or output, with a shape per rank.
   std::vector<Buffer> (*buffers)(const Problem&, int num_ranks);
-  /// What the buffers stand for; `buffer` counts in the order of `buffers`.
+  /// The meaning of the buffers; Meaning::buffer is an index into `buffers`.
   std::vector<Meaning> (*meanings)(const Problem&, int num_ranks);
-  /// Bytes that must cross links, over all ranks.
+  /// Least bytes that must cross links, summed over all ranks.
   int64_t (*least_bytes)(const Problem&, int num_ranks);
-  /// The living definition: plain loops, double accumulation, all ranks at once. `tensors[rank]` holds
-  /// the rank's inputs, then its outputs, in the order of `buffers`.
+  /// The reference that defines the result: plain loops, sums in double, all ranks at once. `tensors[rank]` has the
+  /// rank's inputs, then its outputs, in the order of `buffers`.
   void (*reference)(const Problem&, const std::vector<std::vector<Tensor>>& tensors);
 };
 
@@ -47,9 +47,9 @@ struct Operator {
 [[nodiscard]] const Operator& find_operator(const std::string& name);
 /// The structure of the problem's operator.
 [[nodiscard]] const Structure& structure_of(const Problem& problem);
-/// What a plan for the problem is to compute. Throws Error(invalid_input) for a broken rule.
+/// The specification that the checker proves for a plan of the problem. Throws Error(invalid_input) for a broken rule.
 [[nodiscard]] Specification specification_of(const Problem& problem, int num_ranks);
-/// All rules that a problem must keep, whichever schedule runs it. Throws Error(invalid_input).
+/// Check all rules of a problem that hold for every schedule. Throws Error(invalid_input).
 void validate(const Problem& problem, int num_ranks);
 
 }  // namespace tilewire

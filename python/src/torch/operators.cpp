@@ -1,5 +1,6 @@
-// torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are Python's (tilewire/torch/_fakes.py,
-// _gradients.py). Called by PyTorch's dispatcher; registered by _core.register_torch.
+// torch.ops.tilewire: kernels for CPUs and GPUs. Fakes and gradients are in Python (tilewire/torch/_fakes.py,
+// _gradients.py).
+// Called by PyTorch's dispatcher; registered by _core.register_torch.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -14,29 +15,30 @@
 namespace tilewire::python {
 namespace {
 
-/// What kernels share. NOTE: PyTorch's kernels are functions without an object, and stay until the process ends.
+/// State of all kernels. NOTE: a global, because PyTorch's kernels are plain functions and exist until the process
+/// ends.
 struct TorchLayer {
   TorchShim shim;
   TorchTeams teams;
 };
 TorchLayer* layer = nullptr;
 
-/// The error of the last kernel of this thread that failed: PyTorch makes a RuntimeError of its text.
+/// This thread's last Error in a kernel. PyTorch converts it to a RuntimeError with the same text.
 thread_local std::optional<Error> last_error;
 
-/// PyTorch's version 2.10, by whose rules arguments and results are passed.
+/// Version 2.10 of PyTorch's ABI: it defines how arguments and results are passed.
 constexpr uint64_t kAbiVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);
 
 std::string sizes_text(const TorchTensor& x) { return fmt::format("[{}]", fmt::join(x.sizes(), ", ")); }
 
-/// All arguments of a call; those that its operator lacks have their default.
+/// All arguments of a call. Arguments that the operator lacks keep their default.
 struct Arguments {
   TorchTensor x;
   std::vector<TorchTensor> b{};
   std::string group{};
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
-  std::vector<TorchTensor> bias{};  ///< none, or one for each b
+  std::vector<TorchTensor> bias{};  ///< empty, or one per b
   std::optional<TorchTensor> residual{};
   std::string activation{};
   bool average = false;
@@ -45,7 +47,7 @@ struct Arguments {
   bool allow_tf32 = false;
 };
 
-/// In the order of the schema.
+/// Take the arguments in the order of the schema.
 Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
   const TorchOptions& has = rule.options;
   const auto one_or_all = [&] { return rule.several ? stack.tensors() : std::vector{stack.tensor()}; };
@@ -96,7 +98,7 @@ void check_arguments(const Arguments& all, const TorchRule& rule) {
           "an average with bias, residual or activation: want the sum");
 }
 
-/// Applied once, after the sum over ranks.
+/// The epilogue, applied once after the sum over ranks.
 std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   std::vector<Epilogue> steps;
   if (!all.bias.empty()) steps.push_back({EpilogueKind::bias});
@@ -111,7 +113,7 @@ std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   return steps;
 }
 
-/// B as rows of [cols, depth], where its columns are contiguous.
+/// B viewed as a [cols, depth] matrix; nothing unless its columns are contiguous.
 std::optional<TorchMatrix> columns_where_they_lie(const TorchTensor& b) {
   const std::span<const int64_t> sizes = b.sizes();
   const std::span<const int64_t> strides = b.strides();
@@ -120,7 +122,7 @@ std::optional<TorchMatrix> columns_where_they_lie(const TorchTensor& b) {
   return TorchMatrix{b, Tensor{b.data(), b.dtype(), sizes[1], sizes[0], row_stride}};
 }
 
-/// All B in one layout, where they lie as far as they have it.
+/// Add all B to the inputs in one layout: nk without copies if all columns are contiguous, else kn.
 BLayout add_weights(const std::vector<TorchTensor>& all, std::vector<TorchMatrix>& inputs) {
   const auto first = static_cast<std::ptrdiff_t>(inputs.size());
   for (const TorchTensor& b : all) {
@@ -135,7 +137,7 @@ BLayout add_weights(const std::vector<TorchTensor>& all, std::vector<TorchMatrix
   return BLayout::nk;
 }
 
-/// y's sizes: those of x but for the first and the last dimension.
+/// Sizes of y: those of x, except for the first and the last dimension.
 std::vector<int64_t> sizes_of_result(const TorchRule& rule, const TorchTensor& x, int64_t cols, int num_ranks) {
   std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
   if (sizes.size() > 1 && rule.m_by_ranks) sizes.front() *= num_ranks;
@@ -147,7 +149,7 @@ std::vector<int64_t> sizes_of_result(const TorchRule& rule, const TorchTensor& x
   return sizes;
 }
 
-/// A tensor that the caller gave for a result.
+/// Check a result tensor that the caller gave, and return its view.
 Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, const char* name) {
   if (!std::ranges::equal(given.sizes(), sizes))
     fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(given), fmt::join(sizes, ", "));
@@ -156,7 +158,7 @@ Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, co
   return *rows;
 }
 
-/// The rows of an input; of a copy where it is a result, too: an operator writes while others read.
+/// The rows of an input. Copied if the input is also a result, because an operator writes while peers read.
 TorchMatrix rows_to_read(const TorchTensor& x, const std::vector<TorchTensor>& results) {
   const auto is_x = [&](const TorchTensor& y) {
     return y.data() == x.data() && std::ranges::equal(y.sizes(), x.sizes()) &&
@@ -175,7 +177,7 @@ void* stream_of(TorchDevice device) {
   return stream;
 }
 
-/// NOTE: texts of sizes are made where they are needed: a call is to take microseconds.
+/// Check the depth of the products. NOTE: texts are made only on failure: a call should take microseconds.
 void require_depth(const TorchRule& rule, const Arguments& all, int ranks) {
   const int64_t depth = all.x.sizes().back() * (rule.gathers_cols ? ranks : 1);
   for (const TorchTensor& b : all.b) {
@@ -184,7 +186,7 @@ void require_depth(const TorchRule& rule, const Arguments& all, int ranks) {
   }
 }
 
-/// Columns of each b; of an operator without products, of x.
+/// Columns of each b; of x for an operator without a product.
 std::vector<int64_t> columns_of(const TorchRule& rule, const Arguments& all) {
   if (!rule.product) return {all.x.sizes().back()};
   std::vector<int64_t> cols;
@@ -192,7 +194,7 @@ std::vector<int64_t> columns_of(const TorchRule& rule, const Arguments& all) {
   return cols;
 }
 
-/// Sizes over all ranks. `x`: the rows of it on this one.
+/// The problem, with sizes over all ranks. `x` has this rank's rows.
 Problem problem_of(const TorchRule& rule, const Arguments& all, const Tensor& x, int ranks) {
   Problem problem{.op = rule.op,
                   .m = rule.m_by_ranks ? x.rows * ranks : x.rows,
@@ -211,7 +213,7 @@ Problem problem_of(const TorchRule& rule, const Arguments& all, const Tensor& x,
   return problem;
 }
 
-/// PyTorch's tensors, given or made, and the same as the operator's outputs.
+/// The results: PyTorch's tensors (given or new), and their views as the operator's outputs.
 struct Results {
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
@@ -260,7 +262,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   if (rule.options.gather) stack.give_or_none(results.gathered);
 }
 
-/// As PyTorch calls it. Exceptions pass through PyTorch.
+/// The function that PyTorch calls. Its exceptions pass through PyTorch.
 template <size_t kRule, bool kOut>
 void kernel(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
   TorchStack stack(layer->shim, values);
@@ -286,7 +288,7 @@ void set_kernels(const char* key, std::index_sequence<kRules...> /*rules*/) {
 void register_torch(nb::object resolve, nb::object meet) {
   if (layer != nullptr) return;
   layer = new TorchLayer{load_torch_shim(), {std::move(resolve), std::move(meet)}};
-  // NOTE: PyTorch's objects of libraries are kept too: with them the operators would go.
+  // NOTE: never destroyed: PyTorch's library objects own the operators.
   TorchLibrary* library = nullptr;
   check_torch(layer->shim.new_definitions("tilewire", __FILE__, __LINE__, &library), "library_init_def");
   for (const TorchRule& rule : kTorchRules) {

@@ -1,4 +1,4 @@
-// Schemas of the operators.
+// Schemas of the operators of torch.ops.tilewire.
 // Called by torch/operators.cpp.
 #include "torch/rules.hpp"
 
@@ -13,7 +13,7 @@ std::string schema_of(const TorchRule& rule, bool out) {
   text += "str group";
   if (out) text += rule.several ? ", Tensor(a!)[] y" : ", Tensor(a!) y";
   if (out && has.gather) text += ", Tensor(b!)? gathered";
-  // NOTE: no argument is by keyword alone: PyTorch has no gradients for operators with such tensors.
+  // NOTE: no keyword-only arguments: PyTorch has no autograd for operators with keyword-only tensors.
   if (has.bias) text += rule.several ? ", Tensor[]? bias=None" : ", Tensor? bias=None";
   if (has.residual) text += ", Tensor? residual=None";
   if (has.activation) text += ", str activation=''";

@@ -1,4 +1,4 @@
-// The operators of torch.ops.tilewire in a table: what each takes, which sizes are of all ranks, what it gives.
+// The table of the operators of torch.ops.tilewire: their arguments, sizes over ranks, and results.
 // Used by torch/operators.cpp.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tilewire::python {
 
-/// What an operator may be given beside x, b and the group.
+/// Optional arguments of an operator, besides x, b and the group.
 struct TorchOptions {
   bool bias = false;
   bool residual = false;
@@ -18,18 +18,18 @@ struct TorchOptions {
   bool allow_tf32 = false;
 };
 
-/// x is [rows, depth] on a rank, b is [depth, cols].
+/// x is [rows, depth] on one rank, b is [depth, cols].
 struct TorchRule {
-  const char* name = "";      ///< of PyTorch's operator
-  const char* op = "";        ///< of tilewire's
-  bool product = true;        ///< x times b; or x alone, whose columns are then `cols`
-  bool several = false;       ///< lists of b, bias and y: a product with each b
-  bool m_by_ranks = false;    ///< m is rows times the number of ranks; or rows
-  bool n_by_ranks = false;    ///< the same of n and cols
-  bool k_by_ranks = false;    ///< the same of k and depth
-  bool keeps_rows = false;    ///< y has m rows; or this rank's part of them
-  bool keeps_cols = false;    ///< y has n columns; or this rank's part of them
-  bool gathers_cols = false;  ///< x has a part of the depth of b
+  const char* name = "";      ///< name in torch.ops.tilewire
+  const char* op = "";        ///< name of tilewire's operator
+  bool product = true;        ///< multiplies x by b; if not, x alone, and cols are its columns
+  bool several = false;       ///< lists of b, bias and y: one product per b
+  bool m_by_ranks = false;    ///< m = rows x ranks; if not, m = rows
+  bool n_by_ranks = false;    ///< the same for n and cols
+  bool k_by_ranks = false;    ///< the same for k and depth
+  bool keeps_rows = false;    ///< y has all m rows; if not, this rank's shard
+  bool keeps_cols = false;    ///< y has all n columns; if not, this rank's shard
+  bool gathers_cols = false;  ///< x has a shard of the depth of b
   TorchOptions options{};
 };
 
@@ -55,7 +55,7 @@ inline constexpr std::array kTorchRules{
 };
 // clang-format on
 
-/// As PyTorch reads it; `out`: of the variant that writes into tensors that are given.
+/// The schema in PyTorch's syntax. `out`: of the variant that writes into given tensors.
 [[nodiscard]] std::string schema_of(const TorchRule& rule, bool out);
 
 }  // namespace tilewire::python

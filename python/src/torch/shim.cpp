@@ -9,7 +9,7 @@
 namespace tilewire::python {
 namespace {
 
-/// A function of a library that is loaded, or nothing.
+/// Look up a function of a loaded library; null if it is missing.
 template <class Function>
 void find(void* library, const char* name, Function& function) {
   function = library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));

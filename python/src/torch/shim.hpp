@@ -1,6 +1,6 @@
-// PyTorch's stable C functions that the kernels call, looked up in the libraries that `import torch` has loaded. So one
-// binary serves every release from 2.10 on, beside a PyTorch without CUDA too, and nothing of PyTorch is needed to
-// build it. Used by the other files of this folder.
+// PyTorch's stable C functions that the kernels call, looked up in the libraries that `import torch` has loaded. One
+// binary thus serves all releases from 2.10 on, also without CUDA, and the build needs no PyTorch. Used by the other
+// files of this folder.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,19 @@
 
 namespace tilewire::python {
 
-/// at::Tensor, torch::Library, std::string, list and at::RecordFunction of PyTorch.
+/// PyTorch's at::Tensor, torch::Library, std::string, list and at::RecordFunction.
 struct AtenTensor;
 struct TorchLibrary;
 struct TorchString;
 struct TorchList;
 struct TorchRecord;
-/// A kernel's argument or result as PyTorch passes it, and the kernel.
+/// An argument or result of a kernel as PyTorch passes it, and the kernel's type.
 using StableValue = uint64_t;
 using StableKernel = void (*)(StableValue* stack, uint64_t num_arguments, uint64_t num_outputs);
 
 /// Names and types as in PyTorch's torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h, without the
-/// prefixes aoti_torch_ and torch_. Each returns 0, or a number where PyTorch has thrown, whose text is on stderr.
+/// prefixes aoti_torch_ and torch_. A function returns 0, or another number after an exception; PyTorch has printed the
+/// exception's text to stderr.
 struct TorchShim {
   int32_t (*get_data_ptr)(AtenTensor*, void**);
   int32_t (*get_dim)(AtenTensor*, int64_t*);
@@ -46,13 +47,13 @@ struct TorchShim {
   int32_t (*set_kernel)(TorchLibrary*, const char* name, StableKernel, uint64_t version);
   int32_t (*begin_range)(const char* name, void* keywords, void* const* inputs, uint64_t num_inputs, TorchRecord**);
   int32_t (*end_range)(TorchRecord*);
-  /// Nothing beside a PyTorch without CUDA.
+  /// Null if PyTorch has no CUDA.
   int32_t (*get_current_cuda_stream)(int32_t device, void** stream);
-  /// Numbers that PyTorch gives them in this release.
+  /// PyTorch's numbers for these devices and types in this release.
   int32_t cpu, cuda, bf16, fp16, fp32;
 };
 
-/// A range of torch.profiler, until it goes.
+/// A range in torch.profiler, from construction to destruction.
 class TorchRange {
  public:
   TorchRange(const TorchShim& shim, const std::string& name) : shim_(shim) {
@@ -69,10 +70,11 @@ class TorchRange {
   TorchRecord* record_ = nullptr;
 };
 
-/// Look them up. Throws Error(unsupported) that names what is missing, where PyTorch is not loaded or before 2.10.
+/// Look up the functions. Throws Error(unsupported) if PyTorch is not loaded, or with the missing function if PyTorch
+/// is older than 2.10.
 [[nodiscard]] TorchShim load_torch_shim();
 
-/// Throw Error(internal) that names the function unless it has succeeded.
+/// Throw Error(internal) with the function's name unless `status` is 0.
 void check_torch(int32_t status, const char* function);
 
 }  // namespace tilewire::python

@@ -1,4 +1,4 @@
-// Finds the team of a process group, and the operator of a problem.
+// Finds the team of a process group, and the operator of a problem in its cache.
 // Called by torch/operators.cpp.
 #include "torch/teams.hpp"
 
@@ -20,12 +20,12 @@ size_t hash_of(const Problem& problem) {
   return hash;
 }
 
-/// Names of the buffers of x and the results that peers can address: a plan uses them where they lie.
+/// Names of the buffers of x and of the results whose tensors peers can address. A plan uses them in place.
 std::vector<std::string> in_arena(const Group& group, const Problem& problem, std::span<const Tensor> inputs,
                                   std::span<const Tensor> outputs) {
   const auto lies = [&](const Tensor& tensor) { return group.place_of(tensor).has_value(); };
   std::vector<std::string> names;
-  // NOTE: the list of buffers takes microseconds.
+  // NOTE: return early: the list of buffers takes microseconds.
   if (!lies(inputs.front()) && std::ranges::none_of(outputs, lies)) return names;
   size_t output = 0;
   bool first = true;
@@ -38,8 +38,8 @@ std::vector<std::string> in_arena(const Group& group, const Problem& problem, st
   return names;
 }
 
-/// Throw the same Error(invalid_input) on all ranks where peers would look for a tensor in another place than it has
-/// there. Collective.
+/// Throw the same Error(invalid_input) on all ranks if a tensor's position in shared memory differs between ranks.
+/// Collective.
 void require_same_places(Group& group, const Problem& problem, std::span<const Tensor> inputs,
                          std::span<const Tensor> outputs) {
   if (problem.arena.empty()) return;
@@ -55,7 +55,7 @@ void require_same_places(Group& group, const Problem& problem, std::span<const T
   }
 }
 
-/// A Python exception as an Error of the library; of this kind where it is none of tilewire's.
+/// Convert a Python exception to an Error: with its own kind if it is a tilewire.Error, else with the kind `otherwise`.
 Error error_of(const nb::python_error& error, ErrorKind otherwise) {
   const nb::handle value = error.value();
   const std::string text = nb::cast<std::string>(nb::str(value));
@@ -68,7 +68,7 @@ Error error_of(const nb::python_error& error, ErrorKind otherwise) {
 TorchTeam::~TorchTeam() {
   const nb::gil_scoped_acquire gil;
   {
-    // Operators wait for what they have enqueued.
+    // Operators wait here for the calls that they have enqueued.
     const nb::gil_scoped_release without_gil;
     const std::scoped_lock alone(group_->busy);
     ops_.clear();
@@ -144,7 +144,7 @@ std::vector<std::string> TorchTeam::kept() const {
 }
 
 void TorchTeams::check() const {
-  // NOTE: a team that is waited for may go meanwhile, and others come.
+  // NOTE: copy the table: while this thread waits for a team, other threads may remove and add teams.
   std::vector<std::shared_ptr<TorchTeam>> all;
   for (const auto& [key, team] : teams_) all.push_back(team);
   for (const auto& team : all) team->check();
@@ -159,7 +159,7 @@ std::vector<std::string> TorchTeams::kept(const std::string& group, bool on_gpu,
 
 std::shared_ptr<TorchTeam> TorchTeams::find(const std::string& group, bool on_gpu, int32_t index) {
   const nb::gil_scoped_acquire gil;
-  ErrorKind otherwise = ErrorKind::invalid_input;  // an unknown group
+  ErrorKind otherwise = ErrorKind::invalid_input;  // kind of an exception of resolve_: the group is unknown
   try {
     const nb::object process_group = resolve_(group.c_str());
     Key key{group, on_gpu, on_gpu ? index : 0};
@@ -167,11 +167,11 @@ std::shared_ptr<TorchTeam> TorchTeams::find(const std::string& group, bool on_gp
     if (found != teams_.end() && found->second->is_of(process_group)) return found->second;
     otherwise = ErrorKind::internal;
     const nb::object joined = meet_(process_group, on_gpu, index);
-    // NOTE: another thread may have been here meanwhile, and its team has operators.
+    // NOTE: look again: another thread may have made the team meanwhile, and its operators may be in use.
     found = teams_.find(key);
     if (found != teams_.end() && found->second->is_of(process_group)) return found->second;
     auto team = std::make_shared<TorchTeam>(process_group, nb::cast<const PyGroup&>(joined).shared());
-    // NOTE: a team that goes lets other threads run: it is out of the table by then.
+    // NOTE: take the old team out of the table first: its destructor releases the GIL.
     const std::shared_ptr<TorchTeam> old = std::exchange(teams_[std::move(key)], team);
     return team;
   } catch (const nb::python_error& error) {

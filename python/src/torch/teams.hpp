@@ -1,4 +1,4 @@
-// Teams of the ranks of PyTorch's process groups, and the operators that each keeps by problem.
+// Teams of the ranks of PyTorch's process groups. Each team caches its operators by problem.
 // Used by torch/operators.cpp.
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace tilewire::python {
 
-/// How teams make and keep operators.
+/// How teams make and cache operators.
 struct TorchSettings {
-  Tuning tuning = Tuning::off;  ///< how new ones choose
-  size_t most_ops = 256;        ///< that a team keeps beside those that graphs may replay: those used last
+  Tuning tuning = Tuning::off;  ///< how new operators choose their config
+  size_t most_ops = 256;  ///< operators that a team caches, without those in graphs; the least recently used are freed
 };
 
 /// The ranks of a process group on one kind of device, and their operators.
@@ -31,16 +31,17 @@ class TorchTeam {
   TorchTeam& operator=(const TorchTeam&) = delete;
   ~TorchTeam();
 
-  /// Whether it is of this process group, and not of another one of that name.
+  /// Whether the team is of this process group object; a later group may have the same name.
   [[nodiscard]] bool is_of(nb::handle process_group) const { return process_group_.is(process_group); }
   [[nodiscard]] int num_ranks() const { return group_->group->team().num_ranks; }
-  /// One call of the problem's operator, which is made at its first: collective. What lies in the arena of x and the
-  /// results is used there. Throws as make_op and Op::run do, and Error(unsupported) where it is new inside a capture.
+  /// Make one call of the problem's operator; the first call makes the operator, which is collective. If x or a result
+  /// lies in the arena, the operator uses it in place. Throws the Errors of make_op and Op::run, and Error(unsupported)
+  /// if a new operator would be made during a capture.
   void run(const TorchShim& shim, Problem problem, const TorchSettings& settings, std::span<const Tensor> inputs,
            std::span<const Tensor> outputs, void* stream);
-  /// Throw what is known by now to have failed, of calls and of graphs' replays.
+  /// Throw the Error of a call or a graph replay that has failed by now.
   void check() const;
-  /// Problems and schedules of the operators that are kept, the last used first: "all_reduce 3 x 24 x 0 fused".
+  /// Texts of the cached operators, the most recently used first: "all_reduce 3 x 24 x 0 fused".
   [[nodiscard]] std::vector<std::string> kept() const;
 
  private:
@@ -48,8 +49,8 @@ class TorchTeam {
     Problem problem;
     Tuning tuning;
     Op op;
-    std::string name;       ///< of its ranges in profiles: operator and schedule
-    bool captured = false;  ///< graphs may replay it
+    std::string name;       ///< name of the range in profiles: operator and schedule
+    bool captured = false;  ///< a graph may replay it
   };
   using Place = std::list<Kept>::iterator;
 
@@ -59,24 +60,24 @@ class TorchTeam {
 
   nb::object process_group_;
   std::shared_ptr<SharedGroup> group_;
-  std::list<Kept> ops_{};  ///< those used last come first
+  std::list<Kept> ops_{};  ///< the most recently used first
   std::unordered_multimap<size_t, Place> places_{};
 };
 
 /// The teams of this process.
 class TorchTeams {
  public:
-  /// `resolve`: the process group of a name; `meet`: the tilewire._core.Group of a process group's ranks on GPUs or
-  /// CPUs, and the device's number.
+  /// `resolve` returns the process group of a name. `meet` returns the tilewire._core.Group of a process group's ranks,
+  /// given whether they are on GPUs and the device number.
   TorchTeams(nb::object resolve, nb::object meet) : resolve_(std::move(resolve)), meet_(std::move(meet)) {}
 
   /// The team of a group's ranks for tensors on a device. Collective at its first use.
   [[nodiscard]] std::shared_ptr<TorchTeam> find(const std::string& group, bool on_gpu, int32_t index);
-  /// TorchTeam::kept of a team, or nothing where none has met. With the GIL.
+  /// TorchTeam::kept of a team; empty if the ranks have not met. Needs the GIL.
   [[nodiscard]] std::vector<std::string> kept(const std::string& group, bool on_gpu, int32_t index) const;
-  /// TorchTeam::check of all of them. With the GIL.
+  /// TorchTeam::check of all teams. Needs the GIL.
   void check() const;
-  /// Forget all of them. With the GIL.
+  /// Remove all teams. Needs the GIL.
   void clear() { const auto old = std::exchange(teams_, {}); }
   [[nodiscard]] TorchSettings& settings() { return settings_; }
 
@@ -89,7 +90,7 @@ class TorchTeams {
   };
   nb::object resolve_;
   nb::object meet_;
-  std::map<Key, std::shared_ptr<TorchTeam>> teams_{};  ///< touched with the GIL alone
+  std::map<Key, std::shared_ptr<TorchTeam>> teams_{};  ///< guarded by the GIL
   TorchSettings settings_{};
 };
 

@@ -79,7 +79,7 @@ std::optional<Tensor> rows_where_they_lie(const TorchTensor& x) {
   if (sizes[last] > 1 && strides[last] != 1) return std::nullopt;
   int64_t rows = 1;
   int64_t row_stride = sizes[last];
-  // From the innermost dimension of rows outwards: each follows where the one within it ends.
+  // Visit the row dimensions from the innermost outwards: each must continue where the one inside it ends.
   for (size_t d = last; d-- > 0;) {
     if (sizes[d] > 1 && rows > 1 && strides[d] != row_stride * rows) return std::nullopt;
     if (sizes[d] > 1 && rows == 1) row_stride = strides[d];
@@ -96,7 +96,7 @@ TorchMatrix rows_of(const TorchTensor& x) {
 }
 
 std::optional<TorchTensor> TorchStack::maybe_tensor() {
-  // PyTorch allocates what may be missing, and leaves it to the kernel.
+  // PyTorch allocates an optional value; the kernel must free it.
   const std::unique_ptr<StableValue> value(reinterpret_cast<StableValue*>(next()));
   if (value == nullptr) return std::nullopt;
   return TorchTensor{*shim_, reinterpret_cast<AtenTensor*>(*value)};
@@ -134,12 +134,12 @@ void TorchStack::give(const std::vector<TorchTensor>& results) {
   check_torch(shim_->new_list(results.size(), &made), "new_list_reserve_size");
   std::unique_ptr<TorchList, decltype(shim_->delete_list)> list(made, shim_->delete_list);
   for (const TorchTensor& result : results) check_torch(shim_->add_to_list(made, reference(result)), "list_push_back");
-  // NOTE: PyTorch deletes it, and whatever it holds.
+  // NOTE: PyTorch frees the list and its elements.
   values_[given_++] = reinterpret_cast<StableValue>(list.release());
 }
 
 void TorchStack::give_or_none(const std::optional<TorchTensor>& result) {
-  // NOTE: PyTorch deletes it.
+  // NOTE: PyTorch frees it.
   values_[given_++] = result ? reinterpret_cast<StableValue>(new StableValue(reference(*result))) : 0;
 }
 

@@ -1,4 +1,4 @@
-// PyTorch's tensors as kernels hold and read them, and the stack on which PyTorch passes them.
+// PyTorch's tensors in kernels, and the stack on which PyTorch passes arguments and results.
 // Used by torch/operators.cpp.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tilewire::python {
 
-/// What PyTorch calls a device.
+/// A device by PyTorch's numbers.
 struct TorchDevice {
   int32_t type = 0;
   int32_t index = 0;
@@ -21,7 +21,7 @@ struct TorchDevice {
   bool operator==(const TorchDevice&) const = default;
 };
 
-/// A tensor of PyTorch, held until its last copy goes.
+/// A tensor of PyTorch, released with its last copy.
 class TorchTensor {
  public:
   TorchTensor(const TorchShim& shim, AtenTensor* handle)
@@ -32,12 +32,12 @@ class TorchTensor {
   [[nodiscard]] std::span<const int64_t> sizes() const;
   [[nodiscard]] std::span<const int64_t> strides() const;
   [[nodiscard]] TorchDevice device() const;
-  /// Number of PyTorch's, and the type that it is; Error(invalid_input) where tilewire has none such.
+  /// PyTorch's number of the element type, and tilewire's type; Error(invalid_input) if tilewire has no such type.
   [[nodiscard]] int32_t torch_dtype() const;
   [[nodiscard]] DType dtype() const;
-  /// A dense one of these sizes, of the same type and on the same device, undefined at first.
+  /// A dense tensor of these sizes, with the same type and device; undefined contents.
   [[nodiscard]] TorchTensor new_empty(std::span<const int64_t> sizes) const;
-  /// The same elements, dense.
+  /// A dense copy.
   [[nodiscard]] TorchTensor copy() const;
   [[nodiscard]] const TorchShim& shim() const { return *shim_; }
 
@@ -46,19 +46,19 @@ class TorchTensor {
   std::shared_ptr<AtenTensor> handle_;
 };
 
-/// A matrix, and the tensor that has its memory.
+/// A matrix, and the tensor that owns its memory.
 struct TorchMatrix {
   TorchTensor owner;
   Tensor view{};
 };
 
-/// All but the last dimension as rows, where they lie, or nothing where they do not lie like rows of one matrix.
+/// View all dimensions but the last as rows; nothing if their memory is not that of one matrix.
 [[nodiscard]] std::optional<Tensor> rows_where_they_lie(const TorchTensor& x);
 
-/// The same, or of a copy.
+/// The same; of a copy if necessary.
 [[nodiscard]] TorchMatrix rows_of(const TorchTensor& x);
 
-/// Arguments of a call in their order, each taken once; then its results.
+/// The arguments of a call, taken in order, each once; then the results.
 class TorchStack {
  public:
   TorchStack(const TorchShim& shim, StableValue* values) : shim_(&shim), values_(values) {}
@@ -66,14 +66,14 @@ class TorchStack {
   [[nodiscard]] TorchTensor tensor() { return {*shim_, reinterpret_cast<AtenTensor*>(next())}; }
   [[nodiscard]] std::optional<TorchTensor> maybe_tensor();
   [[nodiscard]] std::vector<TorchTensor> tensors() { return tensors_of(next()); }
-  /// None where the list is missing.
+  /// Empty if the list is missing.
   [[nodiscard]] std::vector<TorchTensor> maybe_tensors();
   [[nodiscard]] std::string text();
   [[nodiscard]] bool flag() { return (next() & 0xff) != 0; }
-  /// Results, after all arguments have been taken. The first takes the first argument's place.
+  /// Pass results, after all arguments have been taken. The first result takes the place of the first argument.
   void give(const TorchTensor& result) { values_[given_++] = reference(result); }
   void give(const std::vector<TorchTensor>& results);
-  /// One that the schema lets be missing.
+  /// Pass a result that the schema declares optional.
   void give_or_none(const std::optional<TorchTensor>& result);
 
  private:

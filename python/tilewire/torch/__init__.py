@@ -5,10 +5,10 @@
 
     dist.init_process_group("gloo")                                # nccl on GPUs
     y = tilewire.torch.all_gather_matmul(x, weight.t())            # (all ranks' rows of x) @ weight.t()
-    z = tilewire.torch.matmul_reduce_scatter(y, other.t())         # my rows of the sum over ranks of y @ other.t()
+    z = tilewire.torch.matmul_reduce_scatter(y, other.t())         # this rank's rows of the ranks' sum of y @ other.t()
 
-On CUDA tensors they run on GPUs, on CPU tensors on CPU ranks. They have fakes and autograd formulas. Every rank of the
-group calls them, in the same order, with the same shapes.
+Operators on CUDA tensors run on GPUs, operators on CPU tensors on CPU ranks. They have fakes and autograd formulas.
+Every rank of the group must call them, in the same order, with the same shapes.
 """
 
 from tilewire.torch._drop_in import disable, enable, enabled, report

@@ -1,4 +1,4 @@
-"""tilewire behind PyTorch's own fused operators: torch.ops.symm_mem.fused_*."""
+"""Puts tilewire behind PyTorch's own fused operators: torch.ops.symm_mem.fused_*."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _left: Counter[tuple[str, str]] = Counter()
 
 
 def report() -> dict[str, dict[str, Any]]:
-    """Calls of each of PyTorch's operators: by tilewire, and by PyTorch's own kernel with the reason."""
+    """Number of calls of each of PyTorch's operators: by tilewire, and by PyTorch's kernel with the reason."""
     rows: dict[str, dict[str, Any]] = {}
     for name in sorted({*_taken, *(name for name, _ in _left)}):
         reasons = {reason: count for (other, reason), count in _left.items() if other == name}
@@ -31,14 +31,14 @@ def report() -> dict[str, dict[str, Any]]:
 
 
 def _own(name: str, on_gpu: bool) -> Any:
-    """PyTorch's own kernel; on CPUs, where it has none, its composition."""
+    """PyTorch's own kernel; on CPUs, where it has no kernel, its composition of operators."""
     import torch.distributed._symmetric_memory as symm_mem
 
     return getattr(symm_mem, f"_{name}" if on_gpu else f"_{name}_fallback")
 
 
 def _left_to_pytorch(a: Tensor, bs: list[Tensor], gather_dim: int, group_name: str) -> str | None:
-    """Why a gather is PyTorch's by the program's own wish."""
+    """The reason if the program's settings give a gather to PyTorch, or None."""
     if os.environ.get("TORCH_SYMM_MEM_ENABLE_NATIVE_ASYNC_TP", "0") == "0":
         return None
     import torch.distributed._symmetric_memory as symm_mem
@@ -80,7 +80,7 @@ def _matmul_reduce_scatter(a: Tensor, b: Tensor, reduce_op: str, scatter_dim: in
 
 
 def _reason(error: tilewire.Error) -> str:
-    """Why a call is left to PyTorch. What breaks a team is raised: others may wait in ours."""
+    """The reason for leaving a call to PyTorch. Raises errors that break a team: peers may wait inside tilewire."""
     if error.kind not in ("invalid_input", "unsupported"):
         raise error
     return str(error)
@@ -89,10 +89,11 @@ def _reason(error: tilewire.Error) -> str:
 def enable() -> None:
     """Put tilewire behind torch.ops.symm_mem.fused_all_gather_matmul and fused_matmul_reduce_scatter.
 
-    Eager programs and what Inductor's pass for asynchronous tensor parallelism makes use it then, unchanged. What
-    tilewire cannot take goes to PyTorch's kernel, counted in `report()`. The scaled variants stay PyTorch's.
+    Eager programs then use tilewire unchanged, and so does the code of Inductor's pass for asynchronous tensor
+    parallelism. Calls that tilewire cannot take go to PyTorch's kernel; `report()` counts them. The scaled variants
+    stay with PyTorch.
     """
-    import torch.distributed._symmetric_memory  # noqa: F401 - it registers them
+    import torch.distributed._symmetric_memory  # noqa: F401 - registers the operators
 
     global _library
     with _lock:
@@ -100,7 +101,7 @@ def enable() -> None:
             return
         library = torch.library.Library("symm_mem", "IMPL")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*verriding", category=UserWarning)  # it is meant
+            warnings.filterwarnings("ignore", message="(?s).*verriding", category=UserWarning)  # intended
             for key in ("CUDA", "CPU"):
                 library.impl("fused_all_gather_matmul", _all_gather_matmul, key, allow_override=True)
                 library.impl("fused_matmul_reduce_scatter", _matmul_reduce_scatter, key, allow_override=True)
@@ -108,7 +109,7 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """Give the operators back to PyTorch."""
+    """Restore PyTorch's kernels."""
     global _library
     with _lock:
         if _library is not None:

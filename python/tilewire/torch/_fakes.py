@@ -1,4 +1,4 @@
-"""Fakes of torch.ops.tilewire: shapes of results without their computation."""
+"""Fakes of torch.ops.tilewire: shapes of results without the computation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tilewire.torch._teams import group_size
 
 
 def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
-    """Those of a result: x's, but for the first and the last."""
+    """Sizes of a result: those of x, except for the first and the last dimension."""
     return [first, *x.shape[1:-1], last]
 
 
 def _fake_gather(x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool) -> tuple[list[Tensor], Tensor]:
-    """Results of products with each b, and the gathered x."""
+    """The products with each b, and the gathered x."""
     size = group_size(group)
     rows, cols = (1, size) if by_columns else (size, 1)
     ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1])) for b in bs]

@@ -1,4 +1,4 @@
-"""Gradients of torch.ops.tilewire, and calls of its operators with and without them."""
+"""Gradients of torch.ops.tilewire, and the function that calls its operators."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ops = torch.ops.tilewire
 
 
 def _flat(x: Tensor) -> Tensor:
-    """All but the last dimension as rows."""
+    """View all dimensions but the last as rows."""
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
 def _weight_gradient(x: Tensor, grad: Tensor, b: Tensor) -> Tensor:
-    """Laid out as `b`, so that it adds to what is there without a copy."""
+    """The gradient of b in the layout of `b`, so that autograd accumulates it without a copy."""
     if b.stride(0) == 1:
         return (_flat(grad).t() @ _flat(x)).t()
     return _flat(x).t() @ _flat(grad)
@@ -33,7 +33,7 @@ def _bias_gradient(grad: Tensor) -> Tensor:
 
 
 def _asks(ctx: Any, place: int) -> bool:
-    """Whether the argument at this place is given, and wants its gradient."""
+    """Whether the argument at this index was given and needs a gradient."""
     return place < len(ctx.needs_input_grad) and bool(ctx.needs_input_grad[place])
 
 
@@ -47,24 +47,24 @@ def needs_gradient(*given: Tensor | None) -> bool:
 
 
 def _by_torch(name: str, x: Tensor, *options: Any) -> Tensor:
-    """PyTorch's own collective, complete."""
+    """Run PyTorch's own collective and wait for it."""
     if not needs_gradient(x):
         result: Tensor = getattr(torch.ops._c10d_functional, name)(x.contiguous(), *options)
         return torch.ops._c10d_functional.wait_tensor(result)  # type: ignore[no-any-return]
-    # For a gradient of a gradient. NOTE: wait_tensor has no gradient in PyTorch 2.10.
+    # Support second derivatives. NOTE: wait_tensor has no gradient in PyTorch 2.10.
     result = getattr(torch.ops._c10d_functional_autograd, name)(x.contiguous(), *options)
     torch.ops._c10d_functional.wait_tensor(result.detach())
     return result
 
 
 def _gather(x: Tensor, group: str, dim: int) -> Tensor:
-    """All ranks' rows or columns."""
+    """Gather all ranks' rows (dim 0) or columns."""
     size = group_size(group)
     gathered = _by_torch("all_gather_into_tensor", x, size, group)
     return gathered if dim == 0 else torch.cat(gathered.chunk(size), -1)
 
 
-#: By operator without lists: the same formula for eager programs, in half the time of PyTorch's own way.
+#: By operator without lists: an autograd function with the same formula, which takes half the time in eager programs.
 _functions: dict[Any, Callable[..., Any]] = {}
 
 
@@ -85,7 +85,7 @@ def _register_gradient(name: str, backward: Any, setup: Any = None) -> None:
 
 
 def call(op: Any, needs_gradient: bool, *given: Any) -> Any:
-    """An operator of torch.ops.tilewire. Its error is tilewire.Error."""
+    """Call an operator of torch.ops.tilewire. Its errors are raised as tilewire.Error."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return op(*given)
     try:
@@ -99,12 +99,12 @@ def call(op: Any, needs_gradient: bool, *given: Any) -> Any:
 
 
 def _call_backward(op: Any, grad: Tensor, b: Tensor, *others: Any) -> Any:
-    """The same in a formula of gradients, which may itself be asked for its gradient."""
+    """The same inside a backward formula, which may need a gradient itself."""
     return call(op, needs_gradient(grad, b), grad, b, *others)
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over ranks, of which each goes on with a part: its gradient is summed, too."""
+    """The sum over ranks, if each rank uses only a part of the result: the gradient is summed, too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
@@ -118,7 +118,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _SumOfGradients(torch.autograd.Function):
-    """The same tensor; its gradient is the sum over ranks."""
+    """The identity; its gradient is summed over ranks."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
@@ -131,18 +131,18 @@ class _SumOfGradients(torch.autograd.Function):
 
 
 def sum_gradients(x: Tensor, group: dist.ProcessGroup | str | None = None) -> Tensor:
-    """`x`, the same on all ranks, each of which goes on with a part of the work: its gradient is summed over ranks."""
+    """Return `x`, the same on all ranks, for work that the ranks share: its gradient is summed over ranks."""
     result: Tensor = _SumOfGradients.apply(x, group_name(group))
     return result
 
 
 def _replicated(grad: Tensor, group: str) -> Tensor:
-    """A gradient that is the same on all ranks, in a formula that uses it for this rank's part."""
+    """A gradient that is the same on all ranks, for a formula that uses it for this rank's part only."""
     return sum_gradients(grad, group) if needs_gradient(grad) else grad
 
 
 def _gradient_of_gathered(grad: Tensor, group: str, dim: int) -> Tensor:
-    """Of this rank's part, from that of a gathered x which was returned."""
+    """The gradient of this rank's part of x, from the gradient of the gathered x that was returned."""
     if needs_gradient(grad):
         summed = _Sum.apply(grad, group)
     else:
@@ -153,7 +153,7 @@ def _gradient_of_gathered(grad: Tensor, group: str, dim: int) -> Tensor:
 
 
 def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
-    """A gather along `dim` before several products: their gradients of x are one reduce-scatter."""
+    """A gather along `dim` before several products: one reduce-scatter computes the gradient of x."""
     scattered_product = getattr(_ops, scatter).default
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -165,7 +165,8 @@ def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
 
     def backward(ctx: Any, grads: list[Tensor | None], grad_gathered: Tensor | None) -> Any:
         x, *bs = ctx.saved_tensors
-        # NOTE: PyTorch 2.10 leaves out arguments at the end that have their defaults, and wants as many gradients.
+        # NOTE: PyTorch 2.10 omits trailing arguments that have their defaults, and expects as many gradients as
+        # arguments.
         asked = ctx.needs_input_grad
         needs_x, needs_b, needs_bias = asked[0], asked[1], asked[3] if len(asked) > 3 else ()
         used = [grad for grad in grads if grad is not None]
@@ -173,7 +174,7 @@ def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
         grad_bs: list[Tensor | None] = [None] * len(bs)
         grad_biases: list[Tensor | None] = [None] * ctx.biases
         if used and needs_x:
-            # Side by side, and the weights as they lie, one below the other.
+            # Concatenate gradients by columns, and weights by rows, to make one product.
             beside = torch.cat(used, -1)
             weights = torch.cat([b.t() for b, grad in zip(bs, grads, strict=True) if grad is not None])
             options = None, None, "", False, torch.are_deterministic_algorithms_enabled(), ctx.allow_tf32
@@ -193,7 +194,7 @@ def _register_gather_for_several(gather: str, scatter: str, dim: int) -> None:
 
 
 def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
-    """A gather along `dim` before a product, and a reduce-scatter along it behind one: each is the other's gradient."""
+    """A gather along `dim` before a product, and a reduce-scatter after one: each is the other's gradient."""
     gathered_product, scattered_product = getattr(_ops, gather).default, getattr(_ops, scatter).default
 
     def setup_gather(ctx: Any, inputs: Any, output: Any) -> None:
@@ -230,7 +231,7 @@ def _register_gather_and_scatter(gather: str, scatter: str, dim: int) -> None:
             grad = grad / group_size(ctx.group)
         grad_x = grad_b = grad_bias = None
         if _asks(ctx, 0) or _asks(ctx, 1):
-            # The product overlaps with the gather, which the gradient of the weight needs too.
+            # Overlap the product with the gather, whose result the weight's gradient needs, too.
             options = None, "", True, ctx.allow_tf32
             grad_x, whole = _call_backward(gathered_product, grad, b.t(), ctx.group, *options)
             grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
@@ -274,7 +275,7 @@ def _matmul_all_to_all_setup(ctx: Any, inputs: Any, output: Any) -> None:
 def _matmul_all_to_all_backward(ctx: Any, grad: Tensor) -> Any:
     x, b = ctx.saved_tensors
     size, rows = group_size(ctx.group), _flat(x).shape[0]
-    # My rows of all columns, which other ranks hold.
+    # Collect this rank's rows of all columns from the other ranks.
     parts = [rows] * size
     swapped = _by_torch("all_to_all_single", _flat(grad), parts, parts, ctx.group)
     whole = swapped.view(size, rows, grad.shape[-1]).transpose(0, 1).reshape(rows, b.shape[1])

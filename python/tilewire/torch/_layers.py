@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie in parts on the ranks of a process group."""
+"""Linear layers whose weights are sharded over the ranks of a process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewire.torch._teams import group_name, group_size
 def column_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, group: str, sequence_parallel: bool, sequence_dim: int
 ) -> Tensor:
-    """This rank's features of a linear layer of all rows. `weight`: its [features / ranks, K]."""
+    """This rank's output features of a linear layer, for all rows. `weight`: its shard [features / ranks, K]."""
     if sequence_parallel:
         y = _ops.all_gather_matmul(x, weight.t(), group, gather_dim=sequence_dim, bias=bias)
         assert isinstance(y, Tensor)
@@ -29,9 +29,9 @@ def column_linear(
 def row_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, group: str, sequence_parallel: bool, sequence_dim: int
 ) -> Tensor:
-    """A linear layer whose input features lie in parts. `weight`: its [features, K / ranks]."""
+    """A linear layer with sharded input features. `weight`: this rank's shard [features, K / ranks]."""
     if sequence_parallel:
-        # Each rank's rows, or columns, have a share of the bias's gradient.
+        # Each rank computes the bias's gradient for its own rows, or columns.
         shared = None if bias is None else sum_gradients(bias, group)
         if shared is not None and sequence_dim in (-1, x.dim() - 1):
             process_group = dist.distributed_c10d._resolve_process_group(group)
@@ -41,9 +41,9 @@ def row_linear(
 
 
 class _ParallelLinear(nn.Module):
-    """What both kinds share: a part of a weight, and how rows lie."""
+    """Common part of both layers: a sharded weight, and the layout of rows."""
 
-    _split: int  #: dimension of the whole weight that lies in parts
+    _split: int  #: the dimension of the whole weight that is sharded
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class _ParallelLinear(nn.Module):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Sizes are over all ranks; one of them is a multiple of their number."""
+        """Sizes are over all ranks. The sharded size must be a multiple of the number of ranks."""
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.group = group_name(group)
@@ -74,14 +74,14 @@ class _ParallelLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As nn.Linear has them; a bias that is the same on all ranks is zero."""
+        """Initialize as nn.Linear, but with a zero bias, which may be replicated."""
         nn.init.uniform_(self.weight, -1 / math.sqrt(self.in_features), 1 / math.sqrt(self.in_features))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @torch.no_grad()
     def load_whole(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """Take this rank's part of an nn.Linear's weight and bias."""
+        """Copy this rank's shard of an nn.Linear's weight and bias."""
         size = group_size(self.group)
         rank = dist.get_rank(dist.distributed_c10d._resolve_process_group(self.group))
         self.weight.copy_(weight.chunk(size, self._split)[rank])
@@ -99,10 +99,10 @@ class _ParallelLinear(nn.Module):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """A linear layer of which each rank makes some output features.
+    """A linear layer with sharded output features.
 
-    With `sequence_parallel` the input is this rank's rows along `sequence_dim`, which are gathered while they are
-    multiplied; otherwise all rows, the same on all ranks. Output: all rows, [..., out_features / ranks].
+    With `sequence_parallel` the input is this rank's rows along `sequence_dim`; the gather of rows overlaps with the
+    product. Without it the input is all rows, the same on all ranks. Output: all rows, [..., out_features / ranks].
     """
 
     _split = 0
@@ -113,11 +113,11 @@ class ColumnParallelLinear(_ParallelLinear):
 
 
 class RowParallelLinear(_ParallelLinear):
-    """A linear layer of which each rank has some input features.
+    """A linear layer with sharded input features.
 
-    With `sequence_parallel` the output is this rank's rows along `sequence_dim`, which leave as they are made;
-    otherwise all rows, the same on all ranks. Input: all rows, [..., in_features / ranks]. The bias is the same on all
-    ranks.
+    With `sequence_parallel` the output is this rank's rows along `sequence_dim`; the reduce-scatter overlaps with the
+    product. Without it the output is all rows, the same on all ranks. Input: all rows, [..., in_features / ranks]. The
+    bias is the same on all ranks.
     """
 
     _split = 1

@@ -1,4 +1,4 @@
-"""The functions for programs: operators of torch.ops.tilewire, whose kernels are C++, with PyTorch's conventions."""
+"""The public functions, with PyTorch's conventions. They call torch.ops.tilewire, whose kernels are C++."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
 
 
 def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
-    """As torch.autocast has a product's operands."""
+    """Cast operands as torch.autocast does for a product."""
     if not torch._C._is_any_autocast_enabled():
         return given
     kind = given[0].device.type if given[0] is not None else "cpu"
@@ -33,12 +33,12 @@ def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
 
 
 def _allow_tf32(x: Tensor) -> bool:
-    # NOTE: PyTorch takes a microsecond for the answer.
+    # NOTE: only for fp32, because PyTorch takes a microsecond to answer.
     return x.dtype == torch.float32 and bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 def _dim(x: Tensor, dim: int) -> int:
-    """A dimension, counted from 0; the last one is -1."""
+    """Normalize a dimension: count from 0, but -1 for the last one."""
     found = dim + x.dim() if dim < 0 else dim
     if x.dim() < 2 or not 0 <= found < x.dim():
         raise tilewire.Error(f"dimension {dim} of {tuple(x.shape)}", "invalid_input")
@@ -46,7 +46,7 @@ def _dim(x: Tensor, dim: int) -> int:
 
 
 def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
-    """Steps of an epilogue that gradients go through, by PyTorch."""
+    """Apply the rest of an epilogue by PyTorch, because tilewire has no gradient for it."""
     y = _ACTIVATIONS[activation](y) if activation else y
     if residual is None:
         return y
@@ -62,7 +62,7 @@ def _refuse_gradient(*given: Tensor | None) -> None:
 
 
 def _written(out: Tensor) -> Tensor:
-    """A tensor that an operator of C++ has written, of which autograd hears nothing by itself."""
+    """Tell autograd that a C++ operator has written the tensor."""
     if not torch.compiler.is_compiling():
         torch.autograd.graph.increment_version(out)
     return out
@@ -127,13 +127,13 @@ def all_gather_matmul(
     bias: Tensor | Sequence[Tensor] | None = None,
     activation: str = "",
 ) -> Any:
-    """`activation(torch.cat(all ranks' x, gather_dim) @ b + bias)`, where products begin with what has come.
+    """`activation(torch.cat(all ranks' x, gather_dim) @ b + bias)`; products start with the rows that have arrived.
 
-    `x`: [..., K], the same shape on every rank, or with the last dimension as `gather_dim` [..., K / ranks]; `b`:
-    [K, N], this rank's columns, best the transpose of a Linear layer's weight. A `gather_dim` that is neither the first
-    nor the last costs a copy. `bias`: [N]; `activation`: "gelu" (by erf) or "relu". Returns [..., N], and with
-    `return_gathered` the gathered x. Of several `b` (and biases), as the projections of one input, x is gathered once,
-    and a list is returned. Raises tilewire.Error where shapes, types or devices are not so.
+    `x`: [..., K], of the same shape on every rank; if `gather_dim` is the last dimension, [..., K / ranks]. `b`: [K,
+    N], this rank's columns; fastest if it is the transpose of a Linear layer's weight. A `gather_dim` that is neither
+    the first nor the last dimension costs a copy. `bias`: [N]. `activation`: "gelu" (by erf) or "relu". Returns [...,
+    N], and with `return_gathered` also the gathered x. With a list of `b` (and of biases), such as projections of one
+    input, x is gathered once and a list is returned. Raises tilewire.Error if shapes, types or devices do not fit.
     """
     dim = _dim(x, gather_dim)
     _check_activation(activation)
@@ -141,7 +141,7 @@ def all_gather_matmul(
     if bias is not None and isinstance(bias, Tensor) != one:
         raise tilewire.Error("bias: want a tensor for one b, a list for a list", "invalid_input")
     if one:
-        # NOTE: without lists, as the host's time for a call is short.
+        # NOTE: no lists here, to keep the host's time per call short.
         x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment, arg-type]
         grads = needs_gradient(x, b, bias)  # type: ignore[arg-type]
         weight_asks = b.requires_grad  # type: ignore[union-attr]
@@ -179,12 +179,13 @@ def matmul_reduce_scatter(
     activation: str = "",
     residual: Tensor | None = None,
 ) -> Tensor:
-    """This rank's part along `scatter_dim` of the sum over ranks of `x @ b`, where parts leave as they are made.
+    """This rank's part, along `scatter_dim`, of the sum over ranks of `x @ b`. Parts are sent as soon as they are made.
 
-    `x`: [..., K]; `b`: [K, N], K this rank's part. `scatter_dim`, a multiple of the number of ranks, costs a copy where
-    it is neither the first nor the last. `op`: "sum" or "avg". After a sum: `bias` [N], the same on all ranks (of the
-    last dimension [N / ranks], this rank's), then `activation` ("gelu" by erf, or "relu"), then `residual`, of the
-    result's shape. The gradient of a bias is that of this rank's rows: `sum_gradients` adds the others'.
+    `x`: [..., K]; `b`: [K, N]; K is this rank's shard. The size of `scatter_dim` must be a multiple of the number of
+    ranks; a `scatter_dim` that is neither the first nor the last dimension costs a copy. `op`: "sum" or "avg". After a
+    sum follow `bias` [N], the same on all ranks (if `scatter_dim` is the last dimension: this rank's [N / ranks]),
+    `activation` ("gelu" by erf, or "relu"), and `residual`, of the result's shape. The gradient of the bias covers this
+    rank's rows only; `sum_gradients` adds those of the other ranks.
     """
     if op not in ("sum", "avg"):
         raise tilewire.Error(f"op {op!r}: want 'sum' or 'avg'", "invalid_input")
@@ -224,11 +225,12 @@ def matmul_all_reduce(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N], K this rank's part.
+    """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N]; K is this rank's shard.
 
-    After the sum: `bias` [N], `activation` and `residual`, of the result's shape, each the same on all ranks. Its
-    gradient is that of a tensor-parallel layer: the same on all ranks. Returns a new tensor, or `out`, which may be
-    `residual` itself; then there is no gradient. Where `out` is of `tilewire.torch.empty` the sum is made in it.
+    After the sum follow `bias` [N], `activation` and `residual`, of the result's shape; bias and residual are the same
+    on all ranks. The gradient is that of a tensor-parallel layer: the output's gradient is the same on all ranks.
+    Returns a new tensor, or `out`, which may be `residual` itself; `out` excludes a gradient. If `out` comes from
+    `tilewire.torch.empty`, the sum is made in it.
     """
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
@@ -262,11 +264,12 @@ def matmul_all_to_all(
     bias: Tensor | None = None,
     activation: str = "",
 ) -> Tensor:
-    """This rank's columns of `torch.cat(all ranks' x) @ b + bias`, made where the rows are, and sent as they are made.
+    """This rank's columns of `torch.cat(all ranks' x) @ b + bias`. Tiles are sent as they are made.
 
-    `x`: [..., K], this rank's tokens along the first dimension, as many on every rank; `b`: [K, N] and `bias`: [N], the
-    same on all ranks, N a multiple of the number of ranks. Returns all tokens' [..., N / ranks]: attention over heads,
-    behind a projection of a sequence that is in parts. The gradients of `b` and `bias` are this rank's share.
+    `x`: [..., K], this rank's tokens along the first dimension, equally many on every rank. `b`: [K, N] and `bias`:
+    [N], the same on all ranks; N is a multiple of the number of ranks. Returns [..., N / ranks] for all tokens, as
+    attention over heads needs after a projection of a sharded sequence. The gradients of `b` and `bias` cover this
+    rank's rows only.
     """
     _check_activation(activation)
     x, b, bias = _autocast(x, b, bias)  # type: ignore[assignment]
@@ -287,13 +290,13 @@ def warmup(
     transposed: bool = True,
     **options: Any,
 ) -> None:
-    """Make operators of inference before they are needed: before a capture, or before measurements. Collective.
+    """Make operators for inference in advance: before a capture, or before measurements. Collective.
 
-    Those of a training step are made by one step outside of the capture.
+    For training, run one step outside of the capture instead.
 
     `function`: one of this module. `shapes`: for each operator (rows, K, N) of this rank's x and b, or (rows, N) for
-    all_reduce. `transposed`: b is the transpose of a dense [N, K], as a Linear layer's weight. `options`: as the
-    function takes them.
+    all_reduce. `transposed`: b is the transpose of a dense [N, K], like a Linear layer's weight. `options`: passed to
+    the function.
     """
     where = device_of(group, device)
     for rows, *sizes in shapes:
@@ -309,9 +312,9 @@ def warmup(
 
 
 def all_reduce(x: Tensor, group: Group = None, *, out: Tensor | None = None) -> Tensor:
-    """The sum over ranks. Its gradient is the output's, which is the same on all ranks.
+    """The sum over ranks. The gradient of x is the output's gradient, which is the same on all ranks.
 
-    Returns a new tensor, or `out`, which may be `x` itself; then there is no gradient.
+    Returns a new tensor, or `out`, which may be `x` itself; `out` excludes a gradient.
     """
     flat = x if x.dim() > 0 else x.reshape(1)
     repeatable = torch.are_deterministic_algorithms_enabled()

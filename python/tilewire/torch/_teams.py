@@ -1,4 +1,4 @@
-"""How the ranks of PyTorch's process groups meet as teams of tilewire."""
+"""Teams of tilewire for the ranks of PyTorch's process groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewire import _core
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 _Key = tuple[str, bool, int]
-#: By name, whether on GPUs, and device: the process group, and its team or why there is none.
+#: By group name, whether on GPUs, and device: the process group, and its team or the Error why there is none.
 _groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
 _lock = threading.Lock()
 _sms = 0
@@ -30,21 +30,22 @@ _meeting: dict[_Key, threading.Lock] = {}
 
 
 def set_tuning(mode: str) -> None:
-    """How new operators choose. The same on all ranks.
+    """Set how new operators choose their config. The same on all ranks.
 
-    "off" measures nothing: an operator takes the winner of the nearest number of rows that was measured on this
-    machine, else the candidate that the simulator predicts to be the fastest, else a schedule's first. "quick" measures
-    the few that are predicted to be the fastest, for at most a second, "full" some more, for at most four; both
-    remember the winner. "again" measures as "full" whatever is remembered or shipped with tilewire (docs/schedules.md).
+    "off" measures nothing: an operator uses the winner of the nearest number of rows measured on this machine, else the
+    candidate with the shortest simulated time, else a schedule's first candidate. "quick" measures the few candidates
+    with the shortest predicted times, for at most 1 s; "full" measures more of them, for at most 4 s. Both remember the
+    winner. "again" measures as "full", whatever is remembered or shipped with tilewire (docs/schedules.md).
     """
     _core.set_torch(tuning=mode)
 
 
 def set_sms(sms: int) -> None:
-    """Most SMs of a GPU that kernels take of teams that meet from now on; 0, at first, is all. The same on all ranks.
+    """Limit the SMs that the kernels of new teams use on a GPU; 0, the default, is all. The same on all ranks.
 
-    For programs with NCCL's collectives of other groups on other streams (DDP, FSDP beside tensor parallelism): both
-    wait for other ranks, which may have begun with the other, so that each needs SMs of its own. NCCL takes at most 32.
+    For programs that run NCCL collectives of other groups on other streams (DDP, FSDP beside tensor parallelism).
+    Kernels of both wait for other ranks, which may have started the other one first, so each needs SMs of its own. NCCL
+    uses at most 32.
     """
     global _sms
     if sms < 0:
@@ -53,15 +54,15 @@ def set_sms(sms: int) -> None:
 
 
 def set_cache_size(ops: int) -> None:
-    """How many operators a team keeps: those that were used last. 256 at first.
+    """Set how many operators a team caches; the least recently used are freed. The default is 256.
 
-    Those that a CUDA graph has captured stay beside them. The same on all ranks.
+    Operators that a CUDA graph has captured do not count and stay. The same on all ranks.
     """
     _core.set_torch(most_ops=ops)
 
 
 def cached(group: dist.ProcessGroup | str | None = None, device: torch.device | str | None = None) -> list[str]:
-    """The operators that the team of a group keeps, the last used first: "all_reduce 3 x 24 x 0 fused"."""
+    """The operators in the cache of a group's team, the most recently used first: "all_reduce 3 x 24 x 0 fused"."""
     where = device_of(group, device)
     return list(_core.kept_by_torch(group_name(group), where.type == "cuda", where.index or 0))
 
@@ -79,9 +80,9 @@ def group_size(name: str) -> int:
 
 
 def device_of(group: dist.ProcessGroup | str | None, device: torch.device | str | None) -> torch.device:
-    """A device, or where the tensors of a process group's ranks are."""
+    """A device, or the default device of a process group's ranks."""
     if device is None:
-        # NOTE: of a process group without a named backend this is "undefined".
+        # NOTE: "undefined" for a process group without a named backend.
         backend = dist.get_backend(c10d._resolve_process_group(group_name(group)))
         device = "cpu" if backend in ("gloo", "mpi") or not torch.cuda.is_available() else "cuda"
     where = torch.device(device)
@@ -96,11 +97,11 @@ def empty(
     device: torch.device | str | None = None,
     group: dist.ProcessGroup | str | None = None,
 ) -> torch.Tensor:
-    """A tensor in memory that the group's other ranks can address, zero at first. Collective.
+    """A zeroed tensor in memory that the group's other ranks can address. Collective.
 
-    As x or result of an operator it is used where it lies, where others go through memory of the operator. All ranks
-    give the same part of the same call's tensor for one argument. The memory is given back with the last tensor that
-    has it, on all ranks.
+    Operators use it in place as x or as a result; other tensors are copied through the operator's memory. For one
+    argument all ranks must pass the same part of the tensor from one `empty` call. The memory is freed when all ranks
+    have released the last tensor that uses it.
     """
     if dtype not in _DTYPES:
         raise tilewire.Error(f"dtype {dtype}: want one of {', '.join(map(str, _DTYPES))}", "invalid_input")
@@ -113,9 +114,9 @@ def empty(
 
 
 def adopt(x: torch.Tensor, group: dist.ProcessGroup | str | None = None) -> None:
-    """Have operators use PyTorch's symmetric memory where it lies, as that of `empty`. Collective.
+    """Let operators use PyTorch's symmetric memory in place, like that of `empty`. Collective.
 
-    `x`: a tensor of `torch.distributed._symmetric_memory.empty`; all of its allocation counts, and is kept until
+    `x`: a tensor of `torch.distributed._symmetric_memory.empty`. Its whole allocation is adopted, and kept alive until
     `clear`.
     """
     from torch.distributed import _symmetric_memory as symm_mem
@@ -130,20 +131,20 @@ def adopt(x: torch.Tensor, group: dist.ProcessGroup | str | None = None) -> None
 
 
 def meet(process_group: Any, on_gpu: bool, index: int) -> _core.Group:
-    """As C++ wants the team of a process group's ranks."""
+    """The team of a process group's ranks, for C++."""
     return _team(process_group, on_gpu, index)._core
 
 
 def _team(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
     """The team of a process group's ranks on GPUs or CPUs. Collective at its first use."""
     key = (str(process_group.group_name), on_gpu, index if on_gpu else 0)
-    # Teams of several groups meet at a time: ranks need not begin with the same one.
+    # One lock per team: ranks may meet several groups at the same time, in different orders.
     with _lock:
         alone = _meeting.setdefault(key, threading.Lock())
     with alone:
         found = _groups.get(key)
         if found is None or found[0] is not process_group:
-            # NOTE: the process group is held, so that another one of its name is told apart.
+            # NOTE: keep the process group alive, so that a later group of the same name is a different object.
             found = process_group, _join(process_group, on_gpu, index)
             with _lock:
                 _groups[key] = found
@@ -154,7 +155,7 @@ def _team(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group:
 
 
 def _awaited(store: Any, key: str) -> str:
-    """What another rank sets. NOTE: a `get` that waits keeps the store from threads in which other groups meet."""
+    """Wait for a key that another rank sets. NOTE: not a blocking `get`: it would block the store for other threads."""
     deadline = time.monotonic() + store.timeout.total_seconds()
     while not store.check([key]):
         if time.monotonic() > deadline:
@@ -164,12 +165,12 @@ def _awaited(store: Any, key: str) -> str:
 
 
 def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tilewire.Error:
-    """Meet through the store of the process group; or why its ranks can be no team, which they need ask once."""
+    """Meet through the store of the process group. Returns an Error if its ranks can never be a team."""
     if dist.get_backend(process_group) == "fake":
         return tilewire.Error("the process group's backend is fake: its ranks are no processes", "unsupported")
     store = c10d._get_process_group_store(process_group)
     rank, size = process_group.rank(), process_group.size()
-    # Counted where all ranks and all later groups of this name see it.
+    # Count in the store, which all ranks and all later groups of this name see.
     number = store.add(f"tilewire/met/{rank}", 1)
     key = f"tilewire/{number}"
     store.set(f"{key}/host/{rank}", f"{socket.gethostname()} {'GPU' if on_gpu else 'CPU'}")
@@ -177,7 +178,7 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tile
     if len(set(places)) > 1:
         text = ", ".join(f"rank {other}: {place}" for other, place in enumerate(places))
         error = tilewire.Error(f"ranks on different hosts, or on CPUs and GPUs: {text}", "unsupported")
-        # Hosts stay as they are; a call with tensors on CPUs may have been a mistake.
+        # The hosts cannot change, so store the error. A call with CPU tensors may have been a mistake, so raise it.
         if len({place.split()[0] for place in places}) > 1:
             return error
         raise error
@@ -190,16 +191,16 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tile
 
 
 def check() -> None:
-    """Raise what is known by now to have failed: a lost rank, a timeout. Not collective.
+    """Raise the Error of a call or replay that has failed by now: a lost rank, a timeout. Not collective.
 
-    It waits for a call on CPUs that is under way.
-    For programs that only replay graphs: calls raise by themselves. The process can `clear()` and make a new team.
+    It waits for a running call on CPUs. For programs that only replay graphs; all other calls raise by themselves.
+    After an error the process can `clear()` and make new teams.
     """
     _core.check_torch_teams()
 
 
 class Watch:
-    """Asks `check` again and again, in a thread; made by `on_failure`."""
+    """A thread that calls `check` periodically; made by `on_failure`."""
 
     def __init__(self, callback: Callable[[tilewire.Error], None], interval_s: float) -> None:
         self._callback, self._interval = callback, interval_s
@@ -216,21 +217,21 @@ class Watch:
                 return
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the thread."""
         self._end.set()
         self._thread.join()
 
 
 def on_failure(callback: Callable[[tilewire.Error], None], interval_s: float = 1.0) -> Watch:
-    """Have a thread call `callback` with the Error once something has failed.
+    """Start a thread that calls `callback` with the Error after a failure.
 
-    `interval_s`: seconds between its questions.
+    `interval_s`: seconds between checks.
     """
     return Watch(callback, interval_s)
 
 
 def clear() -> None:
-    """Free all operators and leave all teams. Every rank calls it; at exit it is done for those that have not."""
+    """Free all operators and leave all teams. Every rank calls it. At exit it runs automatically."""
     with _lock:
         _core.forget_torch_teams()
         for _, team in _groups.values():

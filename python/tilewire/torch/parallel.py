@@ -1,4 +1,4 @@
-"""Styles for torch.distributed.tensor.parallel.parallelize_module, in place of PyTorch's of the same names."""
+"""Styles for torch.distributed.tensor.parallel.parallelize_module; they replace PyTorch's styles of the same names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Linear = Callable[[Tensor, Tensor, Any, str, bool, int], Tensor]
 
 
 def _rows_dim(placement: Placement) -> int | None:
-    """The dimension along which rows lie in parts: of Shard(0), Shard(1), not of the last one."""
+    """The row dimension that a placement shards: of Shard(0), Shard(1); None for Shard(-1) and Replicate()."""
     return placement.dim if isinstance(placement, Shard) and placement.dim >= 0 else None
 
 
@@ -27,7 +27,7 @@ def _local(tensor: Any) -> Any:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """An nn.Linear that multiplies as such, not what a subclass or somebody else has made of it."""
+    """Whether the module is an nn.Linear whose forward is unchanged."""
     return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
 
 
@@ -40,7 +40,7 @@ def _use(
     output: Placement,
     local: bool,
 ) -> None:
-    """Have the module call a product that overlaps."""
+    """Replace the module's forward by an overlapping product."""
     group = mesh.get_group().group_name
 
     def forward(self: nn.Module, x: Any) -> Any:
@@ -54,10 +54,10 @@ def _use(
 
 
 class ColwiseParallel(theirs.ColwiseParallel):
-    """PyTorch's ColwiseParallel, whose gather of rows overlaps with the product.
+    """PyTorch's ColwiseParallel; the gather of rows overlaps with the product.
 
-    An nn.Linear whose input is `Shard(d)`, d a dimension of rows, or `Replicate()`, and whose output is `Shard(-1)`,
-    runs on tilewire; every other module, and every other layout, as PyTorch has it. Parameters are PyTorch's DTensors.
+    tilewire runs an nn.Linear whose input is `Shard(d)`, d a dimension of rows, or `Replicate()`, and whose output is
+    `Shard(-1)`. PyTorch runs every other module and layout. Parameters are PyTorch's DTensors.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -72,10 +72,10 @@ class ColwiseParallel(theirs.ColwiseParallel):
 
 
 class RowwiseParallel(theirs.RowwiseParallel):
-    """PyTorch's RowwiseParallel, whose sum over ranks overlaps with the product.
+    """PyTorch's RowwiseParallel; the sum over ranks overlaps with the product.
 
-    An nn.Linear whose input is `Shard(-1)`, and whose output is `Shard(d)`, d a dimension of rows, or `Replicate()`,
-    runs on tilewire; every other module, and every other layout, as PyTorch has it. Parameters are PyTorch's DTensors.
+    tilewire runs an nn.Linear whose input is `Shard(-1)`, and whose output is `Shard(d)`, d a dimension of rows, or
+    `Replicate()`. PyTorch runs every other module and layout. Parameters are PyTorch's DTensors.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

@@ -1,5 +1,5 @@
-// Where every buffer of every rank lies in this process during one call.
-// Filled by a program; read by its workers.
+// Addresses of all ranks' buffers in this process during one call.
+// Filled by a program's workspace; read by its workers.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace tilewire::host {
 
-/// A region as memory.
+/// A region as memory addresses.
 struct Block {
   std::byte* data = nullptr;
   DType dtype = DType::fp32;
@@ -27,7 +27,7 @@ struct Block {
 struct Base {
   std::byte* data = nullptr;
   int64_t stride = 0;
-  /// Of a peer's tensor, which the peer announces when it enters the call: ReachableMemory::place_of.
+  /// Of a peer's tensor: its position (ReachableMemory::place_of), which the peer stores when it enters the call.
   const std::atomic<int64_t>* announced = nullptr;
 };
 
@@ -39,7 +39,8 @@ class Addresses {
   [[nodiscard]] Block block(const Region& region) const {
     const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
     const Buffer& buffer = plan_.buffers[region.buffer];
-    // NOTE: whoever reads a peer's memory has waited for that peer's begin of the call, hence for the place.
+    // NOTE: a task that accesses a peer's tensor has waited for the begin of the peer's call, so the position is
+    // stored.
     std::byte* first = base.announced == nullptr
                            ? base.data
                            : reachable_.at(region.rank, base.announced->load(std::memory_order_relaxed));

@@ -1,4 +1,4 @@
-// First-fit bookkeeping of the symmetric arena.
+// First-fit allocation in the symmetric arena.
 // Called by HostGroup.
 #include "backends/host/arena.hpp"
 

@@ -1,5 +1,5 @@
-// Which parts of the arena are in use: the same answer on every rank.
-// Owned by a group; changed only by collective calls, so offsets agree by construction.
+// The used parts of the arena: the same on every rank.
+// Owned by a group. Only collective calls change it, so the offsets agree on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tilewire::host {
 
-/// A part of every rank's arena.
+/// A part of every rank's arena, at the same offset.
 struct Extent {
   uint64_t id = 0;
   int64_t offset = 0;
@@ -18,14 +18,14 @@ struct Extent {
 class Arena {
  public:
   explicit Arena(int64_t bytes) : bytes_(bytes) {}
-  /// First fit; nothing where no gap is large enough. Collective.
+  /// Allocate by first fit; nothing if no gap is large enough. Collective.
   [[nodiscard]] std::optional<Extent> carve(int64_t bytes);
   /// Bytes of the largest gap.
   [[nodiscard]] int64_t available() const;
-  /// This rank no longer uses the part. Not collective: others may still hold it.
+  /// Note that this rank no longer uses a part. Not collective: other ranks may still use it.
   void discard(uint64_t id) { discarded_.push_back(id); }
   [[nodiscard]] const std::vector<uint64_t>& discarded() const { return discarded_; }
-  /// Give back what all ranks have discarded. Collective. Returns the freed parts.
+  /// Free the parts that all ranks have discarded, and return them. Collective.
   std::vector<Extent> reclaim(const std::vector<std::vector<uint64_t>>& discarded_by_rank);
 
  private:

@@ -1,4 +1,5 @@
-// Rank 0's side of start-up: hellos, shared memory, confirmations; and refusals that reach every rank.
+// Rank 0's side of start-up: receives hellos, sends the shared memory, waits for confirmations, and reports errors to
+// every rank.
 // Called through doorkeeper.hpp.
 #include "backends/host/doorkeeper.hpp"
 
@@ -22,12 +23,12 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 
-/// A process that has come through the door.
+/// A process that has connected to rank 0.
 struct Guest {
   Descriptor socket;
   pid_t pid = 0;
   std::optional<Hello> hello;
-  bool ready = false;  ///< it has mapped the shared memory
+  bool ready = false;  ///< the rank has mapped the shared memory
 };
 
 std::string in_words(uint64_t pid_namespace) {
@@ -36,11 +37,12 @@ std::string in_words(uint64_t pid_namespace) {
 
 class Doorkeeper {
  public:
-  /// Descriptors get numbers from `lowest` on.
+  /// Descriptors get numbers of at least `lowest`.
   Doorkeeper(const JoinOptions& options, Descriptor door, const Hello& mine, int lowest = kAboveStreams)
       : options_(options), door_(std::move(door)), mine_(mine), lowest_(lowest), deadline_(mine.deadline_ns) {}
 
-  /// Hold one descriptor, to give it up where no other is left to hear with. Throws Error(unsupported).
+  /// Hold one descriptor in reserve. It is closed to accept a connection when no other descriptor is left. Throws
+  /// Error(unsupported).
   void keep_reserve() {
     reserve_ =
         granted_descriptor("a descriptor in reserve", [&] { return fcntl(door_.get(), F_DUPFD_CLOEXEC, lowest_); });
@@ -60,7 +62,7 @@ class Doorkeeper {
     return membership;
   }
 
-  /// Tell every rank that comes within some seconds why nothing starts.
+  /// For some seconds, report to every rank that connects why the job does not start.
   void tell_all(const Error& error) {
     constexpr int64_t kMost = 5000 * kMillisecond;
     note_for_all(error.kind(), error.what());
@@ -70,12 +72,12 @@ class Doorkeeper {
 
  private:
   [[nodiscard]] bool complete() const {
-    // A process of mine that connects and says nothing is no rank.
+    // A connection without a hello is no rank: another process of this user.
     return std::ranges::count_if(guests_, [](const Guest& guest) { return guest.hello.has_value(); }) ==
            options_.num_ranks - 1;
   }
 
-  /// Whether each rank knows of a trouble that is no secret.
+  /// Whether all ranks have received an error that does not depend on further ranks.
   [[nodiscard]] bool all_told() const { return for_all_ && std::ssize(told_) == options_.num_ranks - 1; }
 
   std::unique_ptr<Segment> share_memory() {
@@ -85,7 +87,7 @@ class Doorkeeper {
       for (const Guest& guest : guests_) segment->rank(guest.hello->rank).pid = guest.pid;
       for (const Guest& guest : guests_) {
         const SystemCall sent = send_verdict(guest.socket, approval(), segment->descriptor());
-        // NOTE: a guest that died is noticed by its silence.
+        // NOTE: a rank that died sends no confirmation, which is noticed later.
         if (sent.error == EPIPE || sent.error == ECONNRESET) continue;
         require_granted(sent, fmt::format("shared memory for {}", name_of(guest.hello->rank, guest.pid)));
       }
@@ -138,7 +140,7 @@ class Doorkeeper {
     if (peer.uid == geteuid()) {
       guests_.push_back({std::move(made.descriptor), peer.pid, std::nullopt});
     } else {
-      // Somebody else's process has no business here and gets no answer.
+      // Ignore processes of other users, and send them no answer.
       ignored_ =
           fmt::format("; process {} of another user (uid {}, here {}) was ignored", peer.pid, peer.uid, geteuid());
     }
@@ -152,7 +154,7 @@ class Doorkeeper {
                                lacks_room(call) ? "has no room for another connection" : "may not take connections",
                                call.why()));
     }
-    // Whoever is here has heard it now and makes room for the next; others cannot be told.
+    // Report to the connected ranks, which makes room for the next connections. Without a way to accept, stop.
     if (!lacks_room(call)) deadline_ = now_ns();
     const bool made_room = reserve_.valid() || !guests_.empty();
     reserve_.reset();
@@ -161,7 +163,7 @@ class Doorkeeper {
     if (!made_room) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 
-  /// Whether the guest stays.
+  /// Whether the connection stays open.
   bool hear(Guest& guest) {
     if (guest.hello) return hear_report(guest);
     Hello hello;
@@ -178,7 +180,7 @@ class Doorkeeper {
     return true;
   }
 
-  /// What a guest says after its hello: that it has mapped the memory, or at any time why it cannot go on.
+  /// Receive a rank's report: it has mapped the memory, or it cannot continue (possible at any time).
   bool hear_report(Guest& guest) {
     Verdict report;
     const Received received = receive_verdict(guest.socket, report);
@@ -212,7 +214,7 @@ class Doorkeeper {
     require_one_namespace(guest);
   }
 
-  /// The number of a process means another one, or none, elsewhere.
+  /// Refuse ranks of other PID namespaces: there the number of a process means another process, or none.
   void require_one_namespace(const Guest& guest) {
     const Hello& hello = *guest.hello;
     const bool both_known = hello.pid_namespace != 0 && mine_.pid_namespace != 0;
@@ -233,7 +235,7 @@ class Doorkeeper {
     return std::nullopt;
   }
 
-  /// Collect for a moment longer, so that everybody who comes hears why nothing starts.
+  /// Record an error. Receive for a moment longer, so that all ranks that connect get the error.
   void note(ErrorKind kind, const std::string& text) {
     constexpr int64_t kGrace = 300 * kMillisecond;
     if (trouble_.empty()) {
@@ -243,8 +245,8 @@ class Doorkeeper {
     trouble_ += (trouble_.empty() ? "" : "; ") + text;
   }
 
-  /// The same where nothing more is to be found out: whoever is here or comes hears of it at once, until all ranks
-  /// have.
+  /// Record an error that further ranks cannot change. Report it at once to connected ranks and to each new one, until
+  /// all ranks have it.
   void note_for_all(ErrorKind kind, const std::string& text) {
     const int64_t deadline = deadline_;
     note(kind, text);
@@ -267,7 +269,7 @@ class Doorkeeper {
     send_verdict(guest.socket, refusal(kind_, did_not_start(options_.job, trouble_)));
   }
 
-  /// Tell all who have said which rank they are; their sockets make room.
+  /// Report to all ranks that have sent a hello, and close their sockets.
   void tell_present() {
     std::erase_if(guests_, [&](const Guest& guest) {
       if (!guest.hello) return false;
@@ -288,7 +290,7 @@ class Doorkeeper {
   Hello mine_;
   int lowest_;
   Descriptor reserve_;
-  bool open_ = true;  ///< ranks may still come
+  bool open_ = true;  ///< ranks may still connect
   int64_t deadline_;
   std::vector<Guest> guests_;
   ErrorKind kind_ = ErrorKind::internal;
@@ -301,8 +303,8 @@ class Doorkeeper {
 void tell_stranger(const Descriptor& socket, const std::string& job, int num_ranks, bool ending) {
   constexpr int64_t kPatience = 100 * kMillisecond;
   if (peer_of(socket).uid != geteuid() || !readable_by(socket, now_ns() + kPatience)) return;
-  if (ending) return;  // with an unread hello: they hear ECONNRESET, and knock again
-  // NOTE: a socket closed with an unread hello would drop the answer.
+  if (ending) return;  // with the hello unread: the rank gets ECONNRESET and connects again
+  // NOTE: read the hello first: closing a socket with unread data discards the answer.
   Hello hello;
   static_cast<void>(receive_message(socket, std::as_writable_bytes(std::span(&hello, 1))));
   send_verdict(socket, refusal(ErrorKind::invalid_input,
@@ -353,7 +355,7 @@ bool turn_away(const Descriptor& door, const std::string& job, int num_ranks, bo
     answer(std::move(made));
     return true;
   } catch (...) {
-    // Whoever knocked hears nothing, and goes on until its deadline.
+    // The rank gets no answer and tries again until its deadline.
     return false;
   }
 }

@@ -1,4 +1,4 @@
-// Inner loops that compilers vectorise.
+// Inner loops over elements, written to vectorise.
 // Called by tasks.cpp.
 #include "backends/host/elements.hpp"
 
@@ -29,7 +29,7 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
 template <class Word>
 constexpr Word kMissing = std::numeric_limits<Word>::max();
 
-// NOTE: relaxed: there is nothing to see but the elements themselves.
+// NOTE: relaxed order suffices: only the elements themselves are published.
 template <class Word>
 void publish_words(const std::byte* from, int64_t n, std::byte* to) {
   for (int64_t i = 0; i < n; ++i) {

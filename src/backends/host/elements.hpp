@@ -6,16 +6,16 @@
 
 namespace tilewire::host {
 
-/// Same shape and dtype, any strides.
+/// Copy a block. Same shape and dtype, any strides.
 void copy_block(const Block& from, const Block& to);
-/// sums[i] += row[i], in fp32. `spare`: room for n values.
+/// sums[i] += row[i], in fp32. `spare` has room for n values.
 void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* spare);
 void scale(float* values, int64_t n, float factor);
-/// Round each value to `dtype` and add it to what is there; atomic for each element.
+/// Round each value to `dtype` and add it to the element in memory; atomic per element.
 void accumulate(const float* values, int64_t n, std::byte* to, DType dtype);
-/// Store LL data (core/ll.hpp): an element whose bits are all 1, a NaN, becomes another NaN.
+/// Store LL data (core/ll.hpp). An element whose bits are all 1, a NaN, is stored as another NaN.
 void publish(const std::byte* from, int64_t n, std::byte* to, DType dtype);
-/// Take LL data, and leave it missing, up to the first element that is missing. Returns how many were there.
+/// Take LL data up to the first missing element, and set all bits of the taken elements to 1. Returns the number taken.
 [[nodiscard]] int64_t take_published(std::byte* from, int64_t n, std::byte* to, DType dtype);
 
 }  // namespace tilewire::host

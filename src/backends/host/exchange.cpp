@@ -1,5 +1,5 @@
-// Every rank opens a door for a moment; the others put their descriptor through it.
-// Called by backends whose memory the segment does not hold.
+// Exchanges descriptors: every rank listens on a socket for a moment, and all peers send their descriptor to it.
+// Called by backends whose memory is not in the shared segment.
 #include "backends/host/exchange.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace tilewire::host {
 namespace {
 
-/// What goes with a descriptor.
+/// The message that carries a descriptor.
 struct Label {
   int32_t rank = 0;
 };
@@ -26,7 +26,7 @@ class Exchange {
     const std::string name = unique_name("descriptors");
     const std::optional<Descriptor> door = listen_at(name);
     ensure(door.has_value(), "the name {} is taken", name);
-    // All doors are open before anybody puts something through one, so that no send has to wait.
+    // Exchange the names after all ranks listen, so that no send has to wait.
     const std::vector<std::string> names = exchange(group_, "exchange_descriptors", name);
     deadline_ = group_.deadline_ns();
     for (int peer = 0; peer < std::ssize(names); ++peer) {
@@ -65,7 +65,7 @@ class Exchange {
     require_granted(made.call, "accept, for descriptors of other ranks");
     const Descriptor& socket = made.descriptor;
     const auto rank = rank_of(peer_of(socket));
-    // Who is not a rank of this group has no business here and gets no answer.
+    // Ignore processes that are not ranks of this group.
     if (!rank) return;
     wait_for(socket);
     Label label;
@@ -77,7 +77,7 @@ class Exchange {
     descriptors_[*rank] = std::move(received.descriptor.descriptor);
   }
 
-  /// The rank that may still give something.
+  /// The rank of this process, if its descriptor is still missing.
   [[nodiscard]] std::optional<int> rank_of(const Peer& other) const {
     for (int rank = 0; rank < std::ssize(descriptors_); ++rank) {
       const bool waited_for = rank != group_.rank() && !descriptors_[rank].valid();

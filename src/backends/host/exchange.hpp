@@ -1,5 +1,5 @@
-// File descriptors that processes of a team give each other, for memory that only its owner can name.
-// Called by backends whose memory the segment does not hold.
+// Exchanges file descriptors between the processes of a team, for memory that only its owner can open.
+// Called by backends whose memory is not in the shared segment.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace tilewire::host {
 
-/// Give `mine` to every other rank; [r] is what rank r gave, mine stays closed. Collective; ranks must be processes.
-/// Takes nothing from processes that are not ranks of the group. Throws Error(timeout) that names the silent ranks, or
-/// Error(rank_lost); the group is broken then.
+/// Send the descriptor `mine` to every peer. [r] of the result is the descriptor of rank r; this rank's entry is
+/// closed. Collective; ranks must be processes. Processes that are not ranks of the group are ignored. Throws
+/// Error(timeout) with the silent ranks, or Error(rank_lost); the group is then broken.
 [[nodiscard]] std::vector<Descriptor> exchange_descriptors(HostGroup& group, int mine);
 
 }  // namespace tilewire::host

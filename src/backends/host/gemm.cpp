@@ -1,4 +1,4 @@
-// Products of any dtype: what the library does not take is converted to fp32, block by block.
+// Products of any dtype: operands that the library does not take are converted to fp32, block by block.
 // Called by the tasks of host workers.
 #include "backends/host/gemm.hpp"
 
@@ -10,7 +10,7 @@
 namespace tilewire::host {
 namespace {
 
-/// Element (row, col) of an operand as the start of another one.
+/// The operand that begins at element (row, col) of another one.
 Operand part_of(const Operand& whole, int64_t row, int64_t col) {
   Operand part = whole;
   const int64_t elements = whole.transposed ? col * whole.stride + row : row * whole.stride + col;
@@ -47,7 +47,7 @@ void Gemm::multiply(const Product& product) {
 }
 
 void Gemm::multiply_native(const Product& product) {
-  // Parts of a fraction of a second: a long product must end soon after a peer has died.
+  // Cut the product into parts of a fraction of a second, so that a call ends soon after a peer's death.
   constexpr int64_t kLeast = 32;
   const int64_t most = std::max(kLeast, Kernels::kPart * threads_ / (2 * product.n * product.k));
   for (int64_t row = 0; row < product.m; row += most) {
@@ -64,7 +64,7 @@ Operand Gemm::convert(const Operand& from, int64_t rows, int64_t cols, Converted
   const int64_t stored_rows = from.transposed ? cols : rows;
   const int64_t stored_cols = from.transposed ? rows : cols;
   const Operand result{nullptr, DType::fp32, stored_cols, from.transposed};
-  // NOTE: the same address holds the same data during a call only because a plan stores every element of workspace
+  // NOTE: an address holds the same data for a whole call only because a plan stores each element of workspace at most
   // once per call (docs/plan.md).
   const bool kept = into.from == from && into.rows == rows && into.cols == cols && from.data != nullptr;
   if (!kept) {
@@ -83,7 +83,7 @@ Operand Gemm::convert(const Operand& from, int64_t rows, int64_t cols, Converted
 }
 
 void Gemm::multiply_converted(const Product& product) {
-  // Blocks bound the memory of converted operands; those of a tile are usually the whole of it.
+  // Blocks bound the memory of converted operands. An operand of a tile is usually one block.
   constexpr int64_t kRows = 512;
   constexpr int64_t kDepth = 4096;
   for (int64_t row = 0; row < product.m; row += kRows) {

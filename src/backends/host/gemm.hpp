@@ -1,5 +1,5 @@
-// Matrix products of tiles on one core or a few, by oneDNN or by plain loops (a build option).
-// One per task runner: it keeps prepared kernels and scratch memory from call to call.
+// Matrix products of tiles on one or a few cores, by oneDNN or by plain loops (a build option).
+// One per task runner. It keeps prepared kernels and scratch memory between calls.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tilewire::host {
 /// "oneDNN 2.6.3", "plain loops".
 [[nodiscard]] std::string host_gemm_library();
 
-/// An operand in memory. Row i of a transposed one is column i of what is stored.
+/// An operand in memory. Row i of a transposed operand is column i of the stored matrix.
 struct Operand {
   const void* data = nullptr;
   DType dtype = DType::fp32;
@@ -35,17 +35,17 @@ struct Product {
   void* c = nullptr;
   DType c_dtype = DType::fp32;
   int64_t c_stride = 0;
-  bool add = false;  ///< to what c holds
+  bool add = false;  ///< add to the contents of c
 };
 
-/// The library below Gemm. Takes operands of one dtype that it `takes`, and stores fp32 or that dtype.
+/// The library. It takes operands of one dtype that it `takes`, and stores fp32 or that dtype.
 class Kernels {
  public:
   Kernels();
   ~Kernels();
   [[nodiscard]] bool takes(DType dtype) const;
   void multiply(const Product& product, int threads);
-  /// Operations that take one thread a fraction of a second.
+  /// Operations that take one thread a fraction of a second
   static const int64_t kPart;
 
  private:
@@ -56,18 +56,18 @@ class Kernels {
 class Gemm {
  public:
   explicit Gemm(int threads = 1) : threads_(threads) {}
-  /// From now on multiply by so many threads. `check` is called before every part of a product, throws where it is to
-  /// end, and lives until the next call.
+  /// Set the number of threads. `check` is called before every part of a product and throws if the call must end. It
+  /// must live until the next begin_call.
   void begin_call(int threads, const std::function<void()>& check);
-  /// Forget converted operands: their memory may hold something else from now on.
+  /// Forget converted operands, because their memory may change.
   void forget();
-  /// Whether `multiply` can round to `out` itself.
+  /// Whether `multiply` can round to `out` without a further pass.
   [[nodiscard]] bool stores(DType in, DType out) const;
-  /// K = 0 gives zeros. The same sizes, strides and types give the same bits.
+  /// Multiply. K = 0 gives zeros. Equal sizes, strides and types give the same bits.
   void multiply(const Product& product);
 
  private:
-  /// A block of an operand in fp32, kept while the same one is asked for again.
+  /// A block of an operand in fp32, reused while the same block is requested again.
   struct Converted {
     Operand from;
     int64_t rows = 0;

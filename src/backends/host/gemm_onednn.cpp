@@ -14,7 +14,7 @@
 namespace tilewire::host {
 namespace {
 
-/// Threads, sizes, types, strides, transposes: all that a product is prepared for.
+/// All properties for which a product is prepared: threads, sizes, types, strides, transposes.
 using Key = std::tuple<int, int64_t, int64_t, int64_t, DType, int64_t, bool, int64_t, bool, DType, int64_t, bool>;
 
 dnnl::memory::data_type type_of(DType dtype) {
@@ -27,7 +27,7 @@ dnnl::memory::desc describe(int64_t rows, int64_t cols, const Operand& operand) 
   return {{rows, cols}, type_of(operand.dtype), strides};
 }
 
-/// A product ready to run on any operands of its sizes.
+/// A prepared product, for any operands of its sizes.
 struct Prepared {
   dnnl::memory a;
   dnnl::memory b;
@@ -36,7 +36,7 @@ struct Prepared {
   dnnl::matmul run;
 };
 
-/// OpenMP's number of threads in this scope: oneDNN takes it from there.
+/// Sets OpenMP's number of threads, which oneDNN uses, within a scope.
 class Threads {
  public:
   explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
@@ -70,14 +70,14 @@ Kernels::Kernels() : state_(std::make_unique<State>()) {}
 Kernels::~Kernels() = default;
 
 bool Kernels::takes(DType dtype) const {
-  // Without instructions for bf16, oneDNN imitates them: converting to fp32 first is faster.
+  // Convert bf16 to fp32 on processors without bf16 instructions: oneDNN's emulation is slower.
   constexpr unsigned kNeeded = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return dtype == DType::fp32 || (dtype == DType::bf16 && (isa & kNeeded) == kNeeded);
 }
 
 Prepared& Kernels::State::prepare(const Product& p, int threads) {
-  // NOTE: the products of all operators of a group meet here: a few for each number of rows.
+  // NOTE: all operators of a group share this table; each has a few products per number of rows.
   constexpr size_t kMost = 4096;
   const Key key{threads,        p.m,       p.n,        p.k,  p.a.dtype, p.a.stride, p.a.transposed, p.b.stride,
                 p.b.transposed, p.c_dtype, p.c_stride, p.add};

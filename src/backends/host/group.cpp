@@ -1,4 +1,4 @@
-// Agreement and waiting among host ranks.
+// Collective exchanges and waits of host ranks.
 // Called by users through Group, and by HostProgram.
 #include "backends/host/group.hpp"
 
@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kSlice = 20'000'000;
 constexpr int64_t kChunk = kMailboxBytes - 8;
 
-/// What the other ranks throw.
+/// The kind of error that the other ranks throw.
 ErrorKind kind_for_others(const Breakage& breakage) {
   return breakage.kind == ErrorKind::timeout ? ErrorKind::timeout : ErrorKind::rank_lost;
 }
@@ -146,7 +146,7 @@ void HostGroup::check_whole(const std::function<std::string()>& where) const {
 
 void HostGroup::check_whole_at_end(const std::string& op) const {
   if (!segment_->broken()) return;
-  // NOTE: a rank that finished this call and broke later did not spoil it; the next collective will throw.
+  // NOTE: if the failing rank had finished this call, this call succeeds; the next collective will throw.
   const int culprit = segment_->breakage().value().rank;
   if (segment_->rank(culprit).completed.load(std::memory_order_acquire) >= collectives_) return;
   check_whole([&] { return fmt::format("{}: rank {} was done, not all others", op, rank()); });
@@ -169,7 +169,7 @@ std::vector<std::string> HostGroup::all_gather(const std::string& mine) {
   or_tell(*this, [&] {
     for (uint64_t begin = 0; begin == 0 || begin < most; begin += kChunk) {
       ++rounds_;
-      // NOTE: two mailboxes in turn: a rank writes the next chunk while others still read this one.
+      // NOTE: two mailboxes, alternately: a rank writes the next chunk while peers still read this one.
       const int parity = static_cast<int>(rounds_ % 2);
       std::byte* out = segment_->mailbox(rank(), parity);
       std::memcpy(out, &my_size, 8);
@@ -209,7 +209,7 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
     discarded.push_back(theirs["discarded"]);
   }
   for (const Extent& freed : arena_.reclaim(discarded)) {
-    // Give the pages back to the system; the next user finds zeros.
+    // Return the pages to the system; the next allocation finds zeros.
     madvise(segment_->arena(rank()) + freed.offset, static_cast<size_t>(freed.bytes), MADV_REMOVE);
   }
   const auto extent = arena_.carve(bytes);
@@ -243,7 +243,7 @@ Tensor HostGroup::allocate(DType dtype, int64_t rows, int64_t cols) {
   const Extent extent = carve_tensor(dtype, rows, cols);
   std::byte* data = segment_->arena(rank()) + extent.offset;
   std::memset(data, 0, static_cast<size_t>(rows * cols * bytes_of(dtype)));
-  // Nobody writes into a peer's tensor before it is zeroed.
+  // Wait until all ranks have zeroed the tensor, before any peer writes to it.
   barrier();
   return make_tensor(data, dtype, rows, cols);
 }

@@ -1,5 +1,5 @@
-// One rank's membership in a team of host ranks: agreement, shared tensors, and waits that end.
-// Made by join_host and launch; programs use it to wait for each other.
+// One rank's membership in a team of host ranks: exchanges, shared tensors, and waits with deadlines.
+// Made by join_host and launch; programs use its waits.
 #pragma once
 
 #include <sys/types.h>
@@ -20,16 +20,16 @@ namespace tilewire::host {
 
 class Pool;
 
-/// Builds the report of a wait from the value seen last.
+/// Makes the report of a wait from the last value seen.
 using Describe = std::function<WaitReport(uint64_t seen)>;
 
-/// The report of a wait as a sentence's part.
+/// The report of a wait as a clause of a message.
 [[nodiscard]] std::string in_words(const WaitReport& report);
 
 class HostGroup final : public Group {
  public:
-  /// `separate`: ranks are processes, so their deaths are watched; collective then, and throws on all ranks where one
-  /// cannot watch.
+  /// `separate`: ranks are processes, so their deaths are watched. Then the constructor is collective, and throws on
+  /// all ranks if one rank cannot watch.
   HostGroup(Membership membership, const JoinOptions& options, bool separate);
   ~HostGroup() override;
 
@@ -46,46 +46,46 @@ class HostGroup final : public Group {
   [[nodiscard]] std::unique_ptr<Program> load(const Plan& plan) override;
 
   [[nodiscard]] int rank() const { return team_.rank; }
-  /// Whether ranks are processes, rather than threads of one.
+  /// Whether ranks are processes; if not, they are threads of this process.
   [[nodiscard]] bool separate() const { return monitor_ != nullptr; }
   [[nodiscard]] double timeout_s() const { return timeout_s_; }
-  /// When a wait that begins now ends.
+  /// Deadline of a wait that begins now.
   [[nodiscard]] int64_t deadline_ns() const;
   [[nodiscard]] const Segment& segment() const { return *segment_; }
   [[nodiscard]] const ReachableMemory& reachable() const { return reachable_; }
   /// The threads that all programs of this group share.
   [[nodiscard]] Pool& pool() { return *pool_; }
-  /// Carve `bytes` out of every rank's arena. Collective; all ranks must want the same `what`. Throws
+  /// Allocate `bytes` of every rank's arena. Collective; all ranks must give the same `what`. Throws
   /// Error(invalid_input), the same on all ranks.
   [[nodiscard]] Extent carve(const std::string& what, int64_t bytes);
-  /// Carve what a tensor needs.
+  /// Allocate memory for a tensor.
   [[nodiscard]] Extent carve_tensor(DType dtype, int64_t rows, int64_t cols);
-  /// Not collective: the part is reused when all ranks have given it back.
+  /// Free a part of the arena. Not collective: the part is reused after all ranks have freed it.
   void give_back(const Extent& extent);
-  /// The same for the tensor that starts at byte `offset` of the arena. Throws Error(invalid_input) where none does.
+  /// The same for the tensor that starts at byte `offset` of the arena. Throws Error(invalid_input) if there is none.
   void give_back_tensor(int64_t offset);
 
-  /// Every collective call is bracketed by these two. Throws where the group is broken, and in a process that a rank
-  /// has forked.
+  /// Begin and end of every collective call. begin_collective throws if the group is broken, or in a process that a
+  /// rank has forked.
   void begin_collective();
   void end_collective();
   /// Wait until `slot` reaches `wanted`. Throws Error(timeout) or Error(rank_lost) with the report.
   void wait(Slot& slot, uint64_t wanted, const Describe& describe) const;
-  /// The same of a wait that looks by itself, each time that it has to look again.
+  /// One step of a wait that polls by itself: throw the same Errors if the wait must end.
   void keep_waiting(int64_t deadline_ns, const WaitReport& report) const;
-  /// Throw what a wait would throw where the group is broken; `where` says what is stopped.
+  /// Throw the Error of a wait if the group is broken; `where` describes the interrupted work.
   void check_whole(const std::function<std::string()>& where) const;
-  /// The same for the end of a call whose tasks are all done: harmless if who broke the group had done its share.
+  /// The same at the end of a call whose tasks are done: no Error if the failing rank had finished the call.
   void check_whole_at_end(const std::string& op) const;
   void fail_with(const Error& error) override;
-  /// What a wait that the broken group ended throws.
+  /// The Error of a wait that ended because the group is broken.
   [[nodiscard]] Error stopped(const WaitReport& report) const;
 
  private:
   void check_peers(const WaitReport& report) const;
   void start_to_watch(Descriptor door, const std::string& job);
   void wait_until_ready(int peer, int64_t deadline, const std::string& job) const;
-  /// Whether this process is the rank, not one that the rank has forked.
+  /// Whether this process is the rank itself; false in a process that the rank has forked.
   [[nodiscard]] bool in_own_process() const;
 
   pid_t owner_;
@@ -95,26 +95,26 @@ class HostGroup final : public Group {
   int exceptions_;
   Arena arena_;
   ReachableMemory reachable_;
-  std::map<int64_t, Extent> tensors_;  ///< by offset; those of no bytes are left out
+  std::map<int64_t, Extent> tensors_;  ///< by offset; without tensors of 0 bytes
   uint64_t collectives_ = 0;
   uint64_t rounds_ = 0;
   std::unique_ptr<Monitor> monitor_;
   std::unique_ptr<Pool> pool_;
 };
 
-/// Do `step`; where it throws, all ranks hear of it in its words, and the group is broken. Not collective.
+/// Call `step`. If it throws, report its Error to all ranks and break the group. Not collective.
 void or_tell(HostGroup& group, const std::function<void()>& step);
 
-/// Do `step` on every rank; returns what it returned, by rank. Where it throws on some, all ranks throw the Error
-/// of the lowest, which is named, and the group lives. Collective.
+/// Call `step` on every rank, and return the results by rank. If it throws on some ranks, all ranks throw the Error of
+/// the lowest, with its rank; the group stays usable. Collective.
 std::vector<std::string> agree(HostGroup& group, const std::function<std::string()>& step);
 
 /// Group::adopt. Collective.
 void adopt_together(HostGroup& group, ReachableMemory& reachable, const std::vector<std::byte*>& at, int64_t bytes);
 
-/// Join as a process.
+/// Join a team as a process.
 [[nodiscard]] std::unique_ptr<HostGroup> join_host(const JoinOptions& options);
-/// The row of the table of backends.
+/// Functions for the table of backends.
 [[nodiscard]] std::unique_ptr<Group> make_host_group(std::unique_ptr<HostGroup> ranks, const JoinOptions& options);
 [[nodiscard]] std::optional<std::string> host_unavailable();
 

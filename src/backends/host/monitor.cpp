@@ -1,4 +1,4 @@
-// Watches peers by pidfd: readable the moment a process is dead.
+// Watches peers by pidfd, which becomes readable when a process dies.
 // Made by groups whose ranks are processes.
 #include "backends/host/monitor.hpp"
 
@@ -41,7 +41,7 @@ Monitor::Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, st
 
 Monitor::~Monitor() {
   if (getpid() != owner_) {
-    // NOTE: a process that a rank has forked has no such thread, which can be neither joined nor let go.
+    // NOTE: a forked process does not have this thread; the object can be neither joined nor destroyed.
     static_cast<void>(new std::thread(std::move(thread_)));
     return;
   }
@@ -50,7 +50,7 @@ Monitor::~Monitor() {
   thread_.join();
 }
 
-/// Closed where the process is gone.
+/// Open a pidfd; closed if the process is gone.
 Descriptor Monitor::open_process(int rank, int pid) const {
   ensure(pid > 0, "rank {} has process number {}", rank, pid);
   NewDescriptor process = new_descriptor([&] { return syscall(SYS_pidfd_open, pid, 0); });
@@ -67,10 +67,10 @@ SystemCall Monitor::listen_to(const Descriptor& source, uint32_t event, int oper
   return system_call([&] { return epoll_ctl(events_.get(), operation, source.get(), &wanted); });
 }
 
-/// NOTE: not poll(), which refuses more descriptors than the limit that this process may have by now.
+/// NOTE: not poll(): it refuses more descriptors than the process's limit, which may have been lowered.
 void Monitor::watch() {
   constexpr int64_t kPause = 100'000'000;
-  int64_t deaf_until = 0;  // to the door, where it is not 0
+  int64_t deaf_until = 0;  // the door is not watched until then; 0 = it is watched
   while (true) {
     const int64_t left_ms = std::max<int64_t>(0, (deaf_until - now_ns() + 999'999) / 1'000'000);
     epoll_event event{};
@@ -85,7 +85,7 @@ void Monitor::watch() {
     const uint32_t what = event.data.u32;
     if (what == kStop) return;
     if (what == kDoor) {
-      // NOTE: who knocks and cannot be heard goes on knocking.
+      // NOTE: a process that gets no answer tries again.
       if (turn_away(door_, job_, segment_->num_ranks(), somebody_left())) continue;
       static_cast<void>(listen_to(door_, kDoor, EPOLL_CTL_DEL));
       deaf_until = now_ns() + kPause;

@@ -1,5 +1,5 @@
-// A thread that notices dead peers at once and answers late knocks at the door.
-// One in every process that is a rank; owned by its group.
+// A thread that notices dead peers at once, and answers late connections to rank 0's socket.
+// Each process that is a rank has one, owned by its group.
 #pragma once
 
 #include <sys/types.h>
@@ -16,8 +16,8 @@ namespace tilewire::host {
 
 class Monitor {
  public:
-  /// Watch the processes of all ranks but `rank`. `door` may be closed. Throws Error(unsupported) where the system
-  /// does not let it.
+  /// Watch the processes of all ranks but `rank`. `door` is rank 0's listening socket; it may be closed. Throws
+  /// Error(unsupported) if the system does not allow it.
   Monitor(std::shared_ptr<Segment> segment, int rank, Descriptor door, std::string job);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
@@ -31,20 +31,20 @@ class Monitor {
   static constexpr uint32_t kStop = 0xFFFFFFFF;
   static constexpr uint32_t kDoor = 0xFFFFFFFE;
   void watch();
-  /// Have `source` wake the thread up, with this number, or no longer; `operation` as epoll_ctl's.
+  /// Add or remove `source` as a source of events with this number; `operation` as in epoll_ctl.
   [[nodiscard]] SystemCall listen_to(const Descriptor& source, uint32_t event, int operation) const;
   [[nodiscard]] Descriptor open_process(int rank, int pid) const;
   void report_death(int rank) const;
-  /// Whether the job is ending.
+  /// Whether a rank has left, so that the job is ending.
   [[nodiscard]] bool somebody_left() const;
 
-  pid_t owner_;  ///< the process whose thread it is
+  pid_t owner_;  ///< the process that started the thread
   int rank_;
   std::shared_ptr<Segment> segment_;
   Descriptor door_;
   std::string job_;
   Descriptor stop_;
-  Descriptor events_;  ///< wakes the thread up: a peer by its number in peers_, or kStop, kDoor
+  Descriptor events_;  ///< epoll; events are indices in peers_, kStop or kDoor
   std::vector<Watched> peers_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// A thread that no longer shares its process's table of descriptors.
+// Runs code in a thread with a file descriptor table of its own.
 // Called by rendezvous.cpp and doorkeeper.cpp.
 #include "backends/host/own_descriptors.hpp"
 
@@ -15,7 +15,7 @@
 namespace tilewire::host {
 namespace {
 
-/// Close them one by one, on systems without close_range (before Linux 5.9).
+/// Close descriptors one by one, on systems without close_range (before Linux 5.9).
 bool close_each(unsigned first, unsigned last) {
   constexpr int64_t kMost = 1 << 20;
   if (!system_call([] { return ::unshare(CLONE_FILES); }).ok()) return false;
@@ -27,7 +27,7 @@ bool close_each(unsigned first, unsigned last) {
 bool leave_all_but(int kept) {
   constexpr unsigned kEnd = ~0U;
   const auto close_from = [](unsigned first, unsigned last) {
-    // NOTE: closes nothing of the process: the thread gets a table of its own first.
+    // NOTE: the process's descriptors stay open: CLOSE_RANGE_UNSHARE gives the thread its own table first.
     return first > last ||
            system_call([&] { return ::syscall(SYS_close_range, first, last, CLOSE_RANGE_UNSHARE); }).ok() ||
            close_each(first, last);
@@ -48,11 +48,11 @@ bool with_own_descriptors(int kept, const std::function<void()>& act) {
         act();
         done = true;
       } catch (...) {
-        // The caller has an error of its own to tell.
+        // The caller reports its own error.
       }
     }).join();
   } catch (...) {
-    // The caller has an error of its own to tell.
+    // The caller reports its own error.
   }
   return done;
 }

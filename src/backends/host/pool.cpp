@@ -1,4 +1,4 @@
-// Threads that sleep until a call begins, and take its steps, whoever comes first.
+// Threads that sleep until a call begins, and then take its steps in any order.
 // Called by HostProgram.
 #include "backends/host/pool.hpp"
 
@@ -36,7 +36,7 @@ void Pool::grow(int workers) {
   while (std::ssize(runners_) < workers) runners_.push_back(std::make_unique<TaskRunner>());
   const size_t before = threads_.size();
   const size_t wanted = std::max(before, static_cast<size_t>(std::max(workers, 1) - 1));
-  // Threads keep the affinity mask of the thread that made them.
+  // Restart the threads if the cores have changed: a thread keeps the affinity mask of its creator.
   if (std::vector<int> cores = allowed_cores(); cores != cores_) {
     shrink(0);
     cores_ = std::move(cores);
@@ -56,7 +56,7 @@ void Pool::grow(int workers) {
 
 void Pool::disown() {
   if (getpid() == process_) return;
-  // NOTE: a process that was forked has none of the threads: it can neither join nor destroy them.
+  // NOTE: a forked process does not have these threads; their objects can be neither joined nor destroyed.
   for (auto& thread : threads_) static_cast<void>(thread.release());
   threads_.clear();
   process_ = getpid();
@@ -64,7 +64,7 @@ void Pool::disown() {
 
 void Pool::shrink(size_t count) {
   for (size_t i = count; i < threads_.size(); ++i) threads_[i]->stop.store(true, std::memory_order_relaxed);
-  // A number that is nobody's: all wake up, and see whether they are to stop.
+  // Take a number that belongs to no step: all threads wake up and check whether they must stop.
   taken_.fetch_add(1, std::memory_order_relaxed);
   post(begun_, 1);
   while (threads_.size() > count) {
@@ -82,7 +82,7 @@ void Pool::run(int workers, const Step& step) {
   unfinished_.store(others, std::memory_order_relaxed);
   post(begun_, static_cast<uint64_t>(others), others);
   step(0, *runners_[0]);
-  // What no thread has come for yet need not wait for one.
+  // Take the steps that no thread has taken yet.
   while (help()) {
   }
   wait_for_ever(ended_, ++calls_);

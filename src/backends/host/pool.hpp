@@ -1,5 +1,5 @@
-// Threads that execute the calls of a group's programs, and the memory that workers keep from call to call.
-// One per group, which owns it: its operators are called one at a time, so they share its threads.
+// Threads that execute the calls of a group's programs, and the workers' memory that is reused by later calls.
+// Owned by a group. Its operators are called one at a time, so they share the threads.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ namespace tilewire::host {
 
 class Pool {
  public:
-  /// What worker `index` of a call does, with the memory of all workers of that number. Throws nothing.
+  /// The work of worker `index` in a call; `runner` is shared by all workers of that index. Must not throw.
   using Step = std::function<void(int index, TaskRunner& runner)>;
 
   Pool();
@@ -25,7 +25,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
   ~Pool();
 
-  /// Exclusive use of the pool. Throws Error(invalid_input) where another thread has it.
+  /// Exclusive use of the pool. Throws Error(invalid_input) if another thread has it.
   class Turn {
    public:
     explicit Turn(Pool& pool);
@@ -37,38 +37,38 @@ class Pool {
     Pool& pool_;
   };
 
-  /// How many cores this rank may use.
+  /// The rank's share of cores.
   [[nodiscard]] CoreShare& share() { return share_; }
-  /// Have threads for calls of so many workers, one of which is the thread that calls; those of earlier calls remain.
-  /// They run on the cores where the calling thread may run now. Takes a turn. Throws Error(unsupported) where the
-  /// system gives no more threads.
+  /// Have threads for calls of `workers` workers, one of which is the calling thread. Threads of earlier calls remain.
+  /// They run on the cores on which the calling thread may run now. Takes a Turn. Throws Error(unsupported) if the
+  /// system refuses a thread.
   void grow(int workers);
-  /// Do step(0) here and every other step(i), i < workers, at once; returns when all have ended. Each has a thread that
-  /// does nothing else until it ends. Whoever calls has a turn, and has seen to it that the pool is large enough.
+  /// Call step(0) in this thread and all other step(i), i < workers, at the same time. Returns when all have ended.
+  /// Each step has a thread to itself. The caller must hold a Turn, and the pool must be large enough.
   void run(int workers, const Step& step);
 
  private:
   struct Thread;
   void serve(const Thread& me);
-  /// Do a step of this call that nobody has begun. False where there is none.
+  /// Run a step of this call that no thread has taken. False if there is none.
   bool help();
-  /// End all threads but the first `count`.
+  /// End all threads except the first `count`.
   void shrink(size_t count);
-  /// Forget threads that another process has.
+  /// Release threads that exist only in the parent process.
   void disown();
 
   CoreShare share_;
   std::vector<std::unique_ptr<TaskRunner>> runners_;  // by worker
   std::vector<std::unique_ptr<Thread>> threads_;
-  std::vector<int> cores_;  // where they may run
-  pid_t process_;           // that has them
+  std::vector<int> cores_;  // cores on which the threads may run
+  pid_t process_;           // process of the threads
   std::atomic<bool> busy_{false};
-  uint64_t calls_ = 0;  // that had several steps
-  // Steps but the first of each call are numbered, from call to call.
-  Slot begun_;  // numbers that calls have given out
-  Slot ended_;  // calls
-  // NOTE: what all threads look at during a call is one cache line.
-  alignas(64) std::atomic<uint64_t> taken_{0};  // numbers
+  uint64_t calls_ = 0;  // calls with several steps
+  // All steps except the first of each call are numbered, over all calls.
+  Slot begun_;  // steps that calls have handed out
+  Slot ended_;  // calls that have ended
+  // NOTE: the fields that all threads read during a call are in one cache line.
+  alignas(64) std::atomic<uint64_t> taken_{0};  // steps that threads have taken
   uint64_t first_ = 0;                          // number of step(1) of this call
   const Step* step_ = nullptr;
   std::atomic<int> unfinished_{0};  // steps of this call

@@ -1,5 +1,5 @@
-// Running a plan: workers of lanes take tasks, wait, execute, post.
-// Called by users through Program.
+// Executes a plan: the workers of lanes take tasks, wait, execute, post.
+// Called by Op through Program.
 #include "backends/host/program.hpp"
 
 #include <algorithm>
@@ -25,13 +25,13 @@
 namespace tilewire::host {
 namespace {
 
-/// The plan without other ranks' lanes, and where its lanes were.
+/// The plan with this rank's lanes only, and the lanes' indices in the whole plan.
 struct Share {
   Plan plan;
   std::vector<int> lane_indices;
 };
 
-/// Whether a lane multiplies by calls of the library, which takes as many threads as there are cores.
+/// Whether a lane has library GEMMs, which run on as many threads as there are cores.
 bool calls_library(const Lane& lane) {
   return is_serial(lane.engine) && std::any_of(lane.tasks.begin(), lane.tasks.end(),
                                                [](const Task& task) { return task.kind == TaskKind::gemm_call; });
@@ -39,7 +39,8 @@ bool calls_library(const Lane& lane) {
 
 Share share_of(const Plan& plan, int rank) {
   Share share{{plan.op, {}, plan.target, plan.team, plan.buffers, plan.signals, {}}, {}};
-  // NOTE: OpenMP keeps threads for each thread that has called the library: it is the same one in all programs.
+  // NOTE: put library lanes first: the same thread then calls the library in all programs. OpenMP keeps a set of
+  // threads for each calling thread.
   for (const bool library : {true, false}) {
     for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
       if (plan.lanes[lane].rank != rank || plan.lanes[lane].tasks.empty()) continue;
@@ -51,37 +52,37 @@ Share share_of(const Plan& plan, int rank) {
   return share;
 }
 
-/// Cores that this rank may use, as all ranks tell where they may run. Collective.
+/// Number of cores that this rank may use, from the masks and quotas of all ranks. Collective.
 int cores_of(HostGroup& group) {
   CoreShare& share = group.pool().share();
   return share.of(exchange(group, "load", share.mine()), group.rank());
 }
 
-/// `ctas`: the plan is lowered for GPUs, and says how many CTAs it wants.
+/// Number of workers of a lane. `ctas`: the plan is lowered for GPUs, so Lane::workers counts CTAs and is ignored.
 int workers_of(const Lane& lane, int cores, bool ctas) {
   if (is_serial(lane.engine)) return 1;
-  // Lanes that only move data leave the cores to those that multiply.
+  // Give lanes that only move data one worker, and leave the cores to lanes that multiply.
   const bool copies =
       std::all_of(lane.tasks.begin(), lane.tasks.end(), [](const Task& task) { return task.kind == TaskKind::copy; });
   const int wide = lane.engine == Engine::tiles && !copies ? cores : 1;
   return static_cast<int>(std::min<int64_t>(lane.workers > 0 && !ctas ? lane.workers : wide, std::ssize(lane.tasks)));
 }
 
-/// A wait or post with its counter looked up.
+/// A wait or a post with the address of its counter.
 struct SlotWait {
   Slot* slot = nullptr;
   uint64_t at_least = 0;
-  uint64_t total = 0;  ///< added by all posts of one call
+  uint64_t total = 0;  ///< sum of all posts in one call
 };
 struct SlotPost {
   Slot* slot = nullptr;
   uint64_t add = 0;
 };
 
-/// A lane during a call. Waits and posts of task i: [first_wait[i], first_wait[i + 1]) ...
+/// A lane during a call. Task i has the waits [first_wait[i], first_wait[i + 1]), and the same for posts.
 struct RunningLane {
   const Lane* lane = nullptr;
-  int index = 0;  ///< in the whole plan
+  int index = 0;  ///< index in the whole plan
   std::vector<SlotWait> waits;
   std::vector<SlotPost> posts;
   std::vector<size_t> first_wait{0};
@@ -94,13 +95,13 @@ struct Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() = default;
-  /// Sleep for a random time, as a busy machine would make us.
+  /// Sleep for a random time, for tests of skewed ranks.
   void dawdle(int64_t max_us) {
     std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int64_t>(0, max_us)(random)));
   }
   RunningLane& lane;
   int index;
-  int64_t task = 0;  ///< taken last
+  int64_t task = 0;  ///< the task taken last
   TaskRunner::Callbacks callbacks;
   std::minstd_rand random{std::random_device{}()};
   std::vector<TraceEvent> events;
@@ -126,7 +127,7 @@ class HostProgram final : public Program {
   Share share_;
   Workspace workspace_;
   std::vector<std::unique_ptr<RunningLane>> lanes_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // one a thread of the pool during a call; the first is the caller's
+  std::vector<std::unique_ptr<Worker>> workers_;  // by step of the pool; step 0 runs in the calling thread
   int cores_ = 1;
   uint64_t calls_ = 0;
   RunOptions options_;
@@ -144,7 +145,7 @@ HostProgram::HostProgram(HostGroup& group, const Plan& plan)
     lanes_.back()->index = share_.lane_indices[i];
     resolve(*lanes_.back(), totals);
   }
-  // NOTE: the ranks' exchange is also what keeps them from posting before everybody's signals are zero.
+  // NOTE: this exchange also keeps ranks from posting before all ranks' signals are zero.
   cores_ = cores_of(group);
   make_workers();
 }
@@ -193,14 +194,14 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
     worker->events.clear();
     if (options_.trace) worker->events.reserve(worker->lane.lane->tasks.size());
   }
-  // NOTE: workers write to the caller's tensors until they end; where a peer is lost, they soon do.
+  // NOTE: workers write to the caller's tensors until they end. They end soon after a peer is lost.
   if (!workers_.empty()) {
     group_.pool().run(static_cast<int>(workers_.size()),
                       [this](int index, TaskRunner& runner) { work(*workers_[index], runner); });
   }
   ++calls_;
   if (failure_) throw *failure_;
-  // A plan may end here without a wait for the rank that died.
+  // A call may succeed on this rank without any wait for the rank that died.
   group_.check_whole_at_end(share_.plan.op);
   group_.end_collective();
 }

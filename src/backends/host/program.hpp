@@ -1,4 +1,4 @@
-// A plan loaded for one host rank: its lanes, their workers, and the memory they share.
+// A plan loaded for one host rank: its lanes, their workers, and their memory.
 // Made by HostGroup::load.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tilewire::host {
 
-/// Collective. See Group::load.
+/// Load a plan (Group::load). Collective.
 [[nodiscard]] std::unique_ptr<Program> load_program(HostGroup& group, const Plan& plan);
 
 }  // namespace tilewire::host

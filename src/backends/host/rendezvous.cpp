@@ -1,4 +1,4 @@
-// Start-up of every rank but the first: it knocks at rank 0's door until it gets the shared memory, and maps it.
+// Start-up of ranks other than 0: connect to rank 0 until it sends the shared memory, and map the memory.
 // Called by join on every rank.
 #include "backends/host/rendezvous.hpp"
 
@@ -19,12 +19,12 @@ namespace tilewire::host {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-/// What rank 0 may need beyond a deadline to say that it has passed.
+/// Time that rank 0 may need after a deadline to report it.
 constexpr int64_t kPatience = 1000 * kMillisecond;
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(std::min(seconds, 1e9) * 1e9); }
 
-/// Whether rank 0's door is open; then `socket` leads to it.
+/// Connect `socket` to rank 0. False if rank 0 does not listen.
 bool reach(const Descriptor& socket, const std::string& job) {
   const Address address = address_of(job);
   const SystemCall call = system_call(
@@ -33,14 +33,14 @@ bool reach(const Descriptor& socket, const std::string& job) {
   return call.ok();
 }
 
-/// What rank 0 says next. No value where the connection ended, which may be a refusal's end.
+/// Receive rank 0's next message. No value if the connection has ended, which may follow a refusal.
 Received hear(const Descriptor& socket, const JoinOptions& options, int64_t deadline_ns, Verdict& verdict) {
   if (!readable_by(socket, deadline_ns)) {
     fail(ErrorKind::timeout, "job '{}' did not start: {} did not answer within {} s", options.job,
          name_of(0, peer_of(socket).pid), options.timeout_s);
   }
   Received received = receive_verdict(socket, verdict);
-  // NOTE: an answer may lie behind the news that rank 0 has closed without having read all of ours.
+  // NOTE: after ECONNRESET, a message may still be queued: rank 0 closed the socket with unread data of this rank.
   if (received.call.error == ECONNRESET) {
     Received behind = receive_verdict(socket, verdict);
     if (behind.call.value > 0) return behind;
@@ -52,7 +52,7 @@ Received hear(const Descriptor& socket, const JoinOptions& options, int64_t dead
   fail(ErrorKind::rank_lost, "job '{}' did not start: {} ended during start-up", options.job, name_of(0, pid));
 }
 
-/// Map what rank 0 has sent; all ranks hear of it where that fails.
+/// Map the memory that rank 0 sent. If that fails, report the Error to all ranks.
 std::shared_ptr<Segment> map_memory(const JoinOptions& options, const Descriptor& socket, NewDescriptor memory) {
   try {
     require_granted(memory.call, "the descriptor of the shared memory was lost");
@@ -65,7 +65,7 @@ std::shared_ptr<Segment> map_memory(const JoinOptions& options, const Descriptor
   }
 }
 
-/// Tell rank 0, when its door opens, why this rank does not come.
+/// Report to rank 0, once it listens, why this rank cannot join.
 void send_regrets(const JoinOptions& options, const Hello& hello, const Error& error) {
   with_own_descriptors(-1, [&] {
     while (now_ns() < hello.deadline_ns) {
@@ -90,8 +90,8 @@ Descriptor socket_for(const JoinOptions& options, const Hello& hello) {
   }
 }
 
-/// One attempt to come through rank 0's door; nothing where nobody is there yet, or a job that ends, whose process
-/// `ending` then is.
+/// One attempt to join. Nothing if no process listens, or if an ending job of the same name still does; `ending` is
+/// then its process.
 std::optional<Membership> knock(const JoinOptions& options, const Hello& hello, pid_t& ending) {
   ending = 0;
   const Descriptor socket = socket_for(options, hello);
@@ -99,7 +99,7 @@ std::optional<Membership> knock(const JoinOptions& options, const Hello& hello, 
   const Peer peer = peer_of(socket);
   require(peer.uid == geteuid(), "job name '{}' is held by another user's process ({}, uid {}, here {})", options.job,
           peer.pid, peer.uid, geteuid());
-  // The last job of this name may be on its way out: its door closes before it has heard us, or is closed to us.
+  // The last job of this name may be ending: it then closes the connection without an answer.
   ending = peer.pid;
   const SystemCall sent = send_hello(socket, hello);
   Verdict verdict;

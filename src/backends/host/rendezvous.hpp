@@ -1,5 +1,5 @@
-// How processes of one host find each other by a job name and come to share memory.
-// Called by join; the door stays open so that a second job of the same name hears why it cannot start.
+// The processes of one host find each other by a job name and share memory.
+// Called by join. Rank 0's socket stays open, so that a second job of the same name gets an error.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 
 namespace tilewire::host {
 
-/// What start-up gives a rank.
+/// The result of start-up for one rank.
 struct Membership {
   std::shared_ptr<Segment> segment;
-  Descriptor door;  ///< rank 0: where later processes of the same job name knock
+  Descriptor door;  ///< rank 0: the listening socket for later processes of the same job name
 };
 
-/// Throw Error(invalid_input) unless it is a time to wait.
+/// Throw Error(invalid_input) unless the timeout is positive.
 void require_timeout(double timeout_s);
-/// Throw Error(invalid_input) unless it is a number of SMs, or 0.
+/// Throw Error(invalid_input) if the number of SMs is negative.
 void require_sms(int sms);
 
-/// Collective: returns when all ranks are here and have mapped the shared memory, or throws on all of them:
-/// Error(timeout) that names the silent ranks, Error(invalid_input) for ranks that disagree, Error(rank_lost) for one
-/// that died, Error(unsupported) for one that the system refused something, or that is in another pid namespace.
+/// Meet all ranks of the job. Collective: returns when all ranks have mapped the shared memory, or throws on all of
+/// them: Error(timeout) with the silent ranks, Error(invalid_input) if ranks disagree, Error(rank_lost) if a rank died,
+/// Error(unsupported) if the system refused something to a rank, or if a rank is in another PID namespace.
 [[nodiscard]] Membership meet(const JoinOptions& options);
 
 }  // namespace tilewire::host

@@ -1,4 +1,4 @@
-// The host's conditions on plans.
+// The host backend's rules for plans.
 // Called by HostGroup::unsupported and when a plan is loaded.
 #include "backends/host/rules.hpp"
 
@@ -101,7 +101,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .added = floats,
       .ll = true,
   };
-  // What passes for GPUs decide changes no result.
+  // Decisions of GPU passes change no result, so the host accepts them.
   if (!plan.target.empty()) {
     host.vias = {Via::automatic, Via::threads, Via::bulk, Via::tma};
     host.cluster = host.cluster_split_k = std::numeric_limits<int>::max();

@@ -1,4 +1,4 @@
-// What the host asks of a plan before it runs it.
+// The host backend's rules for plans.
 // Called by HostGroup.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace tilewire::host {
 
-/// Names of what the host cannot do in the plan; empty = all of it.
+/// Names of the plan's features that the host lacks; empty = none.
 [[nodiscard]] std::vector<std::string> missing_features(const Plan& plan);
-/// Throw Error(invalid_input) where a task would touch memory that is not its own or not what it
-/// expects: unequal depths of a product, unreachable peers, mixed types. The plan must be validated.
+/// Throw Error(invalid_input) if a task would access memory that it cannot address, or operands that do not fit:
+/// unequal depths of a product, unreachable peers, mixed types. The plan must be validated.
 void require_runnable(const Plan& plan);
 
 }  // namespace tilewire::host

@@ -1,4 +1,4 @@
-// Shared memory by memfd: sparse, committed as it is touched, gone with its last user.
+// Shared memory by memfd: sparse, committed on first use, freed with its last user.
 // Called by rendezvous, launch and groups.
 #include "backends/host/segment.hpp"
 
@@ -29,7 +29,7 @@ int64_t size_of(int num_ranks, int64_t arena_bytes) {
   return arena_offset(num_ranks) + num_ranks * round_up(arena_bytes);
 }
 
-/// Throw Error(unsupported) that says which arenas ask for so much, and where that is set, unless a call succeeded.
+/// Throw Error(unsupported) with the sizes and the options that set them unless the call succeeded.
 void require_room(const SystemCall& call, const char* what, int num_ranks, int64_t arena_bytes) {
   if (call.ok()) return;
   fail(ErrorKind::unsupported,
@@ -38,7 +38,7 @@ void require_room(const SystemCall& call, const char* what, int num_ranks, int64
        what, in_bytes(size_of(num_ranks, arena_bytes)), num_ranks, in_bytes(arena_bytes), call.why());
 }
 
-/// NOTE: beyond the limit of files' sizes, which counts for memory too, the call would end the process by SIGXFSZ.
+/// NOTE: check the limit of file sizes first, which applies to memfd, too: beyond it ftruncate raises SIGXFSZ.
 SystemCall set_size(const Descriptor& memory, int64_t bytes) {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
@@ -101,7 +101,7 @@ std::shared_ptr<void> Segment::common(const std::function<std::shared_ptr<void>(
 
 std::optional<Breakage> Segment::breakage() const {
   if (!broken()) return std::nullopt;
-  // NOTE: whoever writes the text may be killed halfway, so patience ends.
+  // NOTE: stop waiting after 100 ms: the rank that writes the text may have been killed.
   for (int look = 0; look < 100; ++look) {
     if (control_->broken.load(std::memory_order_acquire) == 2) {
       return Breakage{control_->broken_rank, control_->broken_kind, control_->broken_text.data()};

@@ -1,6 +1,6 @@
-// The memory that the ranks of one host share: a control block and every rank's arena, in one mapping
-// without a name, so that nothing is left behind when the last rank is gone.
-// Made by rank 0 at start-up (rendezvous.cpp) or by launch for ranks that are threads.
+// The memory that the ranks of one host share: a control block and every rank's arena, in one mapping without a name,
+// so that nothing remains after the last rank.
+// Made by rank 0 at start-up (rendezvous.cpp), or by launch for ranks that are threads.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ constexpr int kMaxRanks = 64;
 constexpr int64_t kMailboxBytes = 128 << 10;
 constexpr int64_t kTextBytes = 1024;
 
-/// Why the group is broken: the first failure of any rank.
+/// The first failure of any rank, which broke the group.
 struct Breakage {
   int rank = 0;  ///< rank that failed
   ErrorKind kind = ErrorKind::rank_lost;
@@ -32,18 +32,18 @@ struct Breakage {
 
 enum class Presence : uint32_t { joined, left };
 
-/// What one rank tells the others.
+/// State of one rank that all ranks read.
 struct RankState {
   std::atomic<int32_t> pid{0};
   std::atomic<Presence> presence{Presence::joined};
-  std::atomic<uint64_t> completed{0};  ///< collectives that it has finished
-  Slot arrived;                        ///< rounds of all_gather that it has entered
-  Slot ready;                          ///< 1: it watches its peers, and is part of the group
+  std::atomic<uint64_t> completed{0};  ///< collectives that the rank has finished
+  Slot arrived;                        ///< rounds of all_gather that the rank has entered
+  Slot ready;                          ///< 1: the rank watches its peers and has joined the group
 };
 
-/// First bytes of the shared mapping. Zeroed memory is a valid one.
+/// Start of the shared mapping. Zeroed memory is valid.
 struct Control {
-  std::atomic<uint32_t> broken{0};  ///< 0 = whole, 1 = being written, 2 = broken
+  std::atomic<uint32_t> broken{0};  ///< 0 = not broken, 1 = the failure is being written, 2 = broken
   int32_t broken_rank = 0;
   ErrorKind broken_kind{};
   std::array<char, kTextBytes> broken_text{};
@@ -53,10 +53,10 @@ struct Control {
 /// One mapping of the shared memory in this process.
 class Segment {
  public:
-  /// New and zeroed. Throws Error(invalid_input) for sizes that no machine has, Error(unsupported) that names the arena
-  /// and the limit for those that this process may not have.
+  /// Make a new, zeroed segment. Throws Error(invalid_input) for impossible sizes, Error(unsupported) with the arena's
+  /// size and the limit if the system refuses the size.
   static std::unique_ptr<Segment> create(int num_ranks, int64_t arena_bytes);
-  /// What another process created with the same sizes. Throws Error(unsupported) likewise.
+  /// Map the segment of another process, which has the same sizes. Throws Error(unsupported) as `create` does.
   static std::unique_ptr<Segment> attach(Descriptor memory, int num_ranks, int64_t arena_bytes);
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -70,11 +70,11 @@ class Segment {
   [[nodiscard]] std::byte* mailbox(int rank, int parity) const;
   [[nodiscard]] std::byte* arena(int rank) const;
 
-  /// Record the first failure; later ones are ignored.
+  /// Record the first failure; later failures are ignored.
   void mark_broken(const Breakage& breakage) const;
   [[nodiscard]] bool broken() const { return control_->broken.load(std::memory_order_relaxed) != 0; }
   [[nodiscard]] std::optional<Breakage> breakage() const;
-  /// What ranks that are threads of one process keep in common besides memory; made by whoever asks first.
+  /// An object, besides memory, that ranks share if they are threads of one process. The first call makes it.
   [[nodiscard]] std::shared_ptr<void> common(const std::function<std::shared_ptr<void>()>& make) const;
 
  private:

@@ -1,4 +1,4 @@
-// Slots by futex: the low half of the counter is the word that sleepers watch.
+// Slots by futex: sleepers watch the low half of the counter.
 // Called by groups, programs and their workers.
 #include "backends/host/slot.hpp"
 
@@ -33,7 +33,7 @@ void pause() {
 }  // namespace
 
 void post(Slot& slot, uint64_t add, int most) {
-  // NOTE: sequentially consistent on both sides: either we see the waiter, or the waiter sees the value.
+  // NOTE: both sides are sequentially consistent: either this thread sees the waiter, or the waiter sees the new value.
   slot.value.fetch_add(add, std::memory_order_seq_cst);
   if (slot.waiters.load(std::memory_order_seq_cst) == 0) return;
   syscall(SYS_futex, low_half(slot), FUTEX_WAKE, most, nullptr, nullptr, 0);

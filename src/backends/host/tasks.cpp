@@ -1,4 +1,4 @@
-// Execution of tasks: fp32 results, epilogue, one rounding, stores.
+// Executes tasks: result in fp32, epilogue, one rounding, stores.
 // Called by the workers of a program.
 #include "backends/host/tasks.hpp"
 
@@ -15,7 +15,7 @@
 namespace tilewire::host {
 namespace {
 
-constexpr int64_t kPiece = 2048;  // columns of a row that stay in the first cache
+constexpr int64_t kPiece = 2048;  // columns of a row that fit into the L1 cache
 
 void prefetch(const std::byte* from, int64_t bytes) {
   constexpr int64_t kLine = 64;
@@ -27,7 +27,7 @@ Operand operand_of(const Block& block, bool transposed) { return {block.data, bl
 
 }  // namespace
 
-/// A row for each compute body.
+/// One row per compute body.
 TaskRunner::Run TaskRunner::runs_of(Body body) {
   struct Row {
     Body body;
@@ -65,7 +65,7 @@ void TaskRunner::run(const Task& task) {
 }
 
 bool TaskRunner::stored_by_library(const Task& task) const {
-  // NOTE: tiles always go through fp32 scratch, so that their bits do not depend on where they are stored.
+  // NOTE: tiles always go through fp32 scratch memory, so that their bits do not depend on the destination.
   if (task.kind != TaskKind::gemm_call || task.writes.size() != 1 || !task.epilogue.empty()) return false;
   const Write& write = task.writes[0];
   const Shape result = result_shape(task);
@@ -88,7 +88,7 @@ void TaskRunner::multiply(const Task& task) {
 }
 
 void TaskRunner::multiply_rows(const Task& task, const Block& a, int64_t first_row) {
-  constexpr int64_t kScratch = 4 << 20;  // elements: bounds the memory of a whole GEMM
+  constexpr int64_t kScratch = 4 << 20;  // elements; bounds the scratch memory of a whole GEMM
   const int64_t cols = result_shape(task).cols;
   if (a.rows == 0) return;
   Product product{a.rows, cols, a.cols, operand_of(a, false),
@@ -104,7 +104,7 @@ void TaskRunner::multiply_rows(const Task& task, const Block& a, int64_t first_r
   for (int64_t begin = 0; begin < a.rows; begin += most) {
     product.m = std::min(most, a.rows - begin);
     product.a.data = a.at(begin, 0);
-    // Two rows more, for sums.
+    // Two more rows for the sums of tiles with addends.
     float* values = scratch((product.m + 2) * cols);
     product.c = values;
     gemm_.multiply(product);
@@ -202,7 +202,7 @@ void TaskRunner::reduce(const Task& task) {
   float* sums = scratch(2 * kPiece);
   for (int64_t row = 0; row < shape.rows; ++row) {
     callbacks_->check();
-    // Rows of a tile lie on pages of their own, which the processor does not foresee.
+    // Prefetch the next row: rows of a tile are on different pages, where the hardware prefetcher stops.
     if (row + 1 < shape.rows) {
       for (const Block& from : sources_) prefetch(from.at(row + 1, 0), shape.cols * bytes_of(from.dtype));
     }
@@ -313,7 +313,7 @@ void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int6
         for (int64_t i = 0; i < n; ++i) values[i] *= 0.5F * (1.0F + std::erf(values[i] * 0.70710678F));
         break;
       case EpilogueKind::relu:
-        // NOTE: written so that NaN stays NaN.
+        // NOTE: this form keeps NaN.
         for (int64_t i = 0; i < n; ++i) values[i] = values[i] < 0.0F ? 0.0F : values[i];
         break;
       case EpilogueKind::scale:

@@ -1,6 +1,6 @@
-// What each kind of task does to memory.
-// One runner per worker of a pool's calls, which keeps its memory from call to call; called by programs when a task's
-// waits are over.
+// Executes each kind of task on memory.
+// Each worker index of a pool has one runner, which keeps its scratch memory between calls. Programs call it when a
+// task's waits are over.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@ namespace tilewire::host {
 
 class TaskRunner {
  public:
-  /// What tasks call of their program while they run; all throw where the call is to end.
+  /// Functions of the program that running tasks call. They throw if the call must end.
   struct Callbacks {
-    std::function<void()> check;  ///< often, during long tasks
-    /// Where LL data is missing, before it is looked at again. `deadline_ns`: of this wait, 0 at the first call.
+    std::function<void()> check;  ///< called often during long tasks
+    /// Called before missing LL data are polled again. `deadline_ns`: deadline of this wait; 0 at the first call.
     std::function<void(const Region& missing, int64_t& deadline_ns)> look_again;
   };
-  /// From now on run tasks of that plan, whose memory may hold other data than at the last call. `callbacks` live until
-  /// the next one.
+  /// Run tasks of `plan` from now on. Forgets cached data, because memory may have changed since the last call.
+  /// `callbacks` must live until the next begin_call.
   void begin_call(const Plan& plan, const Addresses& addresses, int gemm_threads, const Callbacks& callbacks);
   void run(const Task& task);
 
@@ -28,25 +28,27 @@ class TaskRunner {
   using Run = void (TaskRunner::*)(const Task& task);
   [[nodiscard]] static Run runs_of(Body body);
   void multiply(const Task& task);
-  /// The rows of a product that so many rows of A make, from `first_row` on.
+  /// Compute the result rows of the rows `a` of A; the first one is row `first_row` of the result.
   void multiply_rows(const Task& task, const Block& a, int64_t first_row);
-  /// A row of a tile's product and what is added to it, in `spare`, which has room for two rows.
+  /// One row of a tile that completes a sum: the product plus the addends. The result is in `spare`, which has room for
+  /// two rows.
   float* complete(const Task& task, int64_t row, float* product, float* spare);
   [[nodiscard]] bool stored_by_library(const Task& task) const;
   void pool(const Task& task);
   void copy(const Task& task);
-  /// Row by row, from LL data or to it.
+  /// Copy row by row, from LL data or to LL data.
   void copy_rows(const Task& task);
   void reduce(const Task& task);
   void fill(const Task& task);
 
-  /// Resolve what the end of a task needs: its destinations and epilogue operands.
+  /// Look up the destinations and epilogue operands of a task.
   void prepare_end(const Task& task);
-  /// Epilogue and stores of columns [col, col + n) of one row of the result.
+  /// Apply the epilogue to columns [col, col + n) of one row of the result, and store them.
   void finish(const Task& task, int64_t row, int64_t col, int64_t n, float* values);
   /// Round values and store them.
   void store(const float* values, int64_t n, std::byte* to, const Block& of);
-  /// Elements [col, col + n) of a row that a task reads: in place, or, of LL data, when they are there, taken from it.
+  /// Elements [col, col + n) of a row that a task reads: their address, or, for LL data, a copy taken after they have
+  /// arrived.
   const std::byte* elements_of(const Region& region, const Block& from, int64_t row, int64_t col, int64_t n);
   void apply_epilogue(const Task& task, int64_t row, int64_t col, int64_t n, float* values);
   float* scratch(int64_t elements);

@@ -1,4 +1,4 @@
-// A thread whose failure to start is an Error.
+// Starts threads; a failure is an Error.
 // Used by pools, monitors and launch.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tilewire::host {
 
-/// Throws Error(unsupported) where the system gives no more threads.
+/// Throws Error(unsupported) if the system refuses a thread.
 template <class Body>
 [[nodiscard]] std::thread start_thread(Body&& body) {
   try {

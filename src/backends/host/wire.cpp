@@ -1,4 +1,4 @@
-// Sequenced-packet sockets in the abstract namespace.
+// SOCK_SEQPACKET sockets in the abstract namespace.
 // Called by rendezvous.cpp, doorkeeper.cpp and exchange.cpp.
 #include "backends/host/wire.hpp"
 
@@ -121,7 +121,7 @@ Received receive_message(const Descriptor& socket, std::span<std::byte> message)
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
     received.descriptor = take_descriptor({fd, 0});
   } else if ((parts.msg_flags & MSG_CTRUNC) != 0) {
-    // The kernel had no number for it; whether numbers ran out another one tells.
+    // The kernel dropped the descriptor. Try to duplicate another one to find out whether the limit was the reason.
     const NewDescriptor one_more = new_descriptor([&] { return fcntl(socket.get(), F_DUPFD_CLOEXEC, kAboveStreams); });
     received.descriptor.call = {-1, one_more.call.ok() ? EACCES : EMFILE};
   }

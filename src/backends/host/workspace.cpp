@@ -1,4 +1,4 @@
-// Carving and addressing of a program's memory.
+// Allocates and addresses a program's memory.
 // Called by HostProgram.
 #include "backends/host/workspace.hpp"
 
@@ -28,7 +28,7 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
     throw;
   }
   place_buffers();
-  // NOTE: LL data is missing until it is written (core/ll.hpp).
+  // NOTE: set all bits of LL data to 1: they are missing until a task writes them (core/ll.hpp).
   for (int index = 0; index < std::ssize(plan.buffers); ++index) {
     const Buffer& buffer = plan.buffers[index];
     if (buffer.ll)
@@ -37,7 +37,7 @@ Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
 }
 
 void Workspace::map_local() {
-  // NOTE: the same bytes on all ranks.
+  // NOTE: all ranks map the same number of bytes, or none.
   if (local_bytes_ == 0) return;
   agree(group_, [&] {
     const SystemCall mapped = system_call([&] {
@@ -91,7 +91,7 @@ void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> out
     base.data = static_cast<std::byte*>(tensor.data);
     base.stride = tensor.rows <= 1 ? tensor.cols : tensor.row_stride;
     if (plan_.buffers[buffer].in_arena) {
-      // An empty tensor lies nowhere, and nobody looks for it.
+      // An empty tensor has no position; no peer uses it.
       const int64_t place = group_.reachable().place_of(base.data, 1).value_or(0);
       announced(rank, buffer)->store(place, std::memory_order_relaxed);
     }

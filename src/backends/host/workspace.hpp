@@ -1,4 +1,4 @@
-// The memory of one program: signals and symmetric workspace in the arena, local workspace of its own.
+// The memory of one program: signals and symmetric workspace in the arena, and its own local workspace.
 // Owned by HostProgram.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace tilewire::host {
 
 class Workspace {
  public:
-  /// Collective; `whole` is the plan with all ranks' lanes, `plan` what addresses refer to.
+  /// Collective. `whole` is the plan with all ranks' lanes; the program executes `plan`, to which addresses refer.
   Workspace(HostGroup& group, const Plan& whole, const Plan& plan);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -20,15 +20,15 @@ class Workspace {
 
   [[nodiscard]] const Addresses& addresses() const { return addresses_; }
   [[nodiscard]] Slot& slot(const Signal& signal) const;
-  /// Throw Error(invalid_input) unless the callers' tensors are what the plan's buffers say.
+  /// Throw Error(invalid_input) unless the callers' tensors match the plan's buffers.
   void check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
-  /// Let the callers' buffers lie there, and tell the peers.
+  /// Set the addresses of the callers' buffers, and store the positions of those in the arena for the peers.
   void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
  private:
   [[nodiscard]] std::byte* start(int rank) const { return group_.segment().arena(rank) + extent_.offset; }
   [[nodiscard]] std::atomic<int64_t>* announced(int rank, int buffer) const;
-  /// Collective: all ranks get theirs, or all throw the same.
+  /// Collective: either all ranks map it, or all throw the same Error.
   void map_local();
   void release();
   void place_buffers();

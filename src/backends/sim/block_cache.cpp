@@ -1,4 +1,4 @@
-// Blocks in one list, in the order in which they were used.
+// An LRU list of blocks.
 // Called by costs.cpp.
 #include "backends/sim/block_cache.hpp"
 

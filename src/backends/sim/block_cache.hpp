@@ -1,5 +1,5 @@
-// A device's last-level cache block by block: what of the inputs that an inner loop steps through, and of results, is
-// there. Used by costs.cpp on machines with a memory controller, and by tests.
+// A device's last-level cache, block by block: the K steps of GEMM inputs and the results that it holds. Used by
+// costs.cpp on machines with a memory controller, and by tests.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace tilewire::sim {
 
-/// Blocks are numbered; least recently used ones go first.
+/// Blocks are numbered. The least recently used block is evicted first.
 class BlockCache {
  public:
   explicit BlockCache(int64_t capacity_bytes) : capacity_(capacity_bytes) {}
 
-  /// The first of the `count` blocks that a region is cut into; the same whenever as many are asked for.
+  /// Number of the first of the `count` blocks of a region; the same in every call with the same count.
   int blocks_of(const Region& region, int64_t count);
-  /// Read or write a block of that size. Returns what must come from memory: all or nothing.
+  /// Read or write a block of `bytes`. Returns the bytes that memory must supply: all or 0.
   int64_t touch(int block, int64_t bytes);
 
  private:
   struct Block {
-    int64_t bytes = 0;  ///< 0: it is not here
+    int64_t bytes = 0;  ///< 0: not in the cache
     int older = -1;
     int newer = -1;
   };

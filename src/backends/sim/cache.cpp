@@ -1,4 +1,4 @@
-// Strips that tiles share, and those that stay for later ones.
+// Strips of A and B that tiles share, and idle strips that stay for later tiles.
 // Called by costs.cpp.
 #include "backends/sim/cache.hpp"
 

@@ -1,4 +1,4 @@
-// A device's last-level cache, as far as GEMM inputs go: which strips of A and B need not come from memory.
+// A device's last-level cache for GEMM inputs: the strips of A and B that it holds.
 // Used by costs.cpp.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace tilewire::sim {
 
-/// Whole regions, least recently used first to go. What a running tile reads stays: tiles that run together walk along
-/// K together, so one read serves all of them however long their strips are.
+/// An LRU cache of whole regions. The inputs of running tiles are never evicted: tiles of a wave step along K together,
+/// so they share one read of a strip, whatever its length.
 class Cache {
  public:
   explicit Cache(int64_t capacity_bytes) : capacity_(capacity_bytes) {}
 
-  /// A tile begins to read `region` of `bytes` bytes. Returns what must come from memory: all or nothing.
+  /// A tile starts to read `region`. Returns the bytes that memory must supply: all or 0.
   int64_t acquire(const Region& region, int64_t bytes);
-  /// The tile has read it.
+  /// The tile has finished reading `region`.
   void release(const Region& region);
 
  private:
@@ -27,7 +27,7 @@ class Cache {
   struct Strip {
     int64_t bytes = 0;
     int readers = 0;
-    std::list<Key>::iterator place{};  ///< in idle_, where nobody reads it
+    std::list<Key>::iterator place{};  ///< position in idle_, if no tile reads the strip
   };
   static Key key_of(const Region& region) {
     return {region.rank, region.buffer, region.row, region.rows, region.col, region.cols};
@@ -37,7 +37,7 @@ class Cache {
   int64_t capacity_;
   int64_t held_ = 0;
   std::map<Key, Strip> strips_;
-  std::list<Key> idle_;  ///< oldest first
+  std::list<Key> idle_;  ///< least recently used first
 };
 
 }  // namespace tilewire::sim

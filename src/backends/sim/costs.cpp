@@ -1,4 +1,4 @@
-// What tasks by tilewire's own engines cost: tiles, copies, sums. library_costs.cpp has the calls of libraries.
+// Costs of tasks by tilewire's own engines: tiles, copies, sums. Library calls are in library_costs.cpp.
 // Called by the engine.
 #include "backends/sim/costs.hpp"
 
@@ -29,7 +29,7 @@ Costs::Costs(const Plan& plan, const Machine& machine)
       link_bytes_(network_.edges().size()),
       memory_(num_devices_),
       units_ns_(num_devices_) {
-  // NOTE: with a memory controller each worker is a unit: there is nothing to share but with a library's call.
+  // NOTE: with a memory controller each worker is one unit, so units are shared only with library calls.
   const auto calls = [](const Lane& lane) {
     return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::gemm_call; });
   };
@@ -90,7 +90,7 @@ void Costs::send(Load& load, int from, int to, int64_t bytes, double efficiency,
   for (const int edge : path.edges) cross(load, edge, bytes, efficiency, sender);
 }
 
-// `bytes` of the region come to `rank`.
+// `rank` reads `bytes` of the region.
 void Costs::read(Load& load, const Region& region, int rank, int64_t bytes, bool by_units) {
   if (bytes == 0) return;
   const Stream stream = region.rank == rank ? stream_ : Stream::communication;
@@ -132,8 +132,8 @@ void Costs::write(Load& load, const Write& write, int rank, bool by_units) {
   if (by_units) load.add_unit_bytes(bytes, write.to.rank != rank);
 }
 
-// Of a copy, or a sum, in blocks: one is read while the one before is sent and the one before that is written. Reads
-// after the first one are asked for early enough.
+// The phases of a copy or a sum in blocks: block i is read while block i - 1 is sent and block i - 2 is written. Only
+// the first read pays the latency.
 void Costs::add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps) {
   const Phase whole = load.phase(delay_ns);
   if (whole.accesses.empty() && load.landing().empty()) {
@@ -161,7 +161,7 @@ void Costs::add_steps(Cost& cost, const Load& load, double delay_ns, int64_t ste
   add_step(false, steps > 1, 1);
 }
 
-// The first step's inputs, then each step's work beside the reads of the next one.
+// The phases of a mainloop: the inputs of the first step, then each step beside the reads of the next step.
 void Costs::add_inner_loop(Cost& cost, const Load& load, const Task& task, int rank) {
   cost.steps = steps_of(task);
   for (const Region& region : task.reads) {
@@ -189,7 +189,7 @@ Access Costs::inputs_of_step(const Cost& cost, int rank, int64_t step) {
   return {rank, Stream::compute, AccessKind::read, static_cast<double>(missing), machine_.controller->latency_ns};
 }
 
-// Of a GEMM's inner loop along K; of what is copied, blocks of a size that hides what each costs.
+// Number of K steps of a mainloop, or of blocks of a copy; a block is large enough to hide its overheads.
 int64_t Costs::steps_of(const Task& task) const {
   if (!machine_.controller || (task.kind == TaskKind::compute && !facts_of(task.body).multiplies)) return 1;
   constexpr int64_t kBlockBytes = 32 << 10;
@@ -200,7 +200,8 @@ int64_t Costs::steps_of(const Task& task) const {
   return std::max<int64_t>(1, (size + (along_k ? step : kBlockBytes) - 1) / (along_k ? step : kBlockBytes));
 }
 
-// An inner loop, which reads, then stores beside the next tile's. NOTE: the loop takes as long for a ragged tile.
+// A mainloop with its reads, and then stores beside the next tile's mainloop. NOTE: a ragged tile takes as long as a
+// full tile.
 Cost Costs::tile(const Task& task, const Lane& lane) {
   const Shape shape = result_shape(task);
   Load loop(machine_);
@@ -239,7 +240,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
     add_steps(cost, loop, loop.request_ns() + loop.latency_ns(), steps_of(task));
   }
   cost.phases.push_back(stores.phase(0));
-  // A worker waits until its own memory has its result, not for that of others.
+  // The worker waits for stores to its own memory, not for stores to peers.
   for (const Access& access : stores.landing()) {
     (access.device == lane.rank ? cost.phases.back().accesses : cost.landing).push_back(access);
   }
@@ -247,7 +248,7 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
   return cost;
 }
 
-// Stored results push inputs out of the cache; sums are done in memory and pass it by.
+// Stored results evict inputs from the cache. Sums are done in memory and bypass the cache.
 void Costs::cache_results(const Task& task, int rank) {
   for (const Write& write : task.writes) {
     if (write.to.rank != rank || write.mode == WriteMode::accumulate) continue;
@@ -267,7 +268,8 @@ double Costs::issue_ns(const Task& task) const {
   return machine_.copy.issue_ns + (task.waits.empty() ? 0 : machine_.copy.doorbell_ns);
 }
 
-// A message to one peer, link after link, each of which serves those that wait for it one after the other.
+// The phases of a message that is stored and forwarded: one link after the other. Each link serves its messages in
+// order of arrival.
 Cost Costs::hop_by_hop(const Task& task, const Lane& lane) {
   const Write& there = task.writes.front();
   const int64_t bytes = bytes_of_region(task.reads[0]);
@@ -300,7 +302,7 @@ Cost Costs::copy(const Task& task, const Lane& lane) {
   return cost;
 }
 
-// A sum, a fill, or a copy that has no engine: one worker reads and writes.
+// A sum, a fill, or a copy without a copy engine: one worker reads and writes.
 Cost Costs::moved_by_units(const Task& task, const Lane& lane) {
   Load load(machine_);
   for (const Region& region : task.reads) read(load, region, lane.rank, bytes_of_region(region), true);

@@ -1,4 +1,4 @@
-// What a task costs on a machine: phases that take time alone and shares of compute units, memories and links.
+// The cost of a task on a machine: phases with a duration, and shares of compute units, memories and links.
 // Used by the engine.
 #pragma once
 
@@ -15,56 +15,58 @@
 
 namespace tilewire::sim {
 
-/// First a delay, then a flow and accesses of memory, side by side; these `times` times.
+/// One phase: a delay, and then a flow and memory accesses at the same time. The flow and the accesses are repeated
+/// `times` times.
 struct Phase {
   double delay_ns = 0;
   double work_ns = 0;
   std::vector<Demand> demands{};
   std::vector<Access> accesses{};
   int64_t times = 1;
-  int link = -1;                   ///< that serves this message alone, after those that came before it; -1 = none
-  int64_t first_step = kNoInputs;  ///< each time reads Cost::inputs of the next step, from this one on
+  int link = -1;                   ///< the link that this message holds alone, in order of arrival; -1 = none
+  int64_t first_step = kNoInputs;  ///< each repetition reads Cost::inputs of one step, from this step on
 
   static constexpr int64_t kNoInputs = -1;
 };
 
-/// What the inner loop of a tile reads from one matrix, in steps.
+/// The reads of one operand in the K steps of a mainloop.
 struct StepInput {
-  int first_block = 0;  ///< in the cache, one for each step
-  int64_t bytes = 0;    ///< of all steps
+  int first_block = 0;  ///< in the cache; one block per step
+  int64_t bytes = 0;    ///< sum over all steps
 };
 
 struct Cost {
   std::vector<Phase> phases{};
-  std::vector<StepInput> inputs{};  ///< with a memory controller
+  std::vector<StepInput> inputs{};  ///< only with a memory controller
   int64_t steps = 1;
-  bool stores_last = false;       ///< the last phase goes on while the worker takes its next task
-  bool pulls = false;             ///< data come to the rank from others
-  double latency_ns = 0;          ///< from the end of the last phase until everything is where it belongs
-  std::vector<Access> landing{};  ///< what is done there, before anybody is told
+  bool stores_last = false;       ///< the last phase runs while the worker takes its next task
+  bool pulls = false;             ///< the rank reads from peers
+  double latency_ns = 0;          ///< from the end of the last phase until all data have arrived
+  std::vector<Access> landing{};  ///< memory accesses at the destination, before signals are posted
 };
 
-/// Resources are numbered: each device's compute units, each device's memory, each link.
+/// Numbers of resources: the compute units of each device, then the memory of each device, then each link.
 class Costs {
  public:
   Costs(const Plan& plan, const Machine& machine);
 
-  /// Called when the task begins, in order of time: it moves the caches, and counts bytes.
+  /// The cost of a task. Call it when the task begins, in order of time, because it changes the caches and counts
+  /// bytes.
   [[nodiscard]] Cost of(const Task& task, const Lane& lane);
-  /// What a tile's inner loop reads of the rank's own memory in one of its steps, since it is not in the cache.
+  /// The bytes that a step of a tile's mainloop reads from the rank's own memory, because the cache does not hold them.
   [[nodiscard]] Access inputs_of_step(const Cost& cost, int rank, int64_t step);
-  /// A tile's inner loop has ended.
+  /// A tile's mainloop has ended: release its strips in the cache.
   void release_inputs(const Task& task, const Lane& lane);
 
   [[nodiscard]] const Network& network() const { return network_; }
-  /// As Flows wants it.
+  /// By resource, the argument of Flows.
   [[nodiscard]] std::vector<double> when_meeting() const;
-  /// Of the way from one rank to another.
+  /// Latency of the route from one rank to another.
   [[nodiscard]] double latency_ns(int from, int to) const { return path(from, to).latency_ns; }
-  /// Links and memories, but for `busy`.
+  /// Bytes of links and memories so far; MemoryLoad::busy is not set.
   [[nodiscard]] const std::vector<int64_t>& link_bytes() const { return link_bytes_; }
   [[nodiscard]] const std::vector<MemoryLoad>& memory() const { return memory_; }
-  /// By device: nanoseconds of all its compute units that products took.
+  /// By device: time for which products took all of its compute units, in ns.
   [[nodiscard]] const std::vector<double>& units_ns() const { return units_ns_; }
   [[nodiscard]] int memory_resource(int device) const { return num_devices_ + device; }
   [[nodiscard]] int link_resource(int edge) const { return 2 * num_devices_ + edge; }
@@ -81,8 +83,8 @@ class Costs {
   [[nodiscard]] double flops_per_ns(const Task& task) const;
   [[nodiscard]] double tile_efficiency(const GemmParams& gemm) const;
   [[nodiscard]] double issue_ns(const Task& task) const;
-  /// Phases of something that is read, and worked on or sent, in so many steps: each step's data are read during the
-  /// step before. With a memory controller; else one phase.
+  /// Add the phases of a copy or sum in `steps` steps: the data of each step are read during the step before. Without a
+  /// memory controller there is one phase.
   static void add_steps(Cost& cost, const Load& load, double delay_ns, int64_t steps);
   void add_inner_loop(Cost& cost, const Load& load, const Task& task, int rank);
   [[nodiscard]] int64_t steps_of(const Task& task) const;
@@ -103,13 +105,13 @@ class Costs {
   const Machine& machine_;
   Network network_;
   int num_devices_;
-  mutable int64_t tile_m_ = 0, tile_n_ = 0;  ///< of the tile whose efficiency was looked up last
+  mutable int64_t tile_m_ = 0, tile_n_ = 0;  ///< tile shape of the last lookup of tile_efficiency
   mutable double tile_efficiency_ = 1;
-  bool shares_units_ = true;                                     ///< tiles, with what else multiplies
-  Stream stream_ = Stream::compute;                              ///< of the task at hand
-  mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; found when first asked for
+  bool shares_units_ = true;                                     ///< tiles share the units with other products
+  Stream stream_ = Stream::compute;                              ///< of the current task
+  mutable std::vector<std::vector<std::optional<Path>>> paths_;  ///< [from][to]; filled on first use
   std::vector<Cache> caches_;
-  std::vector<BlockCache> block_caches_;  ///< with a memory controller, instead
+  std::vector<BlockCache> block_caches_;  ///< used instead with a memory controller
   std::vector<int64_t> link_bytes_;
   std::vector<MemoryLoad> memory_;
   std::vector<double> units_ns_;

@@ -1,5 +1,5 @@
-// Events in order of time; ties in the order in which they were made. Nothing here depends on addresses or threads, so
-// the same plan and machine give the same picoseconds. Called by simulate.cpp.
+// Handles events in order of time, and events of equal time in order of creation. Results depend on no addresses or
+// threads, so they are reproducible to the picosecond. Called by simulate.cpp.
 #include "backends/sim/engine.hpp"
 
 #include <algorithm>
@@ -29,16 +29,16 @@ EventEngine::EventEngine(const Plan& plan, const Machine& machine)
       rank_end_(plan.team.num_ranks) {
   set_workers(machine.compute, machine.controller.has_value());
   set_memory(machine);
-  // Tiles whose steps a controller serves wait for all first.
+  // With a controller, which serves mainloops step by step, tiles do all waits first.
   if (machine.compute.waits_by_columns && !machine.controller) find_late_waits();
   now_ = later(0, machine.overheads.launch_ns);
 }
 
-// A serial lane has one worker. Tiles get the units that are left when pools that say how many workers they want have
-// theirs; other pools that do not say run beside the tiles.
+// A serial lane has one worker. Pools with a given number of workers get it, and tiles get the remaining units. Other
+// pools without a number run beside the tiles.
 void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
-  // NOTE: with a memory controller nothing else keeps lanes from having more units than there are: those of tiles on
-  // one rank have equal parts at most.
+  // NOTE: with a memory controller no other rule keeps lanes from using more units than the device has, so the tile
+  // lanes of a rank get at most equal parts.
   const auto together = [](const Lane& lane) {
     const auto tile = std::ranges::find(lane.tasks, TaskKind::compute, &Task::kind);
     return tile == lane.tasks.end() ? 1 : tile->gemm.cluster_split_k;
@@ -56,7 +56,7 @@ void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
   const int beside = compute.side_units > 0 ? compute.side_units : compute.units;
   const auto workers = [&](const Lane& lane) {
     if (is_serial(lane.engine)) return 1;
-    // Helpers take tasks of a lane when other CTAs have ended, and warpgroups one each.
+    // Helper CTAs take tasks after other CTAs have ended; with `warpgroups` a CTA runs several tasks.
     if (lane.helped) return std::max(asked(lane), beside);
     if (lane.warpgroups) return asked(lane) * kWarpgroupsOfCta;
     if (lane.workers > 0) return asked(lane);
@@ -101,7 +101,7 @@ bool EventEngine::run() {
     }
     ended.clear();
     flows_.take_ended(now_, ended);
-    // NOTE: what begins now may get the number of a flow that has just ended.
+    // NOTE: translate flows to runs first: a flow that starts now may reuse the number of a flow that has just ended.
     for (int& flow : ended) flow = run_of_flow_[flow];
     for (const int run : ended) part_ended(run);
     if (!ended.empty() || !to_take_.empty()) continue;
@@ -114,7 +114,7 @@ bool EventEngine::run() {
   return num_ended_ == tasks_.size();
 }
 
-// Requests are served in order of time until something else is to happen, be it that an access is complete.
+// Serve requests in order of time, until the next other event or the end of an access.
 Time EventEngine::serve_memory(Time next) {
   while (!controllers_.empty()) {
     const auto first = std::ranges::min_element(next_request_);
@@ -175,8 +175,8 @@ void EventEngine::take(int lane) {
   }
 }
 
-// The lowest row of a lane's trace on which nothing is drawn now: a worker's result is still on its way when it has
-// taken its next task.
+// The lowest free row in the trace of a lane. A worker can have two: its last result may still be stored while it runs
+// the next task.
 int EventEngine::row_of(LaneState& lane) {
   if (lane.runtime_rows.empty()) return lane.num_rows++;
   const int row = lane.runtime_rows.top();
@@ -184,7 +184,7 @@ int EventEngine::row_of(LaneState& lane) {
   return row;
 }
 
-// A run that sleeps within its tile goes on with the phase that it had come to.
+// A run that has waited inside its tile continues with its current phase.
 void EventEngine::wait_or_go_on(int index) {
   Run& run = runs_[index];
   if (!waits_are_over(index)) return;
@@ -218,7 +218,7 @@ void EventEngine::start_phase(int index) {
   }
 }
 
-// NOTE: a flow that demands nothing needs no sharing.
+// NOTE: a phase without demands needs no flow.
 void EventEngine::begin_parts(int index) {
   const Phase& phase = runs_[index].cost.phases[runs_[index].phase];
   if (phase.link >= 0) {
@@ -247,8 +247,8 @@ void EventEngine::ask(int index, const Access& access) {
   next_request_[access.device] = controller.next();
 }
 
-// A part will end at `time`. When the ends of all are known, the last one is an event: so a step of a GEMM whose inputs
-// come is one, not two.
+// A part will end at `time`. The last known end becomes one event, so that a K step and its inputs need one event, not
+// two.
 void EventEngine::part_ends(int index, Time time) {
   Run& run = runs_[index];
   const uint64_t order = order_++;
@@ -259,7 +259,7 @@ void EventEngine::part_ends(int index, Time time) {
   if (--run.open == 0) events_.push({run.ready, run.order, What::part, index});
 }
 
-// A part has ended now.
+// A part ends now.
 void EventEngine::part_ended(int index) {
   Run& run = runs_[index];
   if (--run.open > 0) return;
@@ -303,7 +303,7 @@ void EventEngine::phase_ended(int index) {
   begin_phase(index);
 }
 
-// A worker has room for one result on its way: the next one waits for it.
+// A worker can store one result at a time; the next result waits for it.
 void EventEngine::leave_inner_loop(int index) {
   Run& run = runs_[index];
   costs_.release_inputs(task_of(run), plan_lane(run));
@@ -323,7 +323,7 @@ void EventEngine::store(int index) {
   release_worker(lane, worker);
 }
 
-// Everything is on its way.
+// All data have been sent.
 void EventEngine::finish(int index) {
   const Cost& cost = runs_[index].cost;
   if (cost.landing.empty()) {
@@ -333,7 +333,7 @@ void EventEngine::finish(int index) {
   }
 }
 
-// It has come, and goes to memory.
+// All data have arrived, and are written to memory.
 void EventEngine::land(int index) {
   runs_[index].landing = true;
   runs_[index].open = 1;
@@ -342,7 +342,7 @@ void EventEngine::land(int index) {
   part_ended(index);
 }
 
-// Posts follow what was written, and are seen when it is there, `latency_ns` from now.
+// Send the posts. A post becomes visible after the task's writes have arrived, `latency_ns` from now.
 void EventEngine::tell(int index, double latency_ns) {
   const Run& run = runs_[index];
   const int rank = plan_lane(run).rank;

@@ -1,4 +1,4 @@
-// The virtual clock: takes tasks as workers and engines become free, wakes what waits, and notes what happened.
+// The event engine on the virtual clock: starts tasks when workers and engines are free, and wakes waiting tasks.
 // Used by simulate.cpp.
 #pragma once
 
@@ -22,10 +22,10 @@ class EventEngine {
  public:
   EventEngine(const Plan& plan, const Machine& machine);
 
-  /// Run until nothing moves. Whether all tasks have ended.
+  /// Run until no event is left. Returns whether all tasks have ended.
   bool run();
   [[nodiscard]] Simulation result() &&;
-  /// Of a device, where the machine has them.
+  /// The memory controller of a device. The machine must have them.
   [[nodiscard]] ChannelController& controller(int device) { return controllers_[device]; }
 
  private:
@@ -35,25 +35,25 @@ class EventEngine {
   struct Run {
     int task = 0;
     int worker = 0;
-    int row = 0;  ///< of the trace
+    int row = 0;  ///< row in the trace
     Time taken = 0;
     Time start = 0;
     Cost cost{};
     int phase = 0;
-    int64_t round = 0;     ///< of the phase
-    int open = 0;          ///< parts whose ends are not known: flows and accesses
-    Time ready = 0;        ///< the last of the ends that are known,
-    uint64_t order = 0;    ///< and its place among events of that time
-    bool landing = false;  ///< all phases have ended, and everything has come
-    int next_wait = 0;     ///< in Tasks::waits: those before are satisfied, or come later
-    /// Of a tile that waits by columns: columns of A that begin a phase, from the second phase on.
+    int64_t round = 0;     ///< repetition of the phase
+    int open = 0;          ///< parts (flows and accesses) whose end is not known yet
+    Time ready = 0;        ///< the latest known end of a part,
+    uint64_t order = 0;    ///< and its rank among events of equal time
+    bool landing = false;  ///< all phases have ended, and the data are being written at the destination
+    int next_wait = 0;     ///< index in Tasks::waits; earlier waits are satisfied, or belong to later phases
+    /// Of a tile that waits by columns: the first column of A of each phase after the first.
     std::vector<int64_t> cuts{};
   };
   struct LaneState {
-    int next = 0;              ///< task
-    std::vector<int> idle;     ///< workers, the next one last
-    std::vector<int> storing;  ///< by worker: whether a tile's result is on its way
-    std::vector<int> held_up;  ///< by worker: the run whose results wait for that; -1 = none
+    int next = 0;              ///< next task
+    std::vector<int> idle;     ///< idle workers; the last one is taken next
+    std::vector<int> storing;  ///< by worker: whether it is storing a result
+    std::vector<int> held_up;  ///< by worker: the run that waits to store its result; -1 = none
     std::priority_queue<int, std::vector<int>, std::greater<>> runtime_rows;
     int num_rows = 0;
   };
@@ -62,7 +62,7 @@ class EventEngine {
     Time time;
     uint64_t order;
     What what;
-    int index;  ///< of a run, or in Tasks::posts
+    int index;  ///< a run, or an index in Tasks::posts
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
   struct Sleeper {
@@ -75,7 +75,7 @@ class EventEngine {
   [[nodiscard]] const Lane& plan_lane(const Run& run) const { return plan_.lanes[lane_of(run)]; }
   void set_workers(const ComputeUnits& compute, bool by_requests);
   void set_memory(const Machine& machine);
-  /// Whether it needs a copy engine of its device.
+  /// Whether the run needs a copy engine of its device.
   [[nodiscard]] bool by_engine(const Run& run) const {
     return task_of(run).kind == TaskKind::copy && plan_lane(run).engine == tilewire::Engine::copy;
   }
@@ -84,9 +84,9 @@ class EventEngine {
   void take(int lane);
   static int row_of(LaneState& lane);
   void find_late_waits();
-  /// The column of A from which on the run needs this wait; 0: it cannot begin without.
+  /// The first column of A for which the run needs a wait; 0: it needs the wait to start.
   [[nodiscard]] int64_t column_of(const Run& run, int wait) const;
-  /// Whether all that the run's phase needs is there; else it sleeps.
+  /// Whether all waits of the run's current phase are satisfied; if not, the run sleeps.
   bool waits_are_over(int index);
   void wait_or_go_on(int index);
   void cut_loop(Run& run) const;
@@ -112,24 +112,24 @@ class EventEngine {
 
   const Plan& plan_;
   Tasks tasks_;
-  std::unordered_map<int, std::vector<int64_t>> late_waits_;  ///< by task: ColumnWaits::columns
+  std::unordered_map<int, std::vector<int64_t>> late_waits_;  ///< by task: the first column of A that needs each wait
   Costs costs_;
   Flows flows_;
-  std::vector<ChannelController> controllers_;  ///< by device, where the machine has them
-  std::vector<Time> next_request_;              ///< by device: when its controller serves the next one
-  std::vector<TrackerTable> trackers_;          ///< by device, as well
-  SignalBlock tracked_{};                       ///< signals that trackers count
-  std::vector<int64_t> totals_;                 ///< by signal, where they do
+  std::vector<ChannelController> controllers_;  ///< by device, if the machine has them
+  std::vector<Time> next_request_;              ///< by device: when its controller serves the next request
+  std::vector<TrackerTable> trackers_;          ///< by device, if the machine has them
+  SignalBlock tracked_{};                       ///< the signals that Trackers count
+  std::vector<int64_t> totals_;                 ///< by signal_id, if Trackers count
   std::vector<LaneState> lanes_;
-  Turns engines_;                               ///< that copy, by device
-  Turns links_;                                 ///< that store and forward: one message at a time
+  Turns engines_;                               ///< copy engines, by device
+  Turns links_;                                 ///< links that store and forward: one message at a time
   std::vector<int64_t> values_;                 ///< by signal
   std::vector<std::vector<Sleeper>> sleepers_;  ///< by signal
-  std::vector<std::vector<int>> meetings_;      ///< runs that have come
+  std::vector<std::vector<int>> meetings_;      ///< by meeting: runs that have arrived
   std::vector<Run> runs_;
   std::vector<int> free_runs_;
   std::vector<int> run_of_flow_;
-  std::vector<int> to_take_;  ///< lanes in which a worker has become free
+  std::vector<int> to_take_;  ///< lanes with a newly idle worker
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;
   Time now_ = 0;

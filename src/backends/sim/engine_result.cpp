@@ -1,4 +1,4 @@
-// What a simulation says of a run that has ended: times, loads of links and memories, trackers, the trace.
+// The results of a simulation: times, loads of links and memories, Trackers, the trace.
 // Called by simulate.cpp.
 #include <algorithm>
 #include <tuple>

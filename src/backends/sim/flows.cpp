@@ -1,4 +1,4 @@
-// Speeds of flows that share resources: max-min fairness, found anew only around what has changed.
+// Speeds of flows that share resources (max-min fairness), recomputed only where flows have changed.
 // Called by the engine.
 #include "backends/sim/flows.hpp"
 
@@ -9,9 +9,10 @@
 namespace tilewire::sim {
 namespace {
 
-constexpr double kSlack = 1e-9;  // of sums of shares that ought to make exactly 1
-// So many kinds of flows that depend on each other share anew at every event; more of them only every so many
-// picoseconds for each kind, since the cost of sharing grows with their number, and so does the number of events.
+constexpr double kSlack = 1e-9;  // rounding of sums of shares that should be exactly 1
+// Up to this many kinds of flows that depend on each other are shared anew at every event. Larger sets are shared anew
+// only once per kHoldPerKind picoseconds for each kind, because the cost of sharing and the number of events both grow
+// with their number.
 constexpr size_t kFewKinds = 64;
 constexpr Time kHoldPerKind = 600;
 
@@ -26,7 +27,8 @@ double Flows::wanted(const Member& member) const {
   return kind.demands[member.demand].share * kind.count();
 }
 
-// Two senders that take turns meet seldom; two that send as much as each other all the time.
+// Capacity of a resource. Senders with unequal loads meet for a part of the time; two senders with equal loads meet all
+// the time.
 double Flows::capacity(const Resource& resource) const {
   if (resource.when_meeting == 1 || resource.members.size() < 2) return 1;
   std::vector<std::pair<int, double>> by_sender;
@@ -71,7 +73,7 @@ int Flows::kind_of(const std::vector<Demand>& demands, Time now) {
   return index;
 }
 
-// None of its flows runs any more.
+// Remove a kind without running flows.
 void Flows::drop(int index) {
   Kind& kind = kinds_[index];
   for (int i = 0; i < std::ssize(kind.demands); ++i) {
@@ -80,7 +82,7 @@ void Flows::drop(int index) {
     members[kind.places[i]] = last;
     kinds_[last.kind].places[last.demand] = kind.places[i];
     members.pop_back();
-    // NOTE: what was added and taken away again leaves rounding errors behind.
+    // NOTE: additions and subtractions leave rounding errors in the load.
     if (members.empty()) resources_[kind.demands[i].resource].load = 0;
   }
   kind_by_demands_.erase(kind.demands);
@@ -126,7 +128,7 @@ void Flows::push_end(int index, Time now) {
   if (ends_.size() > 64 + 4 * kinds_.size()) drop_old_ends();
 }
 
-// Each new speed of a kind leaves an old end behind.
+// Remove outdated ends: each new speed of a kind leaves one behind.
 void Flows::drop_old_ends() {
   std::erase_if(ends_, [&](const End& end) { return end.version != kinds_[end.kind].version; });
   std::make_heap(ends_.begin(), ends_.end());
@@ -136,8 +138,8 @@ void Flows::gather(int kind) {
   if (!std::exchange(kinds_[kind].gathered, true)) part_.push_back(kind);
 }
 
-// All that share something that is too small with what is in part_, and so on. Returns until when some of it is held;
-// 0 = nothing is.
+// Collect in part_ all kinds that share an overloaded resource with kinds in part_, transitively. Returns the time
+// until which one of the resources is on hold; 0 = none is.
 Time Flows::gather_part(Time now) {
   for (size_t next = 0; next < part_.size(); ++next) {
     for (const Demand& demand : kinds_[part_[next]].demands) {
@@ -165,7 +167,7 @@ void Flows::fix(int index, double speed) {
   }
 }
 
-// Raise all speeds together; the resource that is used up first fixes those of its flows, and so on.
+// Raise all speeds together. The resource that is full first fixes the speeds of its flows; continue with the others.
 void Flows::find_speeds() {
   using Level = std::pair<double, int>;
   std::priority_queue<Level, std::vector<Level>, std::greater<>> levels;
@@ -203,7 +205,7 @@ void Flows::forget_part(Time hold_until) {
   part_resources_.clear();
 }
 
-// Finds the speeds of all that depend on part_, or that it is too early for them.
+// Compute the speeds of all kinds that depend on part_. False if they are on hold.
 bool Flows::share_part(Time now) {
   if (const Time held = gather_part(now); held > 0) {
     next_sharing_ = std::min(next_sharing_, held);
@@ -267,7 +269,7 @@ Time Flows::next_end() {
 Time Flows::next_stop() { return std::min(next_sharing_, next_end()); }
 
 void Flows::take_ended(Time now, std::vector<int>& ended) {
-  constexpr double kRounding = 1e-6;  // ns
+  constexpr double kRounding = 1e-6;  // in ns
   while (next_end() <= now) {
     const int index = ends_.front().kind;
     Kind& kind = kinds_[index];

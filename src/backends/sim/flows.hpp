@@ -1,4 +1,4 @@
-// What runs at once shares what it needs: a fluid model. Everybody who meets at a resource slows by the same factor.
+// Flows share resources as fluids do: all flows of an overloaded resource slow down by the same factor.
 // Used by the engine, costs.cpp (Demand) and tests.
 #pragma once
 
@@ -16,36 +16,36 @@ namespace tilewire::sim {
 struct Demand {
   int resource = 0;
   double share = 0;
-  int sender = -1;  ///< of a link into a device: who sends; -1 = who never meets others there
+  int sender = -1;  ///< for a link into a device: the sending device; -1 = a sender that never meets others there
 
   auto operator<=>(const Demand&) const = default;
 };
 
-/// Flows take `work` when they are alone. A flow's speed is 1 unless a resource's demands add up to more than it has:
-/// then the speeds of its flows are lowered alike until they fit (max-min fairness), and what they leave elsewhere is
-/// for others. Flows with the same demands have the same speed, so they are kept, and found, together.
+/// A flow takes `work_ns` if it is alone. Its speed is 1 unless the demands on one of its resources exceed the
+/// resource: then the speeds of all its flows are lowered alike until they fit (max-min fairness), and other flows may
+/// use what these leave on other resources. Flows with equal demands have equal speeds, so they are grouped into kinds.
 class Flows {
  public:
-  /// By resource: what is left of it when flows of two senders, or more, that want as much as each other meet there;
-  /// 1 = all of it.
+  /// `when_meeting`, by resource: the share of it that is left when flows of two or more senders of equal demand meet;
+  /// 1 = all.
   explicit Flows(std::vector<double> when_meeting);
 
-  /// Begin a flow that takes `work_ns` alone; `settle` gives it its speed. Returns its number, which is reused later.
+  /// Start a flow that takes `work_ns` alone. `settle` sets its speed. Returns its number, which is reused later.
   int start(double work_ns, const std::vector<Demand>& demands, Time now);
-  /// Share anew wherever flows have begun or ended since. Where many kinds of flows depend on each other, a little
-  /// later, at a `next_stop`; whoever does not depend on those does not wait for them.
+  /// Recompute the speeds that have changed because flows have started or ended. Large sets of dependent kinds are
+  /// recomputed later, at a `next_stop`; kinds that do not depend on them do not wait.
   void settle(Time now);
-  /// When the next flow ends at the present speeds, or `settle` has something to do; kNever where nothing will happen.
+  /// Time at which the next flow ends at the present speeds, or `settle` has work; kNever if neither will happen.
   [[nodiscard]] Time next_stop();
-  /// End the flows whose time has come.
+  /// End the flows that are complete at `now`.
   void take_ended(Time now, std::vector<int>& ended);
-  /// Nanoseconds of full use so far, by resource, of flows that have ended.
+  /// By resource: time of full use by flows that have ended, in ns.
   [[nodiscard]] const std::vector<double>& used_ns() const { return used_ns_; }
-  /// The largest use of any resource at any time so far, relative to what it has: at most 1.
+  /// The highest use of any resource so far, relative to its capacity: at most 1.
   [[nodiscard]] double most_used() const { return most_used_; }
 
  private:
-  /// A flow ends when its kind has come so far.
+  /// A flow ends when the progress of its kind reaches this value.
   struct Goal {
     double progress_ns;
     uint64_t order;
@@ -58,13 +58,13 @@ class Flows {
   /// All running flows with the same demands.
   struct Kind {
     std::vector<Demand> demands;
-    std::vector<int> places;  ///< in the resources' lists of members
+    std::vector<int> places;  ///< indices in the resources' lists of members
     std::priority_queue<Goal> goals;
-    double progress_ns = 0;  ///< that a flow has made which began with the kind
+    double progress_ns = 0;  ///< progress of a flow that started with the kind
     double speed = 0;
-    Time since = 0;  ///< when progress_ns was true
+    Time since = 0;  ///< time of progress_ns
     uint32_t version = 0;
-    bool changed = false;  ///< flows have begun or ended since the last sharing
+    bool changed = false;  ///< flows have started or ended since speeds were computed
     bool gathered = false;
     bool fixed = false;
     double new_speed = 0;
@@ -77,14 +77,14 @@ class Flows {
   };
   struct Resource {
     std::vector<Member> members;
-    double load = 0;  ///< at full speed
+    double load = 0;  ///< sum of demands at full speed
     double when_meeting = 1;
-    bool tight = false;  ///< at the last sharing
+    bool tight = false;  ///< overloaded at the last sharing
     bool dirty = false;
     bool gathered = false;
-    Time hold_until = 0;    ///< it joins many kinds, which are not shared anew before
-    double fixed_use = 0;   ///< while speeds are found
-    double open_share = 0;  ///< while speeds are found
+    Time hold_until = 0;    ///< speeds of its many kinds are not recomputed before
+    double fixed_use = 0;   ///< used while speeds are computed
+    double open_share = 0;  ///< used while speeds are computed
   };
   struct End {
     Time time;
@@ -117,14 +117,14 @@ class Flows {
   std::vector<int> free_kinds_;
   std::vector<int> free_flows_;
   int num_flows_ = 0;
-  std::vector<int> changed_;         ///< kinds of which flows have begun or ended
+  std::vector<int> changed_;         ///< kinds with flows that have started or ended
   std::vector<int> dirty_;           ///< resources of such kinds
-  std::vector<int> held_kinds_;      ///< of changed_ and
-  std::vector<int> held_resources_;  ///< of dirty_, what waits
-  Time next_sharing_ = kNever;       ///< of these
-  std::vector<int> part_;            ///< kinds that depend on each other, which are shared anew
-  std::vector<int> part_resources_;  ///< and what limits them
-  std::vector<End> ends_;            ///< a heap, the next one first
+  std::vector<int> held_kinds_;      ///< kinds of changed_ and
+  std::vector<int> held_resources_;  ///< resources of dirty_ that are on hold
+  Time next_sharing_ = kNever;       ///< time at which these are shared anew
+  std::vector<int> part_;            ///< kinds that depend on each other and are shared anew
+  std::vector<int> part_resources_;  ///< the overloaded resources of these kinds
+  std::vector<End> ends_;            ///< heap; the next end first
   uint64_t order_ = 0;
   std::vector<double> used_ns_;
   double most_used_ = 0;

@@ -1,4 +1,4 @@
-// The machines that tilewire knows, as the text of their JSON files.
+// The known machines as the texts of their JSON files.
 // Used by machine.cpp and tests.
 #pragma once
 

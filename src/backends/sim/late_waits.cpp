@@ -1,5 +1,5 @@
-// Tiles that begin with the columns of A that are there, and wait for others when they come to these.
-// Part of the engine.
+// Tiles that start with the columns of A that have arrived, and wait for later columns in the mainloop.
+// Part of the event engine.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +8,8 @@
 
 namespace tilewire::sim {
 
-// NOTE: handshakes are waited for at once: what they cost is in `signal_ns`, which was fitted so. Nothing but addends
-// comes later to tiles whose A is all there when the call begins, and those of fp32 wait for all first.
+// NOTE: tiles wait for ready handshakes at the start, because `signal_ns` was fitted so. Tiles whose A is an input
+// defer only the waits for addends. Tiles of fp32 do all waits for A first.
 void EventEngine::find_late_waits() {
   for (int t = 0; t < tasks_.size(); ++t) {
     const Task& task = *tasks_.task[t];
@@ -39,7 +39,7 @@ bool EventEngine::waits_are_over(int index) {
   return true;
 }
 
-// The inner loop of a tile that waits by columns: a phase from each column on for which it may have to wait.
+// Split the mainloop of a tile that waits by columns: one phase from each column for which it may wait.
 void EventEngine::cut_loop(Run& run) const {
   const auto late = late_waits_.find(run.task);
   if (late == late_waits_.end()) return;

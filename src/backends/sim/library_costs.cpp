@@ -1,4 +1,4 @@
-// What calls of vendors' libraries cost: a whole GEMM in waves of tiles, one rank's part of a collective.
+// Costs of library calls: a whole GEMM in waves of tiles, one rank's part of a collective.
 // Called by costs.cpp.
 #include <algorithm>
 #include <cmath>
@@ -15,11 +15,12 @@ struct TileShape {
   int64_t n;
 };
 
-// Tiles among which a library chooses.
+// Tile shapes among which the library chooses.
 constexpr TileShape kLibraryTiles[] = {{256, 128}, {128, 256}, {128, 192}, {128, 160},
                                        {128, 128}, {128, 64},  {64, 256},  {64, 128}};
 
-// Bytes of A and B that come from memory, where the tiles of a wave, a block as square as it can be, share them.
+// Bytes of A and B from memory. The tiles of a wave form a block, as square as possible, and share its rows and
+// columns.
 double input_bytes(Shape result, int64_t depth, TileShape tile, int64_t at_once, int64_t element_bytes) {
   const auto rows = static_cast<double>(ceil_div(result.rows, tile.m));
   const auto cols = static_cast<double>(ceil_div(result.cols, tile.n));
@@ -34,7 +35,7 @@ double input_bytes(Shape result, int64_t depth, TileShape tile, int64_t at_once,
 
 }  // namespace
 
-// What is written is written all the time, not at the end.
+// A phase whose writes are spread over its whole time.
 Phase Costs::all_along(const Load& load, double delay_ns) {
   Phase phase = load.phase(delay_ns);
   phase.accesses.insert(phase.accesses.end(), load.landing().begin(), load.landing().end());
@@ -68,8 +69,8 @@ Cost Costs::library_gemm(const Task& task, const Lane& lane) {
   return {.phases = {all_along(load, machine_.overheads.library_ns)}, .latency_ns = load.latency_ns()};
 }
 
-// NOTE: on rings and tori to the next rank, step after step; elsewhere to all peers at once, which the efficiency of a
-// library includes, so that its messages do not meet.
+// NOTE: on rings and tori the messages go to the next rank, step by step; elsewhere to all peers at once. The library's
+// efficiency already includes the meeting of messages, so these messages have no sender.
 Cost Costs::library_collective(const Task& task, const Lane& lane) {
   const int ranks = plan_.team.num_ranks;
   const int64_t read_bytes = bytes_of_region(task.reads[0]);

@@ -1,4 +1,4 @@
-// How long something takes alone, from what it needs of each resource, and the demands that follow from that.
+// Computes the duration of a piece of work alone, and its demands, from its use of each resource.
 // Used by costs.cpp and library_costs.cpp.
 #pragma once
 
@@ -12,7 +12,7 @@ class Costs::Load {
  public:
   explicit Load(const Machine& machine) : machine_(machine) {}
 
-  /// All of `resource` for `full_ns`. Everything is used side by side; the longest use is the time.
+  /// Use all of `resource` for `full_ns`. Uses run in parallel; the longest one is the duration.
   void use(int resource, double full_ns, int sender = -1) {
     for (Demand& demand : demands_) {
       if (demand.resource != resource || demand.sender != sender) continue;
@@ -23,10 +23,10 @@ class Costs::Load {
   }
   void take_at_least(double ns) { least_ns_ = std::max(least_ns_, ns); }
   void delay_until_there(double latency_ns) { latency_ns_ = std::max(latency_ns_, latency_ns); }
-  /// What is read elsewhere must be asked for.
+  /// Reads from a peer start with a request, which takes `latency_ns`.
   void request(double latency_ns) { request_ns_ = std::max(request_ns_, latency_ns); }
 
-  /// Bytes that one compute unit moves, from or to a peer or its own memory.
+  /// Bytes that one compute unit moves, to or from a peer or its own memory.
   void add_unit_bytes(int64_t bytes, bool to_peer) {
     const double own = machine_.memory.unit_bandwidth_GBps;
     const double peer = machine_.links.unit_bandwidth_GBps;
@@ -36,14 +36,14 @@ class Costs::Load {
     take_at_least(ns);
   }
 
-  /// With a memory controller: what is asked for at once, and what is done when all that is sent has come.
+  /// With a memory controller: an access at the start, and an access after all sent data have arrived.
   void access(const Access& access) { merge(accesses_, access); }
   void access_there(const Access& access) { merge(landing_, access); }
   [[nodiscard]] const std::vector<Access>& landing() const { return landing_; }
 
   [[nodiscard]] double latency_ns() const { return latency_ns_; }
   [[nodiscard]] double request_ns() const { return request_ns_; }
-  /// How long it takes alone.
+  /// The duration if the work is alone.
   [[nodiscard]] double least_ns() const {
     double ns = least_ns_;
     for (const Demand& demand : demands_) ns = std::max(ns, full_ns(demand.resource));
@@ -68,7 +68,7 @@ class Costs::Load {
     }
     list.push_back(access);
   }
-  /// Of all senders.
+  /// Sum over all senders.
   [[nodiscard]] double full_ns(int resource) const {
     double sum = 0;
     for (const Demand& demand : demands_) sum += demand.resource == resource ? demand.share : 0;
@@ -76,14 +76,14 @@ class Costs::Load {
   }
 
   const Machine& machine_;
-  std::vector<Demand> demands_;  ///< share: nanoseconds of full use
+  std::vector<Demand> demands_;  ///< share: ns of full use
   std::vector<Access> accesses_;
   std::vector<Access> landing_;
   double least_ns_ = 0;
   double latency_ns_ = 0;
   double request_ns_ = 0;
-  double own_ns_ = 0;   ///< of one unit, to and from its own memory
-  double peer_ns_ = 0;  ///< and to and from peers, beside that
+  double own_ns_ = 0;   ///< one unit, its own memory
+  double peer_ns_ = 0;  ///< one unit, memory of peers; in parallel with own_ns_
 };
 
 }  // namespace tilewire::sim

@@ -1,4 +1,4 @@
-// Machines: from JSON, from `--topology`, changed by `--set`. Their rules are in machine_rules.cpp.
+// Makes machines from JSON and from `--topology`, and changes them by `--set`. machine_rules.cpp has the rules.
 // Called by the command line, the simulator and tests.
 #include "tilewire/sim/machine.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kNoLimit = 1e9;  // GB/s
 
-// What no default makes sense for.
+// Check that the file has the keys without a default.
 void check_needed(const nlohmann::json& json, const Machine& machine) {
   const auto need = [&](const char* part, const char* key, const char* why) {
     const auto found = json.find(part);
@@ -35,7 +35,7 @@ void check_needed(const nlohmann::json& json, const Machine& machine) {
     need("links", "between_bandwidth_GBps", "links.topology = two_level needs");
 }
 
-// Each source is of a value that the machine has.
+// Check that each source belongs to a key of the machine.
 void check_sources(const Machine& machine) {
   const nlohmann::json json = machine;
   for (const auto& [key, source] : machine.sources) {
@@ -47,7 +47,7 @@ void check_sources(const Machine& machine) {
   }
 }
 
-// A file without a name has its own.
+// Parse a machine. Its name defaults to the name of the file.
 Machine parse_machine(const std::string& text, const std::string& where) {
   try {
     const nlohmann::json json = parse_json(text, "machine");
@@ -64,7 +64,7 @@ Machine parse_machine(const std::string& text, const std::string& where) {
   }
 }
 
-// The word for it is "switch" here.
+// The text of Topology::switched is "switch" here.
 Topology topology_of(const std::string& text, const std::string& kind) {
   static const std::map<std::string, Topology> kKinds{
       {"ring", Topology::ring},       {"fully_connected", Topology::fully_connected},

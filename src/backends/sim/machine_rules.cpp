@@ -1,5 +1,5 @@
-// The rules that machines keep: ranges of numbers, and what depends on each other.
-// Called by whoever reads or changes machines, and by simulate.
+// Rules of machines: ranges of numbers, and conditions between keys.
+// Called by all functions that read or change machines, and by simulate.
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kMostCache = 1e9;  // MiB
 constexpr int64_t kMostCount = 1 << 20;
-constexpr int64_t kMostWays = 256;       // of a tracker, which are looked through one by one
+constexpr int64_t kMostWays = 256;       // of a Tracker, whose ways are searched linearly
 constexpr double kLongestRequest = 1e6;  // ns
-// What no machine is outside of; with less or more a call could take years, or no time at all.
+// Limits that no real machine exceeds. Outside of them a call could take years, or no time.
 constexpr double kLeastRate = 1e-3;  // GB/s, GHz, FLOP per clock
 constexpr double kMostRate = 1e9;
 constexpr double kLeastShare = 1e-6;
-constexpr double kMostSpeed = 1e6;  // relative to something
+constexpr double kMostSpeed = 1e6;  // relative to another speed
 constexpr double kLongest = 1e9;    // ns
 
 void want_range(const Machine& machine, const std::string& key, double value, double least, double most) {
@@ -33,7 +33,7 @@ void want_rate(const Machine& machine, const char* key, double value) {
   want_range(machine, key, value, kLeastRate, kMostRate);
 }
 
-// 0 is no limit, or none of it.
+// 0 means no limit, or that the machine has no such part.
 void want_rate_or_none(const Machine& machine, const char* key, double value) {
   require(value >= 0, "machine {}: {} = {}: want at least 0", machine.name, key, value);
   if (value > 0) want_rate(machine, key, value);

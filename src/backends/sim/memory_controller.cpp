@@ -1,4 +1,4 @@
-// Requests of two streams, one DRAM queue, bank groups that are busy for longer after an op-and-store.
+// Requests of two streams, one DRAM queue, and bank groups that an op-and-store occupies for longer.
 // Called by the engine.
 #include "backends/sim/memory_controller.hpp"
 
@@ -7,7 +7,7 @@
 namespace tilewire::sim {
 namespace {
 
-constexpr int kBlockBytes = 256;  // that lie in one bank group
+constexpr int kBlockBytes = 256;  // blocks of this size are in one bank group
 
 int index_of(Stream stream) { return static_cast<int>(stream); }
 int index_of(AccessKind kind) { return static_cast<int>(kind); }
@@ -49,8 +49,8 @@ bool ChannelController::ask(const Access& access, int owner, Time now) {
   return true;
 }
 
-// How full a kernel alone kept the queue says how much it needs memory: the fuller, the lower the threshold; none where
-// the lowest was never reached.
+// The mean length of the queue while only the kernel has requests shows how much memory it needs. The longer the queue,
+// the lower the threshold of communication. No threshold if the mean stays below the lowest one.
 void ChannelController::measure_intensity() {
   if (measured_ || num_measured_ == 0) return;
   measured_ = true;
@@ -77,7 +77,7 @@ std::optional<Stream> ChannelController::next_stream() const {
 void ChannelController::pass_on_from(Stream stream) {
   std::deque<int>& asked = asked_[index_of(stream)];
   Asked& first = accesses_[asked.front()];
-  // Spread blocks evenly without a pattern that streams could share.
+  // Spread blocks evenly over bank groups, without a pattern that streams could share.
   const uint32_t block =
       first.first_block + static_cast<uint32_t>(first.to_pass_on * config_.request_bytes / kBlockBytes);
   const uint32_t mixed = (block * 2654435761U) >> 16;
@@ -101,7 +101,7 @@ void ChannelController::pass_on() {
   ++num_measured_;
 }
 
-// The oldest request whose bank group is free; where none is, the group that is free first.
+// Plan the oldest request whose bank group is free; if none is free, the request whose group is free first.
 void ChannelController::plan_next() {
   pass_on();
   next_ = kNever;
@@ -118,7 +118,7 @@ void ChannelController::note_traffic(double interval_ns) {
   traffic_.resize(1);
 }
 
-// Atomics read as much as they write; an op-and-store is one command, a write.
+// Atomics read as many bytes as they write. An op-and-store is one command, a write.
 void ChannelController::add_traffic(IntervalLoad& load, Stream stream, AccessKind kind, double bytes) const {
   const bool compute = stream == Stream::compute;
   double& read = compute ? load.compute_read_bytes : load.communication_read_bytes;

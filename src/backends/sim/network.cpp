@@ -73,7 +73,7 @@ int Network::add(int from, int to, double bandwidth_GBps, double latency_ns) {
   return out_[from].back();
 }
 
-// NOTE: of two devices there is one link each way, not two.
+// NOTE: two devices have one link in each direction, not two.
 void Network::add_ring(const std::vector<int>& devices) {
   const int size = static_cast<int>(devices.size());
   for (int i = 0; i < size && size > 1; ++i) {

@@ -1,5 +1,5 @@
-// One call on the virtual clock, and the ranks of a machine as a team.
-// Called by the command line, t3.cpp and tests.
+// Simulates one call, and describes the ranks of a machine as a team.
+// Called by the command line, the tuner, t3.cpp and tests.
 #include <algorithm>
 #include <optional>
 
@@ -17,7 +17,7 @@ namespace tilewire {
 namespace {
 
 void check(const TrafficRequest& traffic, const Machine& machine) {
-  constexpr double kLeastNs = 1;  // so that a short interval does not fill this host's memory
+  constexpr double kLeastNs = 1;  // keeps the number of intervals, and so this host's memory, within limits
   constexpr double kMostNs = 1e12;
   require(traffic.interval_ns >= kLeastNs && traffic.interval_ns <= kMostNs,
           "interval_ns {}: want {} to {:g} ns, or 0 for no traffic over time", traffic.interval_ns, kLeastNs, kMostNs);
@@ -26,7 +26,8 @@ void check(const TrafficRequest& traffic, const Machine& machine) {
           machine.name, traffic.device, num_devices(machine));
 }
 
-// Whether tiles multiply what arrives during the call: others wait for all at once (EventEngine::find_late_waits).
+// Whether some tiles read rows of A that are written during the call. Other tiles do all waits first
+// (EventEngine::find_late_waits).
 bool takes_arrivals(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
     return std::ranges::any_of(lane.tasks,
@@ -34,8 +35,8 @@ bool takes_arrivals(const Plan& plan) {
   });
 }
 
-// The plan as the engine takes it, where it is another one: waits of tiles by columns where nobody has lowered the
-// plan, and signals for LL data and stages.
+// The plan for the engine, if it differs from `plan`: with waits by columns if the plan is not lowered, and with
+// signals for LL data and stages.
 std::optional<Plan> with_waits(const Plan& plan, const Machine& machine) {
   std::optional<Plan> changed;
   if (has_implied_order(plan)) changed = with_all_signals(plan);
@@ -46,7 +47,7 @@ std::optional<Plan> with_waits(const Plan& plan, const Machine& machine) {
   return changed;
 }
 
-// Whether the plan came to its end.
+// Run the plan. Returns whether all tasks have ended.
 bool ran(sim::EventEngine& engine, const Machine& machine) {
   try {
     return engine.run();
@@ -76,7 +77,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
     result.traffic = std::move(intervals);
     return result;
   }
-  // NOTE: with one worker a lane nothing gets further than it did here, so the checker finds it, too.
+  // NOTE: the checker finds the same deadlock: one worker per lane gets no further than the simulation.
   checking::Report report;
   static_cast<void>(checking::check_progress(checking::Tasks(timed), report));
   std::string words;

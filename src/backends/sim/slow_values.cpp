@@ -1,4 +1,4 @@
-// Rates, shares and times of a machine beside usual ones.
+// Compares a machine's rates, shares and times with usual values.
 // Called by simulate.cpp.
 #include "backends/sim/slow_values.hpp"
 
@@ -15,16 +15,16 @@
 namespace tilewire::sim {
 namespace {
 
-constexpr size_t kMost = 3;        // values are named
-constexpr double kFarSlower = 30;  // than usual
+constexpr size_t kMost = 3;        // values in the text
+constexpr double kFarSlower = 30;  // times slower than usual
 
 struct Value {
   std::string key;
   double value;
-  double slower;  ///< than usual, so many times
+  double slower;  ///< times slower than usual
 };
 
-// What is usual of a rate or share, by how its key ends; nothing for sizes and counts.
+// The usual value of a rate or share, by the end of its key; nothing for sizes and counts.
 std::optional<double> usual_of(const std::string& key) {
   static const std::pair<std::string, double> kUsual[] = {
       {"memory.bandwidth_GBps", 1000},    {"unit_bandwidth_GBps", 10}, {"_GBps", 100},   {"_GHz", 1},
@@ -35,7 +35,7 @@ std::optional<double> usual_of(const std::string& key) {
   return std::nullopt;
 }
 
-// NOTE: a rate of 0 is no limit, or none of it.
+// NOTE: a rate of 0 means no limit, or that the machine has no such part.
 void add(std::vector<Value>& values, const std::string& key, const nlohmann::json& number) {
   constexpr double kUsualNs = 1000;
   const auto value = number.get<double>();

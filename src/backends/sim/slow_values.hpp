@@ -1,5 +1,5 @@
-// Which of a machine's values make a call as long as it is.
-// Called by simulate.cpp, where the clock ends.
+// Finds the values of a machine that make a call extremely long.
+// Called by simulate.cpp when the virtual clock overflows.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tilewire::sim {
 
-/// Those that are slower than usual by the most, at least one, as "links.bandwidth_GBps = 0.001, links.latency_ns = 1".
+/// The values that are most slower than usual, at least one: "links.bandwidth_GBps = 0.001, links.latency_ns = 1".
 [[nodiscard]] std::string slowest_values(const Machine& machine);
 
 }  // namespace tilewire::sim

@@ -1,4 +1,4 @@
-// The virtual clock's time.
+// Time on the virtual clock.
 // Used by flows, memory controllers and the engine.
 #pragma once
 
@@ -12,13 +12,13 @@ using Time = int64_t;  ///< picoseconds since the call began
 inline constexpr Time kNever = std::numeric_limits<Time>::max();
 inline constexpr double kPsPerNs = 1e3;
 
-/// The clock ends before the call does.
+/// Thrown when the virtual clock overflows.
 struct TooLong {};
 
-/// `ns` after `now`, rounded up. Throws TooLong where a call would take months.
+/// `now` plus `ns`, rounded up to a picosecond. Throws TooLong if the call would take months.
 [[nodiscard]] inline Time later(Time now, double ns) {
   constexpr double kMost = 8e18;
-  constexpr double kRounding = 1e-6;  // of sums that ought to make a whole number
+  constexpr double kRounding = 1e-6;  // in ps, of sums that should be whole numbers
   const double ps = ns * kPsPerNs;
   if (!(static_cast<double>(now) + ps < kMost)) throw TooLong{};
   return now + static_cast<Time>(std::ceil(ps - kRounding));

@@ -1,4 +1,4 @@
-// Counters in sets, as a cache has them.
+// Counters in sets of ways, as in a cache.
 // Called by the engine, the claims (bytes_of) and tests.
 #include "backends/sim/tracker.hpp"
 

@@ -1,4 +1,4 @@
-// T3's Tracker (section 4.2.1): counters of updates beside a memory controller, found by who makes what is updated.
+// T3's Tracker (section 4.2.1): counters of updates at a memory controller, indexed by the wavefront that writes.
 // Used by the engine and tests.
 #pragma once
 
@@ -11,22 +11,23 @@
 
 namespace tilewire::sim {
 
-/// Beside the signals of track_trigger, which say when a DMA starts: the same counts, in the room that the hardware
-/// has. A block of the output counts as one workgroup. A workgroup's number selects an entry by its lowest bits; the
-/// rest of it and the wavefront select the way. A way is taken with the first update and free again when all have come.
+/// Counts the same updates as the signals of track_trigger, which start DMAs, but within the room of the hardware. A
+/// block of the output counts as one workgroup. The low bits of a workgroup's number select an entry; the other bits
+/// and the wavefront select the way. A way is allocated at the first update and freed at the last.
 class TrackerTable {
  public:
   explicit TrackerTable(const Tracker& tracker);
 
-  /// `count` of `wanted` updates of what a wavefront makes. Whether that was the last one, which triggers the DMA.
+  /// Count `count` of `wanted` updates of one wavefront's output. Returns whether they are complete, which triggers the
+  /// DMA.
   bool update(int64_t workgroup, int wavefront, int64_t count, int64_t wanted);
-  /// The same for all wavefronts of a workgroup, which has as many as an entry has ways.
+  /// The same for all wavefronts of a workgroup, as many as an entry has ways.
   bool update_workgroup(int64_t workgroup, int64_t count, int64_t wanted);
 
-  /// Wavefronts counted at present, and the most there have been.
+  /// Number of counted wavefronts now, and the highest so far.
   [[nodiscard]] int64_t size() const { return size_; }
   [[nodiscard]] int64_t most() const { return most_; }
-  /// Wavefronts that found no free way. T3 does not say what becomes of them: they are counted elsewhere here.
+  /// Wavefronts that found no free way. T3 does not define this case; the simulator counts them elsewhere.
   [[nodiscard]] int64_t without_room() const { return without_room_; }
 
  private:

@@ -1,4 +1,4 @@
-// First come, first served: runs that wait for a copy engine of a device, or for a link.
+// First-come, first-served queues: runs that wait for a copy engine of a device, or for a link.
 // Used by the engine.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace tilewire::sim {
 
-/// Things that serve so many runs at once each; the others wait for their turn. A run waits at one of them at a time.
+/// Things with `places` places each. A run waits for at most one thing at a time.
 class Turns {
  public:
   Turns(size_t things, int places) : things_(things, Thing{.free = places}) {}
 
-  /// Whether a place was free, and is the run's now; else it waits.
+  /// Take a place for the run, or queue it. Returns whether it got a place.
   bool enter(size_t thing, int run) {
     Thing& at = things_[thing];
     if (at.free > 0) {
@@ -26,7 +26,7 @@ class Turns {
     return false;
   }
 
-  /// Give a place back. Returns the run whose turn it is, which then enters; kNobody = none waits.
+  /// Free a place. Returns the next run in the queue, which must then enter; kNobody = none waits.
   int leave(size_t thing) {
     Thing& at = things_[thing];
     ++at.free;
@@ -40,11 +40,11 @@ class Turns {
  private:
   struct Thing {
     int free = 0;
-    int first = kNobody;  ///< that waits
+    int first = kNobody;  ///< first run in the queue
     int last = kNobody;
   };
   std::vector<Thing> things_;
-  std::vector<int> next_;  ///< by run: who waits behind it
+  std::vector<int> next_;  ///< by run: the next run in the queue
 };
 
 }  // namespace tilewire::sim

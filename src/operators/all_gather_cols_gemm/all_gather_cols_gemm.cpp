@@ -1,5 +1,5 @@
-// AllGather of columns + GEMM: every rank holds columns of A and columns of B; the columns of A are gathered, each rank
-// computes its columns of C. Listed in operators.cpp.
+// AllGather of columns + GEMM: every rank has columns of A and columns of B. The ranks gather the columns of A, and
+// each rank computes its columns of C. Listed in operators.cpp.
 #include "operators/all_gather_cols_gemm/all_gather_cols_gemm.hpp"
 
 #include "operators/gemm.hpp"

@@ -1,5 +1,5 @@
-// AllGather + GEMM: every rank holds rows of A and columns of B; the rows are gathered, each rank
-// computes its columns of C. Listed in operators.cpp.
+// AllGather + GEMM: every rank has rows of A and columns of B. The ranks gather the rows of A, and each rank computes
+// its columns of C. Listed in operators.cpp.
 #include "operators/all_gather_gemm/all_gather_gemm.hpp"
 
 #include "operators/gemm.hpp"

@@ -1,5 +1,5 @@
-// AllReduce, tile by tile: the sum of every rank's matrix on every rank. Listed in operators.cpp.
-// The collective that `two_stream` runs beside a GEMM, usable by itself.
+// AllReduce, tile by tile: every rank gets the sum of all ranks' matrices. Listed in operators.cpp.
+// The same collective as that of gemm_all_reduce, as an operator of its own.
 #include "operators/all_reduce/all_reduce.hpp"
 
 #include "core/text.hpp"

@@ -1,5 +1,5 @@
-// GEMM + AllReduce: every rank multiplies its K range; the products are summed, each rank has all of
-// the sum. Listed in operators.cpp.
+// GEMM + AllReduce: every rank multiplies its range of K. The products are summed over ranks, and every rank gets the
+// whole sum. Listed in operators.cpp.
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
 
 #include "operators/gemm.hpp"

@@ -1,4 +1,4 @@
-// GEMM + AllToAll: every rank multiplies its rows of A by all of B; each rank keeps its columns of all rows.
+// GEMM + AllToAll: every rank multiplies its rows of A by all of B. Each rank then gets its columns of all rows.
 // Listed in operators.cpp.
 #include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
 
@@ -43,7 +43,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   return all;
 }
 
-/// Of each rank's rows the columns of all other owners.
+/// Every rank sends the columns of all other owners.
 int64_t least_bytes(const Problem& problem, int num_ranks) {
   int64_t kept = 0;
   for (int rank = 0; rank < num_ranks; ++rank)

@@ -1,5 +1,5 @@
-// GEMM + ReduceScatter: every rank multiplies its K range; the products are summed, each rank keeps
-// its rows. Listed in operators.cpp.
+// GEMM + ReduceScatter: every rank multiplies its range of K. The products are summed over ranks, and each rank gets
+// its rows of the sum. Listed in operators.cpp.
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 
 #include "operators/gemm.hpp"

@@ -1,5 +1,5 @@
-// GEMM + ReduceScatter of columns: every rank multiplies its K range; the products are summed, each rank keeps its
-// columns. Listed in operators.cpp.
+// GEMM + ReduceScatter of columns: every rank multiplies its range of K. The products are summed over ranks, and each
+// rank gets its columns of the sum. Listed in operators.cpp.
 #include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
 
 #include "operators/gemm.hpp"
