@@ -190,7 +190,7 @@ class Reader {
                                         head->second});
   }
 
-  // Remove lanes that only wait and post, and measure the overlap. Returns the number of tasks.
+  // Measure the times of a call. Returns the number of tasks.
   static size_t finish(ReportCall& call) {
     size_t tasks = 0;
     for (const ReportRank& rank : call.ranks) {
