@@ -1,4 +1,4 @@
-// Which tiles the GEMM kernel takes, which of its bodies takes them, and what the L2 cache is told of them.
+// Which tiles the GEMM kernel takes, the body for each, and their L2 cache hints.
 #include <gtest/gtest.h>
 
 #include "backends/cuda/tables/gemm_table.hpp"
@@ -59,7 +59,7 @@ TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
   for (const bool near : {false, true}) {
     EXPECT_EQ(hints_for(64, kSmall, 64, near), kBFirst);
     EXPECT_EQ(hints_for(100, kSmall, 104, near), kBFirst);
-    EXPECT_EQ(hints_for(64, kLarge, 64, near), kBNormal);  // read once, and more than a cache holds
+    EXPECT_EQ(hints_for(64, kLarge, 64, near), kBNormal);  // read once, and larger than the cache
     EXPECT_EQ(hints_for(1025, kSmall, 128, near), kNothing);
   }
   EXPECT_EQ(hints_for(64, kLarge - 1, 64, true), kBFirst);
@@ -68,14 +68,14 @@ TEST(TileShapes, CacheHintsFollowFromRowsAndWeights) {
   EXPECT_EQ(hints_for(200, kSmall, 104, true), kBothFirst);
   EXPECT_EQ(hints_for(1023, kLarge, 128, true), kBothFirst);
   EXPECT_EQ(hints_for(1024, kLarge, 128, true), kBFirst);
-  // Who shares columns comes later than a cache would keep them; of little B it does.
+  // A tile that shares columns runs too late for a cache with a large B; with a small B it does not.
   EXPECT_EQ(hints_for(200, kSmall, 104, false), kNothing);
   EXPECT_EQ(hints_for(512, kLarge, 128, false), kNothing);
   EXPECT_EQ(hints_for(450, kSmall, 120, false), kBothFirst);
 }
 
 TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
-  // Tiles of 100 rows, of these columns, in so many steps of K.
+  // Tiles of 100 rows, for these columns, with so many steps of K.
   const auto told = [](std::vector<int32_t> columns, int64_t reach, int32_t k_steps = 16) {
     HostTable table;
     for (const int32_t col : columns)
@@ -89,11 +89,11 @@ TEST(TileShapes, TheOrderOfTilesSaysWhetherSharersAreNear) {
   std::vector<int32_t> by_rows;
   for (int i = 0; i < 64; ++i) by_rows.push_back(i % 32 * 128);
   EXPECT_EQ(told(by_rows, kNear), kNothing);
-  // One tile of each of the columns has all rows, which few are.
+  // One tile of each column has all rows, and these are few.
   EXPECT_EQ(told({0, 128, 256}, 1), kBFirst);
   constexpr int32_t kMuch = (256 << 20) / (128 * kTileK * 2);
   EXPECT_EQ(told({0}, 1, kMuch), kBNormal);
-  // A B of as many bytes, which another one is half of.
+  // A B of as many bytes, of which another B is half.
   EXPECT_EQ(told({0, 128}, 1, kMuch / 2), kBNormal);
 }
 
@@ -106,7 +106,7 @@ TEST(TileShapes, WhatIsMeasuredIsCompiled) {
         team.devices.assign(static_cast<size_t>(ranks), {.sms = 132});
         const Problem problem{.op = op, .m = m, .n = 10240, .k = 8192, .dtype = DType::bf16};
         for (const Config& config : fused_choices(problem, team)) {
-          if (config.compute == Provider::library) continue;  // its tiles are the pieces of sums
+          if (config.compute == Provider::library) continue;  // its tiles are chunks of sums
           const TileShape shape{static_cast<int>(config.tile_m), static_cast<int>(config.tile_n)};
           EXPECT_TRUE(is_compiled(shape)) << op << " " << m << ": " << shape.m << " x " << shape.n;
           EXPECT_TRUE(config.cluster_split_k == 1 || may_split_k_in_cluster(shape))

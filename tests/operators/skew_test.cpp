@@ -1,5 +1,5 @@
-// Skewed ranks: sleeps before and inside calls, a thousand calls back to back with different data, several
-// operators in turn. Every element of every call is compared. Built into the target `operators`.
+// Skewed ranks: sleeps before and inside calls, a thousand consecutive calls with different data, several operators
+// interleaved. Every element of every call is compared. Built into the target `operators`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int64_t kM = 20;
 constexpr int64_t kN = 24;
 constexpr int64_t kK = 8;
 
-// Small whole numbers, so that sums are exact in fp32 and C has a closed form.
+// Small integers, so that sums are exact in fp32 and C has a closed form.
 float row_value(int64_t row, int call) { return static_cast<float>((row + call) % 7 - 3); }
 float col_value(int64_t col, int call) { return static_cast<float>((3 * col + call) % 5 - 2); }
 

@@ -1,4 +1,4 @@
-// What schedules choose where ranks are GPUs: all of it is accepted, and proven.
+// The choices of schedules for GPUs: all of them are accepted, and proven.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
   }
 }
 
-/// Few workers for all owners or for two at a time, and eight rounds.
+/// Few workers, for all owners or for two at a time, and eight rounds.
 TEST(Gpus, ChoicesOfWideAndLongProductsAreProven) {
   const Team team = team_of_gpus(4);
   const auto proven = [&](const Problem& problem, auto&& wanted) {
@@ -116,8 +116,8 @@ TEST(Gpus, DefaultsAreWhatTensorCoresAndLinksLike) {
   EXPECT_EQ(gather.transport, Transport::copy_engine);
   EXPECT_EQ(gather.pacing, Pacing::lockstep);
   EXPECT_EQ(first("fused", "gemm_all_reduce", 64).tile_m, 64);
-  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 512).tile_n, 160);  // two turns, as with 192
-  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 384).tile_n, 192);  // one turn, and two with 160
+  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 512).tile_n, 160);  // two waves, as with 192
+  EXPECT_EQ(first("sequential", "gemm_reduce_scatter", 384).tile_n, 192);  // one wave, and two with 160
   const Config on_host =
       find_schedule("fused").candidates({.op = "all_gather_gemm", .m = 8192}, {.num_ranks = 4}).front();
   EXPECT_EQ(on_host.cluster_m, 1);
