@@ -47,7 +47,7 @@ Plan empty_lanes(int lanes) {
   return plan;
 }
 
-/// Two serial lanes on two ranks that post to each other in turn.
+/// Two serial lanes on two ranks that post to each other alternately.
 Plan ping_pong(int rounds) {
   Plan plan = empty_plan("ping_pong", 2);
   plan.signals = {{.name = "ball", .first = 0, .count = 1}};

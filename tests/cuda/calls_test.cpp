@@ -96,7 +96,7 @@ TEST_P(CudaCalls, RowsOfAInTwoPlaces) {
     config.tile_order = TileOrder::in_step;
     config.copy_workers = 3;
     Plan plan = make_plan(problem, group.team(), config);
-    // Two ranks have a lane of their own for own rows; only what pools copy is left out.
+    // Two ranks have a lane of their own for local rows; only copies of pools are omitted.
     for (Lane& lane : plan.lanes) {
       if (lane.name == "own") lane.engine = Engine::reduce;
     }

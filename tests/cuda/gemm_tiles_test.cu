@@ -222,7 +222,7 @@ void all_sums(bool small) {
     sums(c, 3, 2);
     if (small) continue;
     Case other{.m = c.m, .n = c.n, .k = c.k, .dtype = DType::fp16, .b_is_kn = true, .shape = shape};
-    c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last step brings the last chunk
+    c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last chunk comes with the last step
     for (const int parts : {1, 2, 3}) sums(c, parts, 1);
     c.via = StoreVia::bulk, sums(c, 2, 2);
     for (const int parts : {1, 2, std::min(7, most_partials(shape) - 1), most_partials(shape)}) {

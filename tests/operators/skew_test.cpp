@@ -44,7 +44,7 @@ class Checked {
     fill(1, [&](int64_t col) { return col_value(first_col + col, call); });
     std::ranges::fill(memory_[2], -1e30F);
     op_.run(std::span(tensors_).first(2), std::span(tensors_).subspan(2));
-    // Spoil the inputs: nobody may read them any more.
+    // Spoil the inputs: no rank may read them any more.
     std::ranges::fill(memory_[0], 1e30F);
     const bool scatters = op_.problem().op == "gemm_reduce_scatter";
     compare(call, scatters ? shard_of(kM, ranks_, rank_).begin : 0, first_col);

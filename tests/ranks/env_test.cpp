@@ -120,7 +120,7 @@ TEST(Launchers, WithinEachOtherTheyAreGood) {
   // srun's own task with a terminal.
   expect_place(fmt::format("SLURM_PTY_PORT=5 SLURM_TASK_PID={} {}", getpid(), job_step), "0 of 2, -1");
   expect_place("RANK=01 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=02", "1 of 2, -1");
-  // What nobody looks at may be nonsense.
+  // Variables that are not read may have invalid values.
   expect_place("RANK=1 WORLD_SIZE=2 PMI_RANK=x", "1 of 2, -1");
 }
 

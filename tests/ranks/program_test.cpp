@@ -50,7 +50,7 @@ class Gather {
     const Tensor input = make_tensor(mine.data(), DType::fp32, 1, cols_);
     const Tensor output = make_tensor(all.data(), DType::fp32, num_ranks, cols_);
     program_->run({&input, 1}, {&output, 1}, options);
-    // The call has ended: nobody needs the input any more.
+    // The call has ended: no rank needs the input any more.
     std::fill(mine.begin(), mine.end(), -7.0F);
     for (int rank = 0; rank < num_ranks; ++rank) {
       for (int64_t i = 0; i < cols_; ++i) {

@@ -86,7 +86,7 @@ TEST(AssignEngines, LargeCopiesAreForEnginesSmallOnesForSms) {
     const auto count = [&](Engine engine) { return std::ranges::count(lowered.plan.lanes, engine, &Lane::engine); };
     return std::tuple(count(Engine::copy), count(Engine::serial), note_of_pass(lowered, "assign_engines"));
   };
-  // A rank's gather and, of own rows, none.
+  // The copies of a rank's gather, and none of its local rows.
   const auto [large, none, why] = engines(256, target);
   EXPECT_EQ(large, 4);
   EXPECT_EQ(none, 0);
