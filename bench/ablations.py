@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What each choice of a schedule is worth: configs that differ in one knob, measured in turn, one file and one table.
+"""Measures the worth of each knob: configs that differ in one knob, interleaved; writes one file and one table.
 
   bench/ablations.py --ranks 4 --json ablations.json
 
-Called by hand on GPUs, about a minute and a half on four; tests/bench calls it with --small on the host. `tilewire bench` is started
-once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
+Called by hand on GPUs, about a minute and a half on four; tests/bench calls it with --small on the host. It starts
+`tilewire bench` once for each shape, with --configs. bench/plots.py draws the file. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import result_files
 
 TILES = {"tile_m": 128, "tile_n": 256, "cluster_m": 2, "group_m": 16}
 SMALL_TILES = {"tile_m": 16, "tile_n": 16, "group_m": 2}
-# What a knob is where nobody sets it, and no schedule's own choice for GPUs does.
+# The values of knobs that are set neither by a config nor by a schedule's own choice for GPUs.
 DEFAULTS = {"tile_order": "rank_shifted", "direction": "push", "rounds": 1, "algorithm": "direct", "reduce_mode": "staged",
             "reduce_when": "beside", "group_owners": 1}
 OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 160, 1), (128, 128, 1), (64, 128, 1)]
@@ -26,7 +26,7 @@ OTHER_TILES = [(256, 128, 1), (128, 192, 1), (128, 160, 1), (128, 128, 1), (64, 
 
 @dataclass
 class Shape:
-    """A problem, and groups of configs to compare: title -> label -> knobs beside the tiles, or (schedule, knobs)."""
+    """A problem, and groups of configs to compare: title -> label -> knobs besides the tiles, or (schedule, knobs)."""
     operator: str
     m: int
     n: int
@@ -57,7 +57,8 @@ def tiles_of(small):
 
 
 def owners_together(knobs, ranks, shard, small):
-    """Whose tiles are walked together, so that what they share of B is read once. Large shards have no use for it."""
+    """Numbers of owners whose tiles are one group of the tile order, so that B is read once for them. Large shards
+    need no such group."""
     tiles = tiles_of(small)
     if shard >= tiles["tile_m"] * tiles["group_m"]:
         return {"1": knobs}
@@ -65,7 +66,7 @@ def owners_together(knobs, ranks, shard, small):
 
 
 def gather_groups(ranks, shard, k, small):
-    """AllGather + GEMM: copies by engines in lockstep, and by threads that store."""
+    """AllGather + GEMM: copies by copy engines in lockstep, and by storing threads."""
     engines = {"transport": "copy_engine", "pacing": "lockstep"}
     unpaced = engines | {"pacing": "unpaced"}
     store = {"transport": "store", "pacing": "unpaced", "chunk_rows": max(1, shard // 32)}
@@ -91,7 +92,8 @@ def gather_groups(ranks, shard, k, small):
 
 
 def reduction_groups(operator, ranks, shard, tile_transport, small):
-    """GEMM + ReduceScatter and GEMM + AllReduce: tiles that leave when they are finished, summed as they arrive."""
+    """GEMM + ReduceScatter and GEMM + AllReduce: tiles that are sent when they are finished, and summed as they
+    arrive."""
     tiles, store = {"transport": tile_transport}, {"transport": "store"}
     scatters = operator == "gemm_reduce_scatter"
     chunks = {"chunk_rows": max(1, shard // 4)} if scatters else {}
@@ -139,12 +141,12 @@ def shapes(ranks, small, tile_transport):
 
 
 def meaning(schedule, knobs):
-    """The same for configs that are the same."""
+    """The identity of a config: the same for equal configs, whether or not they set defaults."""
     return schedule, {knob: value for knob, value in knobs.items() if DEFAULTS.get(knob) != value}
 
 
 def configs_of(shape, tiles):
-    """Every config once, as `--configs` has it, and the groups: title -> [(label, name of its config)]."""
+    """Every config once, in the format of `--configs`, and the groups: title -> [(label, name of its config)]."""
     configs, bars = [], {}
     for title, group in shape.groups.items():
         bars[title] = []
@@ -159,7 +161,7 @@ def configs_of(shape, tiles):
 
 
 def run_bench(options, shape, configs, folder):
-    """What `tilewire bench` wrote, or why it did not."""
+    """The result that `tilewire bench` has written, or the reason why there is none."""
     paths = [os.path.join(folder, name) for name in ("configs.json", "result.json")]
     with open(paths[0], "w", encoding="utf-8") as file:
         json.dump(configs, file)

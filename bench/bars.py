@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far the rows of a result are from what tilewire wants to reach: each bar, its value, and whether it is met.
+"""How far a result's rows are from tilewire's goals (bars): each goal, its value, and whether it is met.
 
 Used by bench/peers.py; alone it prints the bars of a file, or with --markdown a table of several machines:
 
@@ -20,7 +20,7 @@ from typing import Callable
 from result_files import whole
 
 LINK_BYTES_PER_S = 389e9  # copy engine, one direction to one peer, on NVLink 4 with 18 links
-FEW_ROWS = 512  # of M: up to here other bars hold
+FEW_ROWS = 512  # of M: up to here other goals hold
 OPERATORS = {"AG": "all_gather_gemm", "RS": "gemm_reduce_scatter", "AR": "gemm_all_reduce"}
 
 
@@ -30,18 +30,18 @@ def fastest_peer(row):
 
 
 def fastest_other(row):
-    """us of the faster of cuBLAS + NCCL and PyTorch's operators."""
+    """us of the faster of cuBLAS + NCCL and the fastest of PyTorch's operators."""
     return min((value for value in (row["sequential_us"], fastest_peer(row)) if value), default=None)
 
 
 def link_us_of(row):
-    """us in which a GPU sends the bytes that it must, bf16."""
+    """us that the links need for the bytes that a GPU must send, bf16."""
     width = {"all_gather_gemm": row["k"], "gemm_reduce_scatter": row["n"], "gemm_all_reduce": 2 * row["n"]}[row["operator"]]
     return 2 * (row["m"] * width // row["ranks"]) * (row["ranks"] - 1) / LINK_BYTES_PER_S * 1e6
 
 
 def overlap_of(row):
-    """The share of the communication that is hidden; None where a time is missing, or where there is nothing to hide."""
+    """The share of the communication that is hidden; None if a time is missing, or if there is nothing to hide."""
     total, gemm, sequential = row["total_us"], row["gemm_us"], row["sequential_us"]
     if not (total and gemm and sequential and sequential > gemm):
         return None
@@ -49,7 +49,7 @@ def overlap_of(row):
 
 
 def over(yardstick):
-    """A row's total by a field or by a function of the row; None where either is missing."""
+    """A row's total divided by a field, or by a function of the row; None if either is missing."""
     def value(row):
         below = yardstick(row) if callable(yardstick) else row.get(yardstick)
         return row["total_us"] / below if row["total_us"] and below else None
@@ -65,9 +65,9 @@ def geomean(values):
 class Bar:
     text: str
     operators: str
-    rows: Callable  # which sizes M
+    rows: Callable  # which sizes M it is about
     value: Callable  # of one row
-    combine: Callable  # the rows' values into one: max means each row
+    combine: Callable  # makes one value of the rows' values; max and min: each row counts
     limit: float
     at_least: bool = False
 
@@ -97,14 +97,14 @@ BARS = [
 
 
 def measured(bar, rows):
-    """The values of the rows that the bar is about, by the row's sizes; None where a row has no such value."""
+    """The values of the rows that the goal is about, by the row's sizes; None if a row has no such value."""
     operators = [OPERATORS[name] for name in bar.operators.split()]
     return {f"{row['operator']} {row['m']} {row['n']} {row['k']}": bar.value(row)
             for row in rows if row["operator"] in operators and bar.rows(row["m"])}
 
 
 def judge(bar, rows):
-    """`met` is None where nothing was measured, and False where a row's value is missing."""
+    """The goal with its value. `met` is None if nothing was measured, and False if a row has no value."""
     values = measured(bar, rows)
     known = {name: value for name, value in values.items() if value is not None}
     worst = (min if bar.at_least else max)(known, key=known.get, default=None)
@@ -118,7 +118,7 @@ def judge(bar, rows):
 
 
 def means_of(rows):
-    """By operator: geometric means of ratios, and the mean overlap; a ratio is left out where no row has it."""
+    """By operator: geometric means of ratios, and the mean overlap; a ratio is left out if no row has it."""
     ratios = {"total_over_free": over("free_us"), "total_over_gemm": over("gemm_us"),
               "total_over_sequential": over("sequential_us"), "total_over_pytorch": over(fastest_peer)}
     means = {}
@@ -138,7 +138,7 @@ def means_of(rows):
 
 
 def bars_of(rows):
-    """Each bar judged, and the means."""
+    """Each goal judged, and the means."""
     return {"list": [judge(bar, rows) for bar in BARS], "means": means_of(rows)}
 
 
@@ -161,10 +161,10 @@ def text_of(bars):
 
 
 class BadFile(Exception):
-    """What is wrong with a file, in one line."""
+    """The fault of a file, in one line."""
 
 
-# Fields of a row that bars look at, and what may stand in them.
+# Fields of a row that goals use, and their types.
 NUMBER = (int, float, type(None))
 FIELDS = {"operator": str, "m": int, "n": int, "k": int, "peers": dict, "total_us": NUMBER, "gemm_us": NUMBER,
           "free_us": NUMBER, "sequential_us": NUMBER}
@@ -195,13 +195,13 @@ def rows_of(path):
 
 
 def short(name):
-    """A row's sizes with AG, RS or AR in front."""
+    """A row's sizes after AG, RS or AR."""
     operator, sizes = name.split(" ", 1)
     return f"{next(key for key, value in OPERATORS.items() if value == operator)} {sizes}"
 
 
 def missing_rows(bar, judged, rows):
-    """Of a bar that is not met: the rows beyond it (of a mean: the worst one), and those without a value."""
+    """Rows of a goal that is not met: those beyond it (of a mean: the worst one), and those without a value."""
     if judged["met"] is not False:
         return []
     beyond = lambda value: value < bar.limit if bar.at_least else value > bar.limit
@@ -211,7 +211,7 @@ def missing_rows(bar, judged, rows):
 
 
 def worst_text(judged):
-    """The worst row of a judged bar, with its value where the bar is about a mean."""
+    """The worst row of a judged goal, with its value if the goal is about a mean."""
     if judged["worst"] is None:
         return ""
     of_mean = judged["worst_value"] != judged["value"]
@@ -225,7 +225,7 @@ def value_text(judged):
 
 
 def markdown_of(machines):
-    """A table of Markdown with a column for each machine, {name: rows}. Each row that misses a bar is a link to the
+    """A Markdown table with a column for each machine, {name: rows}. Each row that misses a goal is a link to the
     heading of its name."""
     first, *_ = machines
     lines = [f"| goal | wanted | {' | '.join(machines)} | worst row, {first} | rows that miss it |",

@@ -1,4 +1,4 @@
-"""What bench/peers.py measures: cuBLAS and NCCL by PyTorch, PyTorch's own operators, and tilewire, on the same tensors.
+"""The contenders of bench/peers.py: cuBLAS and NCCL by PyTorch, PyTorch's own operators, tilewire; on the same tensors.
 
 Used by bench/peers.py. bf16, B stored [N, K], sizes M N K over all ranks.
 """
@@ -15,11 +15,11 @@ from candidates import OPERATORS
 from exchange import Exchange
 
 MOST_ONE_SHOT_BYTES = 1 << 20
-ARENA = {"ag": [], "rs": [], "ar": ["c"]}  # buffers of tilewire that lie in its arena
+ARENA = {"ag": [], "rs": [], "ar": ["c"]}  # buffers of tilewire in its arena
 
 
 class ArenaMemory:
-    """bf16 elements of tilewire's arena, as torch sees them: it knows no bf16 in this protocol."""
+    """bf16 elements of tilewire's arena for torch, as int16: this protocol has no bf16."""
 
     def __init__(self, tensor):
         self.__cuda_array_interface__ = {"shape": (tensor.rows, tensor.cols), "typestr": "<i2", "version": 3,
@@ -27,7 +27,7 @@ class ArenaMemory:
 
 
 class Ranks:
-    """The process group, and what all contenders share on this GPU."""
+    """The process group, and the state that all contenders share on this GPU."""
 
     def __init__(self):
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -35,25 +35,25 @@ class Ranks:
         dist.init_process_group("nccl", device_id=self.device, timeout=datetime.timedelta(seconds=60))
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.name = dist.group.WORLD.group_name
-        # A stream of its own, which can be captured; tilewire enqueues in it too.
+        # A stream that can be captured; tilewire enqueues in it, too.
         self.stream = torch.cuda.Stream()
         torch.cuda.set_stream(self.stream)
         if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9):
             symm.enable_symm_mem_for_group(self.name)  # newer versions need no such call
-        # NOTE: NCCL's ranks leave an all-reduce some microseconds apart, which would count for who waits for the last.
+        # NOTE: ranks leave NCCL's all-reduce some microseconds apart, which would add to the time of a waiting rank.
         self._gate_memory = symm.empty(1, device=self.device)
         self._gate = symm.rendezvous(self._gate_memory, self.name)
         self._l2 = torch.empty(128 << 20, dtype=torch.uint8, device=self.device)
 
     def meet(self):
-        """A barrier in the stream, behind a write that leaves nothing useful in the L2 cache and a pause of some 0.3 ms
-        in which the host enqueues what comes next: the GPUs' time is measured, not the host's."""
+        """A barrier in the stream, after a write that empties the L2 cache and a pause of some 0.3 ms. In the pause
+        the host enqueues the next call, so that the GPUs' time is measured, not the host's."""
         torch.cuda._sleep(500_000)
         self._l2.zero_()
         self._gate.barrier(timeout_ms=60_000)
 
     def most(self, values):
-        """Element by element the largest of all ranks; NaN counts as infinite."""
+        """For each element the largest value of all ranks; NaN counts as infinite."""
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device).nan_to_num(math.inf, math.inf)
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor.tolist()
@@ -66,7 +66,7 @@ class Ranks:
 
 
 def ms_in_turn(ranks, calls, turns, repeats=1):
-    """Quartiles of ms a call of the slowest rank, by contender: all in turn, each called so often between two events."""
+    """Quartiles of ms per call on the slowest rank, by contender; interleaved, `repeats` calls between two events."""
     times = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
@@ -86,13 +86,13 @@ def random_matrix(ranks, rows, cols):
 
 
 def view_of(tensor):
-    """The tensor as tilewire is told of it."""
+    """The tensor as tilewire takes it."""
     return tensor.data_ptr(), "bf16", *tensor.shape
 
 
 class FastestGemm:
-    """a * b^T by the fastest of cuBLASLt's candidates: an operator of a team of one rank, which is that call alone. It
-    is made by the first call."""
+    """a * b^T by the fastest of cuBLASLt's candidates: an operator of a team of one rank, which is only that call.
+    The first call makes the operator."""
 
     def __init__(self, alone, a, b, c):
         self._alone, self._tensors, self._op, self._run = alone, (a, b, c), None, None
@@ -120,7 +120,7 @@ class FastestGemm:
 class Case:
     """One shape: inputs, the results of cuBLAS + NCCL, and the alternatives to measure.
 
-    What has a GEMM takes it as an argument: `gemm`, cuBLAS's own choice as PyTorch calls it, or a FastestGemm.
+    Methods with a GEMM take it as an argument: `gemm`, cuBLAS's own choice as PyTorch calls it, or a FastestGemm.
     """
 
     def __init__(self, ranks, kind, m, n, k):
@@ -133,7 +133,7 @@ class Case:
         self.full = empty(m, k) if gathers else None
         self.product = empty(m, n // size if gathers else n)
         self.result = empty(m // size, n) if kind == "rs" else self.product
-        # Elements that a rank sends to each other rank, at least.
+        # The least number of elements that a rank sends to each other rank.
         self.sent = m * {"ag": k, "rs": n, "ar": 2 * n}[kind] // size
 
     def refill(self):
@@ -162,12 +162,13 @@ class Case:
             step()
 
     def free(self, gemm):
-        """Makes cuBLAS beside the bytes that must be sent, neither waiting for the other: what overlap can reach."""
+        """Makes cuBLAS beside copies of the bytes that must be sent, independent of each other: the practical limit
+        of overlap."""
         exchange = Exchange(self.ranks, self.sent)
         return lambda: exchange.beside(gemm)
 
     def peers(self):
-        """Makers of PyTorch's own operators, by name."""
+        """Makers of calls of PyTorch's own operators, by name."""
         if self.kind == "ag":
             fused = torch.ops.symm_mem.fused_all_gather_matmul
             return {"torch_fused": lambda: lambda: fused(self.a, [self.b.t()], 0, self.ranks.name)}
@@ -191,11 +192,11 @@ class Case:
 
 
 class Ours:
-    """tilewire on the case's inputs: operators of several configs, one output for all of them."""
+    """tilewire on the case's inputs: one operator for each config, with one output for all of them."""
 
     def __init__(self, team, case, extra):
         m, n, k = case.sizes
-        # NOTE: any order of summing is allowed, as NCCL has its own. Of candidates.py only rings make use of it.
+        # NOTE: any order of sums is allowed, as NCCL has its own. Of the candidates only rings use it.
         self._problem = {"op": OPERATORS[case.kind], "m": m, "n": n, "k": k, "dtype": "bf16",
                          "arena": ARENA[case.kind], "reduction": "any"} | extra
         self._team, self._case, self._arena, self._ops, self._want = team, case, {}, {}, None
@@ -213,7 +214,7 @@ class Ours:
         return seen
 
     def make(self, name, config):
-        """A call of the operator with this config; the operator is made once."""
+        """A call of the operator with this config. The operator is made once."""
         if name not in self._ops:
             self._ops[name] = self._team.make_op(self._problem, config)
         run = self._ops[name].bind([view_of(self.a), view_of(self.b)], [view_of(self.c)])
@@ -224,7 +225,7 @@ class Ours:
         return {"name": name, "config": op.config(), "explain": op.explain()}
 
     def expect(self):
-        """Fresh data, and what cuBLAS and NCCL make of it."""
+        """Fresh data, and the result of cuBLAS and NCCL for them."""
         case = self._case
         case.refill()
         for mine, theirs in ((self.a, case.a), (self.b, case.b)):
@@ -235,7 +236,8 @@ class Ours:
         self._want = case.result.float()
 
     def error(self, call):
-        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| here, for the data of `expect`; `call` may be a replay."""
+        """|ours - cuBLAS and NCCL| / |cuBLAS and NCCL| on this rank, for the data of `expect`; `call` may be a
+        replay."""
         self.c.fill_(math.nan)
         call()
         torch.cuda.synchronize()

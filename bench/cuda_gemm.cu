@@ -1,7 +1,7 @@
-// Our GEMM kernel against the fastest of cuBLASLt's candidates, in turn in one run: a ratio for each shape.
+// tilewire's GEMM kernel against the fastest of cuBLASLt's candidates, interleaved in one run: a ratio for each shape.
 // Usage: cuda_gemm [--json FILE] [--turns N] [--explore] [--cold] [M N K ...]; needs a Hopper GPU and libcublasLt.
-// GPUs that are visible share the shapes, each of which is measured on one; with --explore there is one GPU.
-// --cold: each call by itself, behind a write over the L2 cache, as operators of few rows are called.
+// The visible GPUs share the shapes; each shape is measured on one GPU. With --explore only one GPU is used.
+// --cold: each call alone, after a write that empties the L2 cache, as operators of few rows are called.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -150,7 +150,7 @@ struct Bench {
     return median(samples);
   }
 
-  /// The fastest of `candidates`, which it measures.
+  /// The fastest of `candidates`, by measurement.
   Choice fastest(const std::vector<Choice>& candidates, int count) const {
     Choice best{};
     double best_us = 1e30;
@@ -162,7 +162,7 @@ struct Bench {
     return best;
   }
 
-  /// Shapes first, then order, stores and how tasks are taken.
+  /// First the shape, then the tile order, the stores, and the order in which CTAs take tasks.
   Choice tune(int count) const {
     std::vector<TileShape> tiles_of(kTileShapes.begin(), kTileShapes.end());
     for (int64_t across = 1; across <= 16; ++across) {
@@ -174,7 +174,7 @@ struct Bench {
       if (s.m > 512 && t.m == 64) continue;
       if (s.m < 128 && t.m > 128) continue;
       for (const ClusterShape cluster : {ClusterShape{}, {2, 1}, {1, 2}, {2, 2}, {4, 1}, {1, 4}}) {
-        // Clusters of four find room on fewer SMs.
+        // Clusters of four fit on fewer SMs.
         const bool fits = (cluster.m - 1) * t.m < s.m && (s.m <= 1024 || cluster.m * cluster.n <= 2);
         if (fits) shapes.push_back({.shape = t, .cluster = cluster, .group_m = 2048 / t.m});
       }
@@ -262,7 +262,7 @@ void write_json(const std::string& path, int gpu, const std::vector<Row>& rows, 
   std::ofstream(path) << json.dump(1) << "\n";
 }
 
-/// Room for the largest matrices; A and B are filled.
+/// Memory for the largest matrices; A and B are filled.
 Buffers make_buffers(const std::vector<Shape3>& shapes) {
   Buffers m;
   size_t a = 0, b = 0, c = 0;
@@ -284,7 +284,7 @@ Buffers make_buffers(const std::vector<Shape3>& shapes) {
   return m;
 }
 
-/// What the threads of all GPUs share.
+/// State that the threads of all GPUs share.
 struct Work {
   const std::vector<Shape3>& shapes;
   const Options& options;
@@ -300,7 +300,7 @@ void print(const Row& r) {
   std::fflush(stdout);
 }
 
-/// Shapes from that GPU: those that are next whenever it is free.
+/// Measure shapes on that GPU: the next one whenever the GPU is free.
 void measure_on(int device, Work& work) {
   CHECK(cudaSetDevice(device));
   const Buffers m = make_buffers(work.shapes);
@@ -319,7 +319,7 @@ void measure_on(int device, Work& work) {
   }
 }
 
-/// Numbers of the visible GPUs for which the kernel is made; with --explore the first of them.
+/// Numbers of the visible GPUs that can run the kernel; with --explore only the first of them.
 std::vector<int> gpus_for(const Options& options) {
   int count = 0;
   CHECK(cudaGetDeviceCount(&count));

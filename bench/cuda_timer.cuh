@@ -1,4 +1,4 @@
-// Times of launches by the device's clock: in bursts with warm caches, or one by one with cold ones.
+// Times of launches on the device's clock: in bursts with warm caches, or one by one with cold caches.
 // Used by cuda_gemm.cu.
 #pragma once
 
@@ -19,21 +19,21 @@
 
 namespace tilewire::bench {
 
-/// Keeps the device busy while the host enqueues what follows.
+/// Keeps the device busy while the host enqueues further work.
 static __global__ void pause() {
   for (int i = 0; i < 50; ++i) __nanosleep(1000);
 }
 
 using Launch = std::function<void()>;
-inline constexpr size_t kCacheBytes = 128u << 20;  // more than any L2 cache has
+inline constexpr size_t kCacheBytes = 128u << 20;  // more than any L2 cache
 
 struct Timer {
   cudaStream_t stream{};
   cudaEvent_t start{};
   cudaEvent_t stop{};
-  void* cache{};  // kCacheBytes to write over before each launch; none: launches come in bursts
+  void* cache{};  // kCacheBytes to overwrite before each launch; null: launches come in bursts
 
-  /// us for a launch: one of `count` in a burst, or one by itself where caches are cold.
+  /// us per launch: of `count` in a burst, or of a single one with cold caches.
   double sample(const Launch& launch, int count) const {
     return cache != nullptr ? cold(launch) : burst(launch, count);
   }
@@ -48,7 +48,7 @@ struct Timer {
     return elapsed();
   }
 
-  /// us for one of `count` launches in a burst, after a pause.
+  /// us per launch of `count` in a burst, after a pause.
   double burst(const Launch& launch, int count) const {
     CHECK(cudaStreamSynchronize(stream));
     usleep(15000);

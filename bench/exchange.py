@@ -1,6 +1,6 @@
-"""Copies to all peers by copy engines, in lockstep, which wait for nothing of what runs beside them.
+"""Copies to all peers by copy engines, in lockstep, independent of the work beside them.
 
-Used by bench/contenders.py: a GEMM beside such copies of the same bytes is what overlap can reach at best.
+Used by bench/contenders.py: a GEMM beside such copies of the same bytes is the practical limit of overlap.
 """
 import ctypes
 
@@ -18,9 +18,9 @@ def _driver():
 
 
 class Exchange:
-    """`elements` of bf16 from every rank to every other. Rank r turns to its next peer when rank r + 1 has left it.
+    """Copies `elements` of bf16 from every rank to every other. Rank r goes to its next peer when rank r + 1 has left it.
 
-    A flag is written back to 0 by who waited for it. So ranks meet before each call: none may be a call ahead.
+    The rank that has waited for a flag writes it back to 0. So ranks meet before each call: none may be a call ahead.
     """
 
     def __init__(self, ranks, elements):
@@ -39,10 +39,9 @@ class Exchange:
         self._mine, self._theirs = flags.data_ptr(), before.data_ptr()
 
     def beside(self, kernels):
-        """Enqueue the copies, in a stream of their own, beside what `kernels` enqueues in the current one, which then
-        waits for both.
-        """
-        # NOTE: kernels first: streams may share a queue of the device, where copies that wait would hold them up.
+        """Enqueue the copies in a stream of their own, beside the work that `kernels` enqueues in the current stream.
+        That stream then waits for both."""
+        # NOTE: kernels first: streams may share a queue of the device, where waiting copies would block the kernels.
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         kernels()

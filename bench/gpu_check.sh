@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the GPU tests, then the benchmarks, of a build on a host with GPUs; writes JSON. Called by whoever changes src/backends/cuda.
+# Runs the GPU tests, then the benchmarks, of a build on a host with GPUs; writes JSON. Called after changes of
+# src/backends/cuda.
 # Usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]
-# Ablations (about a minute and a half on four GPUs) run only where they are asked for; --quick means nothing to them.
+# Ablations (about a minute and a half on four GPUs) run only on request; --quick does not affect them.
 set -uo pipefail
 usage="usage: bench/gpu_check.sh BUILD_FOLDER RESULT_FOLDER [--quick] [--only tests|benchmarks|ablations]"
 build=${1:?$usage}
@@ -30,7 +31,7 @@ gpus=${#visible[@]}
 
 say() { echo "$*" | tee -a "$summary"; }
 
-# A test's last lines, and its log in the results.
+# Run a test, print its last lines, and keep its log in the results.
 check() {
   local name=$1 start=$SECONDS
   shift
@@ -49,14 +50,14 @@ check() {
   fi
 }
 
-# The same with some of the GPUs: their numbers, as "0 1".
+# The same on some of the GPUs: their numbers, as "0 1".
 check_on() {
   local some=() number
   for number in $1; do some+=("${visible[$number]}"); done
   CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${some[*]}") check "${@:2}"
 }
 
-# One row of the benchmark: name, then what `tilewire bench` is told.
+# One row of the benchmark: its name, then the arguments of `tilewire bench`.
 measure() {
   local name=$1
   shift
@@ -65,12 +66,12 @@ measure() {
   grep -E '^(all|gemm)_' "$results/$name.log"
 }
 
-# The number in a file, which is one more for whoever comes next.
+# Print the number in a file, and add one to it for the next call.
 take() {
   flock "$1" bash -c 'n=$(<"$0"); echo $((n + 1)) >"$0"; echo "$n"' "$1"
 }
 
-# Jobs, each a name and a command in words, on GPUs ("0 1 2 3"): each takes the next one when it is free.
+# Run jobs, each a name and a command in words, on GPUs ("0 1 2 3"): each GPU takes the next job when it is free.
 spread() {
   local on gpu next
   read -ra on <<<"$1"
@@ -90,7 +91,7 @@ spread() {
   rm -f "$next"
 }
 
-# The same jobs, all at once on the same GPUs.
+# Run the same jobs all at once on the same GPUs.
 together() {
   local shared=$1 job
   shift
@@ -101,7 +102,7 @@ together() {
   wait
 }
 
-# A test in $2 parts, as jobs for spread; $3: its filter, $4: what the parts are called.
+# A test in $2 parts, as jobs for spread; $3: its filter, $4: the parts' name.
 parts_of() {
   local part
   for ((part = 0; part < $2; ++part)); do
@@ -109,7 +110,7 @@ parts_of() {
   done
 }
 
-# The kernels by themselves, and operators whose ranks share a GPU, under compute-sanitizer's tool $1, as jobs for spread.
+# The kernels alone, and operators whose ranks share a GPU, under compute-sanitizer's tool $1, as jobs for spread.
 sanitized() {
   local sanitizer program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
@@ -120,7 +121,7 @@ sanitized() {
   echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
 }
 
-# The filter for some of the operators' tests, with so many ranks. A name that no test has is a failure.
+# The filter for some of the operators' tests, with so many ranks. A name without a test is a failure.
 filter_of() {
   local ranks=$1 name filter=
   shift
@@ -132,7 +133,7 @@ filter_of() {
   echo "$filter"
 }
 
-# Two functions for half of the GPUs each, one after the other where there are no halves.
+# Two functions on half of the GPUs each; one after the other if there are no halves.
 side_by_side() {
   if [[ $gpus -ge 4 ]]; then
     "$1" &
@@ -144,7 +145,7 @@ side_by_side() {
   fi
 }
 
-# Uses what run_tests has found out.
+# Uses variables of run_tests.
 run_quick_tests() {
   mapfile -t jobs < <(
     echo "calls_on_one_gpu $calls --gtest_filter=*/ranks_on_one_gpu"
@@ -167,7 +168,7 @@ run_tests() {
   local calls="env TILEWIRE_REPLAYS=50 $tests/cuda_calls"
   local one_connection="env CUDA_DEVICE_MAX_CONNECTIONS=1 $calls"
   all=$(seq -s " " 0 $((gpus - 1)))
-  # Halves of the host, for what needs two GPUs; side by side where it has four.
+  # Halves of the host for tests that need two GPUs; side by side if the host has four.
   local first=$all second=$all
   [[ $gpus -ge 2 ]] && first="0 1" second="0 1"
   [[ $gpus -ge 4 ]] && second="2 3"
@@ -175,7 +176,7 @@ run_tests() {
     run_quick_tests
     return
   fi
-  # What needs one GPU, the longest first; what looks neither at times nor at a GPU's memory, two jobs on each.
+  # Tests that need one GPU, the longest first. Tests that check neither times nor a GPU's memory: two jobs on each.
   mapfile -t jobs < <(
     parts_of operators $((2 * gpus))
     sanitized racecheck
@@ -191,10 +192,10 @@ run_tests() {
     echo "group_on_one_gpu $tests/cuda_group --gtest_filter=*_on_one_gpu-*ASilentRank*"
   )
   spread "$all" "${jobs[@]}"
-  # NOTE: what waits for deadlines most of the time may share GPUs, but for tests that count a GPU's memory.
+  # NOTE: tests that mostly wait for deadlines may share GPUs, except tests that count a GPU's memory.
   local counts_memory='*DeviceMemoryComesBack*:*ANameServesASecondGroup*'
   half_of_failures() {
-    # NOTE: what always skips is left out, as a part with nothing else is a failure; ten tests are left.
+    # NOTE: leave out tests that always skip, as a part with nothing else is a failure; ten tests are left.
     local parts=10 filter='-*TeamsComeAndGo*:*/one_rank:*Library*/ranks_on_one_gpu:*JoinsACollective*/ranks_on_one_gpu'
     [[ $gpus -eq 1 ]] && parts=1 filter='*/ranks_on_one_gpu-*TeamsComeAndGo*'
     mapfile -t jobs < <(
@@ -206,7 +207,7 @@ run_tests() {
     [[ $gpus -ge 2 ]] && check_on "$second" host_side "$tests/cuda_host_side" --gtest_filter="-$on_one_gpu"
   }
   half_of_the_rest() {
-    # Sums and flags over links, with two ranks that have a GPU each.
+    # Sums and LL data over links, with two ranks on a GPU each.
     mapfile -t jobs < <(
       echo "group $tests/cuda_group --gtest_filter=-*ASilentRank*:*_on_one_gpu:$counts_memory"
       [[ $gpus -lt 2 ]] || echo "operators_of_two $tests/cuda_operators --gtest_filter=$(filter_of 2 \
@@ -223,7 +224,7 @@ run_tests() {
   }
   side_by_side half_of_failures half_of_the_rest
   [[ $gpus -eq 1 ]] && return
-  # All GPUs: as many replays as an operator must stand, and of what halves of four have run whole, a part.
+  # All GPUs: as many replays as an operator must stand, and a part of the tests that ran in full on halves of four.
   check calls env TILEWIRE_REPLAYS=1000 "$tests/cuda_calls" --gtest_filter='*/processes'
   local ranks=2
   if [[ $gpus -ge 4 ]]; then
@@ -233,8 +234,8 @@ run_tests() {
     check host_side_of_four "$tests/cuda_host_side" --gtest_filter='*Auto*/processes:*WrongPointers*/processes'
     check kills_of_four "$tests/cuda_failures" --gtest_filter='*SurvivorsGetDetails*/processes'
   fi
-  # All ranks with a GPU each: copy engines, gates, peers, and the vendor's libraries. Two parts share the GPUs, as most
-  # of the time goes to starting ranks.
+  # All ranks with a GPU each: copy engines, doorbells, peers, and the vendor's libraries. Two parts share the GPUs, as
+  # starting ranks takes most of the time.
   mapfile -t jobs < <(parts_of operators 2 "$(filter_of $ranks KnobsOnTensorCores CopyEngines \
     OneCallOfTheLibrary OneCollectiveOfTheLibrary ColumnsAtTheirOwners LayoutsBiasGatheredAndArena TwoLaunches LongRows \
     ManyTilesOfFewWorkers TilesLeave HopsOfARing RowsOfTiles PartsOfK HelperCtas TilesOf160Columns EveryStep SomeTiles)" operators_of_all)
@@ -242,10 +243,10 @@ run_tests() {
 }
 
 run_benchmarks() {
-  # Configs are each schedule's own choice for GPUs; the large shapes are peers.py's.
+  # The configs are each schedule's own choice for GPUs; peers.py measures the large shapes.
   if [[ $gpus -gt 1 ]]; then
     measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce gemm_all_to_all -m 2048 -n 2048 -k 2048
-    # What a trace costs: total_us and traced_us of the first row.
+    # The cost of a trace: total_us and traced_us of the first row.
     measure traced gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --set tile_m=128 --set tile_n=256 \
       --set cluster_m=2 --set group_m=16 --set transport=tma --no-verify --trace "$results/trace.json"
   fi

@@ -1,5 +1,5 @@
-// What the machinery costs apart from the work: empty tasks with a wait and a post each, calls that wake several
-// workers, and two ranks that wait on each other. Run by bench/run.sh.
+// The cost of the machinery without work: empty tasks with a wait and a post each, calls that wake several workers, and
+// two ranks that wait for each other. Run by bench/run.sh.
 #include <chrono>
 #include <vector>
 
@@ -20,7 +20,7 @@ Plan empty_plan(const std::string& name, int ranks) {
   return plan;
 }
 
-/// A tile lane of compute tasks without rows; all wait for what the first task posts, and all post.
+/// A tile lane of compute tasks without rows; all wait for a post of the first task, and all post.
 Plan empty_tasks(int count, int workers) {
   Plan plan = empty_plan("empty_tasks", 1);
   plan.buffers = {
@@ -38,7 +38,7 @@ Plan empty_tasks(int count, int workers) {
   return plan;
 }
 
-/// So many serial lanes of an empty task: a call wakes a worker for each.
+/// `lanes` serial lanes of one empty task: a call wakes a worker for each.
 Plan empty_lanes(int lanes) {
   Plan plan = empty_plan("empty_lanes", 1);
   for (int lane = 0; lane < lanes; ++lane) {
@@ -47,7 +47,7 @@ Plan empty_lanes(int lanes) {
   return plan;
 }
 
-/// Two serial lanes on two ranks that hand a signal to and fro.
+/// Two serial lanes on two ranks that post to each other alternately.
 Plan ping_pong(int rounds) {
   Plan plan = empty_plan("ping_pong", 2);
   plan.signals = {{.name = "ball", .first = 0, .count = 1}};
@@ -66,7 +66,7 @@ Plan ping_pong(int rounds) {
   return plan;
 }
 
-/// Microseconds per `count` of a call, on rank 0; many calls.
+/// Microseconds of a call divided by `count`, on rank 0; many calls.
 std::vector<double> time_calls(Group& group, const Plan& plan, int count, int calls, bool trace) {
   const auto program = group.load(plan);
   std::vector<double> us;
@@ -80,7 +80,7 @@ std::vector<double> time_calls(Group& group, const Plan& plan, int count, int ca
   return us;
 }
 
-/// Microseconds of a call, of `batches` times `calls` calls in a row.
+/// Microseconds per call, of `batches` times `calls` consecutive calls.
 std::vector<double> time_batches(Group& group, const Plan& plan, int batches, int calls) {
   const auto program = group.load(plan);
   std::vector<double> us;

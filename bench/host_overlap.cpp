@@ -1,5 +1,5 @@
-// Fused against sequential of the same tiles, and against one plain call of the GEMM library with as many threads as
-// the machine has cores, all in turn on the same ranks. Run by bench/run.sh.
+// Fused against sequential with the same tiles, and against one call of the GEMM library with as many threads as the
+// machine has cores; interleaved on the same ranks. Run by bench/run.sh.
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -18,12 +18,12 @@ namespace {
 using namespace tilewire;
 using nlohmann::json;
 
-/// The whole problem's product by one call of the library on rank 0, while the other ranks sleep.
+/// The product of the whole problem, by one call of the library on rank 0 while the other ranks sleep.
 class PlainCall {
  public:
   PlainCall(const Problem& problem, int rank) : threads_(usable_cores()), gemm_(threads_) {
     if (rank != 0) return;
-    // NOTE: without instructions for bf16 the library's call ends in fp32.
+    // NOTE: without bf16 instructions the library's call ends in fp32.
     const DType out = gemm_.stores(problem.dtype, problem.dtype) ? problem.dtype : DType::fp32;
     const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements * bytes_of(problem.dtype)); };
     memory_ = {std::vector<std::byte>(bytes(problem.m * problem.k)),
@@ -58,7 +58,7 @@ class PlainCall {
   host::Product product_;
 };
 
-/// One worker a rank, and the same tiles for every schedule.
+/// Configs with one worker per rank, and the same tiles for every schedule.
 std::vector<Config> configs(const Problem& problem, const Team& team, const Shape& tile) {
   std::vector<Config> all;
   for (const char* name : {"sequential", "fused"}) {

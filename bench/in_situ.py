@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what a call costs in a chain, as an engine runs it: graphs of many calls, alone and with another kernel between.
+"""Measures the cost of a call in a chain, as in an inference engine: graphs of many calls, with and without other kernels.
 
   torchrun --nproc-per-node 2 bench/in_situ.py --library build/release/lib/libtilewire_c.so --json in_situ.json
 
-For each row and contender, three graphs in turn, on the slowest rank, medians: of 20 calls, of 40 calls, and of 40 calls
-with another kernel after each. `call us` = (40 - 20) / 20. `between us` = (with kernels - 40) / 40 - the kernel's own time,
-which is measured the same way in graphs of its own. Contenders: tilewire where the library keeps calls in order (`any`),
-where the caller does (`stream`), NCCL. Results are compared with NCCL's on fresh data. Fields of the JSON: docs/bench_json.md.
+For each row and contender, three graphs, interleaved, medians of the slowest rank: 20 calls, 40 calls, and 40 calls with
+another kernel after each. `call us` = (40 - 20) / 20. `between us` = (with kernels - 40) / 40 - the kernel's own time, which
+graphs of the kernel alone give in the same way. Contenders: tilewire with the library's call order (`any`), with the
+caller's (`stream`), NCCL. Results are compared with NCCL's on fresh data. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 
-# NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
+# NOTE: set before torch is loaded. No contender uses NVLink multicast.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
@@ -35,10 +35,10 @@ MOST_ERROR = 0.02
 
 
 def graph_of(calls):
-    """A CUDA graph of the calls, one after another in this stream."""
+    """A CUDA graph of the calls, one after another in the current stream."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    # NOTE: other threads of this process may call CUDA meanwhile.
+    # NOTE: other threads of this process may call CUDA during the capture.
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
         for call in calls:
             call()
@@ -54,7 +54,7 @@ class Row:
         size = ranks.size
         bf16 = lambda *shape: torch.randn(*shape, device=ranks.device, dtype=torch.bfloat16)
         self.x = bf16(self.m, self.k // size if self.k else self.n)
-        # NOTE: weights come from memory, so the calls of a graph take turns with more of them than the L2 cache holds.
+        # NOTE: weights must come from memory, so the calls of a graph use more of them than the L2 cache holds.
         copies = max(2, math.ceil(110e6 / (self.n * self.k // size * 2))) if self.k else 0
         self._weights = [bf16(self.n, self.k // size) / self.k**0.5 for _ in range(copies)]
         self.y = torch.empty(self.m, self.n, device=ranks.device, dtype=torch.bfloat16)
@@ -78,11 +78,11 @@ class Row:
                 for weights in self._weights]
 
     def between(self):
-        """The other kernel: it neither reads nor writes what the calls use."""
+        """The other kernel, on memory that the calls do not use."""
         self._other.add_(1)
 
     def error(self, name):
-        """|ours - NCCL's| / |NCCL's| of the first call, into poisoned memory, on fresh data; the worst rank."""
+        """|ours - NCCL's| / |NCCL's| of the first call, on fresh data, with poison in the output; the worst rank."""
         self.x.normal_()
         self.y.fill_(math.nan)
         self.contenders["nccl"][0]()
@@ -99,7 +99,7 @@ class Row:
 
 
 def measure(ranks, graphs, turns):
-    """Medians in us of graphs by name, in turn, of the slowest rank of each sample."""
+    """Medians in us of the graphs by name, interleaved; of each sample the slowest rank."""
     marks = {name: [] for name in graphs}
     for _ in range(turns + 2):
         for name, graph in graphs.items():
@@ -115,7 +115,7 @@ def measure(ranks, graphs, turns):
 
 
 def measure_row(ranks, teams, row, turns):
-    """The row's result."""
+    """The result of a row."""
     case = Row(ranks, teams, row)
     result = {"operator": row[0], "m": row[1], "n": row[2], "k": row[3], "ranks": ranks.size, "dtype": "bf16",
               "n_samples": turns}
@@ -157,7 +157,7 @@ def main():
     for row in options.rows:
         try:
             one = measure_row(ranks, teams, row, options.turns)
-        except Exception as caught:  # the other rows go on
+        except Exception as caught:  # continue with the other rows
             say(f"{row}: {in_words(caught)}", flush=True)
             wrong = True
             continue

@@ -1,4 +1,4 @@
-// What comes before the first call: making a plan, loading it, and checking it, and how checking grows with the plan.
+// The work before the first call: making a plan, loading it, checking it; and the growth of the check with the plan.
 // Run by bench/run.sh.
 #include <chrono>
 #include <vector>
@@ -18,7 +18,7 @@ double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// make_plan alone, for every operator and schedule that fit together.
+/// make_plan alone, for every combination of operator and schedule that is valid.
 void time_plans(json& rows, int64_t size, int turns) {
   const Team team{.num_ranks = 8};
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"}) {
@@ -44,7 +44,7 @@ void time_plans(json& rows, int64_t size, int turns) {
   }
 }
 
-/// make_op without the checker on host ranks; the slowest rank counts.
+/// make_op without the checker on CPU ranks; the slowest rank counts.
 void time_make_op(json& rows, const std::string& op_name, int64_t size, int turns) {
   const std::string file = bench::temporary_file();
   const Problem problem{.op = op_name, .m = size, .n = size, .k = size};
@@ -68,7 +68,7 @@ void time_make_op(json& rows, const std::string& op_name, int64_t size, int turn
   for (const std::string& line : bench::take_lines(file)) rows.push_back(json::parse(line));
 }
 
-/// check for plans of growing size, up to 8 ranks of 50,000 tasks altogether and beyond.
+/// The check of plans of growing size: up to 8 ranks with 50,000 tasks in total, and larger ones.
 void time_check(json& rows, bool quick) {
   const Team team{.num_ranks = 8};
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter"}) {

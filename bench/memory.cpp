@@ -1,6 +1,6 @@
-// Peak memory of a rank against inputs, outputs and the announced workspace; the pages of peers that it touches, which
-// the system counts in its peak too, are listed beside.
-// Run by bench/run.sh.
+// Peak memory of a rank against its inputs, outputs and announced workspace; also the peers' pages that it touches,
+// which
+// the system counts in its peak, too. Run by bench/run.sh.
 #include <fstream>
 #include <sstream>
 #include <vector>
@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int64_t kAllowance = int64_t{64} << 20;
 
-/// A field in kB of a file of /proc, in bytes.
+/// A field in kB of a file in /proc, in bytes.
 int64_t proc_bytes(const char* file, const std::string& field) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

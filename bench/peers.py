@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Measures tilewire on the GPUs of one host beside what people run today, in turn and in one process group.
+"""Measures tilewire on the GPUs of one host beside cuBLAS, NCCL and PyTorch, interleaved in one process group.
 
   torchrun --nproc-per-node 4 bench/peers.py --library build/release/lib/libtilewire_c.so --json peers.json
 
 Contenders: tilewire through its C interface, with each config that `auto` measures (candidates.py; the fastest is `ours`);
-cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS beside copies of the same bytes,
-neither waiting for the other (`free`); PyTorch's symmetric-memory ones. What has cuBLAS in it is measured twice, with
-PyTorch's call and with the fastest of cuBLASLt's candidates; the faster one counts. bf16, B stored [N, K], sizes of all
+cuBLAS, then NCCL (`sequential`); cuBLAS alone (`gemm`); NCCL alone (`comm`); cuBLAS and copies of the same bytes at once,
+independent of each other (`free`); PyTorch's symmetric-memory operators. Contenders with cuBLAS are measured twice, with
+PyTorch's call and with the fastest of cuBLASLt's candidates; the faster one counts. bf16, B stored [N, K], sizes over all
 ranks.
 
-How: in turn (A B C A B C ...), CUDA events around each call, which follows a barrier and a write over the L2 cache, and
-which the host enqueues ahead; the slowest rank of every sample; medians; bursts of less than 20 ms with pauses between.
-With M <= 512 the alternatives are replayed from CUDA graphs, and tilewire too with --graphs. Ours is compared with
-cuBLAS + NCCL on fresh random data, with poison in its output. Whatever fails is reported by name, and the others go on,
-unless it leaves the GPU unusable. Fields of the JSON: docs/bench_json.md.
+Method: interleaved (A B C A B C ...), CUDA events around each call. A barrier and a write that empties the L2 cache come
+before each call, and the host enqueues ahead. Medians of the slowest rank of every sample; bursts of less than 20 ms with
+pauses between. With M <= 512 the competitors are replayed from CUDA graphs, and with --graphs tilewire, too. tilewire's
+result is compared with cuBLAS + NCCL on fresh random data, with poison in its output. A contender that fails is reported by
+name, and the others continue, unless the GPU is unusable then. Fields of the JSON: docs/bench_json.md.
 """
 import argparse
 import datetime
@@ -26,7 +26,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-# NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
+# NOTE: set before torch is loaded. No contender uses NVLink multicast.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
@@ -53,14 +53,14 @@ MOST_ERROR = 0.02
 
 
 def captured(call):
-    """The call as a replay of a CUDA graph."""
+    """A replay of the call, as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    # NOTE: other threads of this process may call CUDA meanwhile.
+    # NOTE: other threads of this process may call CUDA during the capture.
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
         call()
 
-    # NOTE: the call owns memory that the graph uses.
+    # NOTE: keeps the call alive, which owns memory of the graph.
     def replay(_owner=call):
         graph.replay()
 
@@ -72,7 +72,7 @@ def in_words(error):
 
 
 def prepare(ranks, make, graph):
-    """A contender that has run on all ranks and its cost in us, or the error that stopped it."""
+    """A contender's call, after runs on all ranks, and its cost in us; or the error that stopped it."""
     call, error, events = None, None, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
     def begin():
@@ -90,11 +90,11 @@ def prepare(ranks, make, graph):
 
     again = lambda: call()
     for step in (begin, again, again, *((capture, again) if graph else ()), timed, torch.cuda.synchronize):
-        ranks.meet()  # every rank as often as the others, whatever has failed
+        ranks.meet()  # every rank equally often, also after an error
         try:
             if error is None:
                 step()
-        except Exception as caught:  # the others go on
+        except Exception as caught:  # continue with the other contenders
             error = in_words(caught)
     error = ranks.first_error(error)
     if error:
@@ -103,7 +103,7 @@ def prepare(ranks, make, graph):
 
 
 def measure(ranks, contenders, turns):
-    """Samples in us of every contender, in turn: the slowest rank of each. Who fails now is out."""
+    """Samples in us of every contender, interleaved; of each the slowest rank. A contender that fails is dropped."""
     calls, costs, errors = contenders.calls, contenders.costs, {}
     marks = {name: [] for name in calls}
     spent = math.inf
@@ -118,10 +118,10 @@ def measure(ranks, contenders, turns):
             ranks.meet()
             start.record()
             try:
-                # Who has failed on one rank only is not called there again; the ranks agree below.
+                # A contender that has failed on this rank is not called again on it; the ranks agree below.
                 if name not in errors:
                     call()
-            except Exception as caught:  # the others go on
+            except Exception as caught:  # continue with the other contenders
                 errors[name] = in_words(caught)
             end.record()
             marks[name].append((start, end))
@@ -132,14 +132,14 @@ def measure(ranks, contenders, turns):
 
 
 class Contenders:
-    """All that run on one shape, by name, with what each costs; and the errors of those that do not."""
+    """The contenders of one shape, by name, with their costs; and the errors of those that do not run."""
 
     def __init__(self, ranks, row):
         self._ranks, self._row = ranks, row
         self.calls, self.costs = {}, {}
 
     def enter(self, name, make, graph):
-        """Take part if it can: as a CUDA graph if wished and possible."""
+        """Add a contender if it runs: as a CUDA graph if that is wished and possible."""
         call, cost, error = prepare(self._ranks, make, graph)
         if error and graph:
             self._row["errors"][f"{name} as a graph"] = error
@@ -153,18 +153,18 @@ class Contenders:
             self._row["graphs"].append(name)
 
     def note(self, name, error):
-        """Why a contender takes no part."""
+        """Note why a contender is not measured."""
         self._row["errors"][name] = error
 
     def drop(self, name, error):
-        """Out it goes, if there is an error."""
+        """Drop a contender if there is an error."""
         if error:
             self._row["errors"][name] = error
             del self.calls[name]
 
 
 class OurConfigs:
-    """tilewire among the contenders of a shape: a contender for each of its configs."""
+    """tilewire's contenders of a shape: one for each of its configs."""
 
     def __init__(self, ranks, team, case, options):
         self._ranks, self._team, self._case, self._problem = ranks, team, case, options.problem.get(case.kind, {})
@@ -192,7 +192,7 @@ class OurConfigs:
         return self._ours.make(name, config)
 
     def verify(self, contenders):
-        """Errors of all that still run, on fresh data. Who cannot be called now is out."""
+        """Errors of all contenders that still run, on fresh data. A contender that fails now is dropped."""
         running = [name for name in self._configs if name in contenders.calls]
         if running:
             self._ours.expect()
@@ -200,13 +200,13 @@ class OurConfigs:
             error, caught_text = math.inf, None
             try:
                 error = self._ours.error(contenders.calls[name])
-            except Exception as caught:  # the others go on
+            except Exception as caught:  # continue with the other contenders
                 caught_text = in_words(caught)
             contenders.drop(name, self._ranks.first_error(caught_text))
             self._errors.setdefault(name, []).extend(self._ranks.most([error]))
 
     def describe(self, row, samples):
-        """What the row says of them, the fastest first. One that is wrong, or fails, makes the row wrong."""
+        """The fields of the row about them, the fastest first. A wrong result, or a failure, makes the row wrong."""
         listed = []
         for name in [name for name in self._configs if name in samples]:
             measured = {"total_us": statistics.median(samples[name]), "rel_error": self._errors[name]}
@@ -298,7 +298,7 @@ def line(row):
 
 
 def details(row):
-    """A line for each config of ours, the fastest first, and for what failed."""
+    """One line for each of tilewire's configs, the fastest first, and for each failure."""
     configs = [f"    {one['total_us']:9.1f}  {one['name']}" for one in row["ours"]]
     return configs + [f"    {name}: {text}" for name, text in row["errors"].items()]
 
@@ -332,7 +332,7 @@ def parse(arguments):
 
 @dataclass
 class Teams:
-    """tilewire's teams: of all ranks, and of this one alone. None where it cannot be joined."""
+    """tilewire's teams: of all ranks, and of this rank alone. None if joining has failed."""
     all: Team | None = None
     alone: Team | None = None
 
@@ -343,12 +343,12 @@ class Teams:
 
 
 def join(ranks, options):
-    """The teams, and why there are none: the others are measured all the same."""
+    """The teams, and the error if there are none: the other contenders are still measured."""
     teams, error = Teams(), None
     try:
         teams.all = Team(options.library, "cuda", 16 << 30)
         teams.alone = Team(options.library, "cuda", 1 << 28, alone_on=ranks.device.index)
-    except Exception as caught:  # the others go on
+    except Exception as caught:  # measure the other contenders
         error = str(caught)
     return teams, ranks.first_error(error)
 

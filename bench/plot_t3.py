@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures 4, 6 and 14 to 20 of T3's paper from what the simulator wrote.
+"""Draws the figures 4, 6 and 14 to 20 of T3's paper from the simulator's results.
 
   tilewire-studies t3 --large --units --traffic T-NLG:8:FC-2 --json bench/results/t3_ring.json
   for F in peers_x4 peers_x2 others_x2; do
@@ -8,8 +8,8 @@
   bench/result_files.py bench/results/t3_ring.json bench/results/sim_*.json
   bench/plot_t3.py
 
-Called by hand. Needs matplotlib. Draws what the files say and computes nothing but shares and means; a figure whose
-data a file lacks is left out.
+Called by hand. Needs matplotlib. Draws the files' data and computes only shares and means; a figure without data is left
+out.
 """
 import argparse
 import math
@@ -60,7 +60,7 @@ def finish(figure, axes, title, folder, name):
 
 
 def stack(axes, places, rows, parts, width, value, labelled=True):
-    """A bar for each row of what `value` says of each part."""
+    """A bar for each row, stacked of `value` of each part."""
     bottoms = [0.0] * len(places)
     for key, (label, colour) in parts.items():
         heights = [value(row, key) for row in rows]
@@ -69,7 +69,7 @@ def stack(axes, places, rows, parts, width, value, labelled=True):
 
 
 def group(axes, rows, bars, value):
-    """Bars of each row side by side, from 1 up."""
+    """Bars of each row side by side, beginning at 1."""
     width = 0.8 / len(bars)
     for index, (key, (label, colour)) in enumerate(bars.items()):
         places = [place + (index - (len(bars) - 1) / 2) * width for place in range(len(rows))]
@@ -79,7 +79,7 @@ def group(axes, rows, bars, value):
 
 
 def parts_of_iteration(result, iteration, phase, layers):
-    """ns of what an iteration's layer is made of: GEMMs that an all-reduce follows, reduce-scatters, all-gathers."""
+    """ns of the parts of an iteration's layer: GEMMs that an all-reduce follows, reduce-scatters, all-gathers."""
     rows = [row for row in result["rows"]
             if (row["model"], row["tp"]) == (iteration["model"], iteration["tp"]) and row["layer"] in layers]
     parts = {key: sum(row[key] for row in rows) for key in PARTS}
@@ -89,7 +89,7 @@ def parts_of_iteration(result, iteration, phase, layers):
 
 
 def communication(result, folder):
-    """Figure 4: the share of iterations that communication has, training on the left and prompt on the right."""
+    """Figure 4: the share of communication in iterations, training on the left and prompt on the right."""
     iterations = result["end_to_end"]
     figure, axes = axes_for([name_of(each) for each in iterations], 0.8)
     names = PARTS | {"gemm_ns": ("GEMMs before an all-reduce", PARTS["gemm_ns"][1])} | REST
@@ -106,7 +106,7 @@ def communication(result, folder):
 
 
 def units_shared(result, folder):
-    """Figure 6: GEMM and all-reduce on parts of the compute units, and what running both at once could gain."""
+    """Figure 6: GEMM and all-reduce on parts of the compute units, and the possible gain of running both at once."""
     if not result.get("splits"):
         return
     bars = [(split, part) for split in result["splits"] for part in split["parts"]]
@@ -165,7 +165,7 @@ def validation(results, folder):
 
 
 def runtime(result, folder):
-    """Figure 15: what Sequential's time is made of."""
+    """Figure 15: the parts of Sequential's time."""
     rows = result["rows"]
     figure, axes = axes_for([name_of(row) for row in rows])
     stack(axes, range(len(rows)), rows, PARTS, 0.75, lambda row, key: row[key] / row["sequential_ns"])
@@ -174,7 +174,7 @@ def runtime(result, folder):
 
 
 def speedups(result, folder):
-    """Figure 16, with the geometric means behind."""
+    """Figure 16, with the geometric means at the end."""
     rows = list(result["rows"])
     labels = [name_of(row) for row in rows] + [f"{each['title']}\ngeomean" for each in result["summaries"]]
     values = [row["speedups"] for row in rows] + [each["geomean"] for each in result["summaries"]]
@@ -184,7 +184,7 @@ def speedups(result, folder):
 
 
 def over_time(result, folder):
-    """Figure 17: what memory moves over time, the GEMM alone and fused."""
+    """Figure 17: the traffic of memory over time, for the GEMM alone and fused."""
     traffic = result.get("traffic_over_time")
     if not traffic:
         return
@@ -195,7 +195,7 @@ def over_time(result, folder):
         one = traffic[key]
         edges = [step_us * index for index in range(len(one["compute_read_bytes"]) + 1)]
         heights = [0.0] * (len(edges) - 1)
-        # GB/s are bytes in a ns. What is stacked higher is drawn behind.
+        # GB/s are bytes per ns. A higher stack is drawn behind a lower one.
         for depth, (stream, (label, colour)) in enumerate(STREAMS.items()):
             heights = [height + value / traffic["interval_ns"] for height, value in zip(heights, one[stream])]
             if any(one[stream]):
@@ -213,7 +213,7 @@ def over_time(result, folder):
 
 
 def traffic(result, folder):
-    """Figure 18: what memory moves, Sequential on the left and T3-MCA on the right."""
+    """Figure 18: the traffic of memory, Sequential on the left and T3-MCA on the right."""
     rows = result["rows"]
     figure, axes = axes_for([name_of(row) for row in rows])
     for shift, of in ((-0.2, "sequential"), (0.2, "t3_mca")):

@@ -3,8 +3,8 @@
 
   bench/plots.py --peers bench/results/peers_x4.json --ablations ablations.json --out docs/images
 
-Called by hand when results are committed. Needs matplotlib, no GPU. Draws what the files say, and the overlap and the time
-of the link that follow from it.
+Called by hand when results are committed. Needs matplotlib, no GPU. Draws the files' data, and the overlap and the link time
+that follow from them.
 """
 import argparse
 import os
@@ -48,7 +48,7 @@ def style():
 
 
 class Folder:
-    """Where figures go, and which have been drawn."""
+    """The folder for figures, and the figures drawn so far."""
 
     def __init__(self, path, form):
         self._path, self._form, self.written = path, form, []
@@ -70,7 +70,7 @@ def value_of(row, name):
 
 
 def series(rows):
-    """Rows of one operator, N and K, by M: those with several M."""
+    """The rows of each operator, N and K that has several M, by M."""
     found = {}
     for row in rows:
         found.setdefault((row["operator"], row["n"], row["k"]), []).append(row)
@@ -94,7 +94,7 @@ def axis_of_m(axes, rows):
 
 
 def draw_lines(axes, rows, scale):
-    """A line for each contender: its us times `scale` of the row."""
+    """A line for each contender: its us times the row's `scale`."""
     for name, (label, colour, dashes, marker) in LINES.items():
         points = [(row["m"], value_of(row, name) * scale(row)) for row in rows if value_of(row, name)]
         if points:
@@ -104,7 +104,7 @@ def draw_lines(axes, rows, scale):
 
 
 def draw_times(above, below, rows):
-    """us on a logarithmic axis, and below it the same over the GEMM alone, where small differences are seen."""
+    """us on a logarithmic axis; below it us divided by those of the GEMM alone, which shows small differences."""
     draw_lines(above, rows, lambda row: 1)
     above.set_yscale("log")
     above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -149,7 +149,7 @@ def overlap(result, folder):
         colour, inside = colours[index % len(colours)], [point for point in points if lowest <= point[1] <= highest]
         axes.plot([m for m, _ in inside], [value for _, value in inside], "-o", color=colour,
                   label=f"{TITLES[operator]}, {sizes_text(n, k)}")
-        # What is outside is told by a mark at the edge.
+        # A mark at the edge stands for a value outside.
         for m, value in points:
             if not lowest <= value <= highest:
                 axes.plot([m], [lowest if value < lowest else highest], "v" if value < lowest else "^", color=colour)
@@ -164,7 +164,7 @@ def overlap(result, folder):
 
 
 def all_rows(result, folder):
-    """Every row: times over that of the GEMM alone."""
+    """Every row: times divided by the time of the GEMM alone."""
     rows = [row for row in result["rows"] if row["gemm_us"]]
     if not rows:
         return
@@ -192,7 +192,7 @@ def all_rows(result, folder):
 
 
 def draw_group(axes, group, rows, limit):
-    """Bars of one group; the shortest is dark; what was refused has no bar but a word."""
+    """The bars of one group; the shortest is dark; a refused config has text instead of a bar."""
     labels = [bar["label"] for bar in group["bars"]]
     values = [rows[bar["name"]]["total_us"] if bar["name"] in rows else None for bar in group["bars"]]
     known = [value for value in values if value is not None]

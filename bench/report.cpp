@@ -1,4 +1,4 @@
-// JSON reports of benchmarks.
+// Writes the JSON reports of benchmarks.
 // Called by the programs in this folder.
 #include "report.hpp"
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Results as files: medians, quartiles and their number instead of samples, five digits, a row a line.
+"""Result files: medians, quartiles and counts instead of samples, five digits, one row per line.
 
-Used by the other scripts here; alone it writes files anew in this form, also those of the programs in C++:
+Used by the other scripts of this folder; alone it rewrites files in this form, also those of the C++ programs:
 
   bench/result_files.py bench/results/peers_x4.json bench/results/t3_ring.json
 
-Samples become [lower quartile, median, upper quartile] and `num_samples`. What is empty, what other fields tell, and what a
-program prints in every run is left out; `whole` computes what readers of peers.py's rows want. A file that was written so
-stays as it is. Fields: docs/bench_json.md. Needs neither torch nor a GPU.
+Samples become [lower quartile, median, upper quartile] and `num_samples`. Left out: empty fields, fields that follow from
+others, and values that a program prints in every run; `whole` computes those that readers of peers.py's rows need. A file in
+this form stays as it is. Fields: docs/bench_json.md. Needs neither torch nor a GPU.
 """
 import json
 import math
@@ -21,22 +21,23 @@ YARDSTICKS = ("gemm", "comm", "free", "sequential")  # of peers.py
 PEERS = ("operator", "m", "n", "k", "ranks", "config", "total_us", "gemm_us", "comm_us", "configs", "us", "num_samples",
          "graphs", "rel_error", "ok", "errors")
 SAMPLES = ("samples_us", "ours_us", "cublaslt_us")
-# Ratios and differences of other fields, one that another field repeats, and prose.
+# Ratios and differences of other fields, a field that repeats another one, and prose.
 DERIVED = ("ect_us", "overlap", "total_over_free", "total_over_gemm", "total_over_sequential", "after_over_before", "ratio",
            "fused_us", "fused_over_plain", "fused_over_sequential", "sequential_over_plain", "traffic_reduction", "explain")
 
 
 def quartiles(samples):
-    """Of one sample all three are it."""
+    """A single sample is all three of them."""
     return statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
 
 
 def of_peers(row):
-    """A row of peers.py: of several configs of ours the fastest, of cuBLAS's two GEMMs the faster, in whatever has one."""
+    """A row of peers.py: of tilewire's configs the fastest, of cuBLAS's two GEMMs the faster, in each contender that
+    has one."""
     ours = row["ours"][0]["name"] if row.get("ours") else "ours"
     us = row["us"] if "us" in row else {name: quartiles(samples) for name, samples in row["samples_us"].items()}
     graphs = us if row.get("graphs") is True else row.get("graphs", ())
-    measured = {"ours": ours} if ours in us else {}  # what counts as a contender: its name in `us`
+    measured = {"ours": ours} if ours in us else {}  # contender: its name in `us`
     for name in (one for one in us if not one.startswith("ours")):
         contender = name.removesuffix(FASTEST)
         if contender not in measured or us[name][1] < us[measured[contender]][1]:
@@ -55,7 +56,7 @@ def of_peers(row):
 
 
 def without_samples(row):
-    """Quartiles and their number instead of lists, and of what bench/report.cpp calls `samples`."""
+    """Quartiles and counts instead of lists of samples, and instead of `samples` of bench/report.cpp."""
     lists = {key: row[key] for key in SAMPLES if key in row}
     lists |= {key: value["samples"] for key, value in row.items() if isinstance(value, dict) and "samples" in value}
     if not lists or "num_samples" in row:
@@ -69,14 +70,14 @@ def without_samples(row):
 
 
 def condensed(row):
-    """A row as it is written."""
+    """A row in the form of the file."""
     by_name = isinstance(row.get("samples_us", row.get("us")), dict)
     row = of_peers(row) if by_name else without_samples(row)
     return {key: value for key, value in row.items() if value is not None and key not in DERIVED}
 
 
 def median_of(us, name):
-    """What is no list of quartiles stays as it is, for a reader to refuse."""
+    """The median of quartiles. Anything else stays as it is, so that a reader refuses it."""
     values = us.get(name)
     return values[1] if isinstance(values, list) and len(values) == 3 else values
 
@@ -91,7 +92,7 @@ def whole(row):
 
 
 def read(path):
-    """The result in a file."""
+    """The result in a file, with whole rows."""
     result = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     return result | {"rows": [whole(row) for row in result["rows"]]}
 
@@ -101,17 +102,17 @@ def without(rows, *names):
 
 
 def named(machine):
-    """A machine's name alone: the simulator's machines are in src/backends/sim/machines."""
+    """Only the machine's name: the simulator's machines are in src/backends/sim/machines."""
     return {"name": machine["name"]}
 
 
 def of_compare(result):
-    """`tilewire sim --compare`: configs are in the file that was compared."""
+    """`tilewire sim --compare`: without the configs, which are in the compared file."""
     return result | {"machine": named(result["machine"]), "rows": without(result["rows"], "config")}
 
 
 def of_t3(result):
-    """`tilewire-studies t3`: what plot_t3.py draws. The assumptions and the order of configurations are printed."""
+    """`tilewire-studies t3`: the data of plot_t3.py. Assumptions and the order of configurations are only printed."""
     kept = {key: value for key, value in result.items() if key not in ("assumed", "out_of_order")}
     kept["machine"] = named(result["machine"])
     if "twice_cu" in result:
@@ -120,18 +121,19 @@ def of_t3(result):
 
 
 def of_claims(result):
-    """`tilewire-studies claims`: the figures. Assumptions and claims that are not covered are printed; --json has all times."""
+    """`tilewire-studies claims`: the figures. Assumptions and uncovered claims are only printed; --json has all
+    times."""
     kept = {key: value for key, value in result.items() if key not in ("not_covered", "points")}
     kept |= {"machine": named(result["machine"])} if "machine" in result else {}
     return kept | {"machines": [named(machine) for machine in result["machines"]],
                    "claims": without(result["claims"], "assumed", "difference")}
 
 
-KINDS = {"geometric_mean_error": of_compare, "end_to_end": of_t3, "claims": of_claims}  # by a key that no other kind has
+KINDS = {"geometric_mean_error": of_compare, "end_to_end": of_t3, "claims": of_claims}  # by a key of this kind alone
 
 
 def rounded(value):
-    """To five digits, whole numbers without a point. JSON has no infinities: they become null."""
+    """To five digits, whole numbers without a point. Infinities become null, as JSON has none."""
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -147,7 +149,7 @@ def line_of(value):
 
 
 def text_of(result):
-    """JSON with a row, or another list's entry, a line."""
+    """JSON with one line for each row, or for each entry of another list."""
     for key, of_kind in KINDS.items():
         if key in result:
             result = of_kind(result)
@@ -163,7 +165,7 @@ def text_of(result):
 
 
 def write(path, result):
-    """A result as such a file."""
+    """Write a result in this form."""
     pathlib.Path(path).write_text(text_of(result), encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the figures of peers.py's results into the tables of a document: row by row, by the sizes in its first column.
+"""Writes the figures of peers.py's results into the tables of a document: each row by the sizes in its first column.
 
   bench/tables.py docs/performance.md
 
-A table below a line `<!-- table: peers_x4 -->` is one of bench/results/peers_x4.json. Columns whose headings are not in
+A table below a line `<!-- table: peers_x4 -->` shows bench/results/peers_x4.json. Columns whose headings are not in
 COLUMNS stay as they are. tests/bench compares the committed document with this script's. Needs neither torch nor a GPU.
 """
 import pathlib
@@ -48,7 +48,7 @@ COLUMNS = {
 
 
 def rows_of(name):
-    """The rows of a result by what a table calls them: "AG 8192 10240 8192"."""
+    """The rows of a result by their names in tables: "AG 8192 10240 8192"."""
     short = {operator: letters for letters, operator in OPERATORS.items()}
     rows = result_files.read(RESULTS / f"{name}.json")["rows"]
     return {f"{short[row['operator']]} {row['m']} {row['n']} {row['k']}": row for row in rows}
@@ -59,14 +59,14 @@ def cells_of(line):
 
 
 def cell_of(head, old, row):
-    """A cell of the row; what was emphasised stays so."""
+    """A cell of the row, with the emphasis of the old cell."""
     if head not in COLUMNS:
         return old
     return f"**{COLUMNS[head](row)}**" if old.startswith("**") else COLUMNS[head](row)
 
 
 def rewritten(text):
-    """The document with the figures of its results. KeyError: a row that its result does not have."""
+    """The document with the figures of its results. Throws KeyError for a row that its result does not have."""
     lines, rows, heads = [], None, None
     for line in text.split("\n"):
         mark = MARK.fullmatch(line)

@@ -1,6 +1,6 @@
-"""tilewire's C interface (include/tilewire/c.h) as far as benchmarks need it, by ctypes.
+"""The part of tilewire's C interface (include/tilewire/c.h) that benchmarks need, by ctypes.
 
-Used by bench/peers.py. Knows nothing of torch: tensors are (address, dtype, rows, cols).
+Used by bench/peers.py. Needs no torch: tensors are (address, dtype, rows, cols).
 """
 import ctypes
 import json
@@ -21,7 +21,7 @@ class JoinOptions(ctypes.Structure):
 
 
 class TilewireError(Exception):
-    """A call that failed: "invalid_input: ..."."""
+    """A failed call: "invalid_input: ..."."""
 
 
 _POINTER = ctypes.c_void_p
@@ -43,8 +43,8 @@ _TEXTS = {"tilewire_last_error": [], "tilewire_status_name": [ctypes.c_int32], "
 
 
 class Team:
-    """This process's membership, by what the launcher put into the environment, of the team `job` where one is named; or
-    a team of its own, of one rank on the GPU with the number `alone_on`."""
+    """This process's membership of a team: the launcher's team in the environment, of job `job` if given; or a team
+    of its own, of one rank on GPU `alone_on`."""
 
     def __init__(self, library, backend, arena_bytes, alone_on=None, order=0, job=None):
         self._library = ctypes.CDLL(library)
@@ -95,13 +95,14 @@ class Team:
 
 
 class Op:
-    """An operator, and the tensors that it was last given."""
+    """An operator, and the tensors of its last call."""
 
     def __init__(self, team, op):
         self._team, self._op = team, op
 
     def bind(self, inputs, outputs):
-        """A function of a stream's handle that runs the operator on tensors (address, dtype, rows, cols)."""
+        """A function that takes a stream's handle and runs the operator on these tensors (address, dtype, rows,
+        cols)."""
         views = [(Tensor * len(tensors))(*(Tensor(data, DTYPES[dtype], rows, cols, cols)
                                            for data, dtype, rows, cols in tensors)) for tensors in (inputs, outputs)]
         return lambda stream: self._team.call("tilewire_run", self._op, views[0], len(inputs), views[1], len(outputs),

@@ -3,18 +3,18 @@
 
   torchrun --nproc-per-node 2 bench/torch_chain.py --library build/release/lib/libtilewire_c.so --json torch_chain.json
 
-A layer is what tensor and sequence parallelism make of it without attention: gather + GEMM (qkv), GEMM + reduce-scatter
-(o), residual and RMSNorm, gather + GEMM (gate, up), SwiGLU, GEMM + reduce-scatter (down), residual and RMSNorm.
+A layer has tensor and sequence parallelism, and no attention: gather + GEMM (qkv), GEMM + reduce-scatter (o), residual and
+RMSNorm, gather + GEMM (gate, up), SwiGLU, GEMM + reduce-scatter (down), residual and RMSNorm.
 Contenders: the GEMMs and the glue alone, cuBLAS and NCCL, PyTorch's fused operators, tilewire by its C interface, by the
-functions of tilewire.torch, and by its operators that write to tensors that are given. All in turn; us a layer, medians
-of the slowest rank. Results are compared with NCCL's. The package tilewire must be installed.
+functions of tilewire.torch, and by its operators that write to given tensors. Interleaved; us per layer, medians of the
+slowest rank. Results are compared with NCCL's. The package tilewire must be installed.
 """
 import argparse
 import json
 import os
 import sys
 
-# NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
+# NOTE: set before torch is loaded. No contender uses NVLink multicast.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
@@ -34,7 +34,7 @@ MOST_ERROR = 0.03
 
 
 class Chain:
-    """The tensors of some rows, and each contender's way through the layers."""
+    """The tensors of some rows, and the pass through the layers of each contender."""
 
     def __init__(self, ranks, team, rows):
         self.ranks, self.rows, size = ranks, rows, ranks.size
@@ -125,7 +125,7 @@ class Chain:
         self._by(gather, scatter)
 
     def c_api(self):
-        """The same by operators of a team of its own, which take the winners that the first one has found."""
+        """The same by operators of another team, which use the winners that the first team has found."""
         def op(kind, n, k, inputs, output):
             problem = {"op": kind, "m": self.rows, "n": n, "k": k, "dtype": "bf16", "reduction": "any"}
             if (kind, n, k) not in self._ops:
@@ -161,7 +161,7 @@ class Chain:
 
 
 def measure(ranks, calls, turns):
-    """Quartiles of us a layer, of the slowest rank, by contender."""
+    """Quartiles of us per layer on the slowest rank, by contender."""
     quartiles = ms_in_turn(ranks, calls, turns, repeats=4)
     return {name: [round(ms * 1e3 / LAYERS, 1) for ms in values] for name, values in quartiles.items()}
 

@@ -6,7 +6,7 @@
 The block is examples/06_torch/llama_block.py's: tensor and sequence parallel, attention by PyTorch. Contenders: eager and
 compiled, NCCL's collectives and tilewire.torch; compiled alone, PyTorch's async-TP (Inductor's pass makes
 torch.ops.symm_mem.fused_* of NCCL's collectives) by its own kernels and, after tilewire.torch.enable(), by tilewire's.
-All in turn; ms a step, quartiles of the slowest rank; peak memory of PyTorch's allocator. Gradients are compared with those of
+Interleaved; ms per step, quartiles of the slowest rank; peak memory of PyTorch's allocator. Gradients are compared with those of
 eager NCCL. The package tilewire must be installed.
 """
 import argparse
@@ -14,7 +14,7 @@ import os
 import pathlib
 import sys
 
-# NOTE: before torch is loaded. NVLink multicast is not used by anybody here.
+# NOTE: set before torch is loaded. No contender uses NVLink multicast.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
@@ -48,11 +48,11 @@ class ByNccl(Pairs):
 
 
 class Step:
-    """A block with its gradients, and a step of it. All blocks have the same weights."""
+    """A block with its gradients, and a training step of it. All blocks have the same weights."""
 
     def __init__(self, pairs, options, device, compiled, micro_pipeline=False, by_tilewire=False):
         torch.manual_seed(1 + dist.get_rank())
-        # NOTE: of two blocks with pairs of one type the second one would run what was compiled for the first.
+        # NOTE: with pairs of one type, the second block would run the code that was compiled for the first.
         pairs = type(pairs.__name__, (pairs,), {})
         self.block = LlamaBlock(options.hidden, options.heads, 4 * options.hidden, pairs(), device, torch.bfloat16)
         self._forward, self._micro_pipeline, self._by_tilewire = self.block, micro_pipeline, by_tilewire

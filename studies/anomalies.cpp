@@ -1,4 +1,4 @@
-// Where a sweep's machine got better and a row slower.
+// Finds the steps of a sweep in which the machine gets better and a row slower.
 // Called by sweep_verb.cpp.
 #include "studies/anomalies.hpp"
 
@@ -15,9 +15,9 @@ namespace tilewire::cli {
 namespace {
 
 constexpr size_t kMostLines = 5;
-constexpr double kRounding = 1e-6;  // of a time: the clock counts picoseconds
+constexpr double kRounding = 1e-6;  // relative to a time: the clock counts picoseconds
 
-// All others depend on the plan, or on each other.
+// 1: a larger value is better; -1: a smaller one. Other keys depend on the plan, or on each other.
 const std::map<std::string, int> kBetter{
     {"compute.units", 1},
     {"compute.clock_GHz", 1},
@@ -54,13 +54,13 @@ const std::map<std::string, int> kBetter{
     {"overheads.collective_efficiency", 1},
 };
 
-// The larger, the better. NOTE: 0 is no limit where a bandwidth of one unit is meant.
+// The larger, the better. NOTE: 0 means no limit for the bandwidth of one unit.
 double goodness(const std::string& key, double value) {
   if (key.ends_with(".unit_bandwidth_GBps") && value == 0) return std::numeric_limits<double>::infinity();
   return value * better_direction(key);
 }
 
-// What says which row it is, but for the settings.
+// The fields that identify a row, without its settings.
 nlohmann::json identity_of(const nlohmann::json& row) {
   nlohmann::json identity;
   for (const char* field :
@@ -90,9 +90,9 @@ struct Point {
   double value = 0;
   double ns = 0;
 };
-using Line = std::map<double, Point>;  // by how good a value is
+using Line = std::map<double, Point>;  // by the goodness of a value
 
-// The rows that differ in `key` alone, side by side.
+// Lines of rows that differ only in `key`.
 std::map<std::string, Line> lines_along(const std::string& key, const nlohmann::json& rows) {
   std::map<std::string, Line> lines;
   for (const nlohmann::json& row : rows) {

@@ -1,4 +1,4 @@
-// Where a sweep's machine got better and a row slower.
+// Finds the steps of a sweep in which the machine gets better and a row slower.
 // Used by sweep_verb.cpp.
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace tilewire::cli {
 
-/// Which values of a machine's key are better: 1 where more is, -1 where less is, 0 where it depends.
+/// Which direction of a machine's key is better: 1 = larger values, -1 = smaller ones, 0 = it depends.
 [[nodiscard]] int better_direction(const std::string& key);
 
-/// Of the rows of a sweep: {"steps": N, "slower": [...]}. A step is from one value of a key whose better direction is
-/// known to the next better one, all else the same; those that made a row slower are listed, worst first.
+/// Of the rows of a sweep: {"steps": N, "slower": [...]}. A step goes from one value of a key with a known direction to
+/// the next better value; everything else is equal. "slower" lists the steps that made a row slower, worst first.
 [[nodiscard]] nlohmann::json anomalies_of(const nlohmann::json& rows);
-/// How many there are, and the worst of them; nothing where there were no steps.
+/// The number of these, and the worst of them; empty if there were no steps.
 [[nodiscard]] std::string anomalies_text(const nlohmann::json& anomalies);
 
 }  // namespace tilewire::cli

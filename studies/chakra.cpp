@@ -1,4 +1,4 @@
-// Goes through a plan as one worker for each lane would, the lanes taking turns, and notes what each task amounts to.
+// Goes through a plan with one worker for each lane, one lane after the other, and makes the nodes of each task.
 // Called by chakra_files.cpp and tests.
 #include "studies/chakra.hpp"
 
@@ -28,8 +28,8 @@ struct Deps {
 // A task that has posted.
 struct Done {
   int rank = 0;
-  Ids end;                     // of its own rank: when they are over, it has posted
-  std::map<int, Ids> arrived;  // by other rank: what it received of the task
+  Ids end;                     // nodes of its own rank: when they have ended, it has posted
+  std::map<int, Ids> arrived;  // by other rank: the nodes that have received the task's data
 };
 
 struct Posted {
@@ -80,20 +80,20 @@ class Tracer {
   }
 
  private:
-  // What one task has become so far.
+  // The nodes of one task so far.
   struct Step {
     const Task& task;
     int rank;
     std::string name;
-    Deps begin;    // of what starts it
-    Ids pulled{};  // receives of what it reads from peers
+    Deps begin;    // of its start
+    Ids pulled{};  // receives of its reads from peers
   };
 
   int64_t bytes_of_region(const Region& region) const {
     return region.rows * region.cols * bytes_of(plan_.buffers[region.buffer].dtype);
   }
 
-  // The task that is a lane's next: its signals are there, and for a collective all ranks are.
+  // Whether a lane's next task may start: its signals are there, and for a collective all ranks are.
   bool may_start(size_t lane) {
     const Lane& where = plan_.lanes[lane];
     if (next_[lane] == where.tasks.size()) return false;
@@ -123,7 +123,7 @@ class Tracer {
     return traces_.ranks[rank].back().id;
   }
 
-  // A message, from the end of `deps` on. Returns its send and its receive.
+  // Add a message that begins after `deps`. Returns its send and its receive.
   std::pair<uint64_t, uint64_t> message(const std::string& name, int from, int to, int64_t bytes, Deps deps) {
     const int tag = tags_[static_cast<size_t>(from) * num_ranks_ + to]++;
     const ChakraNode node{.name = name, .kind = ChakraKind::send, .bytes = bytes, .peer = to, .tag = tag};
@@ -134,8 +134,8 @@ class Tracer {
     return {sent, add(to, std::move(other), {})};
   }
 
-  // What a wait waits for: the first posts that add up to enough, as they came. Several waits for the same share a
-  // join.
+  // The nodes that a wait depends on: the first posts, in their order, that add up to the threshold. Equal waits share
+  // a join.
   Ids wait_ids(int rank, const Wait& wait) {
     const size_t signal = signal_id(plan_, wait.signal);
     const std::tuple key{rank, signal, wait.at_least};
@@ -169,7 +169,7 @@ class Tracer {
     return deps;
   }
 
-  // Peers send what they are asked for.
+  // Add the messages by which peers send what the task reads from them, after a request.
   void pull(Step& step) {
     for (const Region& read : all_reads(step.task)) {
       const int64_t bytes = bytes_of_region(read);
@@ -193,7 +193,7 @@ class Tracer {
     }
   }
 
-  // NOTE: what GEMMs read counts for the first that reads it: after that it is in the cache.
+  // NOTE: a region that several GEMMs read counts for the first of them: after that it is in the cache.
   int64_t memory_bytes(const Step& step) {
     const bool cached = computes(step.task);
     int64_t bytes = 0;
@@ -213,7 +213,7 @@ class Tracer {
     return bytes;
   }
 
-  // Whether compute units or the rank's memory have anything to do.
+  // Whether the task needs compute units or the rank's memory.
   bool is_work(const Step& step) const {
     const auto here = [&](const Region& region) { return region.rank == step.rank && bytes_of_region(region) > 0; };
     const bool writes = std::ranges::any_of(step.task.writes, [&](const Write& write) { return here(write.to); });
@@ -231,7 +231,7 @@ class Tracer {
     }
   }
 
-  // What the task does besides messages; returns what its messages to peers come after.
+  // Add the task's work besides messages. Returns what its messages to peers depend on.
   Deps body(Step& step) {
     Deps deps = step.begin;
     deps.data.insert(deps.data.end(), step.pulled.begin(), step.pulled.end());
@@ -275,7 +275,7 @@ class Tracer {
     ++next_[lane];
   }
 
-  // A post that no data go with is a message of one byte, to each rank that waits for the signal.
+  // A post without data is a message of one byte to each rank that waits for the signal.
   void post(const Step& step, Done& done) {
     for (const Post& each : step.task.posts) {
       const size_t signal = signal_id(plan_, each.signal);
@@ -288,7 +288,7 @@ class Tracer {
     }
   }
 
-  // How many collectives a rank has come to, and how many it has behind it.
+  // How many collectives a rank has reached, and how many of them have ended.
   struct Meetings {
     int64_t reached = 0;
     int64_t ended = 0;
@@ -302,7 +302,7 @@ class Tracer {
   std::vector<std::vector<Posted>> posts_;
   std::vector<int64_t> counts_;
   std::vector<std::set<int>> waiters_;
-  std::map<std::tuple<int, size_t, int64_t>, int64_t> uses_;  // how many tasks of a rank wait for the same
+  std::map<std::tuple<int, size_t, int64_t>, int64_t> uses_;  // number of tasks of a rank with the same wait
   std::map<std::tuple<int, size_t, int64_t>, uint64_t> joins_;
   std::vector<Meetings> meetings_;
   std::vector<int> tags_;  // next, by [from * num_ranks + to]

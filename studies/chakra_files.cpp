@@ -1,4 +1,4 @@
-// Chakra's encoding by protobuf, and ASTRA-sim's files.
+// Chakra's protobuf encoding, and ASTRA-sim's files.
 // Called by chakra_verb.cpp.
 #include "studies/chakra_files.hpp"
 
@@ -26,7 +26,7 @@ constexpr const char* kNetwork = "network.yml";
 constexpr const char* kSystem = "system.json";
 constexpr const char* kRemoteMemory = "remote_memory.json";
 constexpr double kBytesPerGiB = 1 << 30;
-constexpr double kBeginNs = 2;  // the least that is not rounded to nothing
+constexpr double kBeginNs = 2;  // the smallest that is not rounded to zero
 
 // One dimension of ASTRA-sim's networks; the first one is the innermost.
 struct Dimension {
@@ -38,7 +38,7 @@ struct Dimension {
 
 std::string trace_name(int rank) { return fmt::format("trace.{}.et", rank); }
 
-// As one word for a shell.
+// Quoted as one word for a shell.
 std::string shell_quoted(const std::string& text) {
   constexpr const char* kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -77,7 +77,7 @@ ChakraProtoMsg::CollectiveCommType type_of(Collective collective) {
   fail(ErrorKind::internal, "a collective of no kind");
 }
 
-// NOTE: attributes have the types that Chakra's older readers insist on.
+// NOTE: attributes have the types that Chakra's older readers require.
 void describe(ChakraProtoMsg::Node& message, const ChakraNode& node, int rank) {
   attribute(message, "is_cpu_op").set_bool_val(false);
   switch (node.kind) {
@@ -188,7 +188,7 @@ std::string trace_text(const std::vector<ChakraNode>& nodes, const Plan& plan, i
   return text;
 }
 
-// NOTE: ASTRA-sim's analytical networks count 2^30 bytes to a GB.
+// NOTE: in ASTRA-sim's analytical networks a GB is 2^30 bytes.
 std::string network_text(const Machine& machine, int num_ranks) {
   std::vector<std::string> kinds, sizes, bandwidths, latencies;
   for (const Dimension& each : dimensions_of(machine, num_ranks)) {

@@ -17,7 +17,7 @@ struct Chakra {
   std::string out;
 };
 
-// Of a plan from a file, as many as the machine has devices.
+// Number of traces of a plan from a file: --ranks, at most the machine's devices; by default all devices.
 int num_traces(const SimRequest& request, const Machine& machine) {
   const int devices = num_devices(machine);
   return request.ranks_given ? std::min(request.options.ranks, devices) : devices;

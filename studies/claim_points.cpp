@@ -1,4 +1,4 @@
-// The shapes that figures of papers are about: what is simulated of them, and the table of papers.
+// The shapes of papers' figures: what is simulated of them, and the table of papers.
 // Called by flux_claims, ficco_claims, distfuse_claims, claims_verb.cpp and tests.
 #include "studies/claim_points.hpp"
 

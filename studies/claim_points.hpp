@@ -1,4 +1,4 @@
-// The shapes that figures of papers are about, on the papers' machines, and how long ours take there.
+// The shapes of papers' figures, on the papers' machines, and their simulated times.
 // Used by flux_claims, ficco_claims, distfuse_claims, fused_claims, claims_table, claims_verb.cpp and tests.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace tilewire::cli {
 
-/// How a plan that is simulated of a point is chosen.
+/// How the plan of an entry is chosen.
 enum class ClaimPlan {
   given,           ///< a schedule with knobs
-  gemms,           ///< the GEMMs of that alone
-  fastest_kernel,  ///< of the candidates of `fused` whose GEMM is made of tiles, the fastest
+  gemms,           ///< the GEMMs of that schedule alone
+  fastest_kernel,  ///< the fastest candidate of `fused` whose GEMM is made of tiles
 };
 
-/// One of the ways that are compared on a point.
+/// One of the ways that are compared at a point.
 struct ClaimEntry {
   std::string name{};
   ClaimPlan plan = ClaimPlan::given;
@@ -30,32 +30,32 @@ struct ClaimEntry {
 
 /// One shape on one machine.
 struct ClaimPoint {
-  std::string name{};     ///< as the paper calls it; empty: by its sizes
-  std::string machine{};  ///< a known one
+  std::string name{};     ///< the paper's name; empty: its sizes
+  std::string machine{};  ///< name of a known machine
   std::string op{};       ///< an operator; without entries a collective alone, of an m x k matrix
   int64_t m = 0;          ///< sizes over all ranks
   int64_t n = 0;
   int64_t k = 0;
   int ranks = 0;
-  /// What is simulated of it, beside the library's GEMM, then collective or the reverse.
+  /// The ways that are simulated, in addition to the library's GEMM before or after the library's collective.
   std::vector<ClaimEntry> entries{};
 };
 
-/// What was simulated of a point.
+/// The simulated times of a point.
 struct PointTimes {
   ClaimPoint point{};
   double gemm_ns = 0;                       ///< a library's GEMM alone
   double comm_ns = 0;                       ///< its collective alone
-  double sequential_ns = 0;                 ///< one after the other: what users run
+  double sequential_ns = 0;                 ///< one after the other, as users run them
   std::map<std::string, double> ns{};       ///< by entry; of a collective alone by algorithm: direct, ring
   std::map<std::string, Config> configs{};  ///< by entry
 
-  /// Throws Error(internal) where nothing of that name was simulated.
+  /// Throws Error(internal) if no entry of that name was simulated.
   [[nodiscard]] double of(const std::string& entry) const;
 };
 using ClaimTimes = std::vector<PointTimes>;
 
-/// `value` of each point that `keep` keeps.
+/// `value` of each point for which `keep` is true.
 template <class Keep>
 [[nodiscard]] std::vector<double> values_of(const ClaimTimes& times, Keep keep, double (*value)(const PointTimes&)) {
   std::vector<double> values;
@@ -65,7 +65,7 @@ template <class Keep>
   return values;
 }
 
-/// What a point is compared by: the fastest kernel, in any order of sums, as the library's collectives have it.
+/// A point is judged by this entry: the fastest kernel, with any order of sums, as in the library's collectives.
 inline constexpr const char* kKernel = "kernel";
 [[nodiscard]] ClaimEntry kernel_entry();
 /// A schedule with knobs.
@@ -77,7 +77,7 @@ struct PointPaper {
   std::vector<ClaimPoint> (*points)();
   PaperClaims (*claims)(const ClaimTimes&);
 };
-/// Those that have tables here: flux, ficco, distfuse, fused_collectives.
+/// The papers with tables: flux, ficco, distfuse, fused_collectives.
 [[nodiscard]] const std::vector<PointPaper>& point_papers();
 
 [[nodiscard]] std::vector<ClaimPoint> flux_points();

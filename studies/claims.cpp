@@ -1,4 +1,4 @@
-// A figure of a paper beside ours: the arithmetic that the tables of all papers share.
+// A paper's figure and the simulated one: the arithmetic that the tables of all papers share.
 // Called by t3_claims, flux_claims, ficco_claims, distfuse_claims, claims_table and tests.
 #include "studies/claims.hpp"
 

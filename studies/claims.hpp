@@ -1,4 +1,4 @@
-// A figure of a paper beside ours: what a claim is, and the arithmetic that the tables of all papers share.
+// A paper's figure and the simulated one: claims, and the arithmetic that the tables of all papers share.
 // Used by t3_claims, flux_claims, ficco_claims, distfuse_claims, fused_claims, claims_table and tests.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace tilewire::cli {
 
-/// What a figure of the paper says of ours.
+/// What the paper claims about the figure.
 enum class ClaimRelation {
-  about,  ///< this much
-  above,  ///< more
-  below,  ///< less
+  about,  ///< it is about this
+  above,  ///< it is more
+  below,  ///< it is less
 };
 
 struct ClaimResult {
@@ -23,26 +23,26 @@ struct ClaimResult {
   ClaimRelation relation = ClaimRelation::about;
   double paper = 0;
   double ours = 0;
-  std::string assumed{};  ///< letters of the paper's assumptions
+  std::string assumed{};  ///< letters of the assumptions that it depends on
 
   [[nodiscard]] double difference() const { return ours - paper; }
-  /// Nothing where the paper has a number; else whether ours is on the same side.
+  /// Nothing if the paper has a number; else whether the simulated figure is on the claimed side.
   [[nodiscard]] std::optional<bool> holds() const;
 };
 
-/// A claim that nothing here can tell of.
+/// A claim that the simulator cannot judge.
 struct NotCovered {
   std::string id{};
   std::string reason{};
 };
 
-/// What figures depend on that the paper does not give.
+/// An assumption about a value that the paper does not give.
 struct ClaimAssumption {
   char letter = ' ';
   std::string text{};
 };
 
-/// One paper: in the order of its sections; a claim may have several figures, and some of them may be not covered.
+/// One paper, in the order of its sections. A claim may have several figures; some of them may be not covered.
 struct PaperClaims {
   std::string paper{};  ///< as `--paper` calls it
   std::string title{};
@@ -51,7 +51,7 @@ struct PaperClaims {
   std::vector<ClaimAssumption> assumptions{};
 };
 
-/// A row of a paper's table: its figure, and how ours is computed from what was simulated.
+/// A row of a paper's table: its figure, and how ours follows from the simulated times.
 template <class Study>
 struct Claim {
   const char* id;
@@ -78,11 +78,11 @@ template <class Study>
   return results;
 }
 
-/// Geometric mean, largest and smallest; NaN where there are no values: then a claim has no figure.
+/// Geometric mean, largest and smallest; NaN without values: the claim then has no figure.
 [[nodiscard]] double geomean(std::span<const double> values);
 [[nodiscard]] double most(std::span<const double> values);
 [[nodiscard]] double least(std::span<const double> values);
-/// In %: what a ratio has above 1, and what it is short of 1.
+/// In %: how far a ratio is above 1, and how far it is below 1.
 [[nodiscard]] double gain(double ratio);
 [[nodiscard]] double loss(double ratio);
 

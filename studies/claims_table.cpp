@@ -1,4 +1,4 @@
-// Figures of papers beside ours, as text and as JSON.
+// Papers' figures and simulated ones side by side, as text and as JSON.
 // Called by claims_verb.cpp.
 #include "studies/claims_table.hpp"
 
@@ -11,7 +11,7 @@
 namespace tilewire::cli {
 namespace {
 
-// Ratios are compared with 1, and 0.996 is not 1.
+// Ratios are compared with 1, so 0.996 must not be rounded to 1.
 int decimals_of(const ClaimResult& claim) { return claim.unit == "x" ? 3 : 2; }
 
 std::string line(const ClaimResult& claim) {

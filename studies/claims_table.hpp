@@ -1,4 +1,4 @@
-// Figures of papers beside ours, as text and as JSON.
+// Papers' figures and simulated ones side by side, as text and as JSON.
 // Used by claims_verb.cpp.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace tilewire::cli {
 
-/// A paper's rows, what is not covered, and what is assumed.
+/// A paper's rows, the claims that are not covered, and the assumptions.
 [[nodiscard]] std::string text_of(const PaperClaims& paper);
 /// Append a paper to `claims` and `not_covered` of `result`.
 void add_claims(nlohmann::json& result, const PaperClaims& paper);
-/// What was simulated of a point, times in ns.
+/// The simulated times of a point, in ns.
 [[nodiscard]] nlohmann::json json_of(const PointTimes& times);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// tilewire-studies claims: what papers say beside what is simulated.
+// tilewire-studies claims: papers' claims beside simulated figures.
 // Called by main.cpp.
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ std::vector<std::string> known_papers() {
   return names;
 }
 
-// Those named, or all; in the order of the table.
+// The papers that are named, or all, in the order of the table.
 std::vector<std::string> papers_of(const Claims& flags) {
   const std::vector<std::string> known = known_papers();
   for (const std::string& name : flags.papers) {
@@ -57,7 +57,7 @@ std::vector<std::string> papers_of(const Claims& flags) {
   return papers;
 }
 
-// What is set of a machine concerns one paper's.
+// Check that --set names values of one paper's machines.
 void check_machine_flags(const Claims& flags, const std::vector<std::string>& papers) {
   refuse_sweeps(flags.machine);
   require(flags.machine.set.empty() || papers.size() == 1, "--set {}: name the one --paper whose machines it concerns",
@@ -85,7 +85,7 @@ Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<st
   return machines;
 }
 
-// A collective alone, of a matrix of 16 bit that all devices bring a part of.
+// A collective alone, of a matrix of 16-bit elements of which each device contributes a part.
 PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
   PointTimes times{.point = point};
   const int64_t bytes = point.m * point.k * kElementBytes / point.ranks;
@@ -132,7 +132,7 @@ ClaimTimes simulate_points(const std::vector<ClaimPoint>& points, const Machines
   return times;
 }
 
-// What one paper's figures come to, and what they were made of.
+// The figures of one paper; adds the simulated times to `result`.
 PaperClaims claims_of_points(const PointPaper& paper, const std::vector<std::string>& set, nlohmann::json& result) {
   const std::vector<ClaimPoint> points = paper.points();
   const Machines machines = machines_of(points, set);

@@ -1,4 +1,4 @@
-// The figures of DistFuse beside ours: two GEMMs of Llama 3-70B and their all-reduces on four A100.
+// DistFuse's figures and simulated ones: two GEMMs of Llama 3-70B and their all-reduces on four A100.
 // Called by claim_points.cpp and tests.
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace tilewire::cli {
 namespace {
 
-// Four of its devices. K is of all ranks: 910 TFLOP/s of one A100 otherwise.
+// Four of the machine's devices. K is over all ranks: otherwise one A100 would reach 910 TFLOP/s.
 constexpr const char* kMachine = "a100_nvlink8";
 constexpr int kRanks = 4;
 constexpr int64_t kRows = 1024;
@@ -34,7 +34,7 @@ const PointTimes& all_reduce(const Times& times) { return layer(times, "all-redu
 
 double us(double ns) { return ns * 1e-3; }
 double speedup(const PointTimes& each) { return gain(each.sequential_ns / each.of(kKernel)); }
-// The fastest of the entries of `two_stream` whose names begin so.
+// The fastest entry of `two_stream` whose name begins with `name`.
 double fastest(const PointTimes& each, const std::string& name) {
   double least_ns = std::numeric_limits<double>::infinity();
   for (const auto& [entry, ns] : each.ns) {

@@ -1,4 +1,4 @@
-// The figures of FiCCO's paper beside ours: the all-gathers and GEMMs of its Table I on eight MI300X.
+// FiCCO's figures and simulated ones: the all-gathers and GEMMs of the paper's Table I on eight MI300X.
 // Called by claim_points.cpp and tests.
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ constexpr Scenario kScenarios[] = {
     {"g7", 28672, 8192, 262144},    {"g8", 262144, 28672, 8192},   {"g9", 196608, 18432, 16384},
     {"g10", 196608, 106496, 16384}, {"g11", 1048576, 10240, 8192},
 };
-// One of each size of A, 4 to 16 GiB.
+// One gather of each size of A, 4 to 16 GiB.
 constexpr Scenario kGathers[] = {
     {"AG g2", 131072, 0, 16384}, {"AG g9", 196608, 0, 16384}, {"AG g11", 1048576, 0, 8192}};
 
@@ -56,7 +56,7 @@ std::vector<double> gathers(const Times& times, Value value) {
       times, [](const ClaimPoint& point) { return point.entries.empty(); }, value);
 }
 
-// A gather from peer to peer over the library's of the same matrix.
+// The time of a ring gather over that of the library's gather of the same matrix.
 std::vector<double> ring_over_library(const Times& times) {
   std::vector<double> ratios;
   for (const PointTimes& each : times) {
@@ -69,7 +69,7 @@ std::vector<double> ring_over_library(const Times& times) {
   return ratios;
 }
 
-// What a gather loses in eight parts: of each whole one, which is followed by an eighth of it.
+// What a gather in eight parts loses: each whole gather is followed by an eighth of it.
 std::vector<double> eighths(const Times& times) {
   const std::vector<double> direct = gathers(times, [](const PointTimes& each) { return each.of("direct"); });
   std::vector<double> losses;
@@ -77,7 +77,7 @@ std::vector<double> eighths(const Times& times) {
   return losses;
 }
 
-// Of what ideal overlap would gain, in %.
+// The gain in % of the gain of ideal overlap.
 double share_of_ideal(const Times& times, Value value) {
   return 100 * gain(geomean(rows(times, value))) / gain(geomean(rows(times, ideal)));
 }
@@ -151,7 +151,7 @@ std::vector<ClaimAssumption> assumptions() {
   };
 }
 
-// Calls of the library one after the other, without what they wait for.
+// Library calls one after another, without the communication that they wait for.
 ClaimEntry gemms(const char* name, const std::vector<std::string>& set) {
   return {.name = name, .plan = ClaimPlan::gemms, .schedule = "fused", .set = set};
 }
@@ -167,14 +167,14 @@ std::vector<ClaimEntry> entries_of(const Scenario& scenario) {
                                       "transport=copy_engine"};
   std::vector<std::string> ring = with(call);
   ring.emplace_back("algorithm=ring");
-  // A lane for each peer, so that all links are busy.
+  // One lane for each peer, so that all links are busy.
   const std::string lanes = fmt::format("copy_lanes={}", kRanks - 1);
   std::vector<std::string> calls = with(call);
   calls.insert(calls.end(), {chunk, lanes});
   std::vector<ClaimEntry> entries{entry("shard", "fused", ring), gemms("shards alone", ring),
                                   gemms("chunks alone", calls)};
   if (scenario.m <= scenario.k) return entries;
-  // As many rounds as chunks, of the row tiles of a chunk.
+  // As many rounds as chunks; a group has the row tiles of a chunk.
   const auto tiled = [&](const char* transport) {
     return with({fmt::format("tile_m={}", kTile), fmt::format("tile_n={}", kTile), chunk, lanes,
                  fmt::format("rounds={}", kFiner),

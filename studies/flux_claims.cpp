@@ -1,4 +1,4 @@
-// The figures of Flux's paper beside ours: GPT-3's GEMMs on its three clusters.
+// Flux's figures and simulated ones: GPT-3's GEMMs on the paper's three clusters.
 // Called by claim_points.cpp and tests.
 #include <algorithm>
 #include <iterator>
@@ -19,7 +19,7 @@ struct Layer {
 // Section 5.1.
 constexpr Layer kLayers[] = {{"all_gather_gemm", 49152, 12288}, {"gemm_reduce_scatter", 12288, 49152}};
 constexpr int kRanks = 8;
-// Of figure 8, and the ends of what the others call large.
+// Of figure 8: the least and the most rows that the other figures call large.
 constexpr int64_t kLeastM = 1024;
 constexpr int64_t kMostM = 8192;
 
@@ -52,7 +52,7 @@ std::vector<double> nvlink(const Times& times, Value value) {
 }
 std::vector<double> naive(const Times& times, int64_t m) { return all(times, kA100, m, m, naive_over_shifted); }
 
-// Of the all-gather and of the reduce-scatter, the less, in points.
+// The smaller growth of the all-gather's and the reduce-scatter's share, in percentage points.
 double least_growth(const Times& times) {
   const std::vector<double> from = naive(times, kLeastM);
   const std::vector<double> to = naive(times, kMostM);
@@ -61,7 +61,7 @@ double least_growth(const Times& times) {
   return least(growth);
 }
 
-// Efficiencies may be negative, so this is no geometric mean.
+// Arithmetic mean, as efficiencies may be negative.
 double average(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;

@@ -1,11 +1,11 @@
-// The figures of fused computation-collective operations: none of its operators is here yet.
+// The paper on fused computation-collective operations: tilewire has none of its operators yet.
 // Called by claim_points.cpp and tests.
 #include "studies/claim_points.hpp"
 
 namespace tilewire::cli {
 
-// NOTE: a GEMM + all-reduce of one row is no GEMV: what a tile of one row costs was never measured, and of the shapes
-// only the number of columns is given.
+// NOTE: a GEMM + all-reduce of one row is no GEMV: the cost of a tile of one row was never measured, and the paper
+// gives only the number of columns of its shapes.
 PaperClaims fused_claims(const ClaimTimes&) {
   const char* const embedding = "there is no operator for embeddings and their all-to-all";
   const char* const gemv = "there is no GEMV";

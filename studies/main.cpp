@@ -1,4 +1,4 @@
-// The program `tilewire-studies`: what papers say beside what the simulator says, and what takes many simulations.
+// The program `tilewire-studies`: papers' claims against the simulator, and studies of many simulations.
 // Started by users and scripts.
 #include "cli/command_line.hpp"
 #include "studies/verbs.hpp"

@@ -1,4 +1,4 @@
-// Values of sweeps and their combinations.
+// The values of sweeps, and their combinations.
 // Called by sweep_verb.cpp.
 #include "studies/sweep.hpp"
 
@@ -28,7 +28,7 @@ std::vector<double> numbers(const std::string& sweep, const std::string& text, c
   return values;
 }
 
-// NOTE: the last value counts where rounding makes it a little larger than `to`.
+// NOTE: the last value counts even if rounding makes it a little larger than `to`.
 std::vector<double> range(const std::string& sweep, const std::string& text) {
   const std::vector<double> bounds = numbers(sweep, text, ':');
   require(bounds.size() == 3, "--sweep {}: want from:to:step", sweep);
@@ -72,7 +72,7 @@ std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<s
     }
     points = std::move(grid);
   }
-  // NOTE: only now, as values may depend on each other.
+  // NOTE: validate only now, as values may depend on each other.
   for (const SweepPoint& point : points) validate(point.machine);
   return points;
 }

@@ -12,14 +12,14 @@ namespace tilewire::cli {
 
 struct SweepPoint {
   Machine machine{};
-  std::map<std::string, double> settings{};  ///< by key; what differs from the first machine
+  std::map<std::string, double> settings{};  ///< by key: the values that differ from the first machine
 };
 
-/// Their keys, in their order.
+/// The keys of the sweeps, in order.
 [[nodiscard]] std::vector<std::string> swept_keys(const std::vector<std::string>& sweeps);
 
-/// Every combination of "KEY=from:to:step" and "KEY=a,b,c"; the machine alone where there are none. Throws
-/// Error(invalid_input) that names the flag and what is wrong with it.
+/// Every combination of "KEY=from:to:step" and "KEY=a,b,c"; the machine alone without sweeps. Throws
+/// Error(invalid_input) that names the flag and its fault.
 [[nodiscard]] std::vector<SweepPoint> sweep_points(const Machine& machine, const std::vector<std::string>& sweeps);
 
 }  // namespace tilewire::cli

@@ -20,7 +20,7 @@ struct Sweep {
   std::vector<std::string> sweeps;
 };
 
-// In the order of the points, each with its settings.
+// The rows in the order of the points, each with the settings of its point.
 std::vector<Simulated> rows_of(std::vector<SweepPoint> points, const SimRequest& request) {
   std::vector<Machine> machines;
   for (SweepPoint& point : points) machines.push_back(std::move(point.machine));

@@ -16,10 +16,10 @@
 namespace tilewire {
 namespace {
 
-// What `track_trigger` runs with.
+// The config of `track_trigger`.
 Config mapped_config(const Machine& ring) { return cli::track_trigger_choices(ring).front(); }
 
-// The same, but what the GEMM makes lies in memory before any of it is sent.
+// The same, but the whole result of the GEMM is in memory before the first send.
 Config one_after_the_other(const Machine& ring) {
   Config config = mapped_config(ring);
   config.schedule = "fused";
@@ -28,7 +28,7 @@ Config one_after_the_other(const Machine& ring) {
   return config;
 }
 
-// T3 does not say who clears the memory that is updated: it is clear when the call begins (assumed).
+// T3 does not say which kernel clears the memory of the updates. Assumed: it is clear when the call begins.
 Plan cleared(Plan plan) {
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
@@ -38,7 +38,7 @@ Plan cleared(Plan plan) {
   return plan;
 }
 
-// As ring_reduce_scatter, where the first chunk lies in memory and is sent by an engine, too.
+// As ring_reduce_scatter, but the first chunk is in memory, too, and DMA sends it.
 OutputMap all_by_dma(int num_ranks) {
   OutputMap map = ring_reduce_scatter(num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) {

@@ -1,5 +1,6 @@
-// T3's study (Pati et al., ASPLOS 2024): which GEMMs are followed by an all-reduce in Transformers, and how long each
-// of the paper's configurations takes on a machine. Used by t3_study.cpp, t3_verb.cpp and tests.
+// T3's study (Pati et al., ASPLOS 2024): the GEMMs of Transformers that an all-reduce follows, and the time of each of
+// the
+// paper's configurations on a machine. Used by t3_study.cpp, t3_verb.cpp and tests.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct SubLayer {
   bool operator==(const SubLayer&) const = default;
 };
 
-/// What one device's memory moves.
+/// Bytes that one device's memory moves.
 struct MemoryTraffic {
   int64_t gemm_reads = 0;
   int64_t gemm_writes = 0;
@@ -57,13 +58,13 @@ struct MemoryTraffic {
   bool operator==(const MemoryTraffic&) const = default;
 };
 
-/// One sub-layer on one machine; isolated kernels, and the GEMM fused with its reduce-scatter.
+/// Times of one sub-layer on one machine: isolated kernels, and the GEMM fused with its reduce-scatter.
 struct SubLayerTimes {
   double gemm_ns = 0;
   double rs_ns = 0;         ///< ring reduce-scatter by compute units
-  double rs_near_ns = 0;    ///< by engines and near-memory reduction
+  double rs_near_ns = 0;    ///< by DMA engines and near-memory reduction
   double ag_ns = 0;         ///< ring all-gather
-  double fused_ns = 0;      ///< T3: GEMM and reduce-scatter, memory shared in turns
+  double fused_ns = 0;      ///< T3: GEMM and reduce-scatter, with round-robin memory arbitration
   double fused_mca_ns = 0;  ///< T3-MCA: the same with communication-aware arbitration
   MemoryTraffic sequential{};
   MemoryTraffic t3{};  ///< of T3-MCA
@@ -71,7 +72,7 @@ struct SubLayerTimes {
   bool operator==(const SubLayerTimes&) const = default;
 };
 
-/// What one device's memory moves while a configuration runs.
+/// Bytes that one device's memory moves over time, in one configuration.
 struct TrafficOverTime {
   double total_ns = 0;
   double gemm_ns = 0;  ///< until the device's last tile has ended
@@ -86,19 +87,19 @@ struct SubLayerTraffic {
   TrafficOverTime t3_mca{};
 };
 
-/// Table 2.
+/// Table 2 of the paper.
 [[nodiscard]] const std::vector<T3Model>& t3_models();
-/// The four sub-layers of a model at one degree, in the order OP, FC-2, FC-1, IP. Feed-forward layers are taken as 4
-/// times, QKV as 3 times as wide as `hidden` (assumed: Megatron's slicing, the paper prints no shapes).
+/// The four sub-layers of a model at one degree, in the order OP, FC-2, FC-1, IP. Assumed, as the paper prints no
+/// shapes: Megatron's slicing, feed-forward layers 4 times and QKV 3 times as wide as `hidden`.
 [[nodiscard]] std::vector<SubLayer> sub_layers_of(const T3Model& model, int tp);
 /// "OP", "FC-2", "FC-1", "IP".
 [[nodiscard]] std::string short_name(SubLayerKind kind);
 /// The sub-layer's GEMM and reduce-scatter as an operator's problem: fp16, K of all ranks, outputs in the arena.
 [[nodiscard]] Problem problem_of(const SubLayer& layer);
-/// Simulate all six times. `machine` is a ring with a memory controller; its number of devices becomes `tp`. Throws
-/// Error(invalid_input) where it is none.
+/// Simulate all six times. `machine` is a ring with a memory controller; its number of devices is set to `tp`. Throws
+/// Error(invalid_input) for another machine.
 [[nodiscard]] SubLayerTimes simulate_sub_layer(const SubLayer& layer, const Machine& machine);
-/// Simulate what the memory of device 0 moves over time; the same machines.
+/// Simulate the traffic of device 0's memory over time, on such a machine.
 [[nodiscard]] SubLayerTraffic simulate_traffic(const SubLayer& layer, const Machine& machine, double interval_ns);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// The figures of T3's paper beside ours.
+// T3's figures and simulated ones.
 // Called by claims_verb.cpp and tests.
 #include "studies/t3_claims.hpp"
 
@@ -12,7 +12,7 @@ namespace {
 using Rows = std::vector<T3Row>;
 using Value = double (*)(const SubLayerTimes&);
 
-// Values of a sub-layer. Ratios, of which 1 means no difference.
+// Values of a sub-layer. A ratio of 1 means no difference.
 double t3(const SubLayerTimes& times) { return speedups_of(times).t3; }
 double mca(const SubLayerTimes& times) { return speedups_of(times).t3_mca; }
 double ideal(const SubLayerTimes& times) { return speedups_of(times).ideal_overlap; }
@@ -58,7 +58,7 @@ Rows feed_forward(const Rows& rows) {
 
 constexpr auto kOp = SubLayerKind::output_projection;
 
-// Compute units shared.
+// Values of kernels that share the compute units.
 using SplitValue = double (*)(const T3Split&);
 std::vector<double> all(const T3Study& study, SplitValue value) {
   std::vector<double> values;
@@ -72,7 +72,7 @@ double split_72_8(const T3Split& split) { return split.speedup(split.gemm72_ns, 
 double split_64_16(const T3Split& split) { return split.speedup(split.gemm64_ns, split.ar16_ns); }
 double no_split(const T3Split& split) { return split.speedup(split.gemm_ns, split.ar_ns); }
 
-// Whole iterations.
+// Values of whole iterations.
 using PhaseValue = double (*)(const T3Phase&);
 double phase_t3(const T3Phase& phase) { return phase.t3_speedup(); }
 double phase_mca(const T3Phase& phase) { return phase.t3_mca_speedup(); }
@@ -93,13 +93,13 @@ double most_share(const T3Study& study, const Rows& rows) {
   return std::max(most(training(study, rows, share)), most(prompt(study, rows, share)));
 }
 
-// Points that the mean speedup of a sub-layer rises with twice the compute units.
+// By how many percentage points twice the compute units raise the mean speedup of a sub-layer.
 double twice_cu(const T3Study& study, SubLayerKind kind) {
   return 100 * (geomean(all(of(study.twice_cu, kind), mca)) - geomean(all(of(study.rows, kind), mca)));
 }
 
-// Chunks that a device reads for each step of a reduce-scatter: what 8 more steps add. The first and the last step,
-// which differ, are the same in both.
+// Chunks that a device reads in a step of a reduce-scatter, from the difference of 8 more steps. The first and the last
+// step differ from the others, but are the same in both.
 using Traffic = MemoryTraffic SubLayerTimes::*;
 double reads_of_a_step(const T3Study& study, Traffic traffic) {
   const auto chunks = [&](const T3Row& row) {
@@ -112,14 +112,14 @@ double reads_of_a_step(const T3Study& study, Traffic traffic) {
   return (chunks(many.front()) - chunks(few.front())) / 8;
 }
 
-// NOTE: the paper's KB are of 1024 bytes: 19 * 1000 bytes are no whole number for each entry.
+// NOTE: the paper's KB are 1024 bytes: with 19 * 1000 bytes an entry would be no whole number of bytes.
 double tracker_kb(const T3Study& study) {
   return study.tracker ? bytes_of(*study.tracker) / 1024 : std::numeric_limits<double>::quiet_NaN();
 }
 
 using S = const T3Study&;
 
-// TP 8 and 16 of Mega-GPT-2 and T-NLG where nothing else is said.
+// Mega-GPT-2 and T-NLG at TP 8 and 16, unless noted.
 constexpr Claim<T3Study> kClaims[] = {
     {"QT02", "Mega-GPT-2: share of communication, most", 34, "%", "SLGE",
      [](S s) { return most_share(s, of(s.rows, "Mega-GPT-2")); }},

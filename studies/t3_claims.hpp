@@ -1,4 +1,4 @@
-// The figures of T3's paper beside ours.
+// T3's figures and simulated ones.
 // Used by claims_verb.cpp and tests.
 #pragma once
 

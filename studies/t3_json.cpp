@@ -1,4 +1,4 @@
-// What `tilewire-studies t3 --json` writes (docs/bench_json.md lists the fields).
+// The JSON of `tilewire-studies t3 --json` (docs/bench_json.md lists the fields).
 // Called by t3_verb.cpp.
 #include "studies/t3_json.hpp"
 
@@ -26,7 +26,7 @@ nlohmann::json json_of(const MemoryTraffic& traffic) {
           {"total", traffic.total()}};
 }
 
-// Whole bytes of each interval.
+// The bytes of each interval, as whole numbers.
 nlohmann::json json_of(const std::vector<IntervalLoad>& intervals) {
   nlohmann::json json;
   for (const auto& [name, bytes] :
@@ -46,7 +46,7 @@ nlohmann::json json_of(const TrafficOverTime& traffic) {
   return json;
 }
 
-// What both do at once on parts of the units, or as if neither needed the other's.
+// GEMM and all-reduce at the same time, on parts of the compute units, or ideally as if each had all of them.
 nlohmann::json part_json(const T3Split& split, const char* name, double gemm_ns, double rs_ns, double ar_ns) {
   return {{"name", name},
           {"gemm_ns", gemm_ns},

@@ -1,4 +1,4 @@
-// What `tilewire-studies t3 --json` writes (docs/bench_json.md lists the fields).
+// The JSON of `tilewire-studies t3 --json` (docs/bench_json.md lists the fields).
 // Used by t3_verb.cpp.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tilewire::cli {
                                      const T3Assumptions& assumptions);
 /// Add `twice_cu` and `splits`.
 void add_units(nlohmann::json& result, const T3Study& study);
-/// One sub-layer's memory over time.
+/// The traffic of one sub-layer's memory over time.
 [[nodiscard]] nlohmann::json traffic_json(const SubLayer& layer, const SubLayerTraffic& traffic);
 
 }  // namespace tilewire::cli

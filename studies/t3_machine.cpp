@@ -1,4 +1,4 @@
-// The machine that the verbs t3 and claims simulate T3's study on.
+// The machine on which the verbs t3 and claims simulate T3's study.
 // Called by t3_verb.cpp and claims_verb.cpp.
 #include "studies/t3_machine.hpp"
 
@@ -14,7 +14,7 @@ void add_t3_machine_flags(CLI::App& verb, T3MachineFlags& flags) {
       ->type_name("NAME|FILE");
   verb.add_option("--set", flags.set, "Set a value of the machine (--set links.bandwidth_GBps=150)")
       ->type_name("KEY=VALUE");
-  verb.add_option("--sweep", flags.sweep)->group("");  // in no help: known so that it is refused in words
+  verb.add_option("--sweep", flags.sweep)->group("");  // not in the help: known only to be refused with a message
 }
 
 void refuse_sweeps(const T3MachineFlags& flags) {

@@ -25,7 +25,7 @@ int64_t widths_of(SubLayerKind kind) {
 
 }  // namespace
 
-// NOTE: "12K" of the paper is 12 x 1024: 12 layers hidden^2 is then the size that the model is known by.
+// NOTE: the paper's "12K" is 12 x 1024: then 12 layers hidden^2 is the known size of the model.
 const std::vector<T3Model>& t3_models() {
   static const std::vector<T3Model> models{
       {.name = "Mega-GPT-2", .hidden = 3072, .layers = 74, .tokens = 16384, .sequence = 1024, .tp = {8, 16}},

@@ -1,4 +1,4 @@
-// The order that T3's configurations should have.
+// The expected order of T3's configurations.
 // Called by t3_verb.cpp.
 #include "studies/t3_order.hpp"
 

@@ -1,4 +1,4 @@
-// What T3's study makes of the times of sub-layers: speedups, means, and whole iterations. Arithmetic alone.
+// The arithmetic of T3's study on the times of sub-layers: speedups, means, and whole iterations.
 // Called by t3_verb.cpp, t3_json.cpp, t3_order.cpp, t3_claims.cpp and tests.
 #include "studies/t3_results.hpp"
 
@@ -21,7 +21,7 @@ const SubLayerTimes& times_of(std::span<const T3Row> rows, const std::string& mo
   return found->times;
 }
 
-// A pass with `gemm_ns` of GEMMs, those of the two sub-layers among them.
+// A pass whose GEMMs take `gemm_ns`, those of the two sub-layers included.
 T3Phase pass_of(double gemm_ns, const SubLayerTimes& first, const SubLayerTimes& second, double attention_share) {
   T3Phase phase{.gemm_ns = gemm_ns};
   double t3_ns = 0;

@@ -1,4 +1,4 @@
-// T3's study: what is simulated, and what it makes of it: speedups, means, and whole iterations. Arithmetic alone.
+// The data of T3's study, and its arithmetic: speedups, means, and whole iterations.
 // Used by t3_verb.cpp, t3_study.cpp, t3_json.cpp, t3_order.cpp, t3_claims.cpp and tests.
 #pragma once
 
@@ -13,20 +13,20 @@
 
 namespace tilewire::cli {
 
-/// A sub-layer and what was simulated of it.
+/// A sub-layer, and its simulated times.
 struct T3Row {
   SubLayer layer{};
   SubLayerTimes times{};
 };
 
-/// Some rows that have means together.
+/// Rows that have common means.
 struct T3Group {
   std::string title{};
   std::vector<T3Row> rows{};
 };
 [[nodiscard]] std::vector<T3Row> rows_of(const std::vector<T3Group>& groups);
 
-/// Times of Sequential over those of the paper's other configurations (T3, section 5.3); 1.3 is 30 % faster.
+/// The time of Sequential divided by those of the paper's other configurations (T3, section 5.3); 1.3 is 30 % faster.
 struct T3Speedups {
   double t3 = 1;
   double t3_mca = 1;
@@ -34,13 +34,13 @@ struct T3Speedups {
   double ideal_near = 1;     ///< Ideal-RS+NMC
 };
 
-/// GEMM, reduce-scatter, all-gather, one after the other.
+/// The time of GEMM, reduce-scatter and all-gather, one after the other.
 [[nodiscard]] double sequential_ns(const SubLayerTimes& times);
 [[nodiscard]] T3Speedups speedups_of(const SubLayerTimes& times);
-/// Of the bytes that Sequential moves, the share that T3-MCA does not: 0.22 is 22 % less.
+/// The share of Sequential's bytes that T3-MCA does not move: 0.22 is 22 % less.
 [[nodiscard]] double traffic_reduction(const SubLayerTimes& times);
 
-/// Over some sub-layers. 0 where there are none.
+/// Means and maxima over some sub-layers; 0 if there are none.
 struct T3Summary {
   T3Speedups geomean{};
   T3Speedups most{};
@@ -49,17 +49,17 @@ struct T3Summary {
 };
 [[nodiscard]] T3Summary summary_of(std::span<const T3Row> rows);
 
-/// What a whole iteration is made of besides the simulated sub-layers. The paper scales a measured breakdown of BERT
-/// that it does not give (section 5.1.2).
+/// The parts of a whole iteration besides the simulated sub-layers. The paper scales a measured breakdown of BERT that
+/// it does not give (section 5.1.2).
 struct T3Assumptions {
-  /// Of an iteration of Sequential: attention and whatever else is not a layer's GEMM or all-reduce. The middle of what
-  /// section 6.3 says, 40 to 45 %; the same in training and in the prompt phase, and at all degrees (assumed).
+  /// The share in an iteration of Sequential of attention and everything else that is no GEMM or all-reduce of a layer.
+  /// Assumed: the middle of section 6.3's 40 to 45 %, in training and in the prompt phase, at all degrees.
   double attention_share = 0.425;
-  /// GEMMs of the backward pass for each of the forward pass: gradients of inputs and of weights, which take as long as
-  /// a GEMM of as many FLOP that was simulated (assumed).
+  /// GEMMs of the backward pass for each GEMM of the forward pass: gradients of inputs and of weights. Assumed: each
+  /// takes as long as a simulated GEMM of as many FLOP.
   double backward_gemms = 2;
 };
-/// In words, one assumption a line, numbers filled in.
+/// The assumptions as text, one line each, with their numbers.
 [[nodiscard]] std::vector<std::string> texts_of(const T3Assumptions& assumptions);
 
 /// One layer of a model on one device, in a forward pass or in a whole step of training.
@@ -67,7 +67,7 @@ struct T3Phase {
   double gemm_ns = 0;
   double communication_ns = 0;  ///< reduce-scatter and all-gather of Sequential
   double other_ns = 0;
-  double t3_ns = 0;      ///< everything, with fused sub-layers
+  double t3_ns = 0;      ///< the whole phase, with fused sub-layers
   double t3_mca_ns = 0;  ///< the same for T3-MCA
 
   [[nodiscard]] double sequential_ns() const { return gemm_ns + communication_ns + other_ns; }
@@ -83,33 +83,33 @@ struct T3Iteration {
   T3Phase prompt{};
 };
 
-/// One speedup of one phase, of all.
+/// One speedup of one phase, for each iteration.
 [[nodiscard]] std::vector<double> phase_speedups(std::span<const T3Iteration> iterations, T3Phase T3Iteration::*phase,
                                                  double (T3Phase::*speedup)() const);
-/// For each model and degree in `rows`, in their order. Throws Error(invalid_input) where one of its four sub-layers is
-/// missing, or where the share is not in [0, 1).
+/// The iterations of each model and degree in `rows`, in order. Throws Error(invalid_input) if one of the four
+/// sub-layers is missing, or if the share is not in [0, 1).
 [[nodiscard]] std::vector<T3Iteration> iterations_of(std::span<const T3Row> rows, const T3Assumptions& assumptions);
 
-/// A GEMM and its all-reduce side by side, on compute units of their own (T3, section 3.2.1).
+/// A GEMM and its all-reduce at the same time, on separate compute units (T3, section 3.2.1).
 struct T3Split {
   SubLayer layer{};
-  double gemm_ns = 0;  ///< on all of them, and so on
+  double gemm_ns = 0;  ///< on all compute units; the other fields: on so many
   double ar_ns = 0;    ///< reduce-scatter and all-gather
   double gemm72_ns = 0;
   double ar8_ns = 0;
   double gemm64_ns = 0;
   double ar16_ns = 0;
-  double rs_ns = 0;  ///< of ar_ns, the reduce-scatter
+  double rs_ns = 0;  ///< the reduce-scatter's part of ar_ns
   double rs8_ns = 0;
   double rs16_ns = 0;
 
-  /// What running both at once could gain at most over one after the other on all units, where they take so long.
+  /// The most that running both at once can gain over one after the other on all units, with these times on parts.
   [[nodiscard]] double speedup(double gemm_part_ns, double ar_part_ns) const {
     return (gemm_ns + ar_ns) / std::max(gemm_part_ns, ar_part_ns);
   }
 };
 
-/// Everything that the paper's figures are about.
+/// All data that the paper's figures need.
 struct T3Study {
   std::vector<T3Row> rows{};         ///< Mega-GPT-2 and T-NLG, at 8 and 16
   std::vector<T3Row> large{};        ///< GPT-3, PALM and MT-NLG, at 32

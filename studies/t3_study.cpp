@@ -1,4 +1,4 @@
-// T3's study, simulated.
+// Simulates T3's study.
 // Called by t3_verb.cpp and claims_verb.cpp.
 #include "studies/t3_study.hpp"
 
@@ -17,7 +17,7 @@ using Jobs = std::vector<std::pair<SubLayer, Machine>>;
 
 // Compute units of the GPU-2X-CU (T3, section 7.5).
 constexpr int kTwiceUnits = 160;
-// How the paper splits them: GEMM and all-reduce (section 3.2.1).
+// The paper's splits of the units: GEMM and all-reduce (section 3.2.1).
 constexpr int kSplits[2][2] = {{72, 8}, {64, 16}};
 constexpr int kSplitTp = 8;
 
@@ -29,7 +29,7 @@ Machine with_units(Machine machine, int units) {
 
 bool is_larger(const T3Model& model) { return model.tp.front() >= kLargerTp; }
 
-// "Attn." of the paper's figure 6 is taken for the projection of its output (assumed).
+// Assumed: "Attn." in the paper's figure 6 is the projection of attention's output.
 bool is_op_or_fc2(const SubLayer& layer) {
   return layer.kind == SubLayerKind::output_projection || layer.kind == SubLayerKind::fc2;
 }
@@ -72,7 +72,7 @@ std::vector<SubLayer> sub_layers_of(const std::vector<T3Model>& models) {
   return layers;
 }
 
-// Everything at once, so that all cores are busy to the end.
+// Simulate all at once, so that all cores are busy to the end.
 T3Study study_of(const Machine& machine, bool larger) {
   Jobs jobs;
   const auto add = [&](const std::vector<SubLayer>& layers, const Machine& on) {

@@ -1,4 +1,4 @@
-// tilewire-studies t3: the sub-layers of T3's models in all its configurations, and what they make of whole iterations.
+// tilewire-studies t3: the sub-layers of T3's models in all configurations, and their effect on whole iterations.
 // Called by main.cpp.
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ const T3Model& find_t3_model(const char* flag, const std::string& name) {
   fail(ErrorKind::invalid_input, "{}: unknown model '{}'; known: {}", flag, name, fmt::join(known, ", "));
 }
 
-// "T-NLG:8:FC-2"
+// Parses "T-NLG:8:FC-2".
 SubLayer layer_of(const std::string& text) {
   const size_t first = text.find(':');
   const size_t last = text.rfind(':');
@@ -65,7 +65,7 @@ SubLayer layer_of(const std::string& text) {
        fmt::join(model.tp, ", "));
 }
 
-// Those named, or those of the paper's figures 15 to 18, and with --large the others.
+// The models that are named, or else those of the paper's figures 15 to 18, with --large the others, too.
 std::vector<T3Model> models_of(const T3& t3) {
   require(t3.models.empty() || !t3.large, "--large: --models names them");
   require(t3.models.empty() || !t3.units,
@@ -99,7 +99,7 @@ std::string head() {
       "T3-MCA", "ideal", "+NMC", "traffic");
 }
 
-// From "T3" on: speedups over Sequential, and the change of memory traffic.
+// The columns from "T3" on: speedups over Sequential, and the change of memory traffic.
 std::string results(const T3Speedups& speedups, double reduction) {
   return fmt::format(" {:>6.3f} {:>6.3f} {:>6.3f} {:>6.3f} {:>+7.1f}%\n", speedups.t3, speedups.t3_mca,
                      speedups.ideal_overlap, speedups.ideal_near, -100 * reduction);
@@ -131,7 +131,7 @@ std::string iteration_line(const T3Iteration& each) {
                      100 * each.prompt.communication_share(), each.prompt.t3_speedup(), each.prompt.t3_mca_speedup());
 }
 
-// Of four columns of speedups, a mean and the most.
+// Four columns of speedups: the geometric mean and the largest.
 std::string iteration_means(const std::string& title, const std::vector<T3Iteration>& iterations) {
   std::string means = fmt::format("{:<39}", title + ": geometric mean");
   std::string most = fmt::format("{:<39}", title + ": most");
@@ -170,7 +170,7 @@ std::string text_of(const T3& t3, const Machine& machine, const std::vector<T3Gr
   return text + means + order_text(out_of_order(rows), rows.size()) + iterations;
 }
 
-// What --units adds.
+// The text that --units adds.
 std::string units_text(const T3Study& study) {
   std::string text = "\n160 compute units\n" + head();
   for (const T3Row& row : study.twice_cu) text += line(row);
@@ -188,7 +188,7 @@ std::string units_text(const T3Study& study) {
   return text;
 }
 
-// Flags that do not go together.
+// Refuse flags that do not go together.
 void check_flags(const T3& t3) {
   const double share = t3.assumptions.attention_share;
   require(share >= 0 && share < 1, "--attention-share {}: want a share from 0 to below 1", share);

@@ -1,4 +1,4 @@
-// The verbs of tilewire-studies. Each adds its flags and what happens when it is given.
+// The verbs of tilewire-studies. Each function adds a verb with its flags and its action.
 // Called by main.cpp.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The names of the table of operators, all or those of a structure, for tests that go through them.
+// The names of the operators in the table, all or those of some structures, for tests over them.
 // Used by tests.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tilewire::testing {
 
-/// In the table's order. `wanted`: nothing, or which structures.
+/// In the table's order. `wanted`: null, or a filter of structures.
 inline std::vector<const char*> operator_names(bool (*wanted)(const Structure&) = nullptr) {
   std::vector<const char*> names;
   for (const Operator& op : operators()) {
@@ -17,7 +17,7 @@ inline std::vector<const char*> operator_names(bool (*wanted)(const Structure&) 
   return names;
 }
 
-/// Whether there is a GEMM.
+/// Whether the operator has a GEMM.
 inline bool has_gemm(const Structure& structure) { return structure.multiplies; }
 
 }  // namespace tilewire::testing

@@ -1,4 +1,4 @@
-// A pipe's text, read until all its writers have closed it.
+// The text of a pipe, read until all writers have closed it.
 // Used by tests of ranks and of GPUs that start child processes.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tilewire::testing {
 
-/// Closes the descriptor.
+/// Closes the descriptor at the end.
 [[nodiscard]] inline std::string read_to_end(int descriptor) {
   std::string text;
   std::array<char, 4096> bytes{};

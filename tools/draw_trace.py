@@ -45,7 +45,7 @@ def text(x, y, words, anchor="start", style=""):
 
 
 def draw(title, trace, y, scale):
-    """Parts of the picture from y on, and where the next one goes."""
+    """The elements of the picture from y on, and the y below them."""
     names, slices, arrows = trace
     parts = [text(4, y + 12, title, style=' font-weight="bold"'),
              text(LEFT + end_of(slices) * scale, y + 12, f"{end_of(slices) / 1000:.2f} ms", "end")]

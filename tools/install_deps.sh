@@ -11,7 +11,7 @@ case $what in
   build) ;;
   test)
     required+=(libgtest-dev libbenchmark-dev libprotobuf-dev protobuf-compiler python3)
-    # Without these the tests that need them are skipped, and say so.
+    # Without these, the tests that need them are skipped with a message.
     optional=(openmpi-bin clang-format-14 git python3-matplotlib python3-venv python3-dev)
     ;;
   *) echo "$usage" >&2; exit 2 ;;
@@ -30,7 +30,7 @@ apt_install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
-# Install, with fresh package lists only where the ones at hand do not do.
+# Install; update the package lists only if the present ones are not enough.
 install_packages() {
   echo "installing: $*"
   apt_install "$@" >"$log" 2>&1 && return

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Kill random ranks at random moments, many times: kill_ranks.sh [rounds, default 200] [build folder, default build/release].
+# Kills random ranks at random moments, many times: kill_ranks.sh [rounds, default 200] [build folder, default
+# build/release].
 # Called by hand before a release; the suite itself does 20 rounds.
 set -eu
 cd "$(dirname "$0")/.."

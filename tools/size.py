@@ -19,7 +19,7 @@ def blank_out(text):
 
 
 def kind_of(header, outer):
-    """What a brace opens, by the words before it and what it lies in."""
+    """The kind of block that a brace opens, from the text before it and the enclosing block."""
     if re.search(r"\bnamespace\b|\bextern\b\s*$", header):
         return "namespace"
     if outer not in ("namespace", "class"):

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds tilewire three times and passes its tests: all of them optimised; with
-# AddressSanitizer and UndefinedBehaviorSanitizer all but operators on more than 4 ranks and tables of studies; with
-# ThreadSanitizer those whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
+# Installs what is missing, builds tilewire three times and runs its tests: optimised, all tests; with AddressSanitizer
+# and
+# UndefinedBehaviorSanitizer, all but operators on more than 4 ranks and tables of studies; with ThreadSanitizer, those
+# whose
+# ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
 # All builds compile several sources at once (CMAKE_UNITY_BUILD), which halves their time.
-# TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
-# The stage `python` builds the package's wheel without CUDA in an environment of its own, and tests what is installed.
-# The stage `torch` does the same with PyTorch, where it is asked for.
+# TILEWIRE_CUDA=ON requires the cuda backend; without it, it is built if there is nvcc.
+# The stage `python` builds the package's wheel without CUDA in an environment of its own, and tests the installed
+# package.
+# The stage `torch` does the same with PyTorch; it runs only on request.
 # Usage: tools/test.sh [stage ...], stages: format size release python torch asan tsan (default: all but torch)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +20,7 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# One line per stage: name, result, seconds, what there is to say.
+# Print one line per stage: name, result, seconds, remark.
 report() { printf '%-8s %-7s %4ds  %s\n' "$1" "$2" $((SECONDS - started)) "$3"; }
 
 fail_stage() {
@@ -46,14 +49,14 @@ check_size() {
   fi
 }
 
-# Build a target of a preset and pass its tests; $3... are further arguments of ctest.
+# Build a target of a preset and run its tests; $3... are further arguments of ctest.
 build_and_test() {
   local preset=$1 target=$2
   shift 2
-  # g++ 12 warns of its own headers where code is instrumented.
+  # g++ 12 warns about its own headers in instrumented code.
   local strict=OFF
   [[ $preset == release ]] && strict=$werror
-  # The sanitizers' presets leave CUDA out, and compile several sources at once themselves.
+  # The sanitizers' presets leave CUDA out, and set the unity build themselves.
   local only_release=()
   [[ $preset == release ]] && only_release=(-DTILEWIRE_CUDA="${TILEWIRE_CUDA:-AUTO}" -DTILEWIRE_CUDA_DRAFT="$draft" -DCMAKE_UNITY_BUILD=ON)
   if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_STUDIES=ON -DTILEWIRE_WERROR="$strict" "${only_release[@]}" && cmake --build --preset "$preset" --target "$target"; } >"$log" 2>&1; then
@@ -80,7 +83,8 @@ build_and_test() {
   fi
 }
 
-# An environment for a stage, with what its tests need, and more ($2...) from PyPI; without these the stage is skipped.
+# Make an environment for a stage, with its tests' requirements and more ($2...) from PyPI. If that fails, skip the
+# stage.
 make_environment() {
   local stage=$1 place=$PWD/build/$1-venv
   shift
@@ -96,7 +100,7 @@ install_package() {
   return 1
 }
 
-# Test what is installed in a stage's environment; $2... are further arguments of pytest.
+# Test the installed package in a stage's environment; $2... are further arguments of pytest.
 test_package() {
   local stage=$1 python=$PWD/build/$1-venv/bin/python good summary
   shift
@@ -127,7 +131,7 @@ check_python() {
   test_package python
 }
 
-# tilewire.torch on CPU ranks. Takes a minute to install and 6 GB, so only where it is asked for.
+# tilewire.torch on CPU ranks. The installation takes a minute and 6 GB, so it runs only on request.
 check_torch() {
   local room
   mkdir -p build
@@ -140,9 +144,9 @@ check_torch() {
 }
 
 tools/install_deps.sh test || exit 2
-# Newer compilers warn of more; those warnings are news, not failures.
+# Newer compilers have more warnings; they are news, not failures.
 werror=$([[ $(g++ -dumpversion) == 12* ]] && echo ON || echo OFF)
-# Where no GPU runs them, kernels need only compile.
+# Without a GPU, kernels are compiled but never run: a draft is enough.
 draft=$(nvidia-smi -L >/dev/null 2>&1 && echo OFF || echo ON)
 for stage in "${stages[@]}"; do
   started=$SECONDS
@@ -152,9 +156,9 @@ for stage in "${stages[@]}"; do
     release) build_and_test release all ;;
     python) check_python ;;
     torch) check_torch ;;
-    # Not what takes minutes: many ranks, and tables of studies, whose parts unit tests reach.
+    # Without tests that take minutes: many ranks, and tables of studies, whose parts have unit tests.
     asan) build_and_test asan all -E '_[5678]_ranks|SimClaims|SimT3|SimSweep|bench.scripts' ;;
-    # Ranks as threads only; what has one thread has no races.
+    # Only ranks as threads: a program with one thread has no races.
     tsan) build_and_test tsan rank_tests -L 'threads|ranks' -E '/processes|_[15678]_ranks' ;;
     *) echo "unknown stage $stage; known: format size release python torch asan tsan" >&2; exit 2 ;;
   esac

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""When the tasks of a trace ran (the Chrome JSON that `tilewire bench --trace` writes, or the same as .xz): per rank, lane
-and kind how many, and least, median and most of their starts, ends and durations in us, by one clock from the first on.
+"""Prints when the tasks of a trace ran (the Chrome JSON that `tilewire bench --trace` writes, or the same as .xz): for each
+rank, lane and kind their number, and the least, median and largest of their starts, ends and durations in us, on one clock
+from the first start on.
 
-Usage: tools/trace_turns.py TRACE.json[.xz] [--turn TASKS]: so many tasks of a lane, in its order, are a line of their own,
-such as the tiles that the SMs make at the same time.
+Usage: tools/trace_turns.py TRACE.json[.xz] [--turn TASKS]: each TASKS tasks of a lane, in list order, have a line of their
+own, such as the tiles of a wave.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ def spread(values):
 
 
 def lines_of(events, turn):
-    """A line for each rank, lane, kind and turn."""
+    """A line for each rank, lane and kind, or for each group of `turn` tasks of these."""
     begin = min(event["ts"] for event in events)
     groups = {}
     for event in events:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds the command `tilewire`, and runs `tilewire demo`: overlap on CPU ranks and on
-# simulated GPUs, in a page of text and in report.html. The cuda backend is built only where a GPU is at hand
-# (TILEWIRE_CUDA=ON or OFF decides otherwise).
+# simulated
+# GPUs, as a page of text and as report.html. The cuda backend is built only if there is a GPU; TILEWIRE_CUDA=ON or OFF
+# overrides this.
 # Usage: tools/try.sh [flags of tilewire demo]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds a wheel that other machines take: with oneDNN, fmt and what they need inside, tested in an environment of its own.
-# By hand; needs PyPI. TILEWIRE_CUDA=ON insists on the cuda backend, OFF leaves it out.
+# Builds a wheel for other machines: it contains oneDNN, fmt and their dependencies, and is tested in an environment of
+# its
+# own. Called by hand; needs PyPI. TILEWIRE_CUDA=ON requires the cuda backend, OFF leaves it out.
 # Usage: tools/wheel.sh [FOLDER] (default: dist)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -15,7 +15,7 @@ int main() {
   }
   if (!check(plan).ok()) return 1;
 
-  // Forget the first wait of the first task that waits for data.
+  // Remove the first wait for data.
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
       if (task.waits.empty() || task.waits[0].purpose != Purpose::data) continue;

@@ -1,5 +1,5 @@
-// A tensor-parallel linear layer from C: each of two ranks multiplies with its part of the weights' K, the sums over
-// ranks are taken while tiles finish, and each rank keeps its rows of the result.
+// A tensor-parallel linear layer from C: each of two ranks multiplies its part of the weights' K. The sums over ranks
+// overlap with the tiles, and each rank gets its rows of the result.
 #include <stdio.h>
 #include <stdlib.h>
 #include <tilewire/c.h>
@@ -7,7 +7,7 @@
 enum { RANKS = 2, M = 256, N = 128, K = 64 };
 
 static tilewire_status multiply(tilewire_group* group, tilewire_op* op) {
-  // All of A's rows and all of B's, but only my columns of them; my rows of C.
+  // All rows of A and of B, but only this rank's columns of them; this rank's rows of C.
   static float a[M * K / RANKS];
   static float b[N * K / RANKS];
   static float c[M / RANKS * N];
@@ -25,7 +25,7 @@ static tilewire_status multiply(tilewire_group* group, tilewire_op* op) {
   return TILEWIRE_OK;
 }
 
-// What each rank does. Under torchrun or mpirun, tilewire_join instead of tilewire_launch gives the group.
+// The body of each rank. Under torchrun or mpirun, tilewire_join gives the group instead of tilewire_launch.
 static tilewire_status be_rank(tilewire_group* group, void* user) {
   (void)user;
   const char* problem = "{\"op\": \"gemm_reduce_scatter\", \"m\": 256, \"n\": 128, \"k\": 64, \"dtype\": \"fp32\"}";

@@ -18,7 +18,7 @@ for name, text in lowered.notes:
 proof = tilewire.check(lowered.plan)
 print(f"proven: {proof.ok}, {proof.total_bytes} bytes over links, {proof.least_bytes} at least")
 
-# Without its waits a task may read what nobody has written yet.
+# Without its waits a task may read data that no task has written yet.
 damaged = json.loads(plan.to_json())
 for task in damaged["lanes"][-1]["tasks"]:
     task.pop("waits", None)

@@ -25,7 +25,8 @@ Device = torch.device
 
 
 class Pairs:
-    """The two products of a parallel layer: columns behind a gather of rows, rows before a sum over ranks."""
+    """The two products of a parallel layer: one after a gather of rows, by columns, and one before a sum over ranks,
+    by rows."""
 
     name = "PyTorch"
 
@@ -85,14 +86,14 @@ class LlamaBlock(nn.Module):
 
     def _attend(self, x: Tensor) -> Tensor:
         qkv = self.pairs.column(x, self.qkv)
-        # NOTE: a batch of one: fused attention kernels take four dimensions alone.
+        # NOTE: a batch of one, as fused attention kernels take four dimensions only.
         q, k, v = (each.view(1, each.shape[0], -1, self.head).transpose(1, 2) for each in qkv.chunk(3, -1))
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.pairs.row(y.transpose(1, 2).reshape(qkv.shape[0], -1), self.out)
 
 
 def train(block: LlamaBlock, x: Tensor, target: Tensor, steps: int) -> tuple[list[float], float]:
-    """Losses over all tokens, and the median of a step's seconds."""
+    """The losses over all tokens, and the median seconds of a step."""
     optimizer = torch.optim.SGD(block.parameters(), lr=0.05)
     losses, times = [], []
     for _ in range(steps):
@@ -101,7 +102,7 @@ def train(block: LlamaBlock, x: Tensor, target: Tensor, steps: int) -> tuple[lis
         start = time.perf_counter()
         loss = (block(x) - target).float().square().mean()
         loss.backward()
-        for norm in block.norms:  # which have seen this rank's tokens alone
+        for norm in block.norms:  # each norm has seen this rank's tokens only
             dist.all_reduce(norm.grad)
         optimizer.step()
         optimizer.zero_grad()
@@ -115,7 +116,7 @@ def train(block: LlamaBlock, x: Tensor, target: Tensor, steps: int) -> tuple[lis
 
 
 def main() -> None:
-    """Both, one after the other."""
+    """Train with both, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--heads", type=int, default=8)

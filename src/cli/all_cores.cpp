@@ -1,4 +1,4 @@
-// Jobs on all cores, with a line of progress.
+// Runs jobs on all cores, with a progress line.
 // Called by sim, demo and studies/.
 #include "cli/all_cores.hpp"
 

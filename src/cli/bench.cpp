@@ -1,4 +1,4 @@
-// tilewire bench: times of schedules, in turn, each result verified.
+// tilewire bench: times schedules, interleaved with each other, and verifies each result.
 // Called by main.
 #include <fmt/format.h>
 
@@ -43,19 +43,19 @@ struct Row {
   Entry entry;
   Plan plan;
   Comparison comparison;
-  std::optional<double> enqueue_us;  // of a call that is no replay
-  std::optional<size_t> traced;      // the contender whose calls are traced
+  std::optional<double> enqueue_us;  // host time of an enqueue without graph replay
+  std::optional<size_t> traced;      // index of the contender whose calls are traced
 };
 
-// What a row is compared with: the fastest of each list of contenders.
+// The baselines of a row; of each list of contenders the fastest one counts.
 struct Yardsticks {
   std::vector<size_t> gemm;           // the GEMM alone
-  std::vector<size_t> communication;  // the rest alone
+  std::vector<size_t> communication;  // the communication alone
   std::vector<size_t> sequential;
-  std::vector<size_t> free;  // the GEMM beside the same bytes, with no dependence; on devices only
+  std::vector<size_t> free;  // the GEMM and the same bytes at once, independent of each other; on devices only
 };
 
-// Everything about one problem that its rows share.
+// One problem, and all that its rows share.
 struct Case {
   Case(Group& g, const Bench& b, const Problem& p) : group(g), bench(b), problem(p), tensors(g, p) {}
 
@@ -64,12 +64,12 @@ struct Case {
   Problem problem;
   RankTensors tensors;
   std::vector<Row> rows;
-  std::vector<Contender> contenders;                // of the rows, in their order, then others
-  std::map<size_t, Config> configs;                 // of contenders that are `sequential`
-  std::shared_ptr<const RankTensors> gemm_tensors;  // where the GEMM alone has its own
+  std::vector<Contender> contenders;                // those of the rows, in their order, then the baselines
+  std::map<size_t, Config> configs;                 // of contenders with the schedule `sequential`
+  std::shared_ptr<const RankTensors> gemm_tensors;  // of the GEMM alone, if it has its own
   Yardsticks yardsticks;
   std::vector<std::string> notes;
-  std::vector<std::pair<std::string, std::string>> refused;  // rows that could not be, and why
+  std::vector<std::pair<std::string, std::string>> refused;  // rows that were refused, and why
   bool graphs = false;
 };
 
@@ -77,7 +77,7 @@ std::string title(const Problem& problem) {
   return fmt::format("{} {}x{}x{}", problem.op, problem.m, problem.n, problem.k);
 }
 
-// "sequential" with those knobs of the command line that it takes.
+// The plan of `sequential` with those knobs of the command line that it accepts.
 Plan sequential_plan(Case& c) {
   const Team& team = c.group.team();
   const auto [config, left_out] = config_taken(c.bench.options, "sequential", c.problem, team);
@@ -107,11 +107,11 @@ void add_rows(Case& c) {
       c.notes.push_back(c.bench.options.configs.empty() ? error.what() : entry.name + ": " + error.what());
     }
   }
-  const bool listed = !c.bench.options.configs.empty();  // another problem may take them
+  const bool listed = !c.bench.options.configs.empty();  // another problem may accept them
   if (c.rows.empty() && !listed) fail(ErrorKind::unsupported, "no schedule can do this: {}", fmt::join(c.notes, "; "));
 }
 
-// The contender that runs `sequential` with this plan: a row's, where one is the same.
+// The contender that runs `sequential` with this plan: a row with the same plan, or else a new one.
 size_t sequential_contender(Case& c, const Plan& plan) {
   const auto same = std::ranges::find(c.rows, plan, &Row::plan);
   if (same != c.rows.end()) return static_cast<size_t>(same - c.rows.begin());
@@ -119,7 +119,8 @@ size_t sequential_contender(Case& c, const Plan& plan) {
   return c.contenders.size() - 1;
 }
 
-// A plan on a device whose GEMM finds the caller's data: that of `sequential`, or for a gather one of its own.
+// The plan whose GEMM is timed alone: `sequential`'s, but for a gather one whose A is a caller's input
+// (gemm_of_gather).
 Plan gemm_yardstick(Case& c, const Plan& sequential) {
   const int ranks = c.group.team().num_ranks;
   if (structure_of(c.problem).before != Collective::all_gather || c.problem.m == 0) return sequential;
@@ -132,7 +133,7 @@ Plan gemm_yardstick(Case& c, const Plan& sequential) {
   return make_plan(problem, c.group.team(), same_tiles(note_of(sequential).config));
 }
 
-// `sequential` without its GEMM, and whole.
+// Add the communication of `sequential` alone, and all of `sequential`.
 void add_collective_yardsticks(Case& c, const Plan& sequential) {
   c.contenders.push_back(contender(c.group, "communication alone", communication_only(sequential)));
   c.yardsticks.communication.push_back(c.contenders.size() - 1);
@@ -140,7 +141,7 @@ void add_collective_yardsticks(Case& c, const Plan& sequential) {
   c.configs[c.yardsticks.sequential.back()] = note_of(sequential).config;
 }
 
-// `sequential` and its parts.
+// Add `sequential` and its parts as baselines.
 void add_yardsticks(Case& c, const Plan& sequential) {
   const auto add = [&](std::vector<size_t>& list, const char* name, const Plan& plan) {
     c.contenders.push_back(contender(c.group, name, plan));
@@ -156,8 +157,8 @@ void add_yardsticks(Case& c, const Plan& sequential) {
   c.contenders.back().tensors = c.gemm_tensors;
 }
 
-// The same with calls of the vendor's libraries, where they can be called. NOTE: what the library sums in an order of
-// its own is measured for problems that do not allow it, too: users run it.
+// Add the same with calls of the vendor's libraries, if these can be called. NOTE: a library that sums in an order of
+// its own is a baseline even if the problem does not allow that, since users run it.
 void add_library_yardsticks(Case& c) {
   Problem problem = c.problem;
   problem.reduction = Reduction::any;
@@ -175,7 +176,7 @@ void add_library_yardsticks(Case& c) {
   }
 }
 
-// What tracing costs: each row's calls once more, traced.
+// Time the calls of each row once more with tracing: the difference is the cost of tracing.
 void add_traced(Case& c) {
   for (Row& row : c.rows) {
     try {
@@ -221,12 +222,12 @@ void measure(Case& c, Progress& progress) {
   }
 }
 
-// Which of some contenders has the smallest median.
+// The contender of a list with the smallest median.
 size_t fastest(const Case& c, const std::vector<size_t>& list) {
   return *std::ranges::min_element(list, {}, [&](size_t index) { return median_us(c.contenders[index]); });
 }
 
-// The smallest of the medians of some contenders.
+// The smallest median of a list of contenders.
 double least(const Case& c, const std::vector<size_t>& list) { return median_us(c.contenders[fastest(c, list)]); }
 
 nlohmann::json or_null(const std::optional<double>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
@@ -276,7 +277,7 @@ nlohmann::json row_json(const Case& c, size_t index) {
   return json;
 }
 
-// The second of two traced calls, so that first touches are not in it.
+// Trace the second of two calls, since the first one touches memory for the first time.
 void add_traces(Case& c, TraceFile& file) {
   for (const Row& row : c.rows) {
     Op op = make_op(c.group, c.problem, note_of(row.plan).config, {.trace = true});
@@ -287,7 +288,7 @@ void add_traces(Case& c, TraceFile& file) {
   }
 }
 
-// What all problems add to.
+// The results of all problems.
 struct Outcome {
   bool ok = true;
   TraceFile traces;
@@ -302,7 +303,7 @@ size_t name_width(const Bench& bench) {
   return width;
 }
 
-// Rows and refusals of a measured problem, printed too on rank 0.
+// Add the rows and refusals of a measured problem; rank 0 prints them.
 void report(const Case& c, Outcome& outcome) {
   std::string text;
   for (size_t i = 0; i < c.rows.size(); ++i) {

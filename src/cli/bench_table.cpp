@@ -1,4 +1,4 @@
-// Lines of the bench's table, from the rows of its JSON, and what its columns mean.
+// The lines of the bench's table, from the rows of its JSON, and the meaning of its columns.
 // Called by bench and sim.
 #include "cli/bench_table.hpp"
 
@@ -17,7 +17,7 @@ std::string name_of(const nlohmann::json& row) {
   return row.contains("name") ? row["name"].get<std::string>() : row["schedule"].get<std::string>();
 }
 
-// What is known on devices only.
+// The columns that exist on devices only.
 std::string limits_text(const nlohmann::json& row) {
   if (!row.contains("free_us")) return "";
   const auto text = [](const nlohmann::json& us) {
@@ -28,7 +28,7 @@ std::string limits_text(const nlohmann::json& row) {
   return fmt::format("{:>9} {:>9} {:>7} ", text(row["link_us"]), text(row["free_us"]), ratio);
 }
 
-// How far a result is from the reference.
+// The error of a result relative to the reference.
 std::string result_text(const nlohmann::json& row) {
   const std::string error = row["rel_error"].is_number() ? fmt::format("{:.1e}", row["rel_error"].get<double>()) : "-";
   return fmt::format("{:>9}  {}", error, row["ok"].is_null() ? "not verified" : row["ok"].get<bool>() ? "ok" : "WRONG");
@@ -58,7 +58,7 @@ std::string table_line(const nlohmann::json& row, size_t name_width) {
 }
 
 nlohmann::json sizes_json(const Problem& problem) {
-  // Columns of all outputs: what a rank has to do.
+  // n: the columns of all outputs together, as a rank computes all of them.
   return {{"operator", problem.op}, {"m", problem.m}, {"n", all_columns(problem)}, {"k", problem.k}};
 }
 

@@ -1,4 +1,4 @@
-// Lines of the bench's table, from the rows of its JSON, and what its columns mean.
+// The lines of the bench's table, from the rows of its JSON, and the meaning of its columns.
 // Used by bench and sim.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tilewire::cli {
 
-/// Prints tables; one that cannot be printed is an Error at the end only, so that files are written all the same.
+/// Prints tables. A table that cannot be printed gives an Error only in `finish`, so that files are still written.
 class TablePrinter {
  public:
   void print(const std::string& text);
@@ -25,17 +25,17 @@ class TablePrinter {
   std::optional<Error> lost_;
 };
 
-/// Below the help: columns and examples.
+/// The text below the help: columns and examples.
 extern const char* const kBenchFooter;
-/// `device`: with the columns that are known on devices only. `name_width`: of the column that names the row.
-/// `verified`: with the columns of results, which rows without "ok" do not have.
+/// `device`: with the columns that exist on devices only. `name_width`: of the column with the row's name. `verified`:
+/// with the columns of results, which rows without "ok" do not have.
 [[nodiscard]] std::string table_head(bool device, size_t name_width, bool verified = true);
-/// A row of the JSON (docs/bench_json.md).
+/// The line of a row of the JSON (docs/bench_json.md).
 [[nodiscard]] std::string table_line(const nlohmann::json& row, size_t name_width);
 
-/// {operator, m, n, k}, what every row begins with.
+/// {operator, m, n, k}: the first fields of every row.
 [[nodiscard]] nlohmann::json sizes_json(const Problem& problem);
-/// The config with the schedule's name even where it has its default.
+/// The config with the schedule's name, even if that is the default.
 [[nodiscard]] nlohmann::json config_json(const Config& config);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// tilewire check: proves plans right, or says why not.
+// tilewire check: proves plans, or reports why they are wrong.
 // Called by main.
 #include "tilewire/check.hpp"
 
@@ -28,7 +28,7 @@ struct Check {
   int64_t refused = 0;
 };
 
-// The candidates of the schedules, and every combination of their knobs; --set holds in all of them.
+// The candidates of the schedules, and every combination of their knobs; --set holds for all of them.
 std::vector<Config> variants_of(const Options& options, const Problem& problem, const Team& team) {
   std::vector<Config> found;
   const std::vector<std::string> names = schedules_of(options);
@@ -52,7 +52,7 @@ std::vector<Config> variants_of(const Options& options, const Problem& problem, 
   return configs;
 }
 
-// Whether it is the ranks that the checker refuses: it would say the same of every plan for them.
+// Whether the checker refuses the ranks: then it would refuse every plan for them.
 bool refuses_ranks(const CheckResult& result, const Plan& plan) {
   const std::string text = counted(plan.team.num_ranks, "rank") + ": ";
   return std::ranges::any_of(result.violations, [&](const Violation& violation) {
@@ -60,7 +60,7 @@ bool refuses_ranks(const CheckResult& result, const Plan& plan) {
   });
 }
 
-// `place`: which of how many it is.
+// `place`: which plan of how many this is.
 CheckResult check_one(Check& verb, Progress& progress, const Plan& plan, const std::string& name,
                       const std::string& place = "") {
   progress.show(fmt::format("{}{}: {}", place, name, counted(num_tasks(plan), "task")));
@@ -88,7 +88,7 @@ std::string name_of(const Problem& problem, const Config& config) {
   return fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, tuner::describe(config));
 }
 
-// False where nothing else can be proved for these ranks.
+// False if nothing else can be proven for these ranks.
 bool check_problem(Check& verb, const Problem& problem, const Team& team) {
   const std::vector<Config> configs = variants_of(verb.options, problem, team);
   if (configs.empty()) {
@@ -144,7 +144,7 @@ void check_verb(Check& verb, const std::vector<std::string>& files) {
   });
 }
 
-// Flags that would mean nothing, where plans from files are all there is.
+// Refuse flags that mean nothing if all plans are from files.
 void refuse_flags_of_problems(const CLI::App& verb) {
   for (const CLI::Option* option : verb.get_options()) {
     const std::string name = option->get_name();

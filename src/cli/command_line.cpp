@@ -1,5 +1,5 @@
-// What the programs made of verbs have in common: parsing, and what an Error means for the exit code.
-// Called by main.cpp, and by that of studies/.
+// The common part of programs with verbs: parsing, and the exit code of an Error.
+// Called by main.cpp, and by the main.cpp of studies/.
 #include "cli/command_line.hpp"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ int exit_code(ErrorKind kind) {
   return kInternal;
 }
 
-// CLI11 asks for a verb where one is misspelt, and prints its own help where --help follows.
+// Otherwise CLI11 asks for a verb if one is misspelt, and prints its own help if --help follows.
 void require_known_verb(const CLI::App& app, int argc, char** argv) {
   const auto first = std::find_if(argv + 1, argv + argc, [](const char* text) { return *text != '-'; });
   if (first == argv + argc) return;
@@ -48,7 +48,7 @@ void require_known_verb(const CLI::App& app, int argc, char** argv) {
   fail(ErrorKind::invalid_input, "unknown verb '{}'; known: {}", *first, known);
 }
 
-// Files, and what other libraries open, would else get the numbers of closed standard streams, and what is printed.
+// Open closed standard streams. Otherwise a file or a library gets one of their descriptors, and printed text with it.
 void open_closed_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;
@@ -60,7 +60,7 @@ void open_closed_streams() {
 
 int run_command_line(CLI::App& app, int argc, char** argv) {
   open_closed_streams();
-  // A file that outgrows `ulimit -f`, and a pipe without a reader, are then errors with words.
+  // So a file that outgrows `ulimit -f`, and a pipe without a reader, give errors with a message.
   for (const int signal : {SIGXFSZ, SIGPIPE}) static_cast<void>(std::signal(signal, SIG_IGN));
   app.set_version_flag("--version", TILEWIRE_VERSION);
   app.require_subcommand(1);

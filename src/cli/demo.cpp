@@ -1,4 +1,4 @@
-// tilewire demo: what the library does, on this machine and on simulated GPUs, in a page of text and one of timelines.
+// tilewire demo: overlap on this machine and on simulated GPUs, as a page of text and a page of timelines.
 // Called by main; tools/try.sh ends with it.
 #include <algorithm>
 #include <iterator>
@@ -36,10 +36,10 @@ struct Demo {
   std::string out = "report.html";
 };
 
-// Short products: communication is a large part, so that CPU ranks show its overlap, too.
+// Short products: communication takes a large part of the time, so that CPU ranks show its overlap, too.
 const Problem kProblem{.op = "gemm_reduce_scatter", .m = 4096, .n = 1024, .k = 64, .dtype = DType::fp32};
 
-// One schedule on CPU ranks.
+// One schedule, measured on CPU ranks.
 struct Measured {
   Plan plan;
   double us = 0;
@@ -47,14 +47,14 @@ struct Measured {
   std::vector<ReportCall> calls{};  // on rank 0
 };
 
-// Put a traced call behind others of a report.
+// Append a traced call to a report.
 void draw(std::vector<ReportCall>& calls, const std::string& title, const Plan& plan, const Trace& trace) {
   TraceFile file;
   file.add(title, plan, trace);
   std::ranges::move(report_calls(title, file.json()), std::back_inserter(calls));
 }
 
-// Of several calls that whose time is the median.
+// Of several calls, the trace of the one with the median time.
 Trace typical_trace(Op& op, const RankTensors& tensors) {
   constexpr size_t kCalls = 9;
   std::vector<std::pair<int64_t, Trace>> traces;
@@ -133,13 +133,13 @@ struct Predicted {
   std::vector<ReportCall> calls;
 };
 
-// Two layers of a model, by the simulator.
+// Predict two layers of a model by the simulator.
 Predicted predict() {
   constexpr int64_t kTokens = 8192;
   const Machine machine = load_machine(kMachine);
   const Model& model = find_model("llama3-70b");
   Options options{.ranks = num_devices(machine)};
-  options.trace = "timelines";  // keeps them
+  options.trace = "timelines";  // keeps the timelines
   std::vector<Problem> problems;
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter"}) {
     const LayerShape shape = layer_shapes(model, op).back();

@@ -1,4 +1,4 @@
-// tilewire doctor: what this machine lacks for a backend, what to do about it, and a trial.
+// tilewire doctor: what this machine lacks for a backend, advice, and a trial run.
 // Called by main.
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ Wanted wanted_of(const Options& options) {
           .arena_bytes = static_cast<int64_t>(options.arena_gib * (int64_t{1} << 30))};
 }
 
-/// A small operator on the ranks, whose result is compared with the reference. What goes wrong, or nothing.
+/// Run a small operator on the ranks, and compare its result with the reference. Returns the failure, or nothing.
 std::string trial(const Options& options) {
   const Problem problem{
       .op = "all_gather_gemm", .m = 32 * int64_t{options.ranks}, .n = 64 * int64_t{options.ranks}, .k = 64};
@@ -79,7 +79,7 @@ nlohmann::json json_of(const std::vector<Finding>& findings) {
 
 void examine(const Options& options) {
   require(options.ranks >= 1, "--ranks {}: want 1 or more", options.ranks);
-  // NOTE: before anything starts CUDA in this process, which can fork no ranks after that.
+  // NOTE: before this process initialises CUDA, as it can fork no ranks after that.
   const std::string failed = trial(options);
   std::vector<Finding> findings = findings_of(machine_state(options.backend == "cuda"), wanted_of(options));
   const std::string what = fmt::format("a product on {} ranks", options.ranks);
@@ -87,7 +87,7 @@ void examine(const Options& options) {
                                     : Finding{Health::missing, "trial", what, failed});
   std::vector<std::string> lacks;
   for (Finding& finding : findings) {
-    // Facts are estimates: what ran lacks nothing.
+    // Facts are estimates: if the trial succeeded, nothing is missing.
     if (finding.health == Health::missing && failed.empty()) finding.health = Health::warning;
     if (finding.health == Health::missing) lacks.push_back(finding.what);
   }

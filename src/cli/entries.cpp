@@ -1,4 +1,4 @@
-// What bench and sim have rows of: schedules by --schedule, or a list of configs in a file by --configs.
+// The rows of bench and sim: schedules of --schedule, or a list of configs in the file of --configs.
 // Called by bench and sim.
 #include "cli/entries.hpp"
 

@@ -1,4 +1,4 @@
-// What bench and sim have rows of: schedules by --schedule, or a list of configs in a file by --configs.
+// The rows of bench and sim: schedules of --schedule, or a list of configs in the file of --configs.
 // Used by bench and sim.
 #pragma once
 
@@ -11,23 +11,22 @@
 
 namespace tilewire::cli {
 
-/// A row.
+/// One row.
 struct Entry {
-  std::string name;              ///< what it is called: the schedule, or what the file says
+  std::string name;              ///< the schedule, or the name in the file
   std::string schedule;          ///< or "auto"
   std::vector<std::string> set;  ///< as --set
-  bool may_be_refused = false;   ///< the others are measured, or simulated, all the same
+  bool may_be_refused = false;   ///< if it is refused, the other rows are still measured or simulated
 
   bool operator==(const Entry&) const = default;
 };
 
-/// --configs FILE, beside --set, which concerns all of them.
+/// Add --configs FILE. --set holds for all of its configs.
 void add_configs_flag(CLI::App& verb, Options& options);
-/// The rows that the flags ask for, in their order. Throws Error(invalid_input) where the file holds anything else than
-/// [{"name": .., "schedule": .., "set": {knob: value}}], where names are not distinct, or a schedule or knob is
-/// unknown.
+/// The rows of the flags, in order. Throws Error(invalid_input) if the file holds anything else than [{"name": ..,
+/// "schedule": .., "set": {knob: value}}], if names are not distinct, or if a schedule or knob is unknown.
 [[nodiscard]] std::vector<Entry> entries_of(const Options& options);
-/// The config of an entry, as config_of says.
+/// The config of an entry (config_of, options.hpp).
 [[nodiscard]] Config config_of(const Options& options, const Entry& entry, const Problem& problem, const Team& team);
 
 }  // namespace tilewire::cli

@@ -8,11 +8,11 @@
 
 namespace tilewire::cli {
 
-/// {"cpu", "cores", "memory_bytes", "kernel", "compiler", "build", "tilewire", "commit", "gemm"}. The commit is the one
-/// at which the build was configured.
+/// {"cpu", "cores", "memory_bytes", "kernel", "compiler", "build", "tilewire", "commit", "gemm"}. The commit is that of
+/// the build's configuration.
 [[nodiscard]] nlohmann::json machine_facts();
-/// {"driver", "driver_version", "runtime", "nccl", "gpus", "limits"}: null where unknown; of GPUs the names, and
-/// {"sm_mhz", "power_w"}: the highest clock and the enforced limit of power.
+/// {"driver", "driver_version", "runtime", "nccl", "gpus", "limits"}: null if unknown. "gpus": their names; "limits":
+/// {"sm_mhz", "power_w"}, the highest clock and the enforced power limit.
 [[nodiscard]] nlohmann::json gpu_facts(const cuda::CudaFacts& facts);
 
 }  // namespace tilewire::cli

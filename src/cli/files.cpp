@@ -1,4 +1,4 @@
-// Reading inputs from files and writing outputs to them.
+// Reads inputs from files, and writes outputs to files.
 // Called by `tilewire run`.
 #include "cli/files.hpp"
 
@@ -77,7 +77,7 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
   for (const Meaning& meaning : find_operator(problem.op).meanings(problem, num_ranks)) {
     Entry& entry = entries_[meaning.buffer];
     const Shape shape = shape_on(buffers_[meaning.buffer], meaning.rank);
-    // A file holds one buffer of all ranks: it begins where that of rank 0 does.
+    // A file holds the buffer of all ranks: it begins where the part of rank 0 begins.
     if (entry.meanings.empty()) entry.origin = {meaning.row, meaning.col};
     Meaning in_file = meaning;
     in_file.row -= entry.origin.rows;
@@ -157,7 +157,7 @@ ReadRow ProblemFiles::reader() const {
 
 namespace {
 
-// What writes a temporary file names it where it fails; users know its target.
+// Replace the name of a temporary file in an Error by its target, which the user knows.
 template <class Write>
 void write_for(const std::string& target, const std::string& scratch, const Write& write) {
   try {
@@ -197,7 +197,7 @@ void ProblemFiles::write_pieces(Group& group, const Entry& entry, const Buffer& 
     write_for(path, scratch, [&] { static_cast<void>(create_npy(scratch, header)); });
   }
   if (!entry.per_rank) scratch = group.all_gather(scratch).front();
-  // What several ranks hold, the first of them writes.
+  // If several ranks hold the same part, the first of them writes it.
   const Meaning& mine = entry.meanings[rank];
   const auto same = [&](const Meaning& other) { return other.row == mine.row && other.col == mine.col; };
   const bool first = std::ranges::find_if(entry.meanings, same)->rank == rank;

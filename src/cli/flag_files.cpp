@@ -1,4 +1,4 @@
-// Files that flags name: lists in JSON that are read, results that are written.
+// Files that flags name: JSON lists that are read, results that are written.
 // Called by bench, run, sim, and the flags of all verbs.
 #include "cli/flag_files.hpp"
 
@@ -60,7 +60,7 @@ void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFil
     if (!identity) continue;
     const auto [known, fresh] = there.emplace(*identity, &output);
     require(fresh, "{}: {} goes there", text_of(output), known->second->flag);
-    // NOTE: tables would go to a file that a rename replaces.
+    // NOTE: otherwise tables would go to a file that a rename replaces.
     require(place.opened || !standard.regular() || standard.identity() != identity, "{}: standard output goes there",
             text_of(output));
   }

@@ -1,4 +1,4 @@
-// The geometric mean: what ratios are averaged by.
+// The geometric mean, by which ratios are averaged.
 // Used by sim_compare.cpp, studies/ and tests.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tilewire::cli {
 
-/// Of values above 0; 0 where there are none.
+/// Of values above 0; 0 if there are none.
 [[nodiscard]] inline double geometric_mean(std::span<const double> values) {
   double logs = 0;
   for (const double value : values) logs += std::log(value);

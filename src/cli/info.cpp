@@ -1,4 +1,4 @@
-// tilewire info: this machine, this build, what is available and why not.
+// tilewire info: facts of this machine and this build, available backends, and why others are not available.
 // Called by main.
 #include <fmt/format.h>
 
@@ -76,7 +76,7 @@ std::string links_text(const nlohmann::json& gpu) {
   return text + fmt::format("PCIe {} x{}", pcie["generation"].get<int>(), pcie["width"].get<int>());
 }
 
-/// ", 1980 MHz, 700 W": at most.
+/// ", 1980 MHz, 700 W": the limits.
 std::string limits_text(const nlohmann::json& limits) {
   std::string text;
   if (!limits["sm_mhz"].is_null()) text += fmt::format(", {} MHz", limits["sm_mhz"].get<int>());

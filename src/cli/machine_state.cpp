@@ -24,7 +24,7 @@ std::optional<int64_t> limit_of(decltype(RLIMIT_NOFILE) resource) {
   return static_cast<int64_t>(limit.rlim_cur);
 }
 
-/// The memory limit of this process's cgroup, version 2 or 1; nothing where there is none.
+/// The memory limit of this process's cgroup, version 2 or 1; nothing if there is none.
 std::optional<int64_t> cgroup_memory() {
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     const TextFile file = read_text_file(path);
@@ -42,7 +42,7 @@ std::optional<int64_t> free_shared_memory() {
   return static_cast<int64_t>(found.f_bavail) * static_cast<int64_t>(found.f_frsize);
 }
 
-/// What a command prints on its first line; empty where it fails.
+/// The first line that a command prints; empty if it fails.
 std::string first_line_of(const char* command) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command, "r"), pclose);
   std::array<char, 256> line{};

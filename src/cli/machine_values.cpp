@@ -1,4 +1,4 @@
-// Values of a machine that the command line sets.
+// Values of a simulated machine, set on the command line.
 // Called by sim_request.cpp and studies/.
 #include "cli/machine_values.hpp"
 

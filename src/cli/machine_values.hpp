@@ -1,4 +1,4 @@
-// Values of a machine that the command line sets.
+// Values of a simulated machine, set on the command line.
 // Used by sim_request.cpp and studies/.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace tilewire::cli {
 
-/// The machine with the values of --set KEY=VALUE, in turn. Throws Error(invalid_input) where a key is unknown or the
-/// machine is none with them.
+/// The machine after each --set KEY=VALUE, in order. Throws Error(invalid_input) if a key is unknown, or if the result
+/// is no valid machine.
 [[nodiscard]] Machine with_values(Machine machine, const std::vector<std::string>& set);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// Turns of whole plans and of their parts.
+// Interleaved measurements of whole plans and of their parts.
 // Called by bench.
 #include "cli/measure.hpp"
 
@@ -20,7 +20,7 @@ tuner::CallTime time_burst(Group& group, const Contender& contender, const RankT
   return tuner::time_calls(group, *contender.program, used, burst);
 }
 
-/// One sample of us. Where a device has the clock, the first one says how many calls make a burst.
+/// One sample in us. If the device has the clock, the first sample sets the number of calls in a burst.
 double sample(Group& group, Contender& contender, const RankTensors& tensors) {
   const tuner::CallTime taken = time_burst(group, contender, tensors, contender.graph);
   if (contender.calls == 0 && taken.by_device) contender.calls = tuner::calls_in_burst(taken.us);
@@ -63,7 +63,7 @@ Contender contender(Group& group, const std::string& name, const Plan& plan) {
   try {
     return {name, group.load(plan), {}};
   } catch (const Error& error) {
-    // A plan is right, so that what it lacks is room.
+    // The plan is valid, so only memory can be missing.
     if (error.kind() == ErrorKind::invalid_input) fail(ErrorKind::unsupported, "{}", error.what());
     throw;
   }

@@ -1,4 +1,4 @@
-// Times of whole plans and of their parts, taken in turn.
+// Times of whole plans and of their parts, measured interleaved.
 // Used by bench.
 #pragma once
 
@@ -16,20 +16,20 @@
 
 namespace tilewire::cli {
 
-/// Something that takes its turn.
+/// A plan that is timed, interleaved with others.
 struct Contender {
   std::string name;
   std::unique_ptr<Program> program;              ///< null: takes no time
-  std::vector<double> samples_us;                ///< one per turn: the slowest rank
-  int calls = 0;                                 ///< timed together in each turn; 0 = not known yet
-  std::shared_ptr<const RankTensors> tensors{};  ///< its own; none = everybody's
+  std::vector<double> samples_us;                ///< one per repetition: the slowest rank
+  int calls = 0;                                 ///< timed together in each repetition; 0 = not known yet
+  std::shared_ptr<const RankTensors> tensors{};  ///< its own; null = the tensors of all
   bool graph = false;                            ///< calls are replays of a graph; on devices only
   bool traced = false;                           ///< calls are traced
-  std::vector<double> enqueue_us{};              ///< one per turn, where calls are enqueued: a call by the host's clock
+  std::vector<double> enqueue_us{};              ///< one per repetition, if calls are enqueued: host time of a call
 };
 
-/// Load the plan; one without tasks takes no time. Throws Error(unsupported) with what the backend cannot do,
-/// or has no room for.
+/// Load the plan; a plan without tasks takes no time. Throws Error(unsupported) with what the backend cannot do, or has
+/// no memory for.
 [[nodiscard]] Contender contender(Group& group, const std::string& name, const Plan& plan);
 
 struct Turns {
@@ -37,33 +37,32 @@ struct Turns {
   int measured = 5;
 };
 
-/// On devices with a clock of their own: measure each contender once, and replay all or none of them from graphs from
-/// then on, and say which. The first `rows` contenders are whole calls, of a problem of `m` rows. Collective.
+/// On devices with a clock of their own: measure each contender once. Then decide, and return, whether all of them are
+/// replayed from graphs, or none. The first `rows` contenders are whole calls, of a problem of `m` rows. Collective.
 [[nodiscard]] bool choose_graphs(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders,
                                  size_t rows, int64_t m);
-/// What the host takes to enqueue a call that is no replay; nothing where calls are not enqueued. Collective.
+/// The host's time to enqueue a call without graph replay; nothing if calls are not enqueued. Collective.
 [[nodiscard]] std::optional<double> eager_enqueue_us(Group& group, const Contender& contender,
                                                      const RankTensors& tensors);
 
-/// Run all contenders one after another, again and again: A B C A B C ... Collective. `show` hears
-/// what comes next.
+/// Measure all contenders interleaved: A B C A B C ... Collective. `show` gets a line about the next measurement.
 void measure_in_turn(Group& group, const RankTensors& tensors, std::vector<Contender>& contenders, const Turns& turns,
                      const std::function<void(const std::string&)>& show);
 
-/// The median of the samples; 0 where there are none.
+/// The median of the samples; 0 if there are none.
 [[nodiscard]] double median_us(const Contender& contender);
 
-/// A problem whose GEMM on each rank is that of a gather, with the gathered matrix as an input of the caller's: nobody
-/// fills the workspace of a GEMM alone, and a device is faster on what it finds there.
+/// A problem whose GEMM on each rank is that of a gather, with the gathered matrix as a caller's input. In a GEMM
+/// alone, no task would fill the workspace with data, and the device's speed depends on the data.
 [[nodiscard]] Problem gemm_of_gather(const Problem& problem, int num_ranks);
 
-/// `sequential` with what a config says of its GEMM, and nothing else.
+/// The config of `sequential` with another config's GEMM knobs, and no others.
 [[nodiscard]] Config same_tiles(const Config& config);
 
-/// `gemm`, a result of gemm_only, and beside it copies of `bytes` from each rank in all, in lockstep by copy engines,
-/// which wait for nothing of it: what overlap can reach at best.
+/// `gemm`, a result of gemm_only, and beside it copies of `bytes` in all from each rank, in lockstep by copy engines.
+/// They are independent of the GEMM, so this is the practical limit of overlap (`free`).
 [[nodiscard]] Plan beside_exchange(const Plan& gemm, int64_t bytes);
-/// us that each rank's least bytes take on its slowest link; nothing where links are unknown or there are none.
+/// us that each rank's least bytes take on its slowest link; nothing if links are unknown or there are none.
 [[nodiscard]] std::optional<double> link_us(const Problem& problem, const Team& team);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// The table of models and where their shapes come from.
+// The table of models, with the sources of their shapes.
 // Called by the flags of all verbs (options.cpp) and by info.
 #include "cli/models.hpp"
 
@@ -52,7 +52,7 @@ const Model& find_model(const std::string& name) {
 std::vector<LayerShape> layer_shapes(const Model& model, const std::string& op) {
   const Structure& structure = find_operator(op).structure;
   if (!structure.multiplies) return {{model.hidden, 0}};
-  // What comes from sums is what a layer ends with; gathered and exchanged is what it begins with.
+  // A layer's half ends with an operator that sums; it begins with one that gathers or exchanges.
   const bool sums = structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce;
   if (sums) return {{model.hidden, model.attention}, {model.hidden, model.ffn}};
   return {{model.qkv, model.hidden}, {model.up, model.hidden}};

@@ -9,17 +9,17 @@
 
 namespace tilewire::cli {
 
-/// What of a transformer layer decides the shapes of its tensor-parallel operators. Widths are global.
+/// The widths of a transformer layer that decide the shapes of its tensor-parallel operators. Widths are global.
 struct Model {
   const char* name;
   int64_t hidden;
   int64_t qkv;        ///< columns of the fused Q, K and V projection
   int64_t attention;  ///< columns of the attention's output: heads x head size
   int64_t ffn;        ///< rows of the down projection (of one expert)
-  int64_t up;         ///< columns of the up projection; gate and up together where the FFN is gated
+  int64_t up;         ///< columns of the up projection; gate and up together if the FFN is gated
 };
 
-/// One operator's sizes in a layer; the number of tokens is the caller's.
+/// One operator's sizes in a layer; the caller chooses the number of tokens.
 struct LayerShape {
   int64_t n = 0;
   int64_t k = 0;
@@ -28,8 +28,8 @@ struct LayerShape {
 [[nodiscard]] std::span<const Model> models();
 /// Throws Error(invalid_input) that lists the known names.
 [[nodiscard]] const Model& find_model(const std::string& name);
-/// Where the operator stands in a layer: all_gather_gemm before attention and FFN, gemm_reduce_scatter
-/// and gemm_all_reduce after them, all_reduce on the layer's output.
+/// The shapes of an operator by its place in a layer: all_gather_gemm before attention and FFN, gemm_reduce_scatter and
+/// gemm_all_reduce after them, all_reduce on the layer's output.
 [[nodiscard]] std::vector<LayerShape> layer_shapes(const Model& model, const std::string& op);
 
 }  // namespace tilewire::cli

@@ -24,7 +24,7 @@ constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 constexpr int64_t kMaxHeader = 1 << 20;
 
-// An open file that closes itself.
+// An open file that is closed by its destructor.
 class File {
  public:
   File(const std::string& path, int flags) : path_(path) {
@@ -60,7 +60,7 @@ class File {
     const SystemCall resized = system_call([&] { return ::ftruncate(file_.get(), bytes); });
     require(resized.ok(), "{}: cannot make it {} bytes: {}", path_, bytes, resized.why());
   }
-  // NOTE: some file systems refuse what was written only here.
+  // NOTE: some file systems report a failed write only at the close.
   void close() {
     const SystemCall closed = system_call_once([&] { return ::close(file_.release()); });
     require(closed.ok(), "{}: cannot write: {}", path_, closed.why());
@@ -71,7 +71,7 @@ class File {
   Descriptor file_;
 };
 
-// The names that numpy knows a type by, behind the byte order.
+// numpy's names of a type, without the byte order.
 struct TypeNames {
   DType dtype;
   std::initializer_list<std::string_view> names;
@@ -85,7 +85,7 @@ const std::initializer_list<TypeNames> kTypes{
 
 bool is_uint16(std::string_view name) { return name == "u2" || name == "H" || name == "uint16" || name == "ushort"; }
 
-// '<' is little endian; '=', '|' and nothing are this machine's order, which is the same.
+// '<' is little endian; '=', '|' and no mark are this machine's order, which is the same.
 std::string_view without_order(std::string_view descr) {
   if (descr.starts_with('<') || descr.starts_with('>') || descr.starts_with('=') || descr.starts_with('|'))
     descr.remove_prefix(1);
@@ -108,7 +108,7 @@ DType dtype_of_descr(const std::string& path, const std::string& descr, DType wa
   fail(ErrorKind::invalid_input, "{}: dtype '{}': want '<f4', '<f2', '<V2' or 'bfloat16' (bf16)", path, descr);
 }
 
-// The dictionary's text; sets where the data starts.
+// The dictionary's text. Sets the offset of the data.
 std::string header_text(const std::string& path, const File& file, int64_t& data_offset) {
   const int64_t size = file.size();
   unsigned char head[12] = {};
@@ -129,7 +129,7 @@ std::string header_text(const std::string& path, const File& file, int64_t& data
   return text;
 }
 
-// Everything before the data.
+// The bytes before the data.
 std::string head_of(const NpyHeader& header) {
   const auto descr = [&] {
     if (header.dtype == DType::fp32) return "<f4";
@@ -178,14 +178,14 @@ NpyHeader read_npy_header(const std::string& path, DType wanted) {
   require(extents.size() <= 2, "{}: shape ({}): want a matrix or a vector", path, fmt::join(extents, ", "));
   header.vector = extents.size() == 1;
   const Shape shape{header.vector ? 1 : extents[0], extents.back()};
-  // One row or one column lies in memory as C order has it.
+  // One row or one column has the same layout in C order.
   require(!dictionary.fortran_order || shape.rows <= 1 || shape.cols <= 1,
           "{}: is in Fortran order: save np.ascontiguousarray of it", path);
   header.rows = shape.rows;
   header.cols = shape.cols;
   const int64_t held = file.size() - header.data_offset;
   const int64_t element = bytes_of(header.dtype);
-  // NOTE: the products may be formed only behind these bounds.
+  // NOTE: these products are safe only after the checks of the bounds.
   const bool fits =
       shape.cols <= INT64_MAX / element && (shape.cols == 0 || shape.rows <= INT64_MAX / (shape.cols * element));
   require(fits, "{}: shape {} x {} overflows", path, shape.rows, shape.cols);

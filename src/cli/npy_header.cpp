@@ -74,7 +74,7 @@ class Parser {
     if (!take(wanted)) malformed(rule);
   }
   std::string string(const std::string& wanted) {
-    // Python 2 marks text, and bytes may be marked.
+    // Python 2 marks unicode text by u; bytes may have a b.
     if (const char mark = peek(); mark == 'u' || mark == 'b') ++at_;
     const char quote = peek();
     if (quote != '\'' && quote != '"') malformed("want " + wanted);

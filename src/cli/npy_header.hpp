@@ -8,16 +8,16 @@
 
 namespace tilewire::cli {
 
-/// What the dictionary says.
+/// The content of the dictionary.
 struct NpyDictionary {
   std::string descr;  ///< without quotes
   bool fortran_order = false;
   std::vector<int64_t> shape;
 };
 
-/// Parse Python's text of it, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }": keys in any order, either
-/// kind of quotes, any spaces, Python 2's "4L". Throws Error(invalid_input) that names the file and where it went
-/// wrong.
+/// Parse the dictionary as Python writes it, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }": keys in any
+/// order, both kinds of quotes, any spaces, Python 2's "4L". Throws Error(invalid_input) that names the file and the
+/// place of the fault.
 [[nodiscard]] NpyDictionary parse_npy_dictionary(const std::string& path, const std::string& text);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// The flags of the command line and what they stand for.
+// The flags of the command line, and their meaning.
 // Called by every verb.
 #include "cli/options.hpp"
 
@@ -238,7 +238,7 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   if (!options.out_dtype.empty()) problem.out_dtype = dtype_of("--out-dtype", options.out_dtype);
   problem.b_layout = parse<BLayout>(options.b_layout, "--b-layout");
   problem.reduction = parse<Reduction>(options.reduction, "--reduction");
-  // A flag that an operator has no use for concerns the other operators of the command.
+  // A flag that this operator cannot use is for other operators of the command.
   const bool alone = options.operators.size() <= 1;
   if (alone || structure.multiplies) problem.epilogue = epilogue_of(options);
   if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
@@ -253,7 +253,7 @@ std::vector<Problem> problems_of(const Options& options) {
   std::vector<Problem> problems;
   for (const std::string& op : options.operators) {
     static_cast<void>(find_operator(op));
-    // What is wrong with the flags is no entry's fault.
+    // First check the flags alone, so that no entry of --shapes is blamed for them.
     if (!options.shapes.empty()) static_cast<void>(problem_of(options, op, 0, 0, 0));
     for (const Sizes& sizes : sizes_of(options, op)) {
       try {
@@ -291,7 +291,8 @@ Config with_knobs(Config config, const Options& options) {
 
 namespace {
 
-// The knobs of one candidate may not go with what is set, those of another may: of these the one that it changes least.
+// --set may conflict with the other knobs of a candidate: choose, of those without conflict, the one that changes
+// least.
 std::optional<Config> nearest_candidate(const Schedule& schedule, const Problem& problem, const Team& team,
                                         const Options& options) {
   std::optional<Config> nearest;

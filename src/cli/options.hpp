@@ -15,9 +15,9 @@
 
 namespace tilewire::cli {
 
-/// What the flags said. Names are still text: the library checks them and lists the known ones.
+/// The values of the flags. Names are still text: the library checks them, and its errors list the known ones.
 struct Options {
-  // What to compute.
+  // The problem.
   std::vector<std::string> operators;
   std::optional<int64_t> m, n, k;
   std::vector<int64_t> more_n;
@@ -33,11 +33,11 @@ struct Options {
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;
-  // How.
+  // The schedule.
   std::string schedule = "all";
   std::vector<std::string> set;
   std::string configs;
-  // On which ranks.
+  // The ranks.
   std::string backend = "host";
   int ranks = 4;
   bool threads = false;
@@ -45,7 +45,7 @@ struct Options {
   std::optional<double> timeout_s;  ///< default: the environment's
   double arena_gib = 16;
   uint64_t seed = 1;
-  // What comes out.
+  // The results.
   std::string json;
   std::string trace;
   bool verify = true;
@@ -59,11 +59,11 @@ template <class Table>
   return names;
 }
 
-/// The positional list of operators, or of one.
+/// Add the list of operators as a positional argument, or one operator (not `several`).
 CLI::Option* add_operators(CLI::App& verb, Options& options, bool several);
 /// Sizes and types: -m -n -k --shapes --model --tokens --dtype ...
 void add_problem_flags(CLI::App& verb, Options& options);
-/// --schedule and --set. What --schedule is where it is not given depends on the verb.
+/// --schedule and --set. `by_default`: the verb's default of --schedule.
 void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default);
 /// --backend --ranks --threads --timeout --arena-gib.
 void add_rank_flags(CLI::App& verb, Options& options);
@@ -72,12 +72,12 @@ void add_seed_flag(CLI::App& verb, Options& options);
 
 /// --verify and --no-verify.
 void add_verify_flag(CLI::App& verb, Options& options, bool by_default);
-/// --json, which every verb that has it writes to a file or to standard output.
+/// --json, which a verb writes to a file or to standard output.
 void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 
-/// The type of matrices that a flag names. Throws Error(invalid_input) that lists them.
+/// The type of matrices that a flag names. Throws Error(invalid_input) that lists the types.
 [[nodiscard]] DType dtype_of(const std::string& flag, const std::string& name);
-/// What --bias and --epilogue say. Throws Error(invalid_input) for a step that is not known.
+/// The steps of --bias and --epilogue. Throws Error(invalid_input) for an unknown step.
 [[nodiscard]] std::vector<Epilogue> epilogue_of(const Options& options);
 /// The problems that the flags name: every operator x every shape. Validated.
 [[nodiscard]] std::vector<Problem> problems_of(const Options& options);
@@ -86,23 +86,23 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 /// The ranks as a team without known links.
 [[nodiscard]] Team team_of(const Options& options);
 
-/// Throw Error(invalid_input) for unknown operators, schedules and knobs, before anything else is done.
+/// Throw Error(invalid_input) for unknown operators, schedules and knobs. Call it before any work.
 void check_names(const Options& options);
-/// Names of the schedules that `--schedule` stands for: one, or all of them ("all"); "auto" stays.
+/// The schedules of `--schedule`: one, or all of them for "all"; "auto" stays "auto".
 [[nodiscard]] std::vector<std::string> schedules_of(const Options& options);
 /// Apply every --set to `config`.
 [[nodiscard]] Config with_knobs(Config config, const Options& options);
-/// The config that a schedule runs with: its first candidate for the problem, then --set. Throws
-/// Error(unsupported) with the schedule's reason where it refuses.
+/// The config of a schedule: its first candidate for the problem, then --set. Throws Error(unsupported) with the
+/// schedule's reason if it refuses.
 [[nodiscard]] Config config_of(const Options& options, const std::string& schedule, const Problem& problem,
                                const Team& team);
 
-/// As config_of, but leave out every --set that this schedule refuses; also the reasons, one for each left out.
+/// As config_of, but without each --set that this schedule refuses. Also returns the reasons, one for each.
 [[nodiscard]] std::pair<Config, std::vector<std::string>> config_taken(const Options& options,
                                                                        const std::string& schedule,
                                                                        const Problem& problem, const Team& team);
 
-/// "KEY=VALUE" of a flag, apart. Throws Error(invalid_input) that says what the flag wants.
+/// Split "KEY=VALUE" of a flag. Throws Error(invalid_input) with what the flag wants.
 [[nodiscard]] std::pair<std::string, std::string> key_and_value(const std::string& flag, const std::string& text,
                                                                 const std::string& wanted);
 
@@ -110,11 +110,11 @@ void check_names(const Options& options);
 /// the value.
 [[nodiscard]] int64_t bytes_of(const std::string& flag, const std::string& text);
 
-/// Text of a file. Reads no standard input: "-" is a file of that name. Throws Error(invalid_input).
+/// The text of a file. "-" is a file of that name, not standard input. Throws Error(invalid_input).
 [[nodiscard]] std::string read_file(const std::string& path);
 /// Write a file (core/output_file.hpp), or standard output for "-". Throws Error(invalid_input).
 void write_file(const std::string& path, const std::string& text);
-/// Write to standard output, now. Throws Error(invalid_input) where it does not get there.
+/// Write to standard output at once. Throws Error(invalid_input) if that fails.
 void print(const std::string& text);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// tilewire plan: what every rank would do, in words and as JSON.
+// tilewire plan: prints the tasks of every rank, in words and as JSON.
 // Called by main.
 #include <fmt/format.h>
 
@@ -37,14 +37,14 @@ struct Show {
   [[nodiscard]] bool lowers() const { return !target.empty() || lowered || !after.empty() || passes; }
 };
 
-// A line for each pass.
+// One line for each pass.
 std::string passes_text(const std::vector<PassNote>& notes, const std::string& target) {
   std::string text = fmt::format("  lowered     for {}{}\n", target, notes.empty() ? ", which has no passes" : "");
   for (const PassNote& note : notes) text += fmt::format("    {:16} {}\n", note.pass, note.text);
   return text;
 }
 
-// `reasons`: why each plan was chosen, where that was measured. `notes`: of its passes, where it is lowered.
+// `reasons`: why each plan was chosen, if that was measured. `notes`: of the passes, if the plan is lowered.
 void show_all(const Show& verb, const std::vector<Plan>& plans, const std::vector<std::string>& reasons,
               const std::vector<std::vector<PassNote>>& notes) {
   if (!verb.options.json.empty()) {
@@ -63,7 +63,7 @@ void show_all(const Show& verb, const std::vector<Plan>& plans, const std::vecto
   }
 }
 
-// The same, lowered where the flags say so.
+// The same, lowered if the flags ask for it.
 void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::string>& reasons) {
   std::vector<std::vector<PassNote>> notes;
   if (verb.lowers()) {
@@ -77,7 +77,7 @@ void show(const Show& verb, std::vector<Plan> plans, const std::vector<std::stri
   show_all(verb, plans, reasons, notes);
 }
 
-// The configs that `auto` would measure on a target, with their predicted times.
+// Show the configs that `auto` would measure on a target, with their predicted times.
 void show_candidates(const Show& verb, const std::vector<Problem>& problems, const Target& target, const Team& team) {
   nlohmann::json result = nlohmann::json::array();
   std::string text;
@@ -114,7 +114,7 @@ void show_measured(const Show& verb, const std::vector<Problem>& problems, Group
   if (group.team().rank == 0) show(verb, plans, reasons);
 }
 
-// The plans of the schedules that the flags name.
+// Show the plans of the schedules that the flags name.
 void show_named(const Show& verb, const std::vector<Problem>& problems, const Team& team) {
   const Options& options = verb.options;
   std::vector<Plan> plans;
@@ -141,7 +141,7 @@ void plan_verb(const Show& verb) {
   const std::vector<Problem> problems = problems_of(options);
   check_files({{"--json", options.json}, tuner_file(options)}, input_files(options));
   if (!verb.target.empty()) {
-    // NOTE: schedules choose by the ranks' machines.
+    // NOTE: schedules choose by the team's devices and links.
     const Target& target = find_target(verb.target);
     const Team team = team_of(target, target.ranks > 0 ? target.ranks : options.ranks);
     return verb.candidates ? show_candidates(verb, problems, target, team) : show_named(verb, problems, team);

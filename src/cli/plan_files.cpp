@@ -1,4 +1,4 @@
-// Plans that `tilewire plan --json` wrote.
+// Plans in files that `tilewire plan --json` has written.
 // Called by check and sim.
 #include "cli/plan_files.hpp"
 

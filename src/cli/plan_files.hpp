@@ -1,4 +1,4 @@
-// Plans that `tilewire plan --json` wrote.
+// Plans in files that `tilewire plan --json` has written.
 // Used by check and sim.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace tilewire::cli {
 
-/// Take out of `names` those that are files: no operator's name, and with a dot or a slash, or there.
+/// Move the files out of `names`: names of no operator that contain a dot or a slash, or that exist as files.
 [[nodiscard]] std::vector<std::string> take_files(std::vector<std::string>& names);
-/// Read one; its structure is valid. Throws Error(invalid_input) that names the file.
+/// Read a plan; its structure is valid. Throws Error(invalid_input) that names the file.
 [[nodiscard]] Plan load_plan(const std::string& path);
-/// The same; throws Error(refused_plan) with the checker's words where it does not prove the plan.
+/// The same; throws Error(refused_plan) with the checker's text if it does not prove the plan.
 [[nodiscard]] Plan load_proven_plan(const std::string& path);
 
 }  // namespace tilewire::cli

@@ -1,4 +1,4 @@
-// Start of ranks, or joining the ones that a launcher started.
+// Starts ranks, or joins those that a launcher has started.
 // Called by the verbs that execute plans.
 #include "cli/ranks.hpp"
 
@@ -16,7 +16,7 @@
 namespace tilewire::cli {
 namespace {
 
-constexpr double kMostArenaGib = 32768;  // of all ranks: what a host's shared memory takes
+constexpr double kMostArenaGib = 32768;  // of all ranks: the limit of a host's shared memory
 
 CallOrder order_of(const Options& options) {
   const bool stream = options.order == "stream";
@@ -24,7 +24,7 @@ CallOrder order_of(const Options& options) {
   return stream ? CallOrder::stream : CallOrder::any;
 }
 
-/// Join the team whose ranks a launcher started.
+/// Join the team of the ranks that a launcher has started.
 std::unique_ptr<Group> join_launched(const Options& options, const env::Place& place, int64_t arena_bytes,
                                      double timeout_s) {
   JoinOptions join_options = join_options_from_env();

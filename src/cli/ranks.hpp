@@ -1,5 +1,5 @@
-// Running the body of a verb on all ranks, those that a launcher started or our own.
-// Used by bench, run, and by plan and check where they need ranks; its line of progress by check and sim, too.
+// Runs the body of a verb on all ranks: those that a launcher has started, or new ones.
+// Used by bench, run, plan and check; check and sim use its progress line.
 #pragma once
 
 #include <functional>
@@ -10,19 +10,19 @@
 
 namespace tilewire::cli {
 
-/// Whether plan and check need the ranks themselves: to measure, or because schedules choose otherwise for GPUs. Throws
-/// Error(unsupported) that says what to do instead where there are none of --backend.
+/// Whether plan and check need ranks: to measure, or because schedules choose differently for GPUs. Throws
+/// Error(unsupported) with advice if --backend is not available here.
 [[nodiscard]] bool needs_ranks(const Options& options);
 
-/// Where RANK and WORLD_SIZE (or mpirun's names for them) are set, join that team; else start
-/// `options.ranks` ranks. Only rank 0 should print. Throws what a rank threw, and what env::place throws.
+/// If RANK and WORLD_SIZE (or mpirun's names for them) are set, join that team; else start `options.ranks` ranks. Only
+/// rank 0 should print. Throws what a rank has thrown, and what env::place throws.
 void run_on_ranks(const Options& options, const std::function<void(Group&)>& body);
 
-/// Take the number of ranks from the launcher's environment where there is one. Throws
-/// Error(invalid_input) if --ranks was given and differs.
+/// Take the number of ranks from the launcher's environment, if there is one. Throws Error(invalid_input) if --ranks
+/// was given and differs.
 void adopt_launcher(Options& options, bool ranks_given);
 
-/// A line on standard error that replaces itself; silent unless it is a terminal and this is rank 0.
+/// A progress line on standard error, overwritten in place. Silent unless it is a terminal and this is rank 0.
 class Progress {
  public:
   explicit Progress(int rank);

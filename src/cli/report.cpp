@@ -1,4 +1,4 @@
-// A page with the timelines of traces: reads Chrome traces, measures overlap in them, fills the page.
+// Reads Chrome traces, measures overlap in them, and fills a page with their timelines.
 // Called by the verbs report and demo.
 #include "cli/report.hpp"
 
@@ -19,13 +19,13 @@ namespace {
 
 using nlohmann::json;
 
-// "tiles 17" -> "tiles": rows of a lane's workers have their number behind its name.
+// "tiles 17" -> "tiles": the row of a lane's worker has a number after the lane's name.
 std::string lane_of(const std::string& row) {
   const size_t last = row.find_last_not_of("0123456789");
   return last != std::string::npos && last + 1 < row.size() && row[last] == ' ' ? row.substr(0, last) : row;
 }
 
-// Where a row of the trace is in the report: call, rank, lane, worker.
+// The place of a trace's row in the report: call, rank, lane, worker.
 struct Place {
   size_t call = 0;
   int rank = 0;
@@ -57,7 +57,7 @@ class Reader {
   [[nodiscard]] std::vector<ReportCall> take() { return std::move(calls_); }
 
  private:
-  // A field of an event. Throws Error(invalid_input) where it is missing or of another type.
+  // A field of an event. Throws Error(invalid_input) if it is missing or has another type.
   template <class T>
   [[nodiscard]] T field(const json& event, const char* name) const {
     try {
@@ -67,7 +67,7 @@ class Reader {
     }
   }
 
-  // us, of less than a year.
+  // A time in us, less than a year.
   [[nodiscard]] double time(const json& event, const char* name) const {
     constexpr double kMost = 3e13;
     const auto us = field<double>(event, name);
@@ -122,7 +122,7 @@ class Reader {
     if (event.contains("args")) {
       const auto args = field<json>(event, "args");
       if (args.contains("task")) task = field<std::string>(args, "task");
-      task.resize(std::min(task.size(), task.find(" of lane ")));  // the row says the rest
+      task.resize(std::min(task.size(), task.find(" of lane ")));  // the row has the rest
       for (const char* list : {"waits", "writes"}) {
         if (!args.contains(list)) continue;
         const auto items = field<std::vector<std::string>>(args, list);
@@ -134,20 +134,20 @@ class Reader {
         {place.worker, time(event, "ts"), time(event, "dur"), field<std::string>(event, "name"), std::move(task)});
   }
 
-  // When the next span may take the row of this one. NOTE: a simulated tile ends with its stores, beside which the next
-  // one has begun on the same SM.
+  // From when on another span may use the row. NOTE: a simulated tile ends with its stores, while the next tile already
+  // runs on the same SM.
   static double free_from(const ReportSpan& span) {
     constexpr double kStores = 3;  // us, and at most a third
     return span.start_us + std::max(span.us - kStores, span.us * 2 / 3);
   }
 
-  // Workers of a pool are alike: each span goes to the first row that is free then, with what it contains.
+  // Workers of a pool are alike: move each span, with the spans in it, to the first row that is free at its start.
   void pack(size_t call, size_t rank, size_t of) {
-    constexpr int kMostApart = 4;  // workers that keep their rows
+    constexpr int kMostApart = 4;  // so few workers keep their rows
     ReportLane& lane = calls_[call].ranks[rank].lanes[of];
     std::ranges::stable_sort(lane.spans, {}, &ReportSpan::start_us);
-    std::vector<double> free;      // of each row, from when on
-    std::map<int, Packed> outers;  // of each worker, what it does
+    std::vector<double> free;      // of each row: from when on
+    std::map<int, Packed> outers;  // of each worker: its outer spans
     const bool packs = lane.workers > kMostApart;
     for (ReportSpan& span : lane.spans) {
       const Packed packed{.start = span.start_us, .end = span.start_us + span.us, .row = span.worker};
@@ -168,7 +168,7 @@ class Reader {
     if (packs) lane.workers = std::max<int>(1, static_cast<int>(free.size()));
   }
 
-  // The row of what a worker did at some time.
+  // The row of a worker's span at some time.
   [[nodiscard]] int row_of(const Place& place, double us) const {
     const auto found = packed_.find({place.call, place.rank, place.lane, place.worker});
     if (found == packed_.end()) return place.worker;
@@ -176,7 +176,7 @@ class Reader {
     return (after == found->second.begin() ? after : std::prev(after))->row;
   }
 
-  // Posts between ranks. The head of an arrow may come before its tail.
+  // Read one end of an arrow, a post between ranks. The event of the head may come before that of the tail.
   void read_arrow(const json& event) {
     if (!is(event, "s") && !is(event, "f")) return;
     auto& [tail, head] = ends_[json_text(field<json>(event, "id"))];
@@ -190,7 +190,7 @@ class Reader {
                                         head->second});
   }
 
-  // Lanes that only wait and post are not shown. Returns the number of tasks.
+  // Measure the times of a call. Returns the number of tasks.
   static size_t finish(ReportCall& call) {
     size_t tasks = 0;
     for (const ReportRank& rank : call.ranks) {
@@ -232,10 +232,10 @@ class Reader {
   std::map<std::tuple<size_t, size_t, size_t, int>, std::vector<Packed>> packed_;  // by call, rank, lane and worker
 };
 
-// To a hundredth of a us, which keeps pages small.
+// Round to a hundredth of a us, which keeps pages small.
 double rounded(double us) { return static_cast<double>(static_cast<int64_t>(us * 100 + 0.5)) / 100; }
 
-// Names once, and their numbers.
+// A list of names without repetition, and their numbers.
 class Names {
  public:
   int operator()(const std::string& name) {

@@ -1,4 +1,4 @@
-// The text of the page that `tilewire report` fills: made by CMake from report_page.html.
+// The text of the page that `tilewire report` fills. CMake makes its source from report_page.html.
 // Used by report.cpp.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tilewire::cli {
 
-/// HTML with CALLS and SUMMARY where its data go.
+/// HTML with the placeholders CALLS and SUMMARY.
 [[nodiscard]] std::string_view report_page_template();
 
 }  // namespace tilewire::cli

@@ -30,7 +30,7 @@ struct Run {
   bool uint16 = false;
 };
 
-// The header of an input's file, that of rank 0 where there is one per rank; null where it is not given.
+// The header of an input's file, of rank 0 if there is one file per rank; nothing if the input is not given.
 std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
   const auto found = run.inputs.find(input);
   if (found == run.inputs.end()) return std::nullopt;
@@ -46,7 +46,7 @@ bool is_global(const Run& run, const std::string& input) {
   return found != run.inputs.end() && !is_per_rank(found->second);
 }
 
-// Before sizes are known, as these come from files.
+// Check the names before the sizes are known, as these come from files.
 void check_run_names(const Run& run) {
   const Options& options = run.options;
   Problem problem{.op = options.operators.front(), .m = 1, .n = 1, .k = 1};
@@ -58,7 +58,7 @@ void check_run_names(const Run& run) {
           "nothing is asked of the result: give --output NAME=FILE, --verify or --trace FILE");
 }
 
-// Take the type and the sizes that were not given from the files.
+// Take the type and the sizes that are not given from the files.
 void complete_from_files(Run& run) {
   Options& options = run.options;
   const auto a = header_of(run, "a");
@@ -106,7 +106,7 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   }
   std::optional<Trace> trace;
   if (!options.trace.empty()) trace = op.gather_trace();
-  // NOTE: from here on no rank waits for another: a pipe may keep one for as long as it likes.
+  // NOTE: from here on no rank waits for another: a pipe may block a rank for any time.
   files.write(group, tensors);
   if (trace && rank == 0) {
     TraceFile file;

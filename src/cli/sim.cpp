@@ -1,4 +1,4 @@
-// tilewire sim: how long plans would take on a machine that is described by numbers.
+// tilewire sim: predicts the times of plans on a machine that is described by numbers.
 // Called by main.
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ std::string list_of_machines() {
   return text;
 }
 
-// Of flags that ask for nothing to be simulated.
+// For flags that simulate nothing: refuse all flags but `allowed`.
 void want_only(const CLI::App& verb, std::initializer_list<std::string> allowed) {
   for (const CLI::Option* option : verb.get_options()) {
     const std::string name = option->get_name();
@@ -48,11 +48,11 @@ RequestFiles files_of(const Sim& sim) {
   return files;
 }
 
-// Flags that would mean nothing.
+// Refuse flags that mean nothing.
 void check_flags(const Sim& sim, const CLI::App& verb) {
   if (sim.list) want_only(verb, {"--list"});
   if (sim.show) want_only(verb, {"--show", "--machine", "--topology", "--set"});
-  // What is read is not written over.
+  // An output must not overwrite an input.
   const RequestFiles files = files_of(sim);
   check_apart(files.outputs, files.inputs);
   check_request(verb, sim.request);
@@ -84,7 +84,7 @@ void sim_verb(const Sim& sim) {
   simulate_all(sim.request, machine);
 }
 
-// {} are the collectives.
+// {}: the names of collectives.
 constexpr const char* kFooter =
     R"(With --bytes the names are collectives alone: {}; S is what each
 device brings (all_gather: its shard). A row is a schedule with the first of its configs, and --set; --schedule auto

@@ -1,4 +1,4 @@
-// Rows of a bench's JSON, simulated with the configs that they were measured with.
+// Simulates rows of a bench's JSON with the configs of their measurements.
 // Called by sim.
 #include "cli/sim_compare.hpp"
 
@@ -22,7 +22,7 @@
 namespace tilewire::cli {
 namespace {
 
-// Relative errors, averaged so that twice too long and twice too short weigh the same.
+// Relative errors, averaged so that a factor of two counts the same in both directions.
 struct Errors {
   std::vector<double> ratios{};  // above 1
 
@@ -43,7 +43,7 @@ Problem problem_of_row(const nlohmann::json& row) {
   return problem;
 }
 
-// The row with what is predicted of it.
+// The row with the predictions.
 nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
   for (const char* key : {"operator", "m", "n", "k", "ranks", "config", "total_us"})
     require(row.is_object() && row.contains(key), "no '{}': want rows of `tilewire bench --json`", key);
@@ -57,7 +57,7 @@ nlohmann::json predicted(const nlohmann::json& row, const Machine& machine) {
   const auto measured = [&](const char* field) {
     return row.contains(field) && row[field].is_number() ? row[field].get<double>() : 0.0;
   };
-  // As a bench measures them: the faster GEMM of tiles and of the library, the fastest collective.
+  // As a bench measures: the faster GEMM, by tiles or by the library, and the fastest collective.
   const Yardsticks alone = yardsticks_of(problem, team, machine, true);
   both["measured_gemm_us"] = measured("gemm_us");
   both["predicted_gemm_us"] = std::isfinite(alone.gemm_ns) ? alone.gemm_ns * 1e-3 : 0.0;

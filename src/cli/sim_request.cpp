@@ -1,4 +1,4 @@
-// The flags of `tilewire sim` that say what is simulated, and the rows that they stand for.
+// The flags of `tilewire sim` that choose what is simulated, and the rows that they give.
 // Called by sim.cpp, and by sweep_verb.cpp and chakra_verb.cpp of studies/.
 #include "cli/sim_request.hpp"
 
@@ -18,7 +18,7 @@
 namespace tilewire::cli {
 namespace {
 
-// `--set` of machines has a dot, that of knobs has none.
+// The key of --set has a dot for values of a machine, and none for knobs.
 std::vector<std::string> take_machine_values(Options& options) {
   std::vector<std::string> values;
   std::erase_if(options.set, [&](const std::string& set) {
@@ -34,7 +34,7 @@ struct PlanFile {
   Plan plan{};
 };
 
-// A collective, a plan, or a problem with all its rows, on one machine.
+// One simulation job: a collective, a plan, or a problem with all its rows, on one machine.
 struct Job {
   size_t machine = 0;
   std::optional<CollectiveRequest> collective{};
@@ -42,7 +42,7 @@ struct Job {
   Problem problem{};
 };
 
-// With as many ranks as the machine has devices where nothing else is said.
+// The options on a machine: without --ranks as many ranks as it has devices.
 Options options_on(const SimRequest& request, const Machine& machine) {
   Options options = request.options;
   if (!request.ranks_given) options.ranks = num_devices(machine);
@@ -83,7 +83,7 @@ std::vector<Simulated> do_job(const SimRequest& request, const Job& job, const M
   return rows;
 }
 
-// Where --trace asks for it. Returns the text about it.
+// Write the trace if --trace asks for it. Returns text about it.
 std::string write_trace(const SimRequest& request, const std::vector<Simulated>& rows) {
   if (request.options.trace.empty()) return "";
   TraceFile traces;
@@ -238,7 +238,7 @@ nlohmann::json json_of(const Machine& machine, const std::vector<Simulated>& row
 
 void write_and_print(const SimRequest& request, const nlohmann::json& result, const std::vector<Simulated>& rows,
                      std::string text) {
-  // NOTE: files first: a table that cannot be printed loses nothing else.
+  // NOTE: files first, so that a table that cannot be printed loses nothing else.
   if (!request.options.json.empty()) write_file(request.options.json, json_text(result, 1) + "\n");
   text += write_trace(request, rows);
   if (request.options.json != "-") print(text);

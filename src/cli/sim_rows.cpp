@@ -1,4 +1,4 @@
-// One plan on one machine, and what it is compared with.
+// Simulates one plan on one machine, and its baselines.
 // Called by sim_request.cpp, sim_compare.cpp and studies/.
 #include "cli/sim_rows.hpp"
 
@@ -45,7 +45,7 @@ nlohmann::json memory_json(const Simulation& simulation) {
   return devices;
 }
 
-// In us and in ns; null where it is not known.
+// Add a time in us and in ns; null if it is unknown.
 void add_time(nlohmann::json& row, const std::string& name, std::optional<double> ns) {
   row[name + "_us"] = ns ? nlohmann::json(*ns * 1e-3) : nlohmann::json();
   row[name + "_ns"] = ns ? nlohmann::json(*ns) : nlohmann::json();
@@ -65,7 +65,7 @@ nlohmann::json lanes_json(const SimulatedPlan& run) {
   return lanes;
 }
 
-// What rows of operators, of collectives and of plans have in common.
+// Add the fields that rows of operators, of collectives and of plans share.
 void add_outcome(nlohmann::json& row, const SimulatedPlan& run, const Machine& machine) {
   const Simulation& simulation = run.simulation;
   row.update({{"machine", machine.name},
@@ -79,8 +79,8 @@ void add_outcome(nlohmann::json& row, const SimulatedPlan& run, const Machine& m
   add_time(row, "total", simulation.total_ns);
 }
 
-// Assumed, since T3 prints neither: the tile of a workgroup, and DMA commands of which the next 64 start as soon as
-// they are ready.
+// Assumptions, since T3's paper has neither: the tile of a workgroup, and that of all DMA commands the next 64 start as
+// soon as they are ready.
 constexpr int64_t kT3Tile = 128;
 constexpr int kT3CopyLanes = 64;
 
@@ -91,7 +91,8 @@ Config track_trigger_config(Algorithm algorithm, int copy_lanes) {
   return config;
 }
 
-// A ring, and hardware that tracks and triggers, are the machine's: schedules see teams, which do not say.
+// The config for a machine. Rings and track-and-trigger hardware are properties of the machine, which a team does not
+// have.
 Config config_on(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
                  const Machine& machine) {
   Options set = options;
@@ -104,7 +105,7 @@ Config config_on(const Options& options, const Entry& entry, const Problem& prob
   return config_of(options, entry, problem, team);
 }
 
-// What is worth simulating of a schedule.
+// The configs of a schedule that are worth a simulation.
 std::vector<Config> candidates_on(const Schedule& schedule, const Problem& problem, const Team& team,
                                   const Machine& machine) {
   std::vector<Config> list = schedule.candidates(problem, team);
@@ -114,12 +115,12 @@ std::vector<Config> candidates_on(const Schedule& schedule, const Problem& probl
   return list;
 }
 
-// The most tasks of a plan that is one of many to be tried, and of those that are simulated side by side: a task takes
-// about a kilobyte in all.
+// The most tasks of a plan that is one of many to try, and of plans that are simulated at the same time. A task takes
+// about a kilobyte.
 constexpr int64_t kMostTasks = 1'000'000;
 constexpr int64_t kMostTasksBeside = 200'000;
 
-// Nothing where it would have more tasks than that.
+// The plan, or nothing if it would have more tasks.
 std::optional<Plan> plan_of_at_most(int64_t tasks, const Problem& problem, const Team& team, const Config& config) {
   const TaskLimit limit(tasks);
   try {
@@ -130,7 +131,7 @@ std::optional<Plan> plan_of_at_most(int64_t tasks, const Problem& problem, const
   }
 }
 
-// Do something with a plan; if it is large, while nobody else has a large one. False where it is too large.
+// Call `use` with a plan. Only one thread at a time has a large plan. False if the plan is too large.
 bool with_plan(const Problem& problem, const Team& team, const Config& config, const std::function<void(Plan)>& use) {
   if (std::optional<Plan> plan = plan_of_at_most(kMostTasksBeside, problem, team, config)) {
     use(std::move(*plan));
@@ -150,7 +151,7 @@ std::optional<SimulatedPlan> if_within_limits(const Problem& problem, const Team
   return made;
 }
 
-// "auto": the fastest of everything that any schedule would measure.
+// "auto": the fastest of all configs that any schedule would measure.
 SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const Problem& problem, const Team& team,
                               const Machine& machine) {
   if (entry.schedule == "auto") return fastest_plan(problem, team, machine, [](const Config&) { return true; });
@@ -163,7 +164,7 @@ SimulatedPlan simulated_entry(const Options& options, const Entry& entry, const 
   return std::move(*made);
 }
 
-// One row of a problem, without what it is compared with.
+// One row of a problem, without the baselines.
 Simulated simulate_entry(const Options& options, const Problem& problem, const Entry& entry, const Team& team,
                          const Machine& machine) {
   Simulated made{.title = fmt::format("{} {}x{}x{} {}", problem.op, problem.m, problem.n, problem.k, entry.name)};
@@ -253,7 +254,7 @@ std::vector<Simulated> simulate_operator(const Options& options, const Problem& 
   for (const Entry& entry : entries) {
     try {
       rows.push_back(simulate_entry(options, problem, entry, team, machine));
-      if (options.trace.empty() && entries.size() > 1) rows.back().run = {};  // nobody reads it
+      if (options.trace.empty() && entries.size() > 1) rows.back().run = {};  // not needed any more
     } catch (const Error& error) {
       if (!entry.may_be_refused || error.kind() != ErrorKind::unsupported) throw;
       rows.push_back({.row = sizes_json(problem), .refused = error.what()});

@@ -1,4 +1,4 @@
-// What `tilewire sim` prints of its rows: operators as bench does, collectives, plans from files.
+// Prints the rows of `tilewire sim`: operators as bench does, collectives, plans from files.
 // Called by sim.cpp, and by sweep_verb.cpp and chakra_verb.cpp of studies/.
 #include "cli/sim_table.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLeastName = 11;
 
-// Width of the column of a string field, over all rows.
+// The width of the column of a string field, over all rows.
 size_t width_of(const std::vector<Simulated>& rows, const char* field, size_t least) {
   for (const Simulated& each : rows) {
     if (each.row.contains(field)) least = std::max(least, each.row[field].get<std::string>().size());
@@ -56,7 +56,7 @@ std::string value_text(const nlohmann::json& row, const std::string& key) {
   return fmt::format("{}", row["settings"][key].get<double>());
 }
 
-// What the column "seq us" is: where problems differ in it, their rows' JSON says.
+// The meaning of the column "seq us"; if it differs between problems, their rows' JSON has it.
 std::string sequential_text(const std::vector<Simulated>& rows) {
   std::set<std::string> kinds;
   for (const Simulated& each : rows) {

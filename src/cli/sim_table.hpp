@@ -1,4 +1,4 @@
-// What `tilewire sim` prints of its rows.
+// Tables of the rows of `tilewire sim`.
 // Used by sim.cpp, and by sweep_verb.cpp and chakra_verb.cpp of studies/.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace tilewire::cli {
 
-/// One table of all rows, before it a column for each of these keys of their `settings`.
+/// One table of all rows, which begins with a column for each of these keys of their `settings`.
 [[nodiscard]] std::string table_of(const std::vector<Simulated>& rows, const std::vector<std::string>& keys = {});
-/// When each rank ended, and what memories and links carried.
+/// When each rank ended, and the traffic of memories and links.
 [[nodiscard]] std::string loads_text(const nlohmann::json& row);
 
 }  // namespace tilewire::cli

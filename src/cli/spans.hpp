@@ -1,4 +1,4 @@
-// Spans of time, and what they cover together.
+// Spans of time: the lengths of their union and of intersections.
 // Used by traces.cpp and report.cpp.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tilewire::cli {
 
-/// From, to; in any order, and they may overlap.
+/// Pairs of begin and end, in any order; they may overlap.
 template <class Time>
 using Spans = std::vector<std::pair<Time, Time>>;
 
@@ -25,7 +25,7 @@ template <class Time>
   return sum;
 }
 
-/// The length of what both cover.
+/// The length of the intersection of both unions.
 template <class Time>
 [[nodiscard]] Time covered_by_both(const Spans<Time>& x, const Spans<Time>& y) {
   Spans<Time> all = x;

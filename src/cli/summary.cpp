@@ -1,4 +1,4 @@
-// Summary and listing of plans.
+// Summaries and listings of plans.
 // Called by plan.
 #include "cli/summary.hpp"
 
@@ -20,7 +20,7 @@
 namespace tilewire::cli {
 namespace {
 
-// Runs a plan on a clock on which a task takes its cost and pools have a worker for every task.
+// Executes a plan on a virtual clock: a task takes its cost, and a pool has a worker for every task.
 class Clock {
  public:
   Clock(const Plan& plan, const std::function<double(const Task&)>& cost) : plan_(plan), cost_(cost) {
@@ -58,7 +58,7 @@ class Clock {
     bool operator<(const Run& other) const { return end > other.end; }  // the earliest is on top
   };
 
-  // Start the task, or let it wait for the first signal that is not there yet.
+  // Start the task, or let it wait for the first signal that is below its threshold.
   void start(Run run) {
     const Task& task = plan_.lanes[run.lane].tasks[run.task];
     for (const Wait& wait : task.waits) {

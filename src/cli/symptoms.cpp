@@ -14,9 +14,9 @@ namespace tilewire::cli {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kOtherDescriptors = 32;          ///< of a rank, beside one for each other rank
+constexpr int64_t kOtherDescriptors = 32;          ///< of a rank, in addition to one for each other rank
 constexpr int64_t kLeastMemory = 512 * kMiB;       ///< of a rank, for problems of a few thousand rows
-constexpr int64_t kLeastSharedMemory = 64 * kMiB;  ///< NCCL's, of a rank
+constexpr int64_t kLeastSharedMemory = 64 * kMiB;  ///< of NCCL, for each rank
 
 Finding ok(std::string what, std::string seen) { return {Health::ok, std::move(what), std::move(seen), {}}; }
 
@@ -35,7 +35,7 @@ Finding descriptors(const MachineState& machine, const Wanted& wanted) {
   return {Health::missing, "descriptors", seen, "ulimit -n 1024"};
 }
 
-/// Shared memory is one sparse file of all ranks' arenas, which each rank maps.
+/// Check a limit of shared memory, which is one sparse file of all ranks' arenas; each rank maps it.
 Finding of_arenas(const std::string& what, const std::optional<int64_t>& limit, const char* flag,
                   const Wanted& wanted) {
   const int64_t needed = wanted.arena_bytes * wanted.ranks;
@@ -67,11 +67,11 @@ Finding python(const MachineState& machine) {
   return {Health::warning, "Python package", "python3 has no module tilewire", "pip install ."};
 }
 
-/// "12.4" as a number to compare.
+/// A version, "12.4", as a number to compare.
 double version_of(const std::string& text) { return text.empty() ? 0 : std::atof(text.c_str()); }
 
 Finding driver(const cuda::CudaFacts& facts) {
-  // NOTE: where GPUs are not ready the driver tells its version all the same.
+  // NOTE: if GPUs are not ready, the driver still reports its version.
   if (facts.driver.empty() || (facts.gpus.empty() && !facts.missing.empty())) {
     const std::string why = facts.missing.empty() ? "no driver" : facts.missing.back();
     const bool fabric = why.find("initialized") != std::string::npos || why.find("802") != std::string::npos;
@@ -88,7 +88,7 @@ Finding driver(const cuda::CudaFacts& facts) {
   return {Health::missing, "driver", seen, "update the driver, or build with an older CUDA toolkit"};
 }
 
-/// GPUs that ranks would get.
+/// Number of GPUs that the ranks would get.
 size_t used(const cuda::CudaFacts& facts, const Wanted& wanted) {
   return std::min(facts.gpus.size(), static_cast<size_t>(std::max(1, wanted.ranks)));
 }
@@ -157,7 +157,7 @@ Finding connections(const MachineState& machine, const Wanted& wanted) {
   return {Health::warning, what, seen, "copies and kernels share one queue, which costs some overlap: unset it"};
 }
 
-/// Libraries whose lack leaves out a choice.
+/// Optional libraries: without one, a choice is missing.
 std::vector<Finding> libraries(const cuda::CudaFacts& facts) {
   std::vector<Finding> findings;
   for (const auto& [name, choice] : {std::pair("cuBLASLt", "compute = library"), {"NCCL", "collective = library"}}) {

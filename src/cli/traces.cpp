@@ -1,4 +1,4 @@
-// Several calls in one Chrome trace.
+// Writes several calls to one Chrome trace.
 // Called by bench, run and sim.
 #include "cli/traces.hpp"
 
@@ -19,7 +19,7 @@
 namespace tilewire::cli {
 namespace {
 
-constexpr int kRanksPerCall = 100;  // a call's process numbers begin at a multiple of that
+constexpr int kRanksPerCall = 100;  // process numbers of a call begin at a multiple of this
 
 }  // namespace
 

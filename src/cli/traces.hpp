@@ -9,20 +9,20 @@
 
 namespace tilewire::cli {
 
-/// A line per lane: the time, in us, that its workers were busy and waiting, all together, and from its
-/// first task to the end of its last; above them overlap_of.
+/// One line per lane: the time in us that all of its workers together were busy and waiting, and the time from its
+/// first task to the end of its last. The line before them is overlap_of.
 [[nodiscard]] std::string lanes_text(const std::string& title, const Plan& plan, const Trace& trace);
 
-/// The share of the time in which a rank's copies, sums and other tasks besides its GEMM ran that its GEMM
-/// ran too, over all ranks. NaN where there are no such tasks.
+/// The share of the time of a rank's copies, sums and other tasks besides its GEMM in which its GEMM runs, too, over
+/// all ranks. NaN if there are no such tasks.
 [[nodiscard]] double overlap_of(const Plan& plan, const Trace& trace);
 
-/// Calls added one after another; in the viewer each starts at time zero and its ranks are named after it.
+/// Calls in one file. In the viewer each call starts at time zero, and its name stands before its ranks.
 class TraceFile {
  public:
   void add(const std::string& title, const Plan& plan, const Trace& trace);
   void write(const std::string& path) const;
-  /// What `write` writes.
+  /// The content that `write` writes.
   [[nodiscard]] nlohmann::json json() const;
   /// lanes_text of all calls.
   [[nodiscard]] const std::string& summary() const { return summary_; }

@@ -1,4 +1,4 @@
-// The verbs of the command line. Each adds its flags and what happens when it is given.
+// The verbs of the command line. Each function adds a verb with its flags and its action.
 // Called by main.
 #pragma once
 

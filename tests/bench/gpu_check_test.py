@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of gpu_check.sh without a GPU: stand-ins for the GPU's tools and for the test programs.
+"""Tests of gpu_check.sh without a GPU: fakes replace the GPU's tools and the test programs.
 
 Run by ctest: gpu_check_test.py BUILD_FOLDER.
 """
@@ -24,7 +24,7 @@ exit {code}
 
 
 class Run:
-    """One run of the script's tests on so many GPUs that are not there; `count` and `code` by program."""
+    """One run of the script's tests on `gpus` fake GPUs; `count` and `code` by program."""
 
     def __init__(self, gpus, count=None, code=None, part="tests", flags=(), torch=True):
         with tempfile.TemporaryDirectory() as name:

@@ -113,7 +113,7 @@ class TraceTurns(unittest.TestCase):
 
 
 class GoalsTable(unittest.TestCase):
-    """bars.py --markdown, and the document that has its table."""
+    """bars.py --markdown, and the document with its table."""
 
     MACHINES = {"4 x H200": "peers_x4.json", "2 x H200": "peers_x2.json", "2 x H100": "peers_h100_x2.json"}
 
@@ -185,7 +185,7 @@ class GoalsTable(unittest.TestCase):
 
 
 def measured_row():
-    """A row of peers.py in memory, two of whose contenders were measured with both GEMMs of cuBLAS."""
+    """A row of peers.py in memory. Two of its contenders were measured with both GEMMs of cuBLAS."""
     times = {"ours: a": 90.0, "ours: b": 80.0, "comm": 30.0, "gemm": 72.0, "gemm, fastest candidate": 70.0,
              "sequential": 101.0, "sequential, fastest candidate": 102.0, "free": 75.0, "torch_fused": 95.0}
     return {"operator": "all_gather_gemm", "m": 64, "n": 4096, "k": 2048, "ranks": 4, "dtype": "bf16", "total_us": 80.0,
@@ -245,7 +245,7 @@ class ResultFiles(unittest.TestCase):
 
 
 class Candidates(unittest.TestCase):
-    """What peers.py measures, by the command."""
+    """The configs that peers.py measures, from the command."""
 
     def test_auto_measures_the_first_eight_of_distinct_configs(self):
         for kind in ("ag", "rs", "ar"):
@@ -274,7 +274,7 @@ class Ablations(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    """Figures of what ablations.py and the simulator wrote on the host."""
+    """Figures from results of ablations.py and the simulator on the host."""
 
     def test_from_measurement_to_figures(self):
         with tempfile.TemporaryDirectory() as name:
@@ -295,7 +295,7 @@ class Figures(unittest.TestCase):
             self.draw(folder)
 
     def check_rows(self, result):
-        """Every bar is a row, or was refused."""
+        """Every bar is a row, or is refused."""
         for shape in result["shapes"]:
             same = lambda one, shape=shape: all(one[name] == shape[name] for name in ("operator", "m", "n", "k"))
             rows = {row["name"] for row in result["rows"] if same(row)}
@@ -329,7 +329,7 @@ class Figures(unittest.TestCase):
                 self.assertEqual(content, (folder / "svg" / name).read_bytes(), name)
 
     def check_as_committed(self, name, result, keys, values):
-        """Of each row of `result` the file has one that says the same, within 1 %."""
+        """For each row of `result` the file has an equal row, within 1 %."""
         key_of = lambda row: tuple(row[key] for key in keys)
         committed = {key_of(row): row for row in json.loads((BENCH / "results" / name).read_text())["rows"]}
         self.assertGreater(len(result["rows"]), 0)

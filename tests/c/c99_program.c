@@ -1,4 +1,4 @@
-// Every function of the C interface that ranks call when all goes well, from C99.
+// Every function of the C interface that ranks call without errors, from C99.
 // Started by ctest with "processes" or "threads".
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 
 enum { RANKS = 3, M = 50, N = 37, K = 29 };
 
-// End the function with the status of a call that failed.
+// End the function with the status of a failed call.
 #define TRY(call)                                     \
   do {                                                \
     const tilewire_status try_status = (call);        \
     if (try_status != TILEWIRE_OK) return try_status; \
   } while (0)
 
-// End the function, and tell the other ranks, unless the condition holds.
+// Unless the condition holds, end the function and inform the other ranks.
 #define WANT(group, condition)                                                                \
   do {                                                                                        \
     if (!(condition)) return tilewire_fail(group, TILEWIRE_WRONG_RESULT, "not: " #condition); \
@@ -30,7 +30,7 @@ static int64_t shard_size(int64_t extent, int rank) {
   return shard_begin(extent, rank + 1) - shard_begin(extent, rank);
 }
 
-// Small whole numbers, whose sums fp32 holds exactly.
+// Small integers, whose sums are exact in fp32.
 static float a_at(int64_t row, int64_t k) { return (float)((row * 3 + k * 5) % 7 - 3); }
 static float b_at(int64_t col, int64_t k) { return (float)((col * 2 + k) % 5 - 2); }
 
@@ -40,7 +40,7 @@ static float product_at(int64_t row, int64_t col) {
   return sum;
 }
 
-// GEMM + ReduceScatter. a and b are the shards of K; the output lies in the arena, with poison in it first.
+// GEMM + ReduceScatter. a and b are the shards of K; the output is in the arena, and poisoned first.
 static tilewire_status run_reduce_scatter(tilewire_group* group, tilewire_op* op, float* a, float* b) {
   const int rank = tilewire_rank(group);
   const int64_t my_k = shard_size(K, rank);

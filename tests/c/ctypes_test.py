@@ -39,7 +39,7 @@ ARENA_BYTES = 64 << 20
 
 
 def load(path):
-    """The library, with the types of what is called here."""
+    """The library, with the types of the functions in use."""
     library = ctypes.CDLL(path)
     pointer = ctypes.c_void_p
     tensors = ctypes.POINTER(Tensor)
@@ -67,7 +67,7 @@ def load(path):
 
 
 class Failure(Exception):
-    """A call that failed: its status and text."""
+    """A failed call: its status and text."""
 
     def __init__(self, status):
         super().__init__(LIBRARY.tilewire_last_error().decode())
@@ -96,7 +96,7 @@ def view(values, rows, cols):
 
 
 def run_op(group, problem, config, inputs, output):
-    """Make an operator, run it twice with a poisoned output, and return what it explains."""
+    """Make an operator, run it twice with a poisoned output, and return its explanation."""
     op = ctypes.c_void_p()
     call("tilewire_make_op", group, json.dumps(problem).encode(), config, ctypes.byref(op))
     values, rows, cols = output
@@ -147,7 +147,7 @@ def multiply_all(group):
 
 
 def be_rank():
-    """A process that a launcher started."""
+    """A process that a launcher has started."""
     options, group = JoinOptions(ctypes.sizeof(JoinOptions)), ctypes.c_void_p()
     call("tilewire_join_options_from_env", ctypes.byref(options))
     options.arena_bytes = ARENA_BYTES
@@ -159,7 +159,7 @@ def be_rank():
 
 
 def on_threads(num_ranks, body):
-    """Run `body` on ranks that are threads; raises what the library says, or what a body raised."""
+    """Run `body` on ranks that are threads. Raises the library's error, or the exception of a body."""
     raised = []
 
     def rank_function(group, _):

@@ -1,4 +1,4 @@
-// Error paths of the C interface: every one has a status, and a text that names the rule and the value seen.
+// Error paths of the C interface: each has a status, and a text that names the rule and the value.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 const char* const kProblem = R"({"op": "all_reduce", "m": 4, "n": 3, "dtype": "fp32"})";
 
-/// What a failed call said, "invalid_input: ...", for comparison in one piece.
+/// The text of a failed call, "invalid_input: ...", as one string to compare.
 std::string failure(tilewire_status status) {
   if (status == TILEWIRE_OK) return "ok";
   EXPECT_EQ(status, tilewire_last_error_status());
@@ -169,7 +169,7 @@ TEST(CErrors, JoiningNamesWhatIsWrong) {
 }
 
 TEST(CErrors, OptionsSayHowLargeTheyAre) {
-  // A header of later, whose struct has eight bytes more.
+  // A later header, whose struct has eight more bytes.
   alignas(8) std::array<unsigned char, sizeof(tilewire_join_options) + 8> memory{};
   memory.back() = 7;
   auto* later = reinterpret_cast<tilewire_join_options*>(memory.data());
@@ -290,7 +290,7 @@ TEST_F(OfOne, ProblemsAndConfigsAreReadStrictly) {
   expect_failure(make(kProblem, R"({"schedule": "fused", "tile_m": 0})"), "", "tile_m");
 }
 
-/// The text of one rank is foreign; the other asks for what it should.
+/// One rank passes a wrong text, the other a right one; both get the Error.
 void expect_both_hear(const std::string& problem, const std::string& config, const std::string& words) {
   std::array<std::string, 2> seen;
   const tilewire_status status = on_ranks(2, [&](tilewire_group* group) -> tilewire_status {
@@ -364,7 +364,7 @@ TEST_F(OfOne, MemoryOfTheArena) {
   EXPECT_EQ(tensor.data, nullptr) << "nothing is given where the call fails";
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, -1, 1, &tensor), "invalid_input: ", "-1 x 1");
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, 1 << 20, 1, &tensor), "invalid_input: ", "4194304 bytes");
-  // Three quarters of the arena, again and again: freed memory is used again, and zeroed.
+  // Three quarters of the arena, repeatedly: freed memory is used again, and zeroed.
   for (int round = 0; round < 3; ++round) {
     ASSERT_EQ(tilewire_allocate(group_, TILEWIRE_BF16, 3 << 9, 256, &tensor), TILEWIRE_OK) << tilewire_last_error();
     auto* words = static_cast<uint16_t*>(tensor.data);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shared library shows the functions of the C header, all of them and nothing else.
+"""The shared library exports the functions of the C header, all of them and no others.
 
 Called by ctest as: exports_test.py NM LIBRARY HEADER
 """

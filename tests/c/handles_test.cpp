@@ -1,4 +1,4 @@
-// What the C interface says of handles that are gone, of versions, and of schedules by their names.
+// The C interface with invalid handles, with versions, and with names of schedules.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ tilewire_op* new_op(tilewire_group* group, const char* config = "sequential", co
   return op;
 }
 
-/// Every function that takes an operator.
+/// Every function that takes an operator refuses this one.
 void expect_no_op(tilewire_op* op) {
   std::array<float, 12> memory{};
   const tilewire_tensor tensor{memory.data(), TILEWIRE_FP32, 4, 3, 3};
@@ -62,7 +62,7 @@ void expect_no_op(tilewire_op* op) {
   expect_gone(tilewire_last_error_status(), "tilewire_config", kNoOp);
 }
 
-/// Every function that takes a group.
+/// Every function that takes a group refuses this one.
 void expect_no_group(tilewire_group* group) {
   int32_t number = 0;
   tilewire_tensor tensor{};

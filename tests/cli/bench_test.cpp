@@ -1,4 +1,4 @@
-// tilewire bench, plan and info: what they print and write.
+// tilewire bench, plan and info: printed text and written files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -102,7 +102,7 @@ TEST(Bench, TraceIsSummarisedLaneByLane) {
     busy_of[rank] += busy;
     EXPECT_GE(busy, 0) << line;
     EXPECT_GE(waiting, 0) << line;
-    EXPECT_GE(span, 0) << line;  // NOTE: a lane of one small copy may take less than what is printed
+    EXPECT_GE(span, 0) << line;  // NOTE: a lane of one small copy may take less time than the printed digits show
   }
   ASSERT_EQ(busy_of.size(), 2);
   EXPECT_GT(busy_of[0], 0);

@@ -198,7 +198,7 @@ TEST(Plan, AutoSaysWhatWasMeasured) {
   EXPECT_EQ(json::parse(json_alone.out)["note"]["problem"]["op"], "all_reduce") << "and nothing else";
 }
 
-// A plan for ranks of the host would be another one.
+// A plan for ranks of the host would differ.
 TEST(Plan, WithoutAGpuThereAreNoPlansForOne) {
   const json backends = json::parse(run_tilewire("info --json -").out)["backends"];
   if (backends[1]["unavailable"].is_null()) GTEST_SKIP() << "there is a GPU";

@@ -1,4 +1,4 @@
-// Running the command line from a test.
+// Runs the command line from a test.
 // Called by the tests in this folder and in tests/studies.
 #include "cli/command.hpp"
 
@@ -37,7 +37,7 @@ std::string fresh_folder() {
 
 namespace {
 
-// Standard output goes to `out` where it is given.
+// `out`: a file for standard output, if given.
 Outcome run(const std::string& program, const std::string& args, const std::string& environment,
             const std::string& out) {
   const std::string prefix = ::testing::TempDir() + "/tilewire_out" + std::to_string(::getpid());

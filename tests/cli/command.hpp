@@ -1,4 +1,4 @@
-// Running the command line from a test.
+// Runs the command line from a test.
 // Used by the tests in this folder and in tests/studies.
 #pragma once
 
@@ -12,14 +12,14 @@ struct Outcome {
   std::string err;  ///< standard error
 };
 
-/// Run `PROGRAM ARGS` by the shell.
+/// Run `PROGRAM ARGS` in a shell.
 Outcome run_program(const std::string& program, const std::string& args);
-/// Run `tilewire ARGS` by the shell, with `environment` ("NAME=value ...") before it.
+/// Run `tilewire ARGS` in a shell, with `environment` ("NAME=value ...") before it.
 Outcome run_tilewire(const std::string& args, const std::string& environment = "");
-/// The same with standard output lost on a device that is full.
+/// The same with standard output on a full device.
 Outcome run_tilewire_on_full_device(const std::string& args);
 
-/// A folder of this test's own, empty.
+/// An empty folder for this test alone.
 std::string fresh_folder();
 
 std::string read_text(const std::string& path);

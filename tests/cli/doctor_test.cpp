@@ -1,4 +1,4 @@
-// What `tilewire doctor` finds on machines that are made up, and what it says of this one.
+// The findings of `tilewire doctor` on made-up machines, and its output on this one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using testing::run_tilewire;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-/// Four H200 behind NVSwitch that lack nothing.
+/// Four H200 with NVSwitch, where nothing is missing.
 MachineState good_machine() {
   MachineState machine;
   machine.cores = 64;
@@ -40,7 +40,7 @@ MachineState good_machine() {
 const Wanted kCuda{.backend = "cuda", .ranks = 4, .threads = false, .arena_bytes = 16 * kGiB};
 const Wanted kHost{.backend = "host", .ranks = 4, .threads = false, .arena_bytes = 16 * kGiB};
 
-/// "missing driver: ..." of all that is not as it should be.
+/// "missing driver: ..." of each finding that is not ok.
 std::vector<std::string> complaints(const MachineState& machine, const Wanted& wanted) {
   std::vector<std::string> texts;
   for (const Finding& finding : findings_of(machine, wanted)) {

@@ -1,4 +1,4 @@
-// What the command writes, and where to: devices, pipes, links and mounted files; names with {rank}; files that meet.
+// The files that the command writes: devices, pipes, links and mounted files; names with {rank}; files that collide.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSize = 24;
 
-/// `run` and its inputs: A is the identity, B's elements are all different.
+/// `run` and its inputs: A is the identity, all elements of B are different.
 class Written : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -224,7 +224,7 @@ TEST_F(Written, FilesThatMeetAreRefusedBeforeTheWork) {
   refused_tuner(tuned_run + at("c.npy"), "a.npy", "--input a would be overwritten");
   refused_tuner("bench all_reduce --ranks 2 --schedule auto --shapes " + at("one.json"), "soft.json",
                 "--shapes would be overwritten");
-  // The tables, too, are output.
+  // The tables are output, too.
   const Outcome tables = shell(kTilewire + bench + "-m 8 -n 8 --json " + at("out"));
   EXPECT_EQ(tables.code, 2);
   EXPECT_NE(tables.err.find(": standard output goes there"), std::string::npos) << tables.err;

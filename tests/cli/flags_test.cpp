@@ -1,4 +1,4 @@
-// Bad usage: a clear message on standard error, nothing run, exit code 2.
+// Wrong usage: a clear message on standard error, nothing runs, exit code 2.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -165,7 +165,7 @@ TEST(Ranks, OneAloneOfTwoTimesOut) {
 
 TEST(Ranks, AKilledOneIsLost) {
   const std::string folder = fresh_folder();
-  // Kill a child of the launching process once the table's head is there, so once all ranks have met.
+  // Kill a child of the launching process when the table's head is there: all ranks have met then.
   write_text(folder + "/kill.sh", TILEWIRE_COMMAND " bench all_reduce -m 64 -n 64 --ranks 3 --iters 100000000 >" +
                                       folder + "/out.txt 2>" + folder + R"(/err.txt &
 launcher=$!

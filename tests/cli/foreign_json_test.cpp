@@ -1,4 +1,4 @@
-// JSON files that nobody checked, given to every flag that takes one: exit code 2 and a sentence that names the file.
+// Invalid JSON files for every flag that takes one: exit code 2, and a sentence that names the file.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What --help says, compared with a file. After a wanted change: write what the program prints into it, and read it.
+// Compares --help with a file. After a wanted change: write the program's output to the file, and read it.
 // Used by the help_test.cpp of this folder and of tests/studies.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace tilewire::testing {
 
-// Versions of CLI11 differ in white space, in capitals, and in where "Usage:" stands.
+// Versions of CLI11 differ in white space, in capitals, and in the place of "Usage:".
 inline std::string normalized(std::string text) {
   std::erase_if(text, [](unsigned char c) { return std::isspace(c) != 0; });
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -20,7 +20,7 @@ inline std::string normalized(std::string text) {
   return usage == std::string::npos ? text : text.erase(usage, 6);
 }
 
-/// `help` is what the golden file of that name says.
+/// `help` equals the golden file of that name.
 inline void expect_golden(const Outcome& help, const std::string& name) {
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");

@@ -1,4 +1,4 @@
-// What --help says of the command and of its verbs: tests/cli/golden.
+// The --help of the command and of its verbs: tests/cli/golden.
 // Built as part of the target `cli_test`.
 #include "cli/golden.hpp"
 

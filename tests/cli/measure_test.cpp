@@ -1,4 +1,4 @@
-// What the bench measures against on devices: bursts, links, and a GEMM beside copies that it does not wait for.
+// The bench's baselines on devices: bursts, links, and a GEMM beside independent copies.
 #include "cli/measure.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// .npy files: what NumPy writes is read, what is written has NumPy's layout, bad files are refused.
+// .npy files: files by NumPy are read, written files have NumPy's layout, bad files are refused.
 #include "cli/npy.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class Npy : public ::testing::Test {
     text << std::ifstream(path_, std::ios::binary).rdbuf();
     return text.str();
   }
-  /// What numpy.save writes for this dictionary.
+  /// The file that numpy.save writes for this dictionary.
   [[nodiscard]] static std::string numpy(const std::string& dictionary, const std::string& data) {
     std::string header = dictionary + std::string(117 - dictionary.size(), ' ') + "\n";
     return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + data;

@@ -1,4 +1,4 @@
-// `tilewire report` and `tilewire demo`: the page, what it holds, and what is refused.
+// `tilewire report` and `tilewire demo`: the page, its content, and refusals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace {
 
 using nlohmann::json;
 
-/// The list of calls that a page draws.
+/// The list of calls in a page.
 json calls_of(const std::string& page) {
   const std::string mark = "const CALLS = ";
   const size_t begin = page.find(mark) + mark.size();
   return json::parse(page.substr(begin, page.find(";\n", begin) - begin));
 }
 
-/// A trace of two ranks with one row each, of so many us of GEMM and copies from `copy_at` on.
+/// A trace of two ranks with one row each: some us of GEMM, and copies from `copy_at` on.
 std::string trace_of(double copy_at) {
   json events = json::array();
   for (const int rank : {0, 1}) {
@@ -76,7 +76,7 @@ TEST(Report, OfTracesOfBenchAndSim) {
   ASSERT_GE(calls.size(), 3U);
   EXPECT_EQ(calls[0]["title"], "gemm_reduce_scatter 64x64x64 fused");
   EXPECT_EQ(calls[0]["ranks"].size(), 2U);
-  // All tasks are there, and none twice; tiles that start in waves have about a row for each SM.
+  // Every task is there once. Tiles that start in waves have about one row for each SM.
   size_t spans = 0;
   for (size_t call = 1; call < calls.size(); ++call) {
     EXPECT_EQ(calls[call]["ranks"].size(), 4U);
@@ -93,7 +93,7 @@ TEST(Report, OfTracesOfBenchAndSim) {
   }
   const auto is_span = [](const json& event) { return event["ph"] == "X"; };
   EXPECT_EQ(spans, std::ranges::count_if(simulated["traceEvents"], is_span));
-  // Nothing is fetched.
+  // The page loads nothing from elsewhere.
   EXPECT_EQ(outcome.out.find("http"), std::string::npos);
   EXPECT_EQ(outcome.out.find("src="), std::string::npos);
 }

@@ -1,4 +1,4 @@
-// tilewire run: real matrices in, right matrices out, bad files refused.
+// tilewire run: real matrices give right results, bad files are refused.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ Matrix load(const std::string& path) {
   return matrix;
 }
 
-/// Small whole numbers, so that every sum is exact.
+/// Small integers, so that every sum is exact.
 double whole(int64_t row, int64_t col) { return static_cast<double>((row * 7 + col * 3) % 11 - 5); }
 
 Matrix product(const Matrix& a, const Matrix& b) {
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::ValuesIn(testing::operator_n
 using Files = Run;
 
 TEST_F(Files, AWrongResultIsExitCodeOne) {
-  // The ranks' parts are 90,000 and -90,000: more than fp16 holds, so what travels is Inf and the sum NaN.
+  // The ranks' partials are 90,000 and -90,000: fp16 cannot hold them, so Inf is sent, and the sum is NaN.
   save(folder_ + "/a.npy", make_matrix(4, 2, [](int64_t, int64_t) { return 300; }));
   save(folder_ + "/b.npy", make_matrix(3, 2, [](int64_t, int64_t k) { return k == 0 ? 300 : -300; }));
   const std::string command = "run gemm_reduce_scatter" + files() + "--ranks 2 --verify --schedule fused";
@@ -175,7 +175,7 @@ TEST_F(Files, ADirectoryIsNoOutput) {
 }
 
 TEST_F(Files, NothingUnfinishedRemains) {
-  // Rank 1 cannot write its file when it has its result.
+  // Rank 1 cannot write its file after the computation.
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
   std::filesystem::create_symlink("/dev/full", folder_ + "/c1");
   const Outcome outcome = run_tilewire("run all_gather_gemm --ranks 2 --schedule fused --input a=" + folder_ +

@@ -1,4 +1,4 @@
-// tilewire sim from outside: tables, JSON, comparison, and what is refused.
+// tilewire sim from outside: tables, JSON, comparison, refusals.
 // Built as part of the target `cli_test`.
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TEST(SimVerb, AutoIsNoSlowerThanAnySchedule) {
   for (const json& row : rows_of(args)) EXPECT_LE(best[0]["total_ns"], row["total_ns"]);
 }
 
-// What is not set is that of the candidate that goes with what is: not of the first one that would not be refused.
+// Knobs that are not set come from the candidate that agrees with --set, not from the first one that is not refused.
 TEST(SimVerb, KnobsThatAreNotSetGoWithThoseThatAre) {
   const std::string gather = "all_gather_gemm -m 512 -n 49152 -k 12288 --machine h200x4 --schedule ";
   const json engines = rows_of(gather + "fused --set transport=copy_engine --set chunk_cols=3072").at(0);
@@ -134,7 +134,7 @@ TEST(SimVerb, KnobsThatAreNotSetGoWithThoseThatAre) {
   EXPECT_EQ(pulled["config"]["tile_m"], 5) << "a piece for each CTA: " << pulled["config"];
 }
 
-// T3's own machine: its ring, and as many copies as in its study.
+// T3's own machine: its ring, and as many copies in flight as in T3's study.
 TEST(SimVerb, TrackAndTriggerIsForItsOwnMachine) {
   const std::string args = "gemm_reduce_scatter -m 4096 -n 3072 -k 3072 --reduction any --machine t3_ring";
   const json row = rows_of(args + " --schedule track_trigger").at(0);
@@ -172,7 +172,7 @@ TEST(SimVerb, ItComparesWithWhatWasMeasured) {
   EXPECT_NE(bad.err.find("row 0: no 'm': want rows of `tilewire bench --json`"), std::string::npos) << bad.err;
 }
 
-// Of the rows that `counts` says, as docs/simulator.md prints it.
+// The mean error of the rows for which `counts` holds, as in docs/simulator.md.
 std::string mean_error(const json& rows, const std::function<bool(const json&)>& counts) {
   double sum = 0;
   int count = 0;

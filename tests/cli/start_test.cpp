@@ -1,4 +1,4 @@
-// The command's start in odd surroundings: closed standard streams, limits, launchers that contradict each other.
+// The command's start in unusual surroundings: closed standard streams, limits, contradicting launchers.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 const std::string kSmall = "bench all_reduce -m 8 -n 8 --schedule sequential --no-verify ";
 
-/// A line of the shell, in which `tilewire` is the command.
+/// A line for the shell; `tilewire` in it is the command.
 int run_shell(const std::string& line) {
   const std::string script = "tilewire() { " TILEWIRE_COMMAND " \"$@\"; }; " + line;
   const int status = std::system(script.c_str());
@@ -43,7 +43,7 @@ TEST(StartOfTheCommand, LimitsAreNamedWithTheArenaAndItsFlag) {
   }
   EXPECT_EQ(run_shell("ulimit -v 20000000; tilewire " + kSmall + "--ranks 4 --arena-gib 0.5 >/dev/null"), 0);
 #endif
-  // NOTE: what the shell counts in differs: blocks of 512 bytes, or of 1,024.
+  // NOTE: shells count in different units: blocks of 512 or of 1,024 bytes.
   EXPECT_EQ(run_shell("ulimit -f 100; tilewire " + kSmall + "--ranks 4 >/dev/null 2>" + err), 2);
   for (const char* part : {"64 GiB", "ulimit -f", "--arena-gib"}) {
     EXPECT_NE(read_text(err).find(part), std::string::npos) << read_text(err);
@@ -53,7 +53,7 @@ TEST(StartOfTheCommand, LimitsAreNamedWithTheArenaAndItsFlag) {
 TEST(StartOfTheCommand, TheLimitOfDescriptorsReachesAllRanksAtOnce) {
   const std::string folder = fresh_folder();
   const auto begin = std::chrono::steady_clock::now();
-  // NOTE: a shell at its limit redirects nothing any more.
+  // NOTE: a shell at its limit can redirect nothing.
   const std::string life = "(exec >/dev/null 2>" + folder +
                            "/$r; [ $r = 0 ] && ulimit -n 11; RANK=$r WORLD_SIZE=12 TILEWIRE_JOB=" + folder +
                            " tilewire " + kSmall + "); echo code $? >>" + folder + "/$r";

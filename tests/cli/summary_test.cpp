@@ -32,7 +32,7 @@ TEST(CriticalPath, PoolsRunSideBySideAndSerialLanesDoNot) {
 }
 
 TEST(CriticalPath, FollowsSignals) {
-  // Two posts satisfy the wait; the task behind it in the pool need not wait for it.
+  // Two posts satisfy the wait; the next task in the pool need not wait for it.
   const Lane first{.engine = Engine::copy,
                    .tasks = {sync_task({}, {{{0, 0}, 1}}), sync_task({}, {}), sync_task({}, {{{0, 0}, 1}})}};
   const Lane second{.engine = Engine::tiles, .tasks = {sync_task({{{0, 0}, 2}}, {{{0, 1}, 1}}), sync_task({}, {})}};

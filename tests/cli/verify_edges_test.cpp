@@ -1,4 +1,4 @@
-// Verification at its edges: a bias that is wider than a rank's output, and results near zero.
+// Edge cases of verification: a bias that is wider than a rank's output, and results near zero.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ Operator by_columns() {
           .reference = columns_reference};
 }
 
-/// Values that tell their place.
+/// Values that depend on their place.
 ReadRow inputs_of(const Operator& op, const Problem& problem, int num_ranks) {
   return [buffers = op.buffers(problem, num_ranks), meanings = op.meanings(problem, num_ranks)](
              int buffer, int rank, int64_t row, float* to) {
@@ -132,7 +132,7 @@ float rounded(double value, DType dtype) {
 
 double step_of(DType dtype) { return dtype == DType::fp16 ? 0x1p-24 : dtype == DType::bf16 ? 0x1p-133 : 0x1p-149; }
 
-/// A product of numbers of one size, summed over ranks whose partials are rounded to `wire`, as each operator does.
+/// Products of numbers of one size, summed over ranks after rounding of the partials to `wire`, as in each operator.
 struct NearZero {
   int ranks;
   Problem problem{.op = "gemm_all_reduce", .m = 24, .n = 40, .k = 16};
@@ -189,7 +189,7 @@ TEST(VerifyNearZero, CorrectlyRoundedIsRight) {
       }
     }
   }
-  // From fp32, with bf16 that is subnormal; and a wire that is coarser than the output.
+  // From fp32, with subnormal bf16; and with a wire type that is coarser than the output's.
   for (const double size : {1e-38, 1e-39, 1e-40}) {
     const NearZero bf16(DType::fp32, DType::bf16, DType::fp32, size);
     for (const VerifyOptions& options : kThreeWays)
@@ -203,7 +203,7 @@ TEST(VerifyNearZero, CorrectlyRoundedIsRight) {
   }
 }
 
-/// Each rank's partial is rounded to a step of its own, so that more ranks are further off, and right.
+/// Each rank's partial has a rounding error of its own: with more ranks, a larger deviation is still right.
 TEST(VerifyNearZero, EachPartialMayBeHalfAStepOff) {
   for (const int ranks : {1, 4, 8}) {
     for (const double size : {3e-6, 1e-7}) {
@@ -218,7 +218,7 @@ TEST(VerifyNearZero, EachPartialMayBeHalfAStepOff) {
   }
 }
 
-/// Sums of inputs, which are of the wire's type already, are exact near zero.
+/// Inputs already have the wire's type, so their sums are exact near zero.
 TEST(VerifyNearZero, OneStepOffASumOfInputsIsWrong) {
   for (const DType dtype : {DType::fp16, DType::bf16}) {
     for (const int ranks : {2, 8}) {

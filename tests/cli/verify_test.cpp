@@ -1,5 +1,5 @@
-// Verification accepts what the reference makes and refuses what differs, in both of its ways; and
-// random inputs are the same whoever makes them.
+// Verification accepts the reference's results and refuses others, in each of its ways;
+// random inputs are the same on every rank.
 #include "operators/verify.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// All ranks' tensors of a problem, with outputs made by the reference.
+// All ranks' tensors of a problem, with outputs from the reference.
 struct World {
   Problem problem;
   ReadRow read;
@@ -58,7 +58,7 @@ float& element_of(const Tensor& tensor, int64_t row, int64_t col) {
   return static_cast<float*>(tensor.data)[row * tensor.row_stride + col];
 }
 
-// The reference, all rows in double, and few rows with Freivalds' check for the others.
+// The full reference; all rows in double; and few rows, with Freivalds' check for the others.
 const VerifyOptions kWays[] = {{}, {.reference_work = -1}, {.reference_work = -1, .sample_work = 1}};
 
 class Verify : public ::testing::TestWithParam<const char*> {};

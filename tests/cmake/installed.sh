@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build of tilewire into a temporary folder, and builds and runs examples/01_use_installed with it, and
-# examples/04_c_api by a CMake project without C++ and by the C compiler alone.
+# Installs a build of tilewire into a temporary folder; builds and runs examples/01_use_installed with it, and
+# examples/04_c_api in a CMake project without C++ and by the C compiler alone.
 # Called by ctest as: installed.sh CMAKE BUILD_FOLDER SOURCE_FOLDER CXX_FLAGS
 set -euo pipefail
 cmake=$1
@@ -11,7 +11,7 @@ flags=$4
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 "$cmake" --install "$build" --prefix "$temporary/installed"
-# The example is copied, so that it finds nothing of tilewire's sources.
+# Copy the example, so that it cannot find tilewire's sources.
 cp -r "$source/examples/01_use_installed" "$temporary/example"
 "$cmake" -G Ninja -S "$temporary/example" -B "$temporary/build" -DCMAKE_PREFIX_PATH="$temporary/installed" \
   -DCMAKE_CXX_FLAGS="$flags"
@@ -34,7 +34,7 @@ END
 "$cmake" --build "$temporary/c_build"
 "$temporary/c_build/use_installed_c" | grep 'right: 48'
 
-# A component that there is not is named, with those that there are.
+# The error for a missing component names it and the existing ones.
 mkdir "$temporary/python"
 cat >"$temporary/python/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
@@ -47,7 +47,7 @@ if refusal=$("$cmake" -G Ninja -S "$temporary/python" -B "$temporary/python_buil
   exit 1
 fi
 tr -s ' \n' ' ' <<<"$refusal" | grep "tilewire has no component 'python'; known: cpp, c"
-# Where it is optional the others are found.
+# If it is optional, the others are found.
 sed -i 's/REQUIRED COMPONENTS c python/REQUIRED COMPONENTS c OPTIONAL_COMPONENTS python/' "$temporary/python/CMakeLists.txt"
 "$cmake" -G Ninja -S "$temporary/python" -B "$temporary/python_build" -DCMAKE_PREFIX_PATH="$temporary/installed"
 

@@ -1,4 +1,4 @@
-// Tables name callers' tensors by relative addresses, and serve them anywhere.
+// Tables with relative addresses of callers' tensors, which serve tensors at any address.
 #include "backends/cuda/kernels/bases.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Bases, AnAddressStaysWhatItIs) {
   EXPECT_EQ(resolve(bases, static_cast<const char*>(nullptr)), nullptr);
 }
 
-/// A table with so many maps, of which those with odd numbers move.
+/// A table of `maps` maps, of which those with odd numbers move.
 HostTable table_of(uint16_t maps) {
   HostTable table;
   for (uint16_t i = 0; i < maps; ++i) {
@@ -79,7 +79,7 @@ TEST(Bases, MovingMapsComeFirstWhereNotAllGoWithALaunch) {
   }
 }
 
-/// For all variants of small problems, with tensors in the arena, too.
+/// All variants of small problems, also with tensors in the arena.
 TEST(Bases, RelativeTablesResolveToAbsoluteOnes) {
   int served = 0;
   int fixed = 0;
@@ -101,8 +101,8 @@ TEST(Bases, RelativeTablesResolveToAbsoluteOnes) {
   EXPECT_EQ(fixed, 0);
 }
 
-/// With C of sixteen ranks in the arena there are more tensor maps, or more destinations of a step, than go with a
-/// launch.
+/// If C of sixteen ranks is in the arena, there are more tensor maps, or more destinations of an op, than a launch
+/// carries.
 TEST(Bases, TablesOfManyRanksMayBeForOneSetOfAddresses) {
   const Problem problem{.op = "gemm_all_reduce", .m = 2048, .n = 512, .k = 1024, .dtype = DType::bf16, .arena = {"c"}};
   Team team{.num_ranks = 16};
@@ -116,7 +116,7 @@ TEST(Bases, TablesOfManyRanksMayBeForOneSetOfAddresses) {
   EXPECT_GT(absolute, 0);
 }
 
-/// A body of its own only where registers are full, and the epilogue is more than one bias.
+/// There is a body of its own only if registers are full and the epilogue is more than one bias.
 TEST(GemmBodies, EpiloguesOfMoreThanOneBiasHaveABodyWhereRegistersAreFull) {
   const auto steps = [](std::vector<Epilogue> epilogue, int cols) {
     const Problem problem{.op = "gemm_reduce_scatter",

@@ -1,4 +1,4 @@
-// Kernels around calls of operators.
+// Kernels before and after calls of operators.
 // Called by calls.cpp.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

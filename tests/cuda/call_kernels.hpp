@@ -1,4 +1,4 @@
-// Kernels around calls of operators: new inputs, poisoned outputs, a hash of what came out, delays.
+// Kernels before and after calls of operators: new inputs, poisoned outputs, a hash of the results, delays.
 // Used by calls.cpp.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tilewire::testing {
 
-/// A well-mixed function of two numbers.
+/// A hash of two numbers.
 TILEWIRE_TEST_BOTH constexpr uint64_t mix(uint64_t x, uint64_t y) {
   uint64_t z = x + 0x9E3779B97F4A7C15 * (y + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -24,7 +24,7 @@ TILEWIRE_TEST_BOTH constexpr uint64_t mix(uint64_t x, uint64_t y) {
   return z ^ (z >> 31);
 }
 
-/// Which random matrix an input is.
+/// The key of an input's random matrix.
 constexpr uint64_t key_of(uint64_t seed, int rank, int buffer) { return mix(mix(seed, rank), buffer); }
 
 /// Element number `at` of an input: from -1 to 127/128 in steps of 1/128, which every type has.
@@ -32,17 +32,17 @@ TILEWIRE_TEST_BOTH constexpr float input_value(uint64_t key, int64_t at) {
   return static_cast<float>(mix(key, static_cast<uint64_t>(at)) >> 56) / 128.0F - 1.0F;
 }
 
-/// Load these kernels now. NOTE: loading one for its first launch would wait for all that the device does, and ranks
+/// Load these kernels now. NOTE: loading a kernel at its first launch would wait for all work of the device, and ranks
 /// that share it wait for each other. Throws Error.
 void load_call_kernels();
 
-// All of these are enqueued in the stream; they throw Error.
+// The functions below enqueue in the stream, and throw Error.
 
-/// A dense tensor of fp32, bf16 or fp16 becomes input_value(key, 0), input_value(key, 1), ...
+/// Fill a dense tensor of fp32, bf16 or fp16 with input_value(key, 0), input_value(key, 1), ...
 void fill_input(const Tensor& tensor, uint64_t key, cudaStream_t stream);
-/// Every bit is set.
+/// Set every bit.
 void poison(const Tensor& tensor, cudaStream_t stream);
-/// Add a hash of all bits, and of where they are, to *sum. The tensor's bytes are a multiple of 4.
+/// Add a hash of all bits, and of their places, to *sum. The tensor's bytes are a multiple of 4.
 void add_hash(const Tensor& tensor, uint64_t* sum, cudaStream_t stream);
 void delay(double us, cudaStream_t stream);
 

@@ -62,7 +62,7 @@ std::vector<Sample> samples() {
   Config in_turn = tiles;
   in_turn.transport = Transport::tma;
   in_turn.reduce_mode = ReduceMode::accumulate;
-  Config many = engines;  // with notifiers, of two lanes
+  Config many = engines;  // with notify streams of two lanes
   many.chunk_rows = 256;
   many.copy_lanes = 2;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
@@ -99,7 +99,7 @@ std::vector<Sample> library_samples() {
   pulls.tile_m = 16;
   pulls.tile_n = 256;
   const Config at_owners{.tile_m = 16, .tile_n = 256, .compute = Provider::library};
-  // Streams work beside this one's kernel, too.
+  // Other streams work beside this stream's kernel.
   const Problem sum{.op = "gemm_all_reduce", .m = 256, .n = 512, .k = 512};
   Problem in_arena = sum;
   in_arena.arena = {"c"};
@@ -122,7 +122,7 @@ std::vector<Sample> collective_samples() {
 
 namespace {
 
-/// The driver's look at a node of a graph.
+/// The driver's function for the type of a graph node.
 PFN_cuGraphNodeGetType_v10000 node_type_getter() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status{};
@@ -131,9 +131,9 @@ PFN_cuGraphNodeGetType_v10000 node_type_getter() {
   return reinterpret_cast<PFN_cuGraphNodeGetType_v10000>(found);
 }
 
-/// A call gets no memory and gives none back.
+/// Require that a call neither allocates nor frees memory.
 void want_no_memory_nodes(cudaGraph_t graph) {
-  // NOTE: cudaGraphNodeGetType fails on nodes that wait for or write a value, for which the runtime has no type.
+  // NOTE: cudaGraphNodeGetType fails on nodes that wait for or write a value: the runtime has no type for them.
   const auto get_type = node_type_getter();
   size_t count = 0;
   cuda::check(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
@@ -204,7 +204,7 @@ Caller::Caller(Group& group, Op& op, cudaStream_t stream)
 
 namespace {
 
-/// The rank whose number the values of a rank's input follow: the lowest that has the same elements of the operand.
+/// The rank that gives the values of a rank's input: the lowest one with the same elements of the operand.
 int rank_of_values(const std::vector<Meaning>& meanings, int rank, int buffer) {
   const auto of = [&](int owner) {
     return *std::ranges::find_if(meanings, [&](const Meaning& m) { return m.rank == owner && m.buffer == buffer; });

@@ -16,10 +16,10 @@
 
 namespace tilewire::testing {
 
-/// Ranks of a test and where they run.
+/// The ranks of a test, and their GPUs.
 struct Place {
   const char* name;
-  int num_ranks;  ///< at most: not more than there are GPUs
+  int num_ranks;  ///< at most; fewer if there are fewer GPUs
   bool threads;
   bool one_gpu;
 
@@ -28,10 +28,10 @@ struct Place {
 };
 void PrintTo(const Place& place, std::ostream* out);
 
-/// One rank on one GPU, ranks that share one, ranks on their own GPUs as threads and as processes.
+/// One rank on one GPU; ranks that share a GPU; ranks on GPUs of their own as threads and as processes.
 [[nodiscard]] std::vector<Place> places();
 
-/// Tests that run once in every place, each in a child of its own.
+/// Tests that run once in every place, each in a child process of its own.
 class InPlaces : public ::testing::TestWithParam<Place> {
  protected:
   void SetUp() override;
@@ -41,37 +41,37 @@ class InPlaces : public ::testing::TestWithParam<Place> {
   Place place_{};
 };
 
-/// A problem and a way to do it.
+/// A problem, and a config for it.
 struct Sample {
   Problem problem;
   Config config;
 };
 /// Every operator, and every kind of lane: tiles, sums, copies by worker CTAs and by copy engines.
 [[nodiscard]] std::vector<Sample> samples();
-/// The same where cuBLASLt multiplies: in one call and in several, with sums after it and beside it.
+/// The same with GEMMs by cuBLASLt: one call or several, with sums after the call or beside it.
 [[nodiscard]] std::vector<Sample> library_samples();
 
-/// The same where NCCL moves, or sums, in one call.
+/// The same with one NCCL call that moves or sums.
 [[nodiscard]] std::vector<Sample> collective_samples();
 
-/// What `body` enqueues in the stream, as a graph that is ready to be launched. Collective: a capture in the global
-/// mode forbids other threads of the process to wait for streams and the like, so that all capture at the same time.
+/// Capture the work that `body` enqueues in the stream as a graph that can be launched. Collective: a capture in global
+/// mode forbids other threads of the process to wait for streams, so that all ranks must capture at the same time.
 [[nodiscard]] cuda::Graph capture(Group& group, cudaStream_t stream, const std::function<void()>& body);
 
 [[nodiscard]] cuda::Stream new_stream();
 void settle(cudaStream_t stream);
-/// Bytes that are taken from the device's pool.
+/// Bytes that are allocated from the device's pool.
 [[nodiscard]] uint64_t used_by_pool();
-/// Whether ranks share my GPU, and so its queues: while a call of one is under way, nobody may do anything but call.
+/// Whether ranks share this rank's GPU, and so its queues: during a call of one rank, the others may only call, too.
 [[nodiscard]] bool shares_gpu(const Group& group);
-/// Before and after a call: where ranks share a GPU, nobody does anything else meanwhile. Collective.
+/// Before and after a call: on a shared GPU no rank does anything else during it. Collective.
 void keep_in_step(Group& group, cudaStream_t stream);
 
-/// An operator with tensors, a stream, and, from the first time it is asked for, a graph of its call.
+/// An operator with tensors, a stream and, from the first replay on, a graph of its call.
 class Caller {
  public:
-  /// Collective where the problem has tensors in the arena. `op` and `group` outlive it. Without a stream, it has one
-  /// of its own.
+  /// Collective if the problem has tensors in the arena. `op` and `group` must outlive it. Without a stream, it makes
+  /// one of its own.
   Caller(Group& group, Op& op, cudaStream_t stream = nullptr);
 
   /// New inputs and poisoned outputs.
@@ -79,17 +79,17 @@ class Caller {
   void run() { op_.run(tensors_.inputs(), tensors_.outputs(), stream_); }
   /// The same in the stream of this handle.
   void run_on(void* handle) { op_.run(tensors_.inputs(), tensors_.outputs(), handle); }
-  /// The same, over on return.
+  /// The same; complete on return.
   void run_and_wait() { op_.run_and_wait(tensors_.inputs(), tensors_.outputs()); }
-  /// The same with copies of the inputs at strides of so many elements more: with an odd number no tensor load can take
-  /// them.
+  /// The same with copies of the inputs whose strides are some elements larger: with an odd number, tensor copies
+  /// cannot load them.
   void run_and_wait_at_strides(int64_t more = 1);
-  /// Capture a call, which may be the first with these tensors. Collective.
+  /// Capture a call; it may be the first call with these tensors. Collective.
   void make_graph();
   void replay() const { cuda::launch_graph(graph_, stream_); }
   /// Add a hash of the outputs to *sum.
   void hash(uint64_t* sum) const;
-  /// Throw Error(wrong_result) unless the outputs are what the inputs of `seed` give, by the reference.
+  /// Throw Error(wrong_result) unless the outputs equal the reference for the inputs of `seed`.
   void want_right(uint64_t seed) const;
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] Op& op() const { return op_; }
@@ -110,7 +110,7 @@ class Hashes {
  public:
   Hashes(Group& group, int64_t count);
   [[nodiscard]] uint64_t* at(int64_t index) const { return reinterpret_cast<uint64_t*>(memory_.get()) + index; }
-  /// As they are now.
+  /// The present values.
   [[nodiscard]] std::vector<uint64_t> values() const;
 
  private:

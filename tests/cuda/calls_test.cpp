@@ -1,6 +1,7 @@
-// The contract of a call: on streams, in graphs, interleaved, with ranks out of step, the results are those of calls
-// one by one, to the last bit. TILEWIRE_REPLAYS sets how often graphs are replayed (1000).
-// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
+// The contract of a call: on streams, in graphs, interleaved, with ranks out of step, the results equal those of
+// separate
+// calls, bit for bit. TILEWIRE_REPLAYS sets the number of graph replays (1000).
+// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child process of its own.
 #include "cuda/calls.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ uint64_t new_seed() {
   return seed;
 }
 
-/// A call by itself, in step with the other ranks. Adds a hash of its outputs to *sum.
+/// One call, in step with the other ranks. Adds a hash of its outputs to *sum.
 void call_once(Group& group, Caller& caller, uint64_t seed, uint64_t* sum) {
   caller.fill(seed);
   settle(caller.stream());
@@ -51,7 +52,7 @@ void call_once(Group& group, Caller& caller, uint64_t seed, uint64_t* sum) {
   settle(caller.stream());
 }
 
-/// Hashes of calls one by one.
+/// Hashes of separate calls.
 std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t seed, int count) {
   const Hashes hashes(group, count);
   for (int i = 0; i < count; ++i) {
@@ -61,7 +62,7 @@ std::vector<uint64_t> hashes_one_by_one(Group& group, Caller& caller, uint64_t s
   return hashes.values();
 }
 
-/// Six calls, each right, of which the second and the fifth have tensors that no tensor copy takes.
+/// Six correct calls; tensor copies cannot take the tensors of the second and the fifth.
 void call_at_strides_in_turn(Group& group, Op& op, uint64_t seed) {
   Caller caller(group, op);
   for (int i = 0; i < 6; ++i) {
@@ -73,7 +74,7 @@ void call_at_strides_in_turn(Group& group, Op& op, uint64_t seed) {
   }
 }
 
-// The two kinds of call share lanes and their counters, which other tables number otherwise.
+// The two kinds of calls use the same lanes and counters, with different tables.
 TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
@@ -84,8 +85,7 @@ TEST_P(CudaCalls, AlignedAndUnalignedTensorsInTurn) {
   });
 }
 
-// Tiles that load their own rank's rows where they are, and with tensors that tensor copies do not take workers that
-// do.
+// Tiles that load local rows in place; if tensors do not suit tensor copies, worker CTAs do so.
 TEST_P(CudaCalls, RowsOfAInTwoPlaces) {
   if (place_.num_ranks == 1) GTEST_SKIP() << "one rank has all rows in one place";
   const uint64_t seed = new_seed();
@@ -96,7 +96,7 @@ TEST_P(CudaCalls, RowsOfAInTwoPlaces) {
     config.tile_order = TileOrder::in_step;
     config.copy_workers = 3;
     Plan plan = make_plan(problem, group.team(), config);
-    // Two ranks have a lane of their own for own rows; only what pools copy is left out.
+    // Two ranks have a lane of their own for local rows; only copies of pools are omitted.
     for (Lane& lane : plan.lanes) {
       if (lane.name == "own") lane.engine = Engine::reduce;
     }
@@ -132,7 +132,7 @@ TEST_P(CudaCalls, ReplaysGiveTheBitsOfCallsOneByOne) {
   });
 }
 
-/// How ranks get out of step: for some microseconds the host sleeps, or the device spins.
+/// Put ranks out of step: for some microseconds the host sleeps, or the device spins.
 void stumble(std::mt19937_64& random, const Group& group, cudaStream_t stream) {
   const auto us = static_cast<int>(random() % 1500);
   const auto how = random() % 6;
@@ -141,8 +141,8 @@ void stumble(std::mt19937_64& random, const Group& group, cudaStream_t stream) {
   if (shares_gpu(group)) settle(stream);
 }
 
-/// Callers of several operators on streams of their own, called in a random order that all ranks share, each time by
-/// a graph or eagerly, none waited for.
+/// Callers of several operators on streams of their own, called in a random order that all ranks share. Each call is
+/// eager or a graph replay; no call is waited for.
 void mix_calls(Group& group, std::vector<Caller>& callers, uint64_t seed, int steps, bool skewed) {
   std::mt19937_64 common(seed);
   std::mt19937_64 mine(seed + 1 + group.team().rank);
@@ -213,7 +213,7 @@ TEST_P(CudaCalls, CollectivesOfTheLibraryInGraphsAndOutOfStep) {
   launch_ranks([&](Group& group) { mix_samples(group, collective_samples(), seed, replays(), true); });
 }
 
-/// No events lie between calls: eager ones and replays of one stream follow each other all the same.
+/// No events are between calls; still, eager calls and replays of one stream run one after another.
 TEST_P(CudaCalls, InTheCallersOrderCallsOfOneStreamFollowEachOther) {
   if (place_.shared()) GTEST_SKIP() << "ranks that share a GPU have one call under way each";
   const uint64_t seed = new_seed();
@@ -354,7 +354,7 @@ TEST_P(CudaCalls, TensorsAtNewAddressesTakeNoMemory) {
   });
 }
 
-/// Tables are kept for 64 layouts of tensors: of more, those that were used longest ago go, but for a graph's.
+/// Tables are kept for 64 layouts of tensors: then the least recently used ones are removed, except those of a graph.
 TEST_P(CudaCalls, ManyStridesInTurn) {
   const uint64_t seed = new_seed();
   launch_ranks([&](Group& group) {
@@ -405,7 +405,7 @@ TEST_P(CudaCalls, AnOperatorMayGoWhileItsLastCallsAreUnderWay) {
   });
 }
 
-/// What a burst leaves behind is a right result, and so is what calls after it leave.
+/// A burst leaves a correct result, and so do calls after it.
 void time_bursts(Group& group, const Sample& sample, uint64_t seed) {
   const int num_ranks = group.team().num_ranks;
   const auto program = group.load(make_plan(sample.problem, group.team(), sample.config));

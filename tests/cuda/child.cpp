@@ -1,4 +1,4 @@
-// Child processes and what they say at their end.
+// Child processes, and their results.
 // Used by group_test.cpp.
 #include "cuda/child.hpp"
 
@@ -33,7 +33,7 @@ void write_all(int pipe, const std::string& text) {
 
 [[noreturn]] void be_child(int pipe, const std::function<std::string()>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Whatever hangs is ended by this alarm.
+  // This alarm ends a child that hangs.
   alarm(kPatienceS);
   int code = 0;
   std::string text;

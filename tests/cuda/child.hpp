@@ -1,4 +1,4 @@
-// Tests that start CUDA do so in a child process: this one stays fit to fork ranks, and outlives whatever happens.
+// Tests that start CUDA do so in a child process: the parent can still fork ranks, and survives failures.
 // Used by group_test.cpp.
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace tilewire::testing {
 
-/// Fork, run `body` in the child, fail the test with the child's Error or with what killed it. What `body` returns.
+/// Fork, run `body` in the child, and return its result. A child's Error, or its death by a signal, fails the test.
 std::string in_child(const std::function<std::string()>& body);
 
-/// GPUs that this machine has, 0 where the backend is not available.
+/// Number of GPUs of this machine, 0 if the backend is not available.
 [[nodiscard]] int num_gpus_here();
 
-/// In a child, before CUDA starts: see the first of the visible GPUs only.
+/// In a child, before CUDA starts: make only the first of the visible GPUs visible.
 void see_one_gpu();
 
 }  // namespace tilewire::testing

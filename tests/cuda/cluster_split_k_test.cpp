@@ -1,4 +1,4 @@
-// Tiles whose K several CTAs share, as records: what each part multiplies and waits for, refusals, and SMs.
+// Cluster split-K as records: the K and the waits of each part, refusals, and SMs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(ClusterSplitK, PartsThatAreAddedInTurnsHaveAllThatIsWritten) {
   tile.first_write = 3;
   tile.num_writes = 2;
   table.tiles = {tile, tile};
-  table.tiles[1].num_posts = 1;  // which one CTA sends on
+  table.tiles[1].num_posts = 1;  // so that one CTA adds all of it
   split_k_in_cluster(table, 2);
   for (int i = 0; i < 4; ++i) {
     const TileRecord& part = table.tiles[i];
@@ -88,7 +88,7 @@ TEST(ClusterSplitK, RefusesLargeTilesAndShortK) {
   EXPECT_EQ(refusal(256, 4096, 4), "tiles of 128 x 256 are too large, want at most 128 x 128, or up to 176 x 128");
   EXPECT_EQ(refusal(128, 1528, 2), "tiles over 764 columns of A, want at least 768");
   EXPECT_EQ(refusal(256, 64, 1), "");
-  // Such tiles run without tensor cores, whole.
+  // Such tiles run without tensor cores, and without split-K.
   EXPECT_EQ(refusal(100, 64, 2), "");
 }
 

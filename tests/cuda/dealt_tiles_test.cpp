@@ -1,5 +1,6 @@
-// Tables of all ranks played to their end: each CTA takes its own tiles in order, as the kernel deals them out. A tile
-// ends when its sum does: that results linger and sums come late is not played. Needs no GPU.
+// Tables of all ranks are executed to their end: each CTA takes its own tiles in order, as in the kernel. A tile ends
+// with
+// its sum; deferred epilogues and late sums are not modelled. Needs no GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// SMs of a rank: few, so that there are many turns.
+/// SMs of a rank: few, so that there are many waves.
 constexpr int kSms = 14;
 
 struct Turn {
@@ -26,7 +27,7 @@ struct Turn {
   std::vector<PostRecord> posts{};
 };
 
-/// What a CTA, a cluster, or a lane of steps does, one after the other.
+/// The tasks of a CTA, a cluster, or a lane of ops, one after another.
 struct Worker {
   std::string name;
   std::vector<Turn> turns{};
@@ -42,7 +43,7 @@ void add_to(Turn& turn, const Record& record, size_t num_waits, const std::vecto
   turn.posts.insert(turn.posts.end(), after.begin(), after.end());
 }
 
-/// The tiles of CTA i of n are i, i + n, ...; those of a cluster begin and end together.
+/// CTA i of n takes tiles i, i + n, ...; the tiles of a cluster begin and end together.
 void add_tiles(std::vector<Worker>& workers, const RankTables& tables, const std::string& rank) {
   const uint32_t cluster = cluster_ctas(tables.cluster);
   const HostTable& gemm = tables.gemm;
@@ -72,8 +73,8 @@ std::vector<Worker> workers_of(const Plan& plan, bool reversed) {
   return workers;
 }
 
-/// Each turn has the plan's tiles of that turn, in some order, and partners stay together. Returns whether the order is
-/// another one.
+/// Require that each wave has the plan's tiles of that wave in some order, and that pairs stay together. Returns
+/// whether the order has changed.
 bool turns_are_the_plans(const RankTables& tables) {
   const uint32_t cluster = cluster_ctas(tables.cluster);
   int64_t before = -1;
@@ -94,7 +95,7 @@ bool turns_are_the_plans(const RankTables& tables) {
   return moved;
 }
 
-/// Who waits for ever, or nobody.
+/// The workers that wait for ever.
 std::vector<std::string> stuck(const Plan& plan, bool reversed = false) {
   std::vector<Worker> workers = workers_of(plan, reversed);
   std::map<const uint64_t*, uint64_t> values;
@@ -120,7 +121,7 @@ Problem problem_of(const char* op) {
   return {.op = op, .m = 1024, .n = 1024, .k = 512, .dtype = DType::bf16, .reduction = Reduction::any};
 }
 
-/// Every config that a GPU takes with small tables of tiles, as rounds, groups and pairs have it.
+/// Every config that GPUs accept, with small tables of tiles: rounds, groups and pairs.
 void want_all_end(const char* op) {
   const Problem problem = problem_of(op);
   const Team team{.num_ranks = 4};
@@ -143,7 +144,7 @@ TEST(DealtTiles, OfAGatherComeToTheirEnd) { want_all_end("all_gather_gemm"); }
 TEST(DealtTiles, OfAReduceScatterComeToTheirEnd) { want_all_end("gemm_reduce_scatter"); }
 TEST(DealtTiles, OfAnAllReduceComeToTheirEnd) { want_all_end("gemm_all_reduce"); }
 
-/// Returns how many of the ranks' tables are in another order than the plan.
+/// Returns how many of the ranks' tables have another order than the plan.
 int want_rounds_end(const char* op, const Config& config) {
   SCOPED_TRACE(std::string(op) + " " + to_string(config));
   Problem problem = problem_of(op);

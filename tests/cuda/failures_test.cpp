@@ -1,5 +1,5 @@
 // Ranks that never come, or are killed inside operators: every other rank gets an Error with all details in time, its
-// process and its CUDA context live on, and a new team computes. TILEWIRE_FAULT_ROUNDS sets how often (4).
+// process and its CUDA context survive, and a new team computes. TILEWIRE_FAULT_ROUNDS sets the number of rounds (4).
 // NOTE: run the executable alone, or `ctest -L gpu`; CUDA starts in child processes.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ int rounds() {
   return text == nullptr ? 4 : std::atoi(text);
 }
 
-/// How a call is made.
+/// The way of a call.
 enum class How { waited_for, on_a_stream, by_replay };
 constexpr How kHows[] = {How::waited_for, How::on_a_stream, How::by_replay};
 
@@ -61,7 +61,7 @@ void want_details(const Error& error, const std::string& op, int rank) {
   }
 }
 
-/// The device still runs kernels and copies.
+/// Require that the device still runs kernels and copies.
 void want_live_context(const Group& group) {
   constexpr int64_t kWords = 1 << 16;
   const auto memory = group.new_memory(4 * kWords);
@@ -70,7 +70,7 @@ void want_live_context(const Group& group) {
   want(count_wrong_words(words, kWords, 3) == 0, "a kernel after the failure gave wrong words");
 }
 
-/// A team whose operators work.
+/// Require a team whose operators work.
 void want_working_team(Group& group) {
   for (const Sample& sample : {samples()[0], samples()[1]}) {
     Op op = make_op(group, sample.problem, sample.config);
@@ -101,7 +101,7 @@ class CudaFailures : public ::testing::TestWithParam<Place> {
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaFailures, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-/// All ranks call twice; then rank 1 calls no more, and the others must say so in time.
+/// All ranks call twice; then rank 1 does not call any more, and the others must report that in time.
 void miss_a_rank(Group& group, const Sample& sample, How how, double timeout_s) {
   Op op = make_op(group, sample.problem, sample.config);
   Caller caller(group, op);
@@ -121,7 +121,7 @@ void miss_a_rank(Group& group, const Sample& sample, How how, double timeout_s) 
   want(error.kind() == ErrorKind::timeout, "{}", error.what());
   want(passed < timeout_s + 1.5, "the Error came after {} s", passed);
   want_details(error, sample.problem.op, group.team().rank);
-  // Whoever calls again hears the same.
+  // Another call gives the same Error.
   const Error again = error_of([&] { caller.run(); });
   want(again.kind() == ErrorKind::timeout, "{}", again.what());
   want_live_context(group);
@@ -164,7 +164,7 @@ TEST_P(CudaFailures, ARankThatNeverComesBesideCallsOfTheLibraryIsNamedInTime) {
 }
 
 TEST_P(CudaFailures, ARankThatNeverJoinsACollectiveIsNamedInTime) {
-  constexpr double kTimeout = 10;  // NCCL takes seconds to begin
+  constexpr double kTimeout = 10;  // NCCL takes seconds to start
   if (place_.one_gpu) GTEST_SKIP() << "ranks that share a GPU do not call the library";
   if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
   in_child([&] {
@@ -178,7 +178,7 @@ TEST_P(CudaFailures, ARankThatNeverJoinsACollectiveIsNamedInTime) {
   });
 }
 
-/// MiB that are taken of the first GPU.
+/// MiB that are allocated on the first GPU.
 int64_t used_mib() {
   size_t free = 0;
   size_t total = 0;
@@ -227,7 +227,7 @@ TEST_P(CudaFailures, TeamsComeAndGoAfterErrorsInAnyOrder) {
   });
 }
 
-/// One rank's life: calls without end until a rank is lost; then a live context and a new team.
+/// The body of one rank: endless calls until a rank is lost; then a live context and a new team.
 void call_until_lost(const JoinOptions& options, const Sample& sample, How how, bool replacement, const Say& say) {
   if (!replacement) {
     const auto group = join("cuda", options);
@@ -254,7 +254,7 @@ void call_until_lost(const JoinOptions& options, const Sample& sample, How how, 
 
 class CudaKills : public CudaFailures {
  protected:
-  /// Kill ranks inside these calls, again and again.
+  /// Kill ranks during these calls, repeatedly.
   void kill_ranks(const std::vector<Sample>& some, double timeout_s, bool tells = true) const;
 };
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaKills, ::testing::Values(places().back()),
@@ -305,7 +305,7 @@ void CudaKills::kill_ranks(const std::vector<Sample>& some, double timeout_s, bo
   }
   std::printf("slowest Error %.1f ms after the kill; %d Errors with details\n", static_cast<double>(slowest_ns) / 1e6,
               with_details);
-  // A survivor between two calls has nothing to tell of a wait, nor has one that waits in the vendor's library.
+  // A rank has no wait to report if it is between two calls, or waits in the vendor's library.
   EXPECT_TRUE(with_details > 0 || !tells);
 }
 

@@ -1,4 +1,4 @@
-// The entry points of the driver, by memfd and mmap. A handle is the number of a file descriptor.
+// The driver's entry points, by memfd and mmap. A handle is the number of a file descriptor.
 // Used by memory_test.cpp, and under the fake runtime.
 #include "cuda/fake_driver.hpp"
 

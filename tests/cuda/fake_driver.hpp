@@ -1,4 +1,4 @@
-// A driver whose devices are shared memory of the host, so that symmetric memory can be tested without a GPU.
+// A fake driver whose devices are shared memory of the host, to test symmetric memory without a GPU.
 // Used by memory_test.cpp, and under the fake runtime.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace tilewire::testing {
 
 [[nodiscard]] cuda::Driver fake_driver();
 
-/// What the fake has handed out and not got back, in this process.
+/// What the fake has handed out and has not got back, in this process.
 struct FakeUse {
   int handles = 0;
   int mappings = 0;
@@ -22,7 +22,7 @@ struct FakeUse {
 
 /// From now on, allocations larger than this fail as on a full device; of this process only.
 void limit_fake_memory(int64_t bytes);
-/// From now on, giving access fails, as between devices without a link; of this process only.
+/// From now on, to give access fails, as between devices without a link; in this process only.
 void forbid_fake_access(bool forbid);
 
 }  // namespace tilewire::testing

@@ -1,4 +1,4 @@
-// NCCL's entry points for ranks that are threads: they meet, and copy or sum floats in memory of the host.
+// NCCL's entry points for ranks that are threads: they meet, and copy or sum floats in host memory.
 // Built as a library of its own, which nccl_test.cpp loads.
 #include "cuda/fake_nccl.hpp"
 
@@ -24,7 +24,7 @@ struct Id {
   char bytes[128];
 };
 
-/// The ranks of a communicator, and what each gives in the present call.
+/// The ranks of a communicator, and their data in the present call.
 struct Team {
   std::vector<const char*> given;
   int come = 0;
@@ -44,7 +44,7 @@ FakeNccl behaviour = FakeNccl::works;
 FakeNcclUse use;
 int last_id = 0;
 
-/// All ranks are there; false where the communicator was aborted instead.
+/// Wait for all ranks. False if the communicator was aborted.
 bool meet(std::unique_lock<std::mutex>& lock, Comm& comm) {
   Team& team = *comm.team;
   const int round = team.rounds;
@@ -58,7 +58,7 @@ bool meet(std::unique_lock<std::mutex>& lock, Comm& comm) {
   return team.rounds != round;
 }
 
-/// Give `from`, take what `take` makes of what all gave.
+/// Give `from`, and take the result that `take` makes of all ranks' data.
 template <class Take>
 int collect(void* handle, const void* from, const Take& take) {
   auto& comm = *static_cast<Comm*>(handle);
@@ -71,7 +71,7 @@ int collect(void* handle, const void* from, const Take& take) {
   return meet(lock, comm) ? kSuccess : kSystemError;
 }
 
-/// `count` sums of floats, from element `first` of what was given.
+/// `count` sums of floats, from element `first` of the ranks' data.
 void add_up(const std::vector<const char*>& given, size_t first, size_t count, void* to) {
   auto* sums = static_cast<float*>(to);
   for (size_t i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ int ncclCommDestroy(void* handle) {
   return kSuccess;
 }
 
-/// NOTE: calls may still be inside; what they use stays.
+/// NOTE: calls may still be inside, so their data stay.
 int ncclCommAbort(void* handle) {
   const std::lock_guard lock(mutex);
   static_cast<Comm*>(handle)->aborted = true;

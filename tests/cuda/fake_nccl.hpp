@@ -1,10 +1,10 @@
-// A library with NCCL's entry points whose ranks are threads and whose devices are memory of the host.
-// Loaded by nccl_test.cpp, which tells it how to misbehave.
+// A fake library with NCCL's entry points; its ranks are threads, its devices are host memory.
+// Loaded by nccl_test.cpp, which chooses its failures.
 #pragma once
 
 namespace tilewire::testing {
 
-/// What the fake does from now on.
+/// How the fake behaves from now on.
 enum class FakeNccl {
   works,
   hangs_in_init,   ///< on rank 1, until the test ends it
@@ -12,7 +12,7 @@ enum class FakeNccl {
   hangs_in_calls,  ///< of rank 1, until the communicator is aborted
 };
 
-/// Communicators so far.
+/// Numbers of communicators so far.
 struct FakeNcclUse {
   int made = 0;
   int destroyed = 0;

@@ -1,4 +1,4 @@
-// The calls of CUDA's runtime that the backend makes, on memory of the host.
+// The functions of CUDA's runtime that the backend calls, on host memory.
 // Linked into tests in place of libcudart_static.
 #include "cuda/fake_runtime.hpp"
 
@@ -173,7 +173,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t)
 
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 
-/// On GPCs of 16 or 18 SMs, as an H200 has them.
+/// For GPCs of 16 or 18 SMs, as in an H200.
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t* config) {
   const int ctas = static_cast<int>(config->attrs[0].val.clusterDim.x);
   *clusters = 6 * (18 / ctas) + 16 / ctas + 8 / ctas;
@@ -184,7 +184,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
                                              cudaDriverEntryPointQueryResult* status) {
   const auto found = entry_points().find(name);
   *status = cudaDriverEntryPointSuccess;
-  // What the fake driver lacks is not called by these tests.
+  // These tests call no function that the fake driver lacks.
   *function = found == entry_points().end() ? reinterpret_cast<void*>(&cudaGetLastError) : found->second;
   return cudaSuccess;
 }

@@ -44,7 +44,7 @@ struct Memory {
   }
 };
 
-/// Two streams that wait for no other.
+/// Two streams that do not synchronise with the legacy default stream.
 struct Streams {
   cudaStream_t all[2]{};
   Streams() {
@@ -62,7 +62,7 @@ constexpr ClusterShape kAlone{};
 constexpr ClusterShape kPairsM{.m = 2};  // CTAs that share columns of B
 constexpr ClusterShape kPairsN{.n = 2};  // and rows of A
 
-/// Some of the shapes whose rows are a runtime number, after all others.
+/// All shapes, and after them some with runtime rows.
 inline std::vector<TileShape> all_shapes() {
   std::vector<TileShape> shapes{{72, 128},  {104, 128}, {120, 128}, {136, 128},
                                 {152, 128}, {176, 128}, {192, 128}, {248, 128}};
@@ -155,7 +155,7 @@ struct Setup {
   }
   GemmBodyKind kind(bool sums = false) const { return {c.dtype, c.b_is_kn, c.shape, sums, c.steps}; }
   size_t out_bytes() const { return static_cast<size_t>(c.m) * c.n * (c.out == DType::fp32 ? 4 : 2); }
-  /// The bytes of a result, which has C's layout.
+  /// The bytes of a result, in C's layout.
   std::vector<uint8_t> bytes_of_result(const void* result) const {
     std::vector<uint8_t> bytes(out_bytes());
     CHECK(cudaMemcpy(bytes.data(), result, bytes.size(), cudaMemcpyDeviceToHost));
@@ -165,7 +165,7 @@ struct Setup {
     return {.counter = c.counter ? counter.as<uint32_t>() : nullptr, .cluster = c.cluster, .table = table.table};
   }
 
-  /// |out - expected| / |expected| of `result`, which has C's layout.
+  /// |out - expected| / |expected| of `result`, in C's layout.
   double error(const void* result) const {
     const size_t count = static_cast<size_t>(c.m) * c.n;
     std::vector<double> want(count);
@@ -188,7 +188,7 @@ struct Setup {
     return std::sqrt(d / s);
   }
   double tolerance() const { return c.out == DType::fp32 ? 1e-5 : rounding(); }
-  /// Of a sum: its parts were rounded.
+  /// The same for a sum, whose partials were rounded.
   double rounding() const { return c.dtype == DType::bf16 ? 4e-3 : 6e-4; }
 };
 
@@ -201,7 +201,7 @@ void report(const std::string& name, bool ok, double value) {
   if (!ok) ++failures;
 }
 
-/// Signals, and what a kernel that waits for them reports.
+/// Signals, and the failure report of a waiting kernel.
 struct Signals {
   Memory memory{256};  // ready, done, calls, begun, abort
   WaitFailure* failure = nullptr;
@@ -232,7 +232,7 @@ struct Signals {
   }
 };
 
-/// Other parts of a product: matrices like C.
+/// Other partials of a product: matrices like C.
 struct OtherPartials {
   const Setup& s;
   int count;
@@ -257,7 +257,7 @@ struct OtherPartials {
     return reinterpret_cast<T*>(memory.as<char>() + i * bytes);
   }
 
-  /// Every tile adds them, its own part at place `own`, when signal 0 is 1; and posts to signal 1.
+  /// Every tile adds them when signal 0 is 1, with its own partial at place `own`, and posts to signal 1.
   void attach(HostTable& table, int own, const Signals& signals) const {
     const auto first_map = static_cast<uint32_t>(table.maps.size());
     for (int i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// Tiles that the CTAs of a cluster make together, each over a part of K: shapes, layouts, sums, waits, deadlines.
+// Cluster split-K: shapes, layouts, sums, waits, deadlines.
 // A stand-alone program: one line per case, exit status 1 if any fails. `--small` = few cases, for compute-sanitizer.
 #include <unistd.h>
 
@@ -14,8 +14,8 @@ namespace {
 
 std::string name_of(const Case& c, int parts) { return c.name() + " in " + std::to_string(parts) + " parts"; }
 
-/// With a CTA for each part of each tile, with two clusters for all, and where two of three tiles post, so that one CTA
-/// adds all of each: the same bits.
+/// One CTA for each part of each tile; two clusters for all tiles; and tiles of which two of three post, so that one
+/// CTA adds all of each. All give the same bits.
 void product(const Case& c, int parts) {
   const Setup s(c);
   const Signals signals;
@@ -45,7 +45,7 @@ void product(const Case& c, int parts) {
   report(name_of(c, parts), error < s.tolerance() && same, error);
 }
 
-/// Tiles that complete a sum of other parts, which come when the kernel runs already.
+/// Tiles that complete a sum of other partials, which arrive while the kernel runs.
 void sums(const Case& c, int parts, int others_count, int own) {
   const Setup s(c);
   const OtherPartials others(s, others_count);
@@ -59,7 +59,7 @@ void sums(const Case& c, int parts, int others_count, int own) {
   launch.cluster.k = static_cast<uint32_t>(parts);
   launch.workers.watch = signals.watch(5'000'000'000ull);
   const Streams streams;
-  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  add_to<<<1, 1>>>(signals.at(0), 0);  // load it now: loading waits for running kernels
   std::vector<std::vector<uint8_t>> results;
   double error = 0;
   for (const uint32_t ctas : {0, parts}) {
@@ -79,7 +79,8 @@ void sums(const Case& c, int parts, int others_count, int own) {
   report("sums of " + std::to_string(others_count) + " others, " + name_of(c, parts), ok, error);
 }
 
-/// A's columns come in cuts that are no parts of K: each part waits for what it needs. Poison until then.
+/// A's columns arrive in chunks that are not the parts of K: each part waits for the chunks that it needs. Poison until
+/// then.
 void waits_come_by_columns(TileShape shape, int parts) {
   constexpr int kCuts = 4;
   const Case c{.m = 200, .n = 328, .k = 2304, .shape = shape};
@@ -108,7 +109,7 @@ void waits_come_by_columns(TileShape shape, int parts) {
   CHECK(cudaMemcpy(good.data, s.a.data, bytes, cudaMemcpyDeviceToDevice));
   CHECK(cudaMemset(s.a.data, 0xff, bytes));
   const Streams streams;
-  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  add_to<<<1, 1>>>(signals.at(0), 0);  // load it now: loading waits for running kernels
   CHECK(cudaDeviceSynchronize());
   launch_gemm_tiles(s.kind(), launch, streams[0]);
   for (size_t i = 0; i < kCuts; ++i) {
@@ -123,7 +124,7 @@ void waits_come_by_columns(TileShape shape, int parts) {
   report("waits by columns, " + name_of(c, parts), ok, error);
 }
 
-/// Each tile waits for the one before, on one cluster: no result may be held back while the next tile waits.
+/// Each tile waits for the one before, on one cluster: no result may be deferred while the next tile waits.
 void tiles_in_a_chain(TileShape shape, int parts) {
   const Case c{.m = 512, .n = 512, .k = 1600, .shape = shape};
   const Setup s(c);
@@ -151,7 +152,7 @@ void tiles_in_a_chain(TileShape shape, int parts) {
   report("tiles in a chain, " + name_of(c, parts), ok, error);
 }
 
-/// Nobody signals what the last part waits for: the kernel leaves in time, says so and posts nothing.
+/// No post comes for the last part's wait: the kernel leaves in time, reports it, and posts nothing.
 void waits_time_out(int parts) {
   const Case c{.m = 256, .n = 512, .k = 2048, .shape = {128, 128}};
   const Setup s(c);
@@ -171,7 +172,7 @@ void waits_time_out(int parts) {
          static_cast<double>(f.seen));
 }
 
-/// What the kernel cannot do is refused.
+/// Unsupported launches are refused.
 void refusals() {
   const auto refused = [](const Case& c, uint32_t parts, ClusterShape cluster) {
     const Setup s(c);

@@ -1,4 +1,4 @@
-// Where tiles' rows of A come from, and where results go: two places, several ones, tensor maps in memory.
+// The places of tiles' rows of A, and of their results: two places, several places, tensor maps in memory.
 // A stand-alone program: one line per case, exit status 1 if any fails.
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace {
 
-/// Every tile goes to three matrices; the third one in two cuts, whose border is inside a box of 64 rows. `in_memory`:
-/// more tensor maps than a launch has room for.
+/// Every tile goes to three matrices; the third one in two parts with a border inside a box of 64 rows. `in_memory`:
+/// more tensor maps than a launch carries.
 void several_destinations(StoreVia via, bool in_memory = false) {
   Case c{.m = 200, .n = 328, .k = 192, .via = via};
   const Setup s(c);
@@ -53,7 +53,7 @@ void several_destinations(StoreVia via, bool in_memory = false) {
          error < 3 * s.tolerance(), error);
 }
 
-/// Rows below the product's, in the same matrix, stay as they are: the last tiles end inside of a box of 64 rows.
+/// Rows below the product's in the same matrix do not change, although the last tiles end inside a box of 64 rows.
 void nothing_is_stored_below(const Case& c) {
   constexpr int kMore = 64;
   const Setup s(c);
@@ -72,8 +72,8 @@ void nothing_is_stored_below(const Case& c) {
   report("nothing is stored below, " + c.name(), untouched && error < s.tolerance(), error);
 }
 
-/// Rows `first` to `end` of A, of the first two row tiles, lie in another matrix, some rows down: the last ones of one
-/// tile and the first ones of the other. What is in A instead would be seen.
+/// Rows `first` to `end` of A, of the first two row tiles, are in another matrix, some rows further down: the last rows
+/// of one tile and the first rows of the other. The result shows if the rows in A are used instead.
 void rows_from_two_places(const Case& c, int first, int end) {
   constexpr int kDown = 3;
   const Setup s(c);

@@ -1,4 +1,4 @@
-// Random inputs of a product, and what it must give, by plain kernels in double.
+// Random inputs of a product, and its reference, by plain kernels in double.
 // Included by gemm_case.cuh.
 #pragma once
 
@@ -15,7 +15,8 @@ __global__ void fill(T* p, size_t n, unsigned seed) {
   }
 }
 
-/// The plain product over k in [k_begin, k_end), in double; with `residual` GELU, a half of that, and the residual.
+/// The plain product over k in [k_begin, k_end), in double; with `residual` also GELU, a factor of one half, and the
+/// residual.
 template <typename T>
 __global__ void reference(const T* a, const T* b, const T* bias, const T* residual, double* c, int m, int n, int k,
                           int k_begin, int k_end, bool b_is_kn) {

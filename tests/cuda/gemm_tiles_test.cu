@@ -38,7 +38,7 @@ __global__ void create_policies(uint64_t* policies) {
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policies[2]));
 }
 
-/// Eviction has the values that the hardware's own instruction gives.
+/// Eviction has the values of the hardware's createpolicy instruction.
 void policies_are_the_hardwares() {
   const Memory memory(3 * sizeof(Eviction));
   Eviction made[3];
@@ -59,9 +59,9 @@ void run_case(const Case& c) {
   report(c.name(), error < s.tolerance(), error);
 }
 
-/// A second stream signals later, in two calls with epochs 0 and 1; what it wrote before must be seen.
+/// A second stream posts later, in two calls with epochs 0 and 1; its earlier writes must be visible.
 void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {128, 256}) {
-  // With few rows and much to load, fewer steps are on their way than were loaded while the tile waited.
+  // With few rows and long loads, fewer steps are in flight than were loaded while the tile waited.
   const bool few = shape.m == 64;
   Case c{.m = 384, .n = 512, .k = few ? 2048 : 128, .shape = shape, .cluster = cluster, .via = via};
   const Setup s(c);
@@ -77,7 +77,7 @@ void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {
   const Memory good(2ul * c.m * c.k);
   CHECK(cudaMemcpy(good.data, s.a.data, 2ul * c.m * c.k, cudaMemcpyDeviceToDevice));
   const Streams streams;
-  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  add_to<<<1, 1>>>(signals.at(0), 0);  // load it now: loading waits for running kernels
   double error = 0;
   for (int call = 0; call < 2; ++call) {
     CHECK(cudaMemset(s.a.data, 0xff, 2ul * c.m * c.k));
@@ -93,7 +93,7 @@ void waits_are_satisfied(ClusterShape cluster, StoreVia via, TileShape shape = {
   report("waits satisfied later, " + c.name(), ok, error);
 }
 
-/// A's columns come in three cuts, and each wait is for one of them.
+/// A's columns arrive in three chunks, and each wait is for one of them.
 void waits_come_by_columns(ClusterShape cluster) {
   constexpr int kCuts = 3;
   Case c{.m = 384, .n = 1024, .k = 768, .shape = {128, 256}, .cluster = cluster};
@@ -119,7 +119,7 @@ void waits_come_by_columns(ClusterShape cluster) {
   CHECK(cudaMemcpy(good.data, s.a.data, bytes, cudaMemcpyDeviceToDevice));
   CHECK(cudaMemset(s.a.data, 0xff, bytes));
   const Streams streams;
-  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  add_to<<<1, 1>>>(signals.at(0), 0);  // load it now: loading waits for running kernels
   CHECK(cudaDeviceSynchronize());
   launch_gemm_tiles(s.kind(), launch, streams[0]);
   for (size_t i = 0; i < kCuts; ++i) {
@@ -134,7 +134,8 @@ void waits_come_by_columns(ClusterShape cluster) {
   report("waits by columns, " + c.name(), ok, error);
 }
 
-/// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may linger while the next one waits.
+/// Each tile (or pair) waits for all before it, on one CTA (or pair): no result may be deferred while the next one
+/// waits.
 void tiles_in_a_chain(ClusterShape cluster) {
   Case c{.m = 512, .n = 1024, .k = 256, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
@@ -159,7 +160,7 @@ void tiles_in_a_chain(ClusterShape cluster) {
   report("tiles in a chain, " + name_of(cluster), ok, error);
 }
 
-/// Nobody signals: the kernel leaves in time, says what it waited for, posts and stores nothing.
+/// No post comes: the kernel leaves in time, reports its wait, and neither posts nor stores.
 void waits_time_out(ClusterShape cluster) {
   Case c{.m = 1024, .n = 1024, .k = 256, .shape = {128, 256}, .cluster = cluster};
   const Setup s(c);
@@ -181,8 +182,8 @@ void waits_time_out(ClusterShape cluster) {
   report("timeout leaves the kernel, " + name_of(cluster), ok, static_cast<double>(f.seen));
 }
 
-/// Tiles complete a sum after their own steps, where every CTA has one tile, and during the next one's, where one CTA
-/// has all: the same bits. The other parts come when the kernel runs already.
+/// Tiles complete a sum after their own steps if every CTA has one tile, and during the next tile if one CTA has all:
+/// the same bits. The other partials arrive while the kernel runs.
 void sums(const Case& c, int parts, int own) {
   const Setup s(c);
   const OtherPartials others(s, parts);
@@ -193,7 +194,7 @@ void sums(const Case& c, int parts, int own) {
   GemmLaunch launch = s.launch(table);
   launch.workers.watch = signals.watch(5'000'000'000ull);
   const Streams streams;
-  add_to<<<1, 1>>>(signals.at(0), 0);  // loaded now: loading waits for running kernels
+  add_to<<<1, 1>>>(signals.at(0), 0);  // load it now: loading waits for running kernels
   std::vector<std::vector<uint8_t>> results;
   double error = 0;
   for (int few = 0; few < 2; ++few) {
@@ -221,7 +222,7 @@ void all_sums(bool small) {
     sums(c, 3, 2);
     if (small) continue;
     Case other{.m = c.m, .n = c.n, .k = c.k, .dtype = DType::fp16, .b_is_kn = true, .shape = shape};
-    c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last step brings the last chunk
+    c.k = kTileK * 2 * chunks_across(shape.n) * std::max(1, shape.m / 128);  // the last chunk comes with the last step
     for (const int parts : {1, 2, 3}) sums(c, parts, 1);
     c.via = StoreVia::bulk, sums(c, 2, 2);
     for (const int parts : {1, 2, std::min(7, most_partials(shape) - 1), most_partials(shape)}) {
@@ -237,7 +238,7 @@ void all_sums(bool small) {
   }
 }
 
-/// Every number of rows, of which each has a piece of code; tiles that end inside of boxes of 64 rows, and of 8.
+/// Every number of rows, as each has its own code; tiles that end inside boxes of 64 rows, and of 8.
 std::vector<Case> cases_of_runtime_rows() {
   std::vector<Case> cases;
   for (int rows = kFewestRows; rows <= 248; rows += 8) {

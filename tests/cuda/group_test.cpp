@@ -1,5 +1,5 @@
-// Groups of GPUs: joining, memory that peers reach, growth, failures, and that nothing is left behind.
-// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
+// Groups of GPUs: joining, memory that peers address, growth, failures, and no leaks.
+// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child process of its own.
 #include "backends/cuda/runtime/group.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using testing::want;
 
 constexpr int64_t kMiB = 1 << 20;
 
-/// Ranks of a test and where they run.
+/// The ranks of a test, and their GPUs.
 struct Mode {
   const char* name;
   int num_ranks;
@@ -60,7 +60,7 @@ class CudaGroups : public ::testing::TestWithParam<Mode> {
   void prepare() const {
     if (mode_.one_gpu) testing::see_one_gpu();
   }
-  /// Launch in the process that calls.
+  /// Launch in the calling process.
   void launch_here(const LaunchOptions& how, const std::function<void(CudaGroup&)>& body) const {
     launch(mode_.num_ranks, how, [&](Group& group) { body(dynamic_cast<CudaGroup&>(group)); });
   }
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, CudaGroups, ::testing::ValuesIn(kModes),
 
 uint32_t seed_of(int writer, int round) { return static_cast<uint32_t>(1'000'003 * (writer + 1) + 77 * round); }
 
-/// Every rank stores into its right neighbour's tensor, then looks at its own, and at the right neighbour's by loads.
+/// Every rank stores to its right neighbour's tensor, then checks its own, and the right neighbour's by loads.
 void exchange_words(CudaGroup& group, const Tensor& tensor, int round) {
   const int num_ranks = group.team().num_ranks;
   const int right = (group.rank() + 1) % num_ranks;
@@ -234,7 +234,7 @@ TEST_P(CudaGroups, KernelsLearnThatTheGroupIsBroken) {
   });
 }
 
-/// Bytes that are taken of this thread's current GPU.
+/// Bytes that are allocated on this thread's current GPU.
 int64_t used_here() {
   size_t free = 0;
   size_t total = 0;

@@ -1,6 +1,7 @@
-// What a call of an operator asks of the host on GPUs: it returns at once and allocates nothing, `auto` measures and
-// remembers, and what the caller does wrong is told without harm.
-// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
+// The host's side of a call on GPUs: it returns at once and allocates nothing, `auto` measures and remembers, and a
+// caller's
+// mistakes give an Error without damage.
+// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child process of its own.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,7 +31,7 @@ void want_refusal(ErrorKind kind, const std::string& words, const std::function<
        words, to_string(error.kind()), error.what());
 }
 
-/// A call in step with the other ranks, which is right.
+/// A correct call in step with the other ranks.
 void call_and_want_right(Group& group, Caller& caller, uint64_t seed) {
   caller.fill(seed);
   settle(caller.stream());

@@ -1,4 +1,4 @@
-// Groups of GPUs on a fake runtime and driver: who gets which GPU, agreement, memory, broken teams, teardown.
+// Groups of GPUs on a fake runtime and driver: the ranks' GPUs, agreement, memory, broken teams, teardown.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +30,7 @@ constexpr int64_t kMiB = 1 << 20;
 
 class CudaJoin : public ::testing::TestWithParam<bool> {
  protected:
-  /// Ranks on the host that become a group of GPUs: the table of backends would say that there is no driver.
+  /// Ranks on the host that become a group of GPUs: the table of backends would report that there is no driver.
   void launch_ranks(int num_ranks, const std::function<void(CudaGroup&)>& body,
                     const std::function<void(JoinOptions&)>& before = {}) {
     const std::string job = fmt::format("cuda-join-test.{}", getpid());
@@ -211,7 +211,7 @@ TEST_P(CudaJoin, RanksThatShareAGpuNeedSeveralQueues) {
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
-/// Rows of a table summed by indices, one lane: a plan that the checker proves.
+/// Rows of a table that are summed by indices, in one lane: a plan that the checker proves.
 Plan pool_plan(int num_ranks) {
   Plan plan = testing::new_plan("pool", num_ranks);
   const int table = testing::add_buffer(plan, "table", DType::fp32, {8, 4}, Scope::input);
@@ -274,7 +274,7 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
   });
 }
 
-/// A lowered plan from a file, with `change` made to its tiles of rank 0.
+/// The refusal of a lowered plan from a file, after `change` to its tiles of rank 0.
 std::string why_refused(CudaGroup& group, const Plan& made, const std::function<void(std::vector<Task*>&)>& change) {
   Plan plan = lower(made, group.target()).plan;
   std::vector<Task*> tiles;
@@ -315,7 +315,7 @@ TEST_P(CudaJoin, LoweredPlansWithTilesThatTheKernelHasNotAreRefused) {
     const auto of_rows = [&](const auto& change) {
       Plan plan = make_plan(gather, group.team(), in_step);
       for (Lane& lane : plan.lanes) {
-        if (lane.name == "own") lane.engine = Engine::reduce;  // what pools copy may be left out
+        if (lane.name == "own") lane.engine = Engine::reduce;  // copies of pools may be omitted
       }
       return why_refused(group, plan, change);
     };

@@ -1,5 +1,6 @@
-// What the cuda backend decides about calls of cuBLASLt and NCCL without a GPU: what is missing, what is refused, which
-// stream does what.
+// The cuda backend's decisions about calls of cuBLASLt and NCCL, without a GPU: missing libraries, refusals, and the
+// work of
+// each stream.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Why something is Error(unsupported), or nothing.
+/// The text of an Error(unsupported), or nothing.
 std::string refusal_of(const std::function<void()>& body) {
   try {
     body();
@@ -223,8 +224,8 @@ TEST(LibraryLanes, ACollectiveRefusesRowsThatAreNotDense) {
             "collective = library: rows of a begin 4104 elements apart, want 4096");
 }
 
-/// Plays a call on devices with one queue each: what is at its head holds up the rest until it has ended, but for the
-/// begin of a execute. Lanes that have no work in it run by themselves.
+/// Executes a call on devices with one queue each: the work at the head of a queue blocks the rest until it ends,
+/// except the begin of worker CTAs. Lanes without work in the queue run independently.
 class OneQueue {
  public:
   explicit OneQueue(const Plan& plan) : plan_(plan), next_(plan.lanes.size()), begun_(plan.lanes.size(), true) {
@@ -234,7 +235,7 @@ class OneQueue {
     values_.resize(static_cast<size_t>(num_signals(plan)) * plan.team.num_ranks);
   }
 
-  /// Whether it comes to an end.
+  /// Whether the call ends.
   bool play() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -268,7 +269,7 @@ class OneQueue {
   }
 
   int64_t& value(const Signal& signal) { return values_[signal_id(plan_, signal)]; }
-  /// A part of a collective ends when those of all ranks are at the heads of their queues, or have been.
+  /// A rank's part of a collective ends when those of all ranks are at the heads of their queues, or have ended.
   bool all_met(size_t lane) {
     if (plan_.lanes[lane].tasks[next_[lane]].kind != TaskKind::collective_call) return true;
     met_.insert(lane);
@@ -320,7 +321,7 @@ TEST(LibraryLanes, OneQueueOfTheDeviceComesToAnEnd) {
   EXPECT_EQ(collectives, 3);
 }
 
-/// Every task has one record that takes its times, and whatever streams do has a doorbell.
+/// Every task has one record that takes its times, and all work of streams has a doorbell.
 void expect_traced(const Plan& plan, int rank) {
   const RankTables tables = tables_of(plan, true, rank, true);
   std::set<std::pair<int, int64_t>> named;

@@ -1,4 +1,4 @@
-// Tensor maps that say what they were asked for, in place of the driver's. Included by one file of a program.
+// Fake tensor maps that contain the arguments of their request. Included by one file of a program.
 // Used by tile_tables_test.cpp and dealt_tiles_test.cpp.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tilewire::cuda {
 
-/// What a map was asked for.
+/// The arguments of a map's request.
 struct AskedMap {
   void* data;
   uint64_t rows;
@@ -30,7 +30,7 @@ inline AskedMap asked_for(const RankTables& tables, uint32_t map) {
   return asked;
 }
 
-/// NOTE: comes before the library's own, which needs a driver.
+/// NOTE: the linker takes this one instead of the library's, which needs a driver.
 Driver load_driver() {
   Driver driver;
   driver.tensor_map_encode_tiled = note_map;

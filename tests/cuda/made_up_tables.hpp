@@ -1,4 +1,4 @@
-// The tables of one rank over made-up addresses: what the cuda backend decides about a plan, without a GPU.
+// The tables of one rank over made-up addresses: the cuda backend's decisions about a plan, without a GPU.
 // Used by library_test.cpp, stream_lanes_test.cpp, stream_ordered_gemm_test.cpp, dealt_tiles_test.cpp and
 // tile_tables_test.cpp.
 #pragma once
@@ -15,10 +15,10 @@
 
 namespace tilewire::cuda {
 
-/// Bytes from a rank's buffers to those of the next one.
+/// Bytes from a rank's buffers to those of the next rank.
 inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
-/// `unaligned`: a buffer that begins two bytes further on.
+/// `unaligned`: a buffer that begins two bytes later.
 inline RankTables tables_of(const Plan& made, bool streams = true, int rank = 0, bool traced = false,
                             const std::string& unaligned = {}, int sms = 132) {
   Target target = gpu_target("made_up", made.team.num_ranks, sms);

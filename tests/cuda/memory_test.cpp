@@ -38,7 +38,7 @@ class CudaMemory : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Fake, CudaMemory, ::testing::ValuesIn(testing::launch_modes()),
                          [](const auto& mode) { return mode.param ? "threads" : "processes"; });
 
-/// Everybody writes to everybody at `offset`, and finds there what the others wrote.
+/// Every rank writes to every rank at `offset`, and finds the other ranks' values there.
 void exchange_words(host::HostGroup& group, const SymmetricMemory& memory, int64_t offset) {
   const int num_ranks = group.team().num_ranks;
   for (int peer = 0; peer < num_ranks; ++peer) {

@@ -1,4 +1,4 @@
-// A team's communicator on a fake NCCL: the look-up, ranks that meet, calls that hang or fail, and their ends.
+// A team's communicator on a fake NCCL: the look-up, ranks that meet, calls that hang or fail, and the teardown.
 #include "backends/cuda/vendor/nccl.hpp"
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ class FakeLibrary {
   void* handle_;
 };
 
-/// Each test in turn: the fake counts communicators.
+/// One test at a time: the fake counts communicators.
 class Nccl : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -55,7 +55,7 @@ class Nccl : public ::testing::Test {
   static void launch_ranks(double timeout_s, const std::function<void(host::HostGroup&)>& body) {
     launch(2, small_launch(true, timeout_s), [&](Group& group) { body(dynamic_cast<host::HostGroup&>(group)); });
   }
-  /// Communicators since the test began, when so many have ended.
+  /// The communicators since the test began, after so many have ended.
   [[nodiscard]] testing::FakeNcclUse use_when_ended(int count) const {
     for (int ms = 0;; ++ms) {
       const testing::FakeNcclUse now = fake_.use();

@@ -1,4 +1,4 @@
-// The fixture of every operator on GPUs: ranks that share one where there are fewer, as threads, against the reference.
+// The fixture of every operator on GPUs against the reference: ranks are threads, and share a GPU if there are too few.
 // Included by operators_test.cpp, which makes its instances, and operator_tiles_test.cpp.
 #pragma once
 
@@ -21,12 +21,12 @@ namespace tilewire::testing {
 
 inline const std::vector<const char*> kOperators = operator_names();
 
-/// Whether parts of all ranks are summed.
+/// Whether the ranks' partials are summed.
 inline bool sums(const Structure& structure) {
   return structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce;
 }
 
-/// At most so many of the configs: one of every schedule and transport, in random order, then another of each.
+/// At most so many of the configs: one of every schedule and transport in random order, then another of each.
 inline std::vector<Config> few(std::vector<Config> configs, size_t most, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::ranges::shuffle(configs, random);
@@ -51,7 +51,7 @@ class OnGpus : public ::testing::TestWithParam<std::tuple<const char*, int>> {
   [[nodiscard]] bool gathers() const { return structure().before == Collective::all_gather; }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
   [[nodiscard]] bool shares_gpus() const { return ranks() > cuda::num_gpus(); }
-  /// Where nobody sums, these without those that say how to.
+  /// Without sums, these configs except those with knobs of sums.
   [[nodiscard]] std::vector<Config> taken(const Problem& problem, std::vector<Config> configs) const {
     std::erase_if(configs, [&](const Config& config) {
       return structure().after == Collective::all_to_all &&

@@ -1,4 +1,4 @@
-// How tiles of every operator are made and leave: shapes, pairs, parts of K, ways to store and to sum. See on_gpus.hpp.
+// How tiles of every operator are made and stored: shapes, pairs, parts of K, stores and sums. See on_gpus.hpp.
 // NOTE: part of the executable cuda_operators.
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "on_gpus.hpp"
@@ -7,7 +7,7 @@
 namespace tilewire::testing {
 namespace {
 
-/// Tiles leave by threads, bulk and tensor copies, as parts of sums and added to what peers have sent.
+/// Tiles are stored by threads, bulk and tensor copies, as partials, and by additions at peers.
 TEST_P(OnGpus, TilesLeaveInEveryWay) {
   if (!structure().multiplies || structure().after == Collective::none) GTEST_SKIP() << "no tile leaves";
   uint64_t seed = 900;
@@ -38,7 +38,7 @@ TEST_P(OnGpus, TilesLeaveInEveryWay) {
   }
 }
 
-/// Every hop of a ring is completed by the tile that makes its part, but for few tiles, and those of two owners.
+/// The tile that makes a hop's partial completes each hop of a ring, except with few tiles, or tiles of two owners.
 TEST_P(OnGpus, HopsOfARingAreCompletedByTiles) {
   if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "no tiles sum";
   uint64_t seed = 970;
@@ -59,8 +59,8 @@ TEST_P(OnGpus, HopsOfARingAreCompletedByTiles) {
   }
 }
 
-/// A hop and an owner's last sum side by side in a list, of which only the latter has a bias: no pair, whose parts
-/// would have to come at the same time.
+/// A hop and an owner's last sum are neighbours in a list, but only the latter has a bias: they are no pair, whose
+/// partials would have to arrive at the same time.
 TEST(Cuda, HopsAndLastSumsAreNoPairs) {
   if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
   Problem problem{.op = "gemm_reduce_scatter", .m = 1152, .n = 256, .k = 3 * 1024, .dtype = DType::bf16};
@@ -74,7 +74,7 @@ TEST(Cuda, HopsAndLastSumsAreNoPairs) {
   expect_right(problem, 3, configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 990});
 }
 
-/// Tiles of any multiple of 8 rows: alone, in pairs, in parts of K, and few CTAs that take many; on tensor cores.
+/// Tiles of any multiple of 8 rows, on tensor cores: alone, in pairs, with split-K, and many per CTA.
 TEST_P(OnGpus, RowsOfTilesAreFree) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
   const bool gathers = this->gathers();
@@ -111,7 +111,7 @@ TEST_P(OnGpus, RowsOfTilesAreFree) {
   }
 }
 
-/// Tiles that two CTAs make together, of one turn and of many: results leave as those of whole tiles do.
+/// Tiles that two CTAs make together, in one wave and in several: their results are stored like those of other tiles.
 TEST_P(OnGpus, PartsOfKInClusters) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
   const bool gathers = this->gathers();
@@ -133,7 +133,7 @@ TEST_P(OnGpus, PartsOfKInClusters) {
   }
 }
 
-/// More sums, and more landings, than worker CTAs: with a GPU for each rank, CTAs that begin late take some.
+/// More sums, and more copies to the output, than worker CTAs: with a GPU for each rank, helper CTAs take some.
 TEST_P(OnGpus, HelperCtasHelp) {
   if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "nothing to help";
   uint64_t seed = 1100;
@@ -153,7 +153,7 @@ TEST_P(OnGpus, HelperCtasHelp) {
   }
 }
 
-/// Tiles whose chunks overlap: nothing is added or published twice.
+/// Tiles whose chunks overlap: no element is added or published twice.
 TEST_P(OnGpus, TilesOf160Columns) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "no tiles";
   uint64_t seed = 1200;

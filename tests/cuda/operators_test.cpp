@@ -1,4 +1,4 @@
-// Every operator x every accepted combination of knobs on ranks that share GPUs, as threads, against the reference.
+// Every operator x every accepted combination of knobs, against the reference: ranks are threads that share GPUs.
 // NOTE: run the executable alone, or `ctest -L gpu`: CUDA starts in this process.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {
   }
 }
 
-/// CTAs that take several tiles: parts of a sum come during the next one, a gather's waits are put off.
+/// CTAs with several tiles: partials arrive during the next tile, and a gather's waits are deferred.
 TEST_P(OnGpus, ManyTilesOfFewWorkers) {
   const Problem problem{.op = op(), .m = 128 * ranks(), .n = 264, .k = 256 * ranks(), .dtype = DType::bf16};
   for (const Config& base :
@@ -48,7 +48,7 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
         Config{.cluster_m = 2, .group_m = 4, .tile_workers = 1}}) {
     expect(problem, base, 2, 41, 1);
   }
-  // Columns of A that come one after another, and owners whose tiles are grouped.
+  // Columns of A that arrive one after another, and owners whose tiles are grouped.
   if (op() == std::string("all_reduce") || (gathers() && structure().by_columns)) return;
   std::vector<Config> configs;
   for (const int owners : {1, 2}) {
@@ -122,7 +122,7 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
   }
 }
 
-/// Some tiles that tensor cores do not take, or not the kernel of the others, run beside them in a kernel of their own.
+/// Tiles that tensor cores, or the kernel of most tiles, do not take run beside the others in a kernel of their own.
 TEST_P(OnGpus, SomeTilesWithoutTensorCores) {
   if (!structure().multiplies) GTEST_SKIP() << "there are no tiles";
   uint64_t seed = 270;
@@ -148,7 +148,7 @@ TEST_P(OnGpus, SomeTilesWithoutTensorCores) {
   }
 }
 
-/// Tiles on tensor cores beside calls of the library, which share a rank's SMs.
+/// Tiles on tensor cores beside library calls on the same rank, which share its SMs.
 TEST_P(OnGpus, TilesBesideCallsOfTheLibrary) {
   if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers call the library for a part of the rows";
   if (ranks() == 1) GTEST_SKIP() << "one rank makes one call";
@@ -174,7 +174,7 @@ TEST_P(OnGpus, TilesBesideCallsOfTheLibrary) {
   }
 }
 
-/// Every step, on tensor cores and on worker CTAs, where tiles sum, too.
+/// Every epilogue step, on tensor cores and on worker CTAs, also in tiles that complete sums.
 TEST_P(OnGpus, EveryStepOfAnEpilogue) {
   if (!structure().multiplies) GTEST_SKIP() << "takes no epilogue";
   uint64_t seed = 250;
@@ -200,7 +200,7 @@ TEST_P(OnGpus, EveryStepOfAnEpilogue) {
   }
 }
 
-/// Copies that are long enough for copy engines: ragged, in pieces of rows and of columns, paced or not, pulled.
+/// Copies that are long enough for copy engines: ragged, in chunks of rows and of columns, paced or not, pulled.
 TEST_P(OnGpus, CopyEngines) {
   const bool gathers = this->gathers();
   const bool scatters = structure().after == Collective::reduce_scatter;
@@ -237,7 +237,7 @@ TEST_P(OnGpus, CopyEngines) {
   }
 }
 
-/// Few rows, many ranks: a tile has more posts, and a sum more parts, than lie in shared memory before they are needed.
+/// Few rows, many ranks: a tile has more posts, and a sum more partials, than shared memory has records for.
 TEST(Cuda, MoreRecordsThanAreAtHand) {
   if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
   constexpr int kRanks = 9;
@@ -252,7 +252,7 @@ TEST(Cuda, MoreRecordsThanAreAtHand) {
   }
 }
 
-/// Long tiles, during which parts of a sum that was made in the same turn come late.
+/// Long tiles, during which the partials of a sum of the same wave are loaded.
 TEST_P(OnGpus, SumsDuringLongTiles) {
   if (!structure().multiplies || !sums(structure())) GTEST_SKIP() << "no tiles sum";
   const Problem problem{.op = op(), .m = 128 * ranks(), .n = 520, .k = 3136 * ranks(), .dtype = DType::bf16};
@@ -263,7 +263,7 @@ TEST_P(OnGpus, SumsDuringLongTiles) {
   }
   for (Config& config : configs) config.transport = Transport::tma;
   expect_right(problem, ranks(), configs, {.num_calls = 2, .backend = "cuda", .timeout_s = 10, .seed = 43});
-  // A step less than it takes; as long as that, but with a bias, and without.
+  // One step less than the late sum needs; exactly as many, but with a bias, and without.
   for (const int64_t steps : {87, 88}) {
     Problem long_tiles{.op = op(), .m = 128 * ranks(), .n = 520, .k = steps * 64 * ranks(), .dtype = DType::bf16};
     const Config pairs{.cluster_m = 2, .group_m = 4, .tile_workers = 4, .transport = Transport::tma, .rounds = 2};
@@ -274,8 +274,8 @@ TEST_P(OnGpus, SumsDuringLongTiles) {
   }
 }
 
-/// Rows of three, two or one piece each, or three in a piece, which few threads of a CTA copy; by one worker, whose
-/// rings of pieces come around; and to all peers at once, and to where tiles share own rows with others'.
+/// Copies by few threads of a CTA: rows of three, two or one piece, or three rows in a piece; by one worker, whose
+/// buffers are reused; to all peers at once; and to tiles with rows of two shards.
 TEST_P(OnGpus, LongRows) {
   if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "only gathers copy rows of A";
   const Problem problem{.op = op(), .m = 50, .n = 40, .k = 8456, .dtype = DType::bf16};
@@ -290,17 +290,17 @@ TEST_P(OnGpus, LongRows) {
   }
   Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .copy_workers = 1, .chunk_rows = 90, .chunk_cols = 1032};
   config.tile_order = TileOrder::in_step;
-  Config alone = config;  // own rows by copies of their own
+  Config alone = config;  // local rows by copies of their own
   alone.copy_workers = 4;
   alone.tile_order = TileOrder::rank_shifted;
-  // Own rows where tiles cannot take them, as the first or the last ones of a tile, and at both ends of a shard.
+  // Local rows that tiles cannot load in place: the first or the last rows of a tile, and at both ends of a shard.
   for (const int64_t m : {330, 128 * ranks(), 328 * ranks()}) {
     const Problem shared{.op = op(), .m = m, .n = 40, .k = 4128, .dtype = DType::bf16};
     expect_right(shared, ranks(), {config, alone}, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = 701});
   }
 }
 
-/// Who sums looks at the data itself: on tensor cores and worker CTAs, in 16 and 32 bits, whole and ragged.
+/// LL data: the summing CTAs poll the elements; on tensor cores and worker CTAs, in 16 and 32 bits, full and ragged.
 TEST_P(OnGpus, FlagsTravelWithTheData) {
   if (!sums(structure())) GTEST_SKIP() << "tiles cannot look at what they load";
   const bool scatters = structure().after == Collective::reduce_scatter;
@@ -322,8 +322,8 @@ TEST_P(OnGpus, FlagsTravelWithTheData) {
   }
 }
 
-/// Every way to send, to sum and to take, once: what bench/gpu_check.sh runs under compute-sanitizer, which makes
-/// kernels hundreds of times slower.
+/// Every kind of send, sum and receive once. bench/gpu_check.sh runs it under compute-sanitizer, which makes kernels
+/// hundreds of times slower.
 TEST_P(OnGpus, ForSanitizers) {
   const Problem problem{
       .op = op(), .m = 130, .n = 264, .k = 72 * ranks(), .dtype = DType::bf16, .reduction = Reduction::any};
@@ -355,13 +355,14 @@ TEST_P(OnGpus, ForSanitizers) {
   for (Config& config : configs) {
     if (op() == std::string("all_reduce")) config.tile_workers = 0;
   }
-  // NOTE: when a rank's kernel has ended, the sanitizer waits for all that run on the GPU: another rank's next call,
+  // NOTE: when a rank's kernel has ended, the sanitizer waits for all running kernels of the GPU. Another rank's next
+  // call,
   // which waits for this rank, must not be among them.
   expect_right(problem, ranks(), configs,
                {.num_calls = 2, .backend = "cuda", .meet = true, .timeout_s = 120, .seed = 950});
 }
 
-/// Inputs whose bits are those of elements that have not come: they are NaN, and nobody waits for ever.
+/// Inputs with the bits of missing LL data: they are NaN, and no poll waits for ever.
 TEST(Cuda, FlagsAreNoNumbers) {
   if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
@@ -390,7 +391,7 @@ TEST(Cuda, FlagsAreNoNumbers) {
   }
 }
 
-/// The sums of `two_stream` in a kernel of their own, with plain tensors and in the arena.
+/// The sums of `two_stream` in a kernel of their own, with tensors outside of the arena and in it.
 TEST_P(OnGpus, TwoLaunches) {
   if (op() != std::string("gemm_all_reduce")) GTEST_SKIP() << "two_stream has tiles for gemm_all_reduce only";
   if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
@@ -402,7 +403,7 @@ TEST_P(OnGpus, TwoLaunches) {
   }
 }
 
-// NOTE: ranks that share a GPU do not call the library: more ranks than one need as many GPUs.
+// NOTE: ranks that share a GPU do not call the library; so several ranks need as many GPUs.
 TEST_P(OnGpus, OneCallOfTheLibrary) {
   if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
   if (shares_gpus()) GTEST_SKIP() << "too few GPUs";

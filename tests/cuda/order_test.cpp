@@ -1,5 +1,6 @@
-// What the backend's host side does for calls and failures, without a GPU: the order of streams' work, and the words
-// for what kernels report.
+// The backend's host side for calls and failures, without a GPU: the order of the streams' work, and the texts for
+// reports of
+// kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

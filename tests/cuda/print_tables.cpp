@@ -1,5 +1,6 @@
-// Prints a hash of every rank's tables for many plans, or with a line's number its tables as text: two builds make the
-// same tables where this prints the same. Needs no GPU. Run by hand; `--few`: a fifth of the plans.
+// Prints a hash of every rank's tables for many plans, or, with the number of a line, its tables as text: if two builds
+// print
+// the same, they make the same tables. Needs no GPU. Run by hand; `--few`: a fifth of the plans.
 #include <fmt/format.h>
 
 #include <array>
@@ -43,7 +44,7 @@ std::vector<Case> all_cases() {
     cases.push_back({fmt::format("{} {} {} ranks {}", from, to_string(problem), team.num_ranks, to_string(config)),
                      problem, team, config});
   };
-  // What `auto` tries for shapes of models.
+  // The configs that `auto` tries for shapes of models.
   constexpr std::array<std::array<int64_t, 3>, 12> kShapes{{{8192, 8192, 8192},
                                                             {4096, 12288, 6144},
                                                             {2048, 10240, 8192},

@@ -1,4 +1,4 @@
-// What users are told of tiles that run slowly.
+// Remarks for users about tiles that run slowly.
 // Needs no GPU.
 #include "backends/cuda/tables/remarks.hpp"
 

@@ -1,4 +1,4 @@
-// Which waits of tiles are left out of a rank's tables.
+// Which waits of tiles are removed from a rank's tables.
 // Needs no GPU.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 uint64_t words[4];
 
-/// A table of one wait a tile, for signal `signals[i]` to reach `least[i]`, and one part wait each.
+/// A table of tiles with one wait each, for signal `signals[i]` to reach `least[i]`, and one wait for partials each.
 RankTables tables_of(const std::vector<int>& signals, const std::vector<uint64_t>& least, uint32_t ctas) {
   RankTables tables;
   tables.gemm_ctas = ctas;
@@ -39,7 +39,7 @@ std::vector<int> kept(RankTables tables) {
 
 TEST(RepeatedWaits, AreLeftOutWithinACta) {
   EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 1, 1, 1}, 1)), (std::vector{1, 0, 0, 0}));
-  // Two CTAs take turns: each waits once.
+  // Two CTAs: each waits once.
   EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 1, 1, 1}, 2)), (std::vector{1, 1, 0, 0}));
   EXPECT_EQ(kept(tables_of({0, 1, 1, 0}, {1, 1, 1, 1}, 2)), (std::vector{1, 1, 1, 1}));
 }
@@ -48,7 +48,7 @@ TEST(RepeatedWaits, ForMoreAreKept) {
   EXPECT_EQ(kept(tables_of({0, 0, 0, 0}, {1, 2, 1, 2}, 1)), (std::vector{1, 1, 0, 0}));
 }
 
-/// Waits that steps of one lane keep, each for the same signal.
+/// The waits that the ops of one lane keep, each for the same signal.
 std::vector<int> kept_by_steps(size_t count, const LaneRecord& lane) {
   RankTables tables;
   tables.workers.ops.resize(1);  // of no lane
@@ -73,11 +73,11 @@ TEST(RepeatedWaits, AreLeftOutOfSteps) {
   // All CTAs take all steps.
   EXPECT_EQ(kept_by_steps(3, {.ctas = 3, .serial = true}), (std::vector{1, 0, 0}));
   EXPECT_EQ(kept_by_steps(3, {.sync_only = true}), (std::vector{1, 0, 0}));
-  // One, two or three warpgroups of a CTA.
+  // One, two or three warpgroups per CTA.
   EXPECT_EQ(kept_by_steps(8, {.warpgroups = true}), (std::vector{1, 1, 1, 1, 1, 1, 0, 0}));
   EXPECT_EQ(kept_by_steps(14, {.ctas = 2, .warpgroups = true}),
             (std::vector{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
-  // Nobody knows who takes which.
+  // Any worker may take any op.
   EXPECT_EQ(kept_by_steps(3, {.helped = true}), (std::vector{1, 1, 1}));
 }
 

@@ -1,4 +1,4 @@
-// Traces without a GPU: from what kernels note to events, and from answers of a device to its clock.
+// Traces without a GPU: from the kernels' records to events, and from a device's answers to its clock.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Two lanes, of three and of two tasks. Task 1 of the first waits.
+/// Two lanes, with three and two tasks. Task 1 of the first lane waits.
 Plan two_lanes() {
   Plan plan;
   plan.team.num_ranks = 1;
@@ -50,7 +50,7 @@ TEST(CudaSpans, OfATilesAddendsAreTimesOfTheTile) {
 }
 
 TEST(CudaSpans, OfOneCtaThatOverlapHaveRowsOfTheirOwn) {
-  // CTA 0: tasks 0 and 1 overlap, 2 begins as 0 ends; of the other lane, tasks of CTAs 0 and 1.
+  // CTA 0: tasks 0 and 1 overlap, 2 begins when 0 ends. In the other lane: tasks of CTAs 0 and 1.
   const auto got = events({{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}},
                           {{0, 10, 30, 0}, {20, 25, 50, 0}, {0, 30, 60, 0}, {0, 10, 20, 1}, {0, 15, 25, 0}});
   ASSERT_EQ(got.size(), 5U);

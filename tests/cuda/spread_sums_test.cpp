@@ -1,4 +1,4 @@
-// Which tile of a turn each CTA gets where some of them complete sums.
+// The CTA of each tile of a wave if some tiles complete sums.
 // Needs no GPU.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Tiles of so many parts, each of `cluster` records, for so many CTAs.
+/// Tiles with these numbers of partials, each of `cluster` records, for `ctas` CTAs.
 RankTables tables_of(const std::vector<int>& parts, uint32_t ctas, ClusterShape cluster = {}) {
   RankTables tables;
   tables.gemm_ctas = ctas;
@@ -43,14 +43,14 @@ TEST(SpreadSums, StayWhereAllCtasHaveAsMany) {
 }
 
 TEST(SpreadSums, GoToThoseThatHadFewest) {
-  // The last CTA of three would have all of them.
+  // In the plan's order, the last of three CTAs would have all sums.
   EXPECT_EQ(spread(tables_of({0, 0, 3, 0, 0, 3, 0, 0, 3}, 3)), (std::vector<uint32_t>{0, 1, 2, 5, 3, 4, 6, 8, 7}));
-  // Of a last turn that not all have a tile in.
+  // A last wave in which not all CTAs have a tile.
   EXPECT_EQ(spread(tables_of({3, 0, 0, 3, 0}, 3)), (std::vector<uint32_t>{0, 1, 2, 4, 3}));
 }
 
 TEST(SpreadSums, StayWhereTheyWouldHaveToComeEarlier) {
-  // Two CTAs; the second one's first tile for a peer is the one after its sum, once tiles have changed places.
+  // Two CTAs; after the swap, the second CTA's tile after its sum is its first tile for that peer.
   static uint64_t signals[2];
   RankTables tables = tables_of({0, 3, 0, 3, 0, 0}, 2);
   const auto wait = [&](size_t tile, const uint64_t* signal) {
@@ -62,7 +62,7 @@ TEST(SpreadSums, StayWhereTheyWouldHaveToComeEarlier) {
   wait(0, &signals[0]);
   wait(2, &signals[0]);
   wait(4, &signals[0]);
-  // As it is, CTA 0 has waited before: only CTA 1's last tile would be its first for the peer.
+  // In the plan's order, CTA 0 has waited before: only CTA 1's last tile would be its first for the peer.
   EXPECT_EQ(spread(tables), (std::vector<uint32_t>{0, 1, 2, 3, 4, 5}));
 }
 

@@ -1,5 +1,6 @@
-// How the copies of a lane go through their stream, without a GPU: which look at no doorbell, which another stream
-// tells.
+// How a stream makes the copies of a lane, without a GPU: which copies wait for no doorbell, and which completions the
+// notify
+// stream writes.
 #include "backends/cuda/tables/stream_lanes.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Which of the rank's copies look at no doorbell, one after another.
+/// For each copy of the rank: whether it starts without a wait for its doorbell.
 std::vector<bool> followers(const Plan& plan, int rank) {
   std::vector<bool> all;
   for (const StreamWork& work : tables_of(plan, true, rank).works) {
@@ -22,19 +23,19 @@ std::vector<bool> followers(const Plan& plan, int rank) {
 }
 
 TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
-  // NOTE: the library multiplies, as tables of tiles need a driver.
+  // NOTE: GEMMs are library calls here, since tables of tiles need a driver.
   Config config{.chunk_rows = 512, .transport = Transport::copy_engine, .compute = Provider::library};
   const Problem gather{.op = "all_gather_gemm", .m = 4096, .n = 2048, .k = 2048};
-  // Two chunks for each of three peers: the first one has waited for all of these; in lockstep, for one after another.
+  // Two chunks for each of three peers: the first copy has waited for all of them; in lockstep, for one after another.
   const Plan unpaced = make_plan(gather, {.num_ranks = 4}, config);
   EXPECT_EQ(followers(unpaced, 0), (std::vector{false, true, true, true, true, true}));
   config.pacing = Pacing::lockstep;
   EXPECT_EQ(followers(make_plan(gather, {.num_ranks = 4}, config), 1),
             (std::vector{false, true, false, true, false, true}));
-  // Every chunk of a reduce-scatter has yet to be made.
+  // Every chunk of a reduce-scatter is still to be made.
   const Problem scatter{.op = "gemm_reduce_scatter", .m = 4096, .n = 2048, .k = 2048};
   EXPECT_EQ(followers(make_plan(scatter, {.num_ranks = 4}, config), 0), std::vector(6, false));
-  // A higher threshold, and a handshake in between, are waited for.
+  // A higher threshold, and a handshake in between, need waits.
   Plan raised = unpaced;
   for (Lane& lane : raised.lanes) {
     if (lane.rank != 0 || lane.engine != Engine::copy) continue;
@@ -50,7 +51,7 @@ TEST(StreamLanes, CopiesThatWaitForNothingNewFollowInTheirStream) {
   EXPECT_EQ(followers(between, 0), (std::vector{false, false, true, true, true, true}));
 }
 
-/// Which of the rank's copies a notifier tells, one after another; and that streams have notifiers where there are any.
+/// For each copy of the rank: whether the notify stream signals it; requires that streams have a notifier if so.
 std::vector<bool> told(const Plan& plan, int rank, bool traced = false) {
   const RankTables tables = tables_of(plan, true, rank, traced);
   std::vector<bool> all;
@@ -73,7 +74,7 @@ TEST(StreamLanes, WhereManyCopiesFollowANotifierSaysWhatIsDone) {
   all_but_last.back() = false;
   EXPECT_EQ(told(plan(4), 0), all_but_last);
   EXPECT_EQ(told(plan(4), 0, true), all_but_last) << "also where times are taken";
-  // What waits for a peer's word looks at a doorbell: the word had better be quick.
+  // A copy that waits for a peer's post waits for a doorbell: then the completion should be written quickly.
   config.pacing = Pacing::lockstep;
   EXPECT_EQ(told(plan(8), 1), std::vector(7, false));
   config.chunk_rows = 256;

@@ -1,4 +1,4 @@
-// Calls of the vendor's GEMM between two kernels of one stream: the tables of such a rank. Without a GPU.
+// Stream-ordered GEMMs between two kernels: the tables of such a rank. Without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ RankTables tables_of(const Problem& problem, const Config& config, bool traced =
   return cuda::tables_of(make_plan(problem, {.num_ranks = 4}, config), true, 0, traced);
 }
 
-/// CTAs of data lanes and numbers of sync-only ones, before the call and after it.
+/// CTAs of data lanes, and numbers of sync-only lanes, before and after the GEMM.
 struct Shares {
   uint32_t ctas_before = 0, sync_before = 0, ctas_after = 0, sync_after = 0;
   bool operator==(const Shares&) const = default;
@@ -62,11 +62,11 @@ void expect_stream_ordered(const RankTables& tables) {
 TEST(StreamOrderedGemm, AGatherByWorkersIsAKernelAndACall) {
   const RankTables tables = tables_of(kGather, kWorkers);
   expect_stream_ordered(tables);
-  // Pushes by eight workers, own rows by four; the handshake with the wait for everything.
+  // Eight workers push, four copy local rows; one handshake lane waits for everything.
   EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
   EXPECT_EQ(tables.preamble.num_posts, 0U);
   EXPECT_TRUE(tables.preamble.waited);
-  // That the rank has begun comes with the launch, not from its sync-only lane.
+  // The ready posts are in the preamble, not in a sync-only lane.
   EXPECT_TRUE(tables.first.has_task);
   EXPECT_FALSE(tables.first.waited);
   EXPECT_EQ(tables.first.num_posts, 3U);
@@ -107,7 +107,7 @@ TEST(StreamOrderedGemm, ACallStoresEachOwnersColumnsThere) {
   EXPECT_EQ(gemm.ldc, 256);
   EXPECT_EQ(gemm.next_part, kMadeUpStep);
   EXPECT_EQ(gemm.next_b(), 256 * 128);
-  // What lands outside of the arena is taken by whoever has made a sum.
+  // Worker CTAs that have made a sum also copy what arrives outside of the arena.
   Problem outside = kSum;
   outside.arena.clear();
   Config workers = at_owners();
@@ -159,7 +159,7 @@ TEST(StreamOrderedGemm, ShortKernelsTakePlainOpsOnly) {
   EXPECT_EQ(plain_ops(wide.workers, true), Plain::no) << "more sources than there is room for";
 }
 
-/// The records of a step, wherever they lie.
+/// The records of an op, by value.
 struct Content {
   std::vector<WaitRecord> waits{};
   std::vector<SourceRecord> sources{};
@@ -186,7 +186,7 @@ Content content_of(const Records& from, const OpRecord& step) {
           step.cols};
 }
 
-/// Every CTA of every data lane has its steps, in their order, and nobody has others.
+/// Every CTA of every data lane has its ops, in order, and no CTA has others.
 void expect_laid_out(const HostWorkerTable& workers, bool after) {
   const std::vector<PlainOp> steps = lay_out_ops(workers, after);
   uint32_t cta = 0;

@@ -1,5 +1,6 @@
-// Streams by handle: 0 and 1 are the legacy default stream, 2 is the thread's; a call comes after their work, and
-// run_and_wait after that of the legacy one. Part of the executable of calls_test.cpp.
+// Streams by handle: 0 and 1 are the legacy default stream, 2 is the thread's. A call comes after the work in its
+// stream, and
+// run_and_wait after the work in the legacy stream. Part of the executable of calls_test.cpp.
 #include <gtest/gtest.h>
 
 #include "core/text.hpp"
@@ -16,10 +17,10 @@ class CudaStreams : public InPlaces {};
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaStreams, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-/// Tiles with sums, and many copies of engines.
+/// Tiles with sums, and many copies by copy engines.
 std::vector<Sample> few_samples() { return {samples().front(), samples().back()}; }
 
-/// Old inputs that are there, and new ones behind a pause in the caller's stream.
+/// Old inputs at once, and new ones after a pause in the caller's stream.
 void fill_behind_a_pause(Group& group, const Caller& caller, uint64_t seed) {
   caller.fill(seed);
   settle(caller.stream());
@@ -79,7 +80,7 @@ TEST_P(CudaStreams, OnSharedGpusTheLegacyDefaultStreamIsRefused) {
   });
 }
 
-// The legacy default stream takes nothing while a stream that waits for it is captured; the capture lives on.
+// The legacy default stream takes no work while a stream that waits for it is captured; the capture survives.
 TEST_P(CudaStreams, ACaptureElsewhereIsNotSpoilt) {
   if (place_.shared() || (place_.threads && place_.num_ranks > 1)) GTEST_SKIP() << "captures of other ranks' threads";
   launch_ranks([&](Group& group) {

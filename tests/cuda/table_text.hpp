@@ -1,5 +1,6 @@
-// Every rank's tables as text, over made-up addresses, with tensor maps that say what they were asked for. Included by
-// one file of a program. Used by print_tables.cpp and bases_test.cpp.
+// Every rank's tables as text, over made-up addresses, with fake tensor maps that contain their arguments. Included by
+// one
+// file of a program. Used by print_tables.cpp and bases_test.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@
 
 namespace tilewire::cuda {
 
-/// All that a map is made of, in its place.
+/// The arguments of a map, stored in its place.
 struct Asked {
   const void* data;
   uint32_t type, rank;
@@ -43,7 +44,7 @@ inline CUresult CUDAAPI note(CUtensorMap* map, CUtensorMapDataType type, cuuint3
   return CUDA_SUCCESS;
 }
 
-/// Relative addresses are resolved with these bases.
+/// Resolves relative addresses with these bases.
 class Text {
  public:
   explicit Text(const Bases& bases) : bases_(bases) {}
@@ -139,7 +140,7 @@ T* made_up(uintptr_t at) {
   return reinterpret_cast<T*>(at);
 }
 
-/// `relative`: callers' tensors are at relative addresses, which the text has resolved.
+/// `relative`: callers' tensors are at relative addresses, which the text resolves.
 inline std::string tables_text(const Plan& made, int rank, bool streams, bool traced, bool relative = false) {
   Target target = gpu_target("h200", made.team.num_ranks, 132);
   target.streams = streams;
@@ -185,7 +186,7 @@ inline std::string tables_text(const Plan& made, int rank, bool streams, bool tr
   return text.take();
 }
 
-/// NOTE: comes before the library's own, which needs a driver.
+/// NOTE: the linker takes this one instead of the library's, which needs a driver.
 Driver load_driver() {
   Driver driver;
   driver.tensor_map_encode_tiled = note;

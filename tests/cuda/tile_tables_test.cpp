@@ -1,5 +1,5 @@
-// What the tables of a rank say of tiles that take its own rows where they are, and of the copies nobody needs then.
-// Needs no GPU: tensor maps say what they were asked for.
+// A rank's tables with tiles that load local rows in place, and without the copies that become unnecessary.
+// Needs no GPU: fake tensor maps contain their arguments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Two shards of 128 rows to a tile of 256, on four ranks.
+/// Tiles of 256 rows over two shards of 128 rows, on four ranks.
 Plan gather(TileOrder order) {
   Config config{.tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 64, .chunk_cols = 256};
   config.tile_order = order;
@@ -22,7 +22,7 @@ Plan gather(TileOrder order) {
                    config);
 }
 
-/// Of each step that copies.
+/// The number of targets of each copy op.
 std::vector<int> targets_of(const RankTables& tables) {
   std::vector<int> targets;
   for (const OpRecord& step : tables.workers.ops) {
@@ -84,7 +84,7 @@ TEST(TileTables, CopiesThatNobodyNeedsStillPost) {
   EXPECT_EQ(copies, 3 * 4);
 }
 
-/// Tensor copies cannot load an input that begins elsewhere: workers multiply, and have rows of A from two places, too.
+/// Tensor copies cannot load an unaligned input: worker CTAs multiply, also with rows of A from two places.
 TEST(TileTables, UnalignedRowsAreMultipliedByWorkers) {
   const Plan plan = gather(TileOrder::in_step);
   const RankTables tables = tables_of(plan, true, 3, false, "a");
@@ -135,7 +135,7 @@ TEST(TileTables, TilesStayWhereSumsWouldHaveToComeEarlier) {
   EXPECT_EQ(std::ranges::count_if(tables.gemm.tiles, [](const TileRecord& tile) { return tile.num_partials > 0; }), 96);
 }
 
-/// Tiles are the kernel's, calls are the streams', and they share the SMs.
+/// The kernel makes the tiles, the streams the library calls; they share the SMs.
 TEST(TileTables, TilesBesideCallsOfTheLibrary) {
   const Problem problem{.op = "all_gather_gemm", .m = 2048, .n = 2048, .k = 512, .dtype = DType::bf16};
   Plan plan = make_plan(problem, {.num_ranks = 2},

@@ -1,5 +1,5 @@
 // Traces of calls on GPUs: every task once, in an order that the plan allows, on one clock.
-// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child of its own.
+// NOTE: run the executable alone, or `ctest -L gpu`; every test starts CUDA in a child process of its own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,16 +22,16 @@
 namespace tilewire::testing {
 namespace {
 
-/// Most that the clock of a device moves at once.
+/// The largest step of a device's clock.
 constexpr int64_t kResolutionNs = 1100;
-/// Two clocks, each known to about 1 us, and a post that is noted after it is made.
+/// Two clocks, each known to about 1 us, and a post that is recorded after it is made.
 constexpr int64_t kToleranceNs = 10'000;
-/// The same where clocks are compared when an operator is made.
+/// The same if clocks are compared when an operator is made.
 constexpr int64_t kSharedToleranceNs = 200'000;
 
 class CudaTraces : public InPlaces {
  protected:
-  /// All kinds of lanes, and tiles in pairs some of which have a partner that pads.
+  /// All kinds of lanes, and tiles in pairs, some of them padded.
   [[nodiscard]] std::vector<Sample> traced_samples() const {
     std::vector<Sample> all = samples();
     Config pairs{.tile_m = 128, .tile_n = 256, .cluster_m = 2, .group_m = 4};
@@ -59,7 +59,7 @@ void want_every_task_once(const Plan& plan, const Trace& trace) {
   want(std::ssize(tasks) == num_tasks(plan), "{} of {} tasks", tasks.size(), num_tasks(plan));
 }
 
-/// Serial lanes are executed in list order, and so are the tiles of each worker. No worker does two things at once.
+/// Serial lanes run in list order, and so do the tiles of each worker. No worker does two tasks at the same time.
 void want_list_order(const Plan& plan, Trace trace) {
   std::ranges::sort(trace.events, {}, [](const TraceEvent& event) {
     return std::tuple(event.lane, event.worker, event.taken_ns, event.start_ns, event.task);
@@ -89,7 +89,7 @@ void want_list_order(const Plan& plan, Trace trace) {
   }
 }
 
-/// What a task waited for was made by tasks that had started when it ended, on any rank.
+/// The tasks on which a task waited had started when it ended, on any rank.
 void want_posts_before_ends(const Plan& plan, const Trace& trace, int64_t tolerance_ns) {
   std::map<std::pair<int, int>, std::vector<std::pair<int64_t, int64_t>>> posts;
   const auto task_of = [&](const TraceEvent& event) -> const Task& { return plan.lanes[event.lane].tasks[event.task]; };
@@ -121,7 +121,7 @@ void want_sane(const Group& group, const Plan& plan, const Trace& trace) {
   want_posts_before_ends(plan, trace, shares_gpu(group) ? kSharedToleranceNs : kToleranceNs);
 }
 
-/// My events lie between two times of the host.
+/// This rank's events lie between two times of the host.
 void want_between(const Group& group, const Trace& mine, int64_t first_ns, int64_t last_ns) {
   const int64_t tolerance = shares_gpu(group) ? kSharedToleranceNs : kToleranceNs;
   for (const TraceEvent& event : mine.events) {

@@ -1,4 +1,4 @@
-// Operators of a group use the same workspace in turn, which grows behind what calls and graphs use.
+// Operators of a group use the same workspace one after another; it grows behind the part that calls and graphs use.
 // NOTE: part of the executable cuda_calls.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ class CudaWorkspace : public InPlaces {};
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaWorkspace, ::testing::ValuesIn(places()),
                          [](const auto& place) { return std::string(place.param.name); });
 
-/// An operator, its tensors, and the hash that its inputs give.
+/// An operator, its tensors, and the expected hash for its inputs.
 struct Member {
   std::unique_ptr<Op> op;
   std::unique_ptr<Caller> caller;

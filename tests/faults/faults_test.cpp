@@ -1,5 +1,6 @@
-// Ranks that are killed or stopped at random moments: everybody else hears of it in time, nothing is left
-// behind, and the next job of the same name works. TILEWIRE_FAULT_ROUNDS sets how often (20).
+// Ranks that are killed or stopped at random moments: all others report it in time, nothing is left behind, and the
+// next
+// job of the same name works. TILEWIRE_FAULT_ROUNDS sets the number of rounds (20).
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -29,10 +30,10 @@ using testing::Job;
 
 constexpr int64_t kMillisecond = 1'000'000;
 
-/// What the ranks of a job do; `ready` is called when they are prepared.
+/// The body of a job's ranks; it calls `ready` when a rank is prepared.
 using Work = std::function<void(Group& group, const std::function<void()>& ready)>;
 
-/// Calls without end: gathers over the arena, barriers, and now and then a pause.
+/// Endless calls: gathers over the arena, barriers, and sometimes a pause.
 void gather_for_ever(Group& group, uint64_t seed, const std::function<void()>& ready) {
   ready();
   const int rank = group.team().rank;
@@ -50,7 +51,7 @@ void gather_for_ever(Group& group, uint64_t seed, const std::function<void()>& r
   }
 }
 
-/// Calls without end of a GEMM operator; one takes seconds.
+/// Endless calls of a GEMM operator; one call takes seconds.
 void multiply_for_ever(Group& group, const std::string& op_name, const std::string& schedule,
                        const std::function<void()>& ready) {
   constexpr int64_t kSize = 6144;
@@ -62,7 +63,7 @@ void multiply_for_ever(Group& group, const std::string& op_name, const std::stri
   while (true) op.run(tensors.inputs(), tensors.outputs());
 }
 
-/// Ranks as processes of a host group that work until something goes wrong.
+/// Ranks as processes of a host group that work until there is an Error.
 class HostJob : public Job {
  public:
   HostJob(const std::string& name, int num_ranks, double timeout_s, uint64_t seed)
@@ -180,7 +181,7 @@ TEST_F(Faults, SurvivorsSayWhatTheyWaitedFor) {
   }
 }
 
-/// Which fork from now on makes a child that is killed at once; -1 = none.
+/// From now on, this fork makes a child that is killed at once; -1 = none.
 int killed_fork = -1;
 
 TEST_F(Faults, LaunchNamesARankThatIsKilledDuringStartUp) {

@@ -1,4 +1,4 @@
-// Every operator x every accepted combination of knobs x dtypes x ranks against the reference, on host ranks.
+// Every operator x every accepted combination of knobs x dtypes x ranks, against the reference, on CPU ranks.
 // Built as the target `operators`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 const std::vector<const char*> kOperators = testing::operator_names();
 
-/// Sanitizers take ten times as long: fewer configs, and large problems have half of each size.
+/// Sanitizers take ten times as long: fewer configs, and large problems of half the size in each dimension.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kMost = 8;
 constexpr int kPart = 2;
@@ -31,7 +31,7 @@ constexpr size_t kMost = SIZE_MAX;
 constexpr int kPart = 1;
 #endif
 
-/// At most so many of them.
+/// At most `most` of the configs.
 std::vector<Config> few(const std::vector<Config>& configs, size_t most, uint64_t seed) {
   const size_t count = std::min(most, kMost);
   if (configs.size() <= count) return configs;
@@ -41,10 +41,10 @@ std::vector<Config> few(const std::vector<Config>& configs, size_t most, uint64_
   return some;
 }
 
-/// All of them, as far as time allows.
+/// All configs, as far as time allows.
 std::vector<Config> all_of(const std::vector<Config>& configs, uint64_t seed) { return few(configs, kMost, seed); }
 
-/// The candidates of every schedule that it accepts itself, as far as time allows.
+/// The candidates of every schedule that accepts the problem, as far as time allows.
 std::vector<Config> accepted_candidates(const Problem& problem, const Team& team, uint64_t seed) {
   std::vector<Config> configs;
   for (const Schedule& schedule : schedules()) {
@@ -81,7 +81,7 @@ TEST_P(EveryOperator, RepeatableSumsHaveTheSameBits) {
   }
 }
 
-/// Tiles of shapes that tensor cores take, so that all passes have something to do.
+/// Tiles of shapes that tensor cores take, so that all passes change something.
 TEST_P(EveryOperator, LoweredPlansHaveTheSameBits) {
   uint64_t seed = 50;
   for (const int64_t m : {520, 700}) {
@@ -140,7 +140,7 @@ TEST_P(EveryOperator, LayoutsBiasGatheredAndArena) {
   }
 }
 
-/// Tiles that GPUs would part from the others: the host executes the lowered plan to the same bits.
+/// Tiles that part_slow_tiles sets apart: the host executes the lowered plan to the same bits.
 TEST_P(EveryOperator, PartedTilesHaveTheSameBits) {
   if (!find_operator(op()).structure.multiplies) GTEST_SKIP() << "there are no tiles";
   if (ranks() > 3) GTEST_SKIP() << "more ranks change nothing here";
@@ -156,7 +156,7 @@ TEST_P(EveryOperator, PartedTilesHaveTheSameBits) {
   expect_right(problem, ranks(), {{.tile_n = 128}}, {.num_calls = 1, .seed = 60, .change = change, .lowered = true});
 }
 
-/// LL data, with its signals and, lowered, without.
+/// LL data: with their signals, and after lowering without.
 TEST_P(EveryOperator, DataStandsForSignals) {
   uint64_t seed = 900;
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Host, EveryOperator,
                          ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
                          name_of);
 
-/// As made and lowered for GPUs: calls of the library and tiles share the work of a rank.
+/// The plan as made and lowered for GPUs: library calls and tiles share the work of a rank.
 TEST(Operators, TilesBesideCallsOfTheLibrary) {
   uint64_t seed = 700;
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{520, 300}, {300, 136}}) {

@@ -1,4 +1,4 @@
-// Plans that no schedule makes, from those that one does.
+// Plans that no schedule makes, by changes of plans that one does.
 // Used by operators_test.cpp here, and by cuda/operators_test.cpp and cuda/tile_tables_test.cpp.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tilewire::testing {
 
-/// Every second call of the library becomes tiles of 128 x 128 in a lane of their own.
+/// Replace every second library call by tiles of 128 x 128 in a lane of their own.
 inline void make_tiles_of_calls(Plan& plan) {
   constexpr int64_t kSide = 128;
   std::vector<Lane> tiles;

@@ -1,4 +1,4 @@
-// Run one problem under many configs on host ranks and compare with the reference and with each other.
+// Runs one problem under many configs on CPU ranks, and compares with the reference and between configs.
 // Called by the tests in this folder.
 #include "operators/run_case.hpp"
 
@@ -29,14 +29,13 @@ void fill_random(const Tensor& tensor, std::mt19937_64& random) {
   }
 }
 
-/// Mean square of an output element of uniform random inputs: a few elements may cancel, their rounded
-/// parts do not.
+/// Mean square of an output element for uniform random inputs. In a few elements terms cancel, but not their rounding
+/// errors.
 double typical_square(const Problem& problem, int num_ranks) {
   return problem.op == "all_reduce" ? num_ranks / 3.0 : static_cast<double>(problem.k) / 9.0;
 }
 
-/// |x - ref| / |ref| over one output, or infinity where only one of them is a number. |ref| is taken to be
-/// at least what is typical.
+/// |x - ref| / |ref| over one output, or infinity if only one of them is a number. |ref| is at least the typical value.
 double relative_error(const Tensor& got, const Tensor& want, double typical) {
   double difference = 0;
   double norm = 0;
@@ -58,13 +57,13 @@ size_t num_inputs(const Problem& problem, int num_ranks) {
   return static_cast<size_t>(std::ranges::count(buffers, Scope::input, &Buffer::scope));
 }
 
-/// Whether what is written is added to what is there, in an order that chance decides.
+/// Whether results are added in place, in a random order.
 bool adds_in_place(const Config& config) {
   return config.reduce_mode == ReduceMode::accumulate || config.schedule == "track_trigger";
 }
 
-/// Sums in place, on rings and of libraries are rounded once for each rank (and, where each part of K is added by
-/// itself, part); others once.
+/// Number of roundings: sums in place, on rings and by libraries are rounded once for each rank (and each part of K, if
+/// the parts are added separately); other sums once.
 double num_roundings(const Config& config, int num_ranks) {
   if (config.schedule == "track_trigger") return static_cast<double>(num_ranks) * config.split_k;
   const bool sums =
@@ -72,7 +71,7 @@ double num_roundings(const Config& config, int num_ranks) {
   return sums ? num_ranks : 1;
 }
 
-/// What must be the same for two configs to give the same bits.
+/// A key of the config: configs with the same key give the same bits.
 std::string bits_key(const Problem& problem, const Config& config, size_t call) {
   const bool fixed =
       problem.reduction == Reduction::repeatable || (!adds_in_place(config) && config.algorithm != Algorithm::ring);
@@ -92,7 +91,7 @@ std::string output_bytes(const std::vector<RankTensors>& ranks, size_t inputs) {
   return bytes;
 }
 
-/// For each buffer a tensor that peers address, or none: in the arena, or in memory that is adopted.
+/// For each buffer a tensor that peers address, or none: in the arena, or in adopted memory.
 std::vector<Tensor> tensors_in_arena(Group& group, const Problem& problem, const SharedMemory* adopted) {
   const Team& team = group.team();
   if (adopted != nullptr) group.adopt(adopted->of_all(), SharedMemory::kBytes);
@@ -112,7 +111,7 @@ std::vector<Tensor> tensors_in_arena(Group& group, const Problem& problem, const
   return tensors;
 }
 
-/// One call on one rank: callers' tensors, or copies of them in the arena where the problem says so, or on the device.
+/// One call on one rank: on the callers' tensors, or on copies in the arena if the problem wants it, or on the device.
 void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTensors& mine, size_t inputs) {
   std::vector<Tensor> used = mine.tensors;
   std::vector<std::shared_ptr<std::byte>> memory;
@@ -134,14 +133,14 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
   }
 }
 
-/// The plan of a config, as made or lowered for GPUs.
+/// The plan of a config, as made, or lowered for GPUs.
 Plan plan_of(const Problem& problem, const Team& team, const Config& config, const CaseOptions& options, bool lowered) {
   Plan plan = make_plan(problem, team, config);
   if (options.change) options.change(plan);
   return lowered ? lower(std::move(plan), gpu_target("h200", team.num_ranks, 132)).plan : plan;
 }
 
-/// All ranks' outputs of one call against the reference.
+/// Compare all ranks' outputs of one call with the reference.
 void expect_near(const Problem& problem, const Config& config, const std::vector<RankTensors>& got,
                  const std::vector<RankTensors>& want, size_t inputs) {
   const int num_ranks = static_cast<int>(want.size());
@@ -173,7 +172,7 @@ std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uin
       if (buffer.scope == Scope::input) fill_random(ranks[rank].tensors.back(), random);
     }
   }
-  // NOTE: what of an epilogue's operands stands for the same elements on two ranks is the same.
+  // NOTE: elements of an epilogue's operand that two ranks share have the same values.
   const std::vector<Meaning> meanings = find_operator(problem.op).meanings(problem, num_ranks);
   for (const Meaning& mine : meanings) {
     if (mine.role != Role::bias && mine.role != Role::residual) continue;

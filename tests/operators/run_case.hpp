@@ -1,5 +1,6 @@
-// Run one problem under many configs on ranks of one machine, with fresh inputs and poisoned outputs, and compare
-// with the reference and with each other. Called by the tests in this folder.
+// Runs one problem under many configs on ranks of one machine, with fresh inputs and poisoned outputs, and compares
+// with
+// the reference and between configs. Called by the tests in this folder.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace tilewire::testing {
 
-/// One rank's tensors in the order of the operator's buffers, with the memory behind them.
+/// One rank's tensors in the order of the operator's buffers, with their memory.
 struct RankTensors {
   std::vector<std::vector<std::byte>> memory;
   std::vector<Tensor> tensors;
@@ -21,25 +22,24 @@ struct RankTensors {
 /// Inputs of all ranks, random from `seed`, and outputs full of NaN.
 [[nodiscard]] std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uint64_t seed);
 
-/// How far a dtype may be from the reference: |out - ref| / |ref| over the whole output.
+/// The allowed deviation of a dtype from the reference: |out - ref| / |ref| over the whole output.
 [[nodiscard]] double tolerance_of(DType dtype);
 
 struct CaseOptions {
   int num_calls = 2;  ///< with different data each
   std::string backend = "host";
   bool threads = true;
-  bool meet = false;  ///< after each call and its copies: none is a call ahead where `run` waits for the end
+  bool meet = false;  ///< barrier after each call and its copies: no rank is a call ahead if `run` waits for the end
   double timeout_s = 30;
   uint64_t seed = 1;
-  std::function<void(Plan&)> change{};  ///< what is done to each plan before it is loaded
+  std::function<void(Plan&)> change{};  ///< changes each plan before it is loaded
   bool lowered = false;                 ///< the same configs once more, lowered for GPUs
   bool adopted = false;                 ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
   OpOptions op;
 };
 
-/// Run `problem` under every config on `num_ranks` ranks and fail the current test where a result differs
-/// from the reference, or, for repeatable sums, by one bit between configs of the same tile shape, split-K
-/// and wire type.
+/// Run `problem` under every config on `num_ranks` ranks. Fail the current test if a result differs from the reference,
+/// or, for repeatable sums, by one bit between configs of the same tile shape, split-K and wire type.
 void expect_right(const Problem& problem, int num_ranks, const std::vector<Config>& configs,
                   const CaseOptions& options = {});
 

@@ -1,5 +1,5 @@
-// Skewed ranks: sleeps before and inside calls, a thousand calls back to back with different data, several
-// operators in turn. Every element of every call is compared. Built into the target `operators`.
+// Skewed ranks: sleeps before and inside calls, a thousand consecutive calls with different data, several operators
+// interleaved. Every element of every call is compared. Built into the target `operators`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int64_t kM = 20;
 constexpr int64_t kN = 24;
 constexpr int64_t kK = 8;
 
-// Small whole numbers, so that sums are exact in fp32 and C has a closed form.
+// Small integers, so that sums are exact in fp32 and C has a closed form.
 float row_value(int64_t row, int call) { return static_cast<float>((row + call) % 7 - 3); }
 float col_value(int64_t col, int call) { return static_cast<float>((3 * col + call) % 5 - 2); }
 
@@ -44,7 +44,7 @@ class Checked {
     fill(1, [&](int64_t col) { return col_value(first_col + col, call); });
     std::ranges::fill(memory_[2], -1e30F);
     op_.run(std::span(tensors_).first(2), std::span(tensors_).subspan(2));
-    // Spoil the inputs: nobody may read them any more.
+    // Spoil the inputs: no rank may read them any more.
     std::ranges::fill(memory_[0], 1e30F);
     const bool scatters = op_.problem().op == "gemm_reduce_scatter";
     compare(call, scatters ? shard_of(kM, ranks_, rank_).begin : 0, first_col);

@@ -1,4 +1,4 @@
-// Memory that callers share among the ranks themselves, as buffers that peers address.
+// Memory that callers share among the ranks themselves, adopted as buffers that peers address.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the machinery itself costs: an empty task, a round trip of two ranks, tracing.
+// The cost of the machinery: an empty task, a round trip of two ranks, tracing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using testing::add_signals;
 
 constexpr int kTasks = 10'000;
 
-/// Empty tiles, each with a wait that is satisfied already and a post.
+/// Empty tiles, each with a satisfied wait and a post.
 Plan empty_tasks(int workers) {
   Plan plan = testing::new_plan("nothing", 1);
   const int a = add_buffer(plan, "a", DType::fp32, {0, 8}, Scope::local);
@@ -38,7 +38,7 @@ Plan empty_tasks(int workers) {
   return plan;
 }
 
-/// Least of several calls, in microseconds.
+/// The least of several calls, in microseconds.
 double best_us(Program& program, const RunOptions& options) {
   double best = 1e30;
   for (int call = 0; call < 20; ++call) {

@@ -1,4 +1,4 @@
-// What launchers say by environment variables: which combinations are good, and which are contradictions with words.
+// Launchers' environment variables: valid combinations, and contradictions with their error texts.
 #include "tilewire/env.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace tilewire {
 namespace {
 
-/// Variables of launchers, until the end of a test.
+/// Sets variables of launchers until the end of a test.
 class Environment {
  public:
   explicit Environment(const std::string& variables) {
@@ -58,7 +58,7 @@ class Environment {
                                      "SLURM_TASK_PID"};
 };
 
-/// "rank of size, local rank", or the Error.
+/// "rank of size, local rank", or the Error's text.
 std::string place_in(const std::string& variables) {
   const Environment environment(variables);
   try {
@@ -120,7 +120,7 @@ TEST(Launchers, WithinEachOtherTheyAreGood) {
   // srun's own task with a terminal.
   expect_place(fmt::format("SLURM_PTY_PORT=5 SLURM_TASK_PID={} {}", getpid(), job_step), "0 of 2, -1");
   expect_place("RANK=01 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=02", "1 of 2, -1");
-  // What nobody looks at may be nonsense.
+  // Variables that are not read may have invalid values.
   expect_place("RANK=1 WORLD_SIZE=2 PMI_RANK=x", "1 of 2, -1");
 }
 

@@ -1,4 +1,4 @@
-// Descriptors that processes give each other, and steps on which all ranks agree.
+// Descriptors that processes send to each other, and agreement of all ranks.
 #include "backends/host/exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -21,12 +21,12 @@ using testing::error_of;
 using testing::small_launch;
 using testing::want;
 
-/// Runs `body` on ranks that are processes.
+/// Run `body` on ranks that are processes.
 void on_processes(int num_ranks, double timeout_s, const std::function<void(HostGroup&)>& body) {
   launch(num_ranks, small_launch(false, timeout_s), [&](Group& group) { body(dynamic_cast<HostGroup&>(group)); });
 }
 
-/// Memory that holds `number`.
+/// Memory with `number` in it.
 Descriptor memory_with(int number) {
   Descriptor memory(memfd_create("exchange-test", MFD_CLOEXEC));
   want(write(memory.get(), &number, sizeof(number)) == sizeof(number), "write");
@@ -68,7 +68,7 @@ TEST_F(Exchange, EveryRankGetsEveryonesDescriptor) {
   }
 }
 
-/// Takes part in the exchange up to the point where it should give its descriptor.
+/// Take part in the exchange until the rank should send its descriptor.
 std::vector<std::string> open_a_door_only(HostGroup& group, std::optional<Descriptor>& door) {
   const std::string name = host::unique_name("test");
   door = host::listen_at(name);
@@ -112,7 +112,7 @@ TEST_F(Exchange, ADeadRankIsNamedAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-/// A process, as another user where `uid` is not ours, that knocks at a rank's door with a descriptor of its own.
+/// A process, of another user if `uid` is not ours, that connects to a rank's door with a descriptor of its own.
 void knock_as_stranger(const std::string& name, uid_t uid) {
   const host::Address address = host::address_of(name);
   const pid_t pid = fork();

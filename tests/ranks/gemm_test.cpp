@@ -1,4 +1,4 @@
-// Products of tiles: every dtype, layout and odd size against plain loops in double.
+// Products of tiles: every dtype, layout and odd sizes against plain loops in double.
 #include "backends/host/gemm.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tilewire::host {
 namespace {
 
-/// A matrix with room between its rows.
+/// A matrix with a gap between its rows.
 struct Stored {
   std::vector<std::byte> bytes;
   Operand operand;
@@ -65,7 +65,7 @@ TEST(HostGemm, EveryTypeLayoutAndOddSize) {
 }
 
 TEST(HostGemm, DeepAndWideProductsOfConvertedTypes) {
-  // Deeper and wider than the blocks that are converted at once.
+  // Deeper and wider than the blocks that are converted together.
   std::minstd_rand random(7);
   Gemm gemm(1);
   for (const auto [m, n, k] : {std::array{3, 2, 9001}, std::array{1030, 2, 5}, std::array{2, 2050, 5}}) {

@@ -1,4 +1,4 @@
-// Groups: agreement, shared tensors, and what happens when ranks disagree, fail or leave.
+// Groups: agreement, shared tensors, and ranks that disagree, fail or leave.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Processes that ranks fork and that are no ranks, and what ranks print.
+// Processes that ranks fork and that are not ranks, and the output of ranks.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,15 +27,15 @@ class Helpers : public ::testing::Test {
   }
 };
 
-/// The life of a helper that outlives its rank, and whatever waits for it.
+/// The body of a helper that outlives its rank and all that waits for it.
 void last() {
-  // NOTE: who runs the tests waits for the end of their output.
+  // NOTE: the test runner waits for the end of the output.
   for (int fd = 0; fd < 3; ++fd) close(fd);
   alarm(20);
   pause();
 }
 
-/// Wait for a helper, which must have ended well.
+/// Wait for a helper; it must have ended well.
 void collect(pid_t helper) {
   int status = 0;
   want(waitpid(helper, &status, 0) == helper && WIFEXITED(status) && WEXITSTATUS(status) == 0,
@@ -142,7 +142,7 @@ TEST_F(Helpers, ARankThatExitsWithoutLeavingIsStillNamed) {
   EXPECT_STREQ(error.what(), "rank 1 ended before its function returned, with exit code 5");
 }
 
-/// What a child process of this one prints, with iostreams that have buffers of their own.
+/// The output of a child process, with buffered iostreams of its own.
 std::string printed(const std::function<void()>& body) {
   std::fflush(nullptr);
   std::array<int, 2> ends{};

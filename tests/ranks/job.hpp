@@ -1,4 +1,4 @@
-// Ranks as processes that a test kills, and what they say through a pipe.
+// Ranks as processes that a test kills, and their reports through a pipe.
 // Used by the tests of faults.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tilewire::testing {
 
-/// What a rank says: that it runs, or how it ended.
+/// A report of a rank: it runs, or how it ended.
 struct Report {
   int rank = 0;
   bool running = false;
@@ -25,27 +25,27 @@ struct Report {
   int64_t at_ns = 0;
 };
 
-/// The report of an Error, now.
+/// The report of an Error, at the present time.
 [[nodiscard]] Report report_of(int rank, const Error& error);
 
-/// What a rank does, as often as it likes.
+/// Sends a report; a rank may call it any number of times.
 using Say = std::function<void(const Report&)>;
 
-/// Processes; none outlives it.
+/// Processes that end with this object at the latest.
 class Job {
  public:
-  /// A process for each rank. It ends with `live`, or at an Error, which it reports.
+  /// Start a process for each rank. It runs `live`; at an Error it reports and ends.
   Job(int num_ranks, std::function<void(int rank, const Say& say)> live, bool replaceable = false);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job();
 
   void signal_rank(int rank, int signal) const;
-  /// Another process in the place of a rank that was killed, in a job that is replaceable.
+  /// Start another process for a rank that was killed, in a job that is replaceable.
   void replace(int rank);
-  /// The next report, or nothing where the time is over or, unless the job is replaceable, all processes are gone.
+  /// The next report. Nothing if the time is over or, unless the job is replaceable, all processes have ended.
   std::optional<Report> next(int64_t deadline_ns);
-  /// Whether every rank came to say that it runs; fails the test otherwise.
+  /// Whether every rank has reported that it runs; fails the test otherwise.
   bool all_running(int num_ranks);
 
  private:

@@ -1,4 +1,4 @@
-// Start-up of ranks that are independent processes: by environment, by mpirun, and all that goes wrong.
+// Start-up of ranks that are independent processes: by environment, by mpirun, and all failures.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -122,7 +122,7 @@ TEST(Join, ASecondJobOfTheNameIsRefusedUntilTheFirstHasEnded) {
   for (int again = 0; again < 20; ++again) static_cast<void>(join("host", options_of(job, 0, 1, 5)));
 }
 
-/// Rank 1 leaves and comes again at once, while rank 0 is still on its way out.
+/// Rank 1 leaves and joins again at once, while rank 0 is still leaving.
 TEST(Join, WhoLeavesFirstMayComeAgain) {
   const std::string job = unique_name();
   Processes processes;

@@ -1,4 +1,4 @@
-// Outputs of GEMMs that T3's maps gather and exchange: proven, right on host ranks, and what they move and refuse.
+// Outputs of GEMMs that T3's maps gather and exchange: proofs, results on CPU ranks, traffic, and refusals.
 // Built as the target `ranks`.
 #include "schedules/mapped_exchange.hpp"
 
@@ -30,7 +30,7 @@ Plan plan_of(const ExchangeCase& exchange, const Problem& problem, int ranks, co
   return make_exchange_plan(problem, {.num_ranks = ranks}, config, exchange.collective, exchange.map(ranks));
 }
 
-/// First column that `rank` gets.
+/// The first column that `rank` gets.
 int64_t first_col(const Plan& plan, int rank) {
   return plan.op == "all_gather" ? 0 : shard_of(note_of(plan).problem.n, plan.team.num_ranks, rank).begin;
 }
@@ -48,7 +48,7 @@ Specification wanted_of(const Plan& plan) {
   return {.meanings = std::move(meanings)};
 }
 
-/// A matrix of random numbers, the same on every rank.
+/// A random matrix, the same on every rank.
 std::vector<float> random_matrix(int64_t rows, int64_t cols, unsigned seed) {
   std::minstd_rand random(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);

@@ -35,7 +35,7 @@ constexpr int64_t kM = 45;
 constexpr int64_t kN = 37;
 constexpr int64_t kK = 101;
 
-/// C = A B over two tiles of rows (or one call), each also copied into the second output.
+/// C = A B in two tiles of rows (or one call), each also written to the second output.
 Plan plan_of(const Case& c) {
   Plan plan = testing::new_plan("product", 1);
   const bool nk = c.b_layout == BLayout::nk;

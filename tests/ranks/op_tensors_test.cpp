@@ -1,4 +1,4 @@
-// What Op::run asks of its tensors beside types and shapes: memory of their own, and rows that can be addressed.
+// What Op::run requires of its tensors besides types and shapes: distinct memory, and addressable rows.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// make_op and Op: agreement of the ranks, the tuner's choice, checks before a call, plans from callers.
+// make_op and Op: agreement of the ranks, the tuner's choice, checks before a call, callers' plans.
 #include "tilewire/op.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ void run_and_verify(Group& group, Op& op) {
   want(comparison.ok() && comparison.elements > 0, "{}: {}", op.explain(), comparison.first);
 }
 
-/// A folder for the tuner's file; ranks are threads, so that expectations reach the test.
+/// A folder for the tuner's file. Ranks are threads, so that expectations on them count for the test.
 class Ops : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -59,7 +59,7 @@ Plan ping_pong(int rounds) {
       lane.tasks.push_back(task);
     }
   }
-  // Rank 0 ends with the ball in its hands.
+  // Rank 0 ends with the ball.
   Task last = sync_task();
   last.waits = {{{0, ball}, rounds, Purpose::data}};
   plan.lanes[0].tasks.push_back(last);

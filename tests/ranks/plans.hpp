@@ -1,4 +1,4 @@
-// Small plans built by hand, and checks that work in child processes.
+// Small hand-built plans, and checks that work in child processes.
 // Used by the tests of ranks and faults.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tilewire::testing {
 
-/// ThreadSanitizer does not see that processes wait for each other, and reports races that are none.
+/// ThreadSanitizer does not see that processes wait for each other, and reports false races.
 #ifdef __SANITIZE_THREAD__
 constexpr bool kThreadSanitizer = true;
 #else
@@ -19,7 +19,7 @@ constexpr bool kThreadSanitizer = false;
 /// Values of LaunchOptions::threads that this build can test.
 [[nodiscard]] std::vector<bool> launch_modes();
 
-/// Throw Error(wrong_result): a child process has no other way to fail a test.
+/// Throw Error(wrong_result): a child process cannot fail a test in another way.
 template <class... Args>
 void want(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) fail(ErrorKind::wrong_result, format, std::forward<Args>(args)...);
@@ -34,17 +34,17 @@ Lane& add_lane(Plan& plan, int rank, Engine engine, const std::string& name, int
 [[nodiscard]] Task copy_task(const Region& from, const Region& to);
 [[nodiscard]] Task sync_task();
 
-/// Two ranks that hand a counter to and fro `rounds` times a call; no data.
+/// Two ranks that post to each other `rounds` times per call, without data.
 [[nodiscard]] Plan ping_pong(int rounds);
-/// Every rank copies its input to its place in every rank's output, by way of symmetric workspace, with
-/// the ready handshake at both ends. Output: num_ranks x `cols`, fp32.
+/// Every rank copies its input to its place in every rank's output through symmetric workspace, with the ready
+/// handshake at the begin and the end. Output: num_ranks x `cols`, fp32.
 [[nodiscard]] Plan all_gather_plan(int num_ranks, int64_t cols);
-/// Each of two ranks copies the other's input, 2 x 3, fp32, from where peers address it, to its output.
+/// Each of two ranks copies the other's input (2 x 3, fp32, addressable by peers) to its own output.
 [[nodiscard]] Plan pull_plan();
 
-/// What went wrong in `body`; fails the test where nothing did.
+/// The Error of `body`; fails the test if there is none.
 [[nodiscard]] Error error_of(const std::function<void()>& body);
-/// Small arenas, so that sanitizers can follow.
+/// Small arenas, as sanitizers need.
 [[nodiscard]] LaunchOptions small_launch(bool threads, double timeout_s = 30);
 [[nodiscard]] int num_descriptors();
 

@@ -1,4 +1,4 @@
-// The pool of a group's programs: how many threads there are, which of them a call wakes, which cores they count.
+// The pool of a group's programs: the number of threads, which threads a call wakes, and the cores they count.
 #include "backends/host/pool.hpp"
 
 #include <gtest/gtest.h>
@@ -27,12 +27,12 @@
 
 namespace {
 
-/// What sched_getaffinity says to this thread, unless it is empty.
+/// The result of sched_getaffinity in this thread, unless it is empty.
 thread_local std::vector<int> made_up_cores;
 
 }  // namespace
 
-// NOTE: takes the place of the C library's in this program.
+// NOTE: replaces the C library's function in this program.
 extern "C" int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t* set) noexcept {
   CPU_ZERO_S(bytes, set);
   if (made_up_cores.empty()) return syscall(SYS_sched_getaffinity, pid, bytes, set) < 0 ? -1 : 0;
@@ -74,7 +74,7 @@ std::vector<int> cores_from(int first, int count) {
   return cores;
 }
 
-/// Serial lanes on every rank, each waiting for the next one of the rank after it: all must run at once.
+/// Serial lanes on every rank, each waiting for the next lane of the rank after it: all must run at the same time.
 Plan chain(int num_ranks, int lanes) {
   Plan plan = new_plan("chain", num_ranks);
   const int done = add_signals(plan, "done", lanes);
@@ -303,7 +303,7 @@ TEST_P(Pools, OperatorsComeAndGoInAnyOrderAndAreRight) {
   });
 }
 
-/// Threads that each rank starts for a pool without a number of workers, where the ranks' masks are these.
+/// Threads that each rank starts for a pool without a number of workers, if the ranks' masks are these.
 std::vector<int> threads_started(const std::vector<std::vector<int>>& masks) {
   const auto num_ranks = static_cast<int>(masks.size());
   std::vector<int> started;
@@ -331,7 +331,7 @@ TEST(PoolCores, RanksShareThoseThatTheirMasksHaveInCommon) {
   EXPECT_EQ(threads_started({4, cores_from(0, 64)}), Threads(4, 15));
   EXPECT_EQ(threads_started({{7}, cores_from(8, 9)}), (Threads{0, 8}));
   EXPECT_EQ(threads_started({cores_from(0, 8), cores_from(4, 8)}), (Threads{5, 5}));
-  // More than the C library's type has room for.
+  // More than the C library's type can hold.
   EXPECT_EQ(threads_started({cores_from(3000, 6), cores_from(3006, 3)}), (Threads{5, 2}));
 }
 

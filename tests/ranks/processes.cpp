@@ -1,4 +1,4 @@
-// Ranks as processes of a test that each say one line.
+// Ranks as processes of a test that each print one line.
 // Called by the tests of start-up.
 #include "ranks/processes.hpp"
 
@@ -31,7 +31,7 @@ void Processes::start(const std::function<std::string()>& body) {
   if (pid != 0) return pids_.push_back(pid);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   close(ends_[0]);
-  // Out of the way of tests that count descriptors.
+  // Numbers that do not disturb tests that count descriptors.
   const int end = fcntl(ends_[1], F_DUPFD, kAway);
   close(ends_[1]);
   const std::string line = body() + "\n";

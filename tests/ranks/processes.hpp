@@ -1,4 +1,4 @@
-// Ranks as processes of a test that each say one line.
+// Ranks as processes of a test that each print one line.
 // Used by the tests of start-up.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace tilewire::testing {
 
-/// A job name that no other test has.
+/// A job name that no other test uses.
 [[nodiscard]] std::string unique_name();
-/// A small arena.
+/// Options with a small arena.
 [[nodiscard]] JoinOptions options_of(const std::string& job, int rank, int num_ranks, double timeout_s);
 
-/// Descriptors of `Processes` in its children have numbers from here on.
+/// In its children, descriptors of `Processes` have numbers from this one on.
 constexpr int kAway = 100;
 
 /// Processes that each print one line into a common pipe; `lines` waits for all of them.
@@ -33,9 +33,9 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-/// Join and meet once: "good", or "1: " (the kind's number) and the Error's text.
+/// Join and meet once. Returns "good", or "1: " (the kind's number) and the Error's text.
 [[nodiscard]] std::string try_to_join(const JoinOptions& options);
-/// What try_to_join says for an Error.
+/// The result of try_to_join for an Error.
 [[nodiscard]] std::string stream_ordered(const Error& error);
 void expect_all(const std::vector<std::string>& lines, size_t count, const std::string& part);
 

@@ -1,4 +1,4 @@
-// Programs: what tasks do, in which order, over many calls; hand-built plans only.
+// Programs: the results of tasks, and their order, over many calls; hand-built plans only.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -32,7 +32,7 @@ class Programs : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Host, Programs, ::testing::ValuesIn(testing::launch_modes()),
                          [](const auto& mode) { return mode.param ? "threads" : "processes"; });
 
-/// A gather of `cols` columns: fresh data each call, skewed ranks, poisoned outputs.
+/// A gather of `cols` columns: fresh data in each call, skewed ranks, poisoned outputs.
 class Gather {
  public:
   Gather(Group& group, int64_t cols, uint64_t seed)
@@ -50,7 +50,7 @@ class Gather {
     const Tensor input = make_tensor(mine.data(), DType::fp32, 1, cols_);
     const Tensor output = make_tensor(all.data(), DType::fp32, num_ranks, cols_);
     program_->run({&input, 1}, {&output, 1}, options);
-    // The call has ended: nobody needs the input any more.
+    // The call has ended: no rank needs the input any more.
     std::fill(mine.begin(), mine.end(), -7.0F);
     for (int rank = 0; rank < num_ranks; ++rank) {
       for (int64_t i = 0; i < cols_; ++i) {
@@ -338,7 +338,7 @@ TEST(ProgramThreads, ThatCannotStartAreAnError) {
 }
 #endif
 
-/// all_gather_plan without the signals that LL data stands for.
+/// all_gather_plan without the signals that LL data replace.
 Plan ll_gather_plan(int num_ranks, int64_t cols) {
   Plan plan = testing::all_gather_plan(num_ranks, cols);
   plan.buffers[2].ll = true;

@@ -1,4 +1,4 @@
-// What the host refuses: wrong tensors, foreign memory, features that it lacks; hand-built plans only.
+// Refusals of CPU ranks: wrong tensors, foreign memory, missing features; hand-built plans only.
 // Built into the target `ranks`.
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 
 namespace tilewire::testing {
 
-/// Shared by threads, and by processes that are forked later: the last rank's part comes first.
+/// Shared by threads, and by processes that are forked later. The last rank's part comes first.
 class SharedMemory {
  public:
   static constexpr int64_t kBytes = 1 << 20;

@@ -1,5 +1,6 @@
-// Start-up that one rank cannot finish: limits, refused system calls, other pid namespaces. All ranks hear of it in the
-// culprit's words, at once.
+// Start-up that one rank cannot finish: limits, refused system calls, other pid namespaces. All ranks report the
+// failing
+// rank's error at once.
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -55,7 +56,7 @@ void set_limit(decltype(RLIMIT_NOFILE) resource, rlim_t most) {
   want(setrlimit(resource, &limit) == 0, "setrlimit");
 }
 
-/// Write, or wait for, so many bytes in a pipe.
+/// Write, or wait for, `times` bytes in a pipe.
 void tell(const Descriptor& end, int times) {
   for (int i = 0; i < times; ++i) want(write(end.get(), "x", 1) == 1, "write");
 }
@@ -72,7 +73,7 @@ class StartUp : public ::testing::Test {
   void TearDown() override {
     EXPECT_LT(host::now_ns() - begin_, kAtOnce * std::max(parts_, 1)) << "somebody has waited";
   }
-  /// Ranks that join; `prepare` is called in each before.
+  /// Ranks that join; `prepare` runs in each of them before.
   std::vector<std::string> join_all(int num_ranks, const std::function<void(int)>& prepare,
                                     int64_t arena_bytes = 1 << 20) {
     ++parts_;
@@ -231,7 +232,7 @@ TEST_F(StartUp, WhatTheSystemRefusesToAllIsUnsupported) {
   }
 }
 
-/// `try_to_join` as the first process of a new pid namespace; nothing where this process may not make one.
+/// `try_to_join` in the first process of a new pid namespace; nothing if this process may not make one.
 std::string join_in_new_namespace(const JoinOptions& options) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0 || unshare(CLONE_NEWPID) != 0) return "unshare is refused";
@@ -248,7 +249,7 @@ std::string join_in_new_namespace(const JoinOptions& options) {
 
 TEST_F(StartUp, RanksInDifferentPidNamespacesAreToldByAllInAnyOrder) {
   struct Case {
-    std::vector<int> apart;  // ranks with a namespace of their own
+    std::vector<int> apart;  // ranks with namespaces of their own
     int last;                // who comes last
   };
   for (const Case& one :
@@ -272,7 +273,7 @@ TEST_F(StartUp, RanksInDifferentPidNamespacesAreToldByAllInAnyOrder) {
   }
 }
 
-/// Where /proc tells nothing, the number that a process knows itself by does.
+/// If /proc does not show a process, its own number for itself decides.
 TEST_F(StartUp, ARankWithAnotherNumberIsInAnotherNamespace) {
   const std::string job = unique_name();
   Processes processes;
@@ -349,7 +350,7 @@ TEST_F(StartUp, ARankWhoseLimitFellStillNoticesDeathsWithoutASpin) {
   expect_all(lines, 7, "died");
 }
 
-/// A process that connects to the door and says nothing.
+/// A process that connects to the door and sends nothing.
 TEST_F(StartUp, ASilentConnectionDoesNotKeepRanksFromMeeting) {
   const std::string job = unique_name();
   const std::array<Descriptor, 2> connected = new_pipe("connected");

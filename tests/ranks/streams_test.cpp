@@ -1,4 +1,4 @@
-// Programs that were started with closed standard streams: what they print lands in none of our descriptors.
+// Programs that were started with closed standard streams: their output goes to none of our descriptors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ class ClosedStreams : public ::testing::TestWithParam<int> {
   void SetUp() override {
     if (testing::kThreadSanitizer) GTEST_SKIP() << "ranks are processes";
   }
-  /// Close some of 0, 1 and 2, by the bits of the parameter.
+  /// Close some of the descriptors 0, 1 and 2, by the bits of the parameter.
   static void close_streams() {
     for (int fd = 0; fd < 3; ++fd) {
       if ((GetParam() & (1 << fd)) != 0) close(fd);

@@ -1,5 +1,5 @@
-// Plans as execution traces: graphs that can run, with the bytes and the FLOP of the plan, and files that protobuf
-// reads. Built as the target `chakra_test`.
+// Plans as execution traces: graphs that can run, with the bytes and the FLOP of the plan, and files that protobuf can
+// read. Built as the target `chakra_test`.
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 
-// A rank's file, read as its readers do.
+// A rank's file, read in the way of its users.
 struct File {
   ChakraProtoMsg::GlobalMetadata head;
   std::vector<ChakraProtoMsg::Node> nodes;
@@ -74,7 +74,7 @@ int64_t value_of(const ChakraProtoMsg::Node& node, const std::string& name) {
 
 bool ends_with(const std::string& text, const std::string& end) { return text.ends_with(end); }
 
-// Every dependency is a node before: distinct ids, nothing missing, no circle.
+// Every dependency is an earlier node: ids are distinct, nothing is missing, there is no cycle.
 void expect_order(const File& file) {
   for (size_t i = 0; i < file.nodes.size(); ++i) {
     const ChakraProtoMsg::Node& node = file.nodes[i];
@@ -109,7 +109,7 @@ void expect_pairs(const std::vector<File>& files) {
   for (const auto& [key, sizes] : sent) EXPECT_EQ(sizes.size(), 1) << "tag " << std::get<2>(key);
 }
 
-// Run the graphs, with all ranks' sends, receives and collectives meeting; returns how many nodes never run.
+// Run the graphs of all ranks together; returns how many nodes never run.
 size_t left_over(const std::vector<File>& files) {
   std::vector<std::vector<bool>> ran;
   for (const File& file : files) ran.emplace_back(file.nodes.size());
@@ -149,7 +149,7 @@ int64_t total(const std::vector<File>& files, ChakraProtoMsg::NodeType type, con
   return sum;
 }
 
-// What tasks write to peers and read from them.
+// The bytes that tasks write to peers and read from them.
 int64_t payload(const std::vector<File>& files) {
   return total(files, ChakraProtoMsg::COMM_SEND_NODE, " write", "comm_size") +
          total(files, ChakraProtoMsg::COMM_SEND_NODE, " read", "comm_size");
@@ -166,7 +166,7 @@ Plan plan_of(const std::string& op, const std::string& schedule, int ranks, bool
   return make_plan(problem, team, config);
 }
 
-// All that must hold of any plan's traces.
+// Require everything that holds for any plan's traces.
 void expect_sound(const Plan& plan) {
   const std::vector<File> files = files_of(plan);
   ASSERT_EQ(std::ssize(files), plan.team.num_ranks);

@@ -1,4 +1,4 @@
-// Figures of claims compared with figures by hand.
+// Compares figures of claims with hand-computed figures.
 // Used by t3_study_test.cpp and claims_test.cpp.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace tilewire::cli {
 
-/// Our figures of one claim, in the order of the table.
+/// Our figures for one claim, in the order of the table.
 inline std::vector<double> ours(const std::vector<ClaimResult>& results, const std::string& id) {
   std::vector<double> values;
   for (const ClaimResult& result : results) {
@@ -28,8 +28,8 @@ inline void expect_claim(const std::vector<ClaimResult>& results, const std::str
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 0.005) << id << ", figure " << i;
 }
 
-/// Claims `prefix`01 to `prefix``last` are each answered, or say why not; no figure is there twice, and every letter
-/// has its assumption and every assumption a figure.
+/// Claims `prefix`01 to `prefix``last` each have an answer, or a reason for none. No figure is there twice; every
+/// letter has its assumption, and every assumption a figure.
 inline void expect_all_answered(const PaperClaims& paper, const std::string& prefix, int last) {
   std::set<std::string> expected;
   for (int i = 1; i <= last; ++i) expected.insert(prefix + (i < 10 ? "0" : "") + std::to_string(i));

@@ -1,4 +1,4 @@
-// Claims of the papers that are about single shapes: which shapes, and figures by hand from made-up times.
+// The claims of papers on single shapes: the shapes, and hand-computed figures from made-up times.
 // Built as the target `claims_test`.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace tilewire::cli {
 namespace {
 
-// Every entry as long as the library's GEMM and collective, one after the other.
+// Every entry takes as long as the library's GEMM and collective, one after the other.
 ClaimTimes made_up(const std::vector<ClaimPoint>& points) {
   ClaimTimes times;
   for (const ClaimPoint& point : points) {
@@ -85,8 +85,9 @@ TEST(FluxClaims, ShapesAreThoseOfGpt3) {
   EXPECT_EQ(machines, (std::set<std::string>{"a100_nvlink8", "a100_pcie8", "h800_nvlink8"}));
 }
 
-// Of 100 exposed: gathers leave 30 at 1024 rows, 10 more at each larger number and none at all at 64; reductions 20
-// less of it. H800 has the half.
+// Of 100 exposed: gathers leave 30 at 1024 rows, 10 more at each larger number of rows, and none at 64; reductions
+// leave 20
+// less. H800 has half of these.
 TEST(FluxClaims, FiguresByHand) {
   ClaimTimes times = made_up(flux_points());
   for (PointTimes& each : times) {

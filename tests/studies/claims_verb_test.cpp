@@ -1,4 +1,4 @@
-// tilewire-studies claims of papers that are about single shapes, from outside: table, JSON, and what is refused.
+// tilewire-studies claims for papers on single shapes, from outside: table, JSON, refusals.
 // Built as part of the target `studies_test`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(SimClaims, OnePaperAlone) {
   }
 }
 
-// The shapes of all papers, and what the docs say of them.
+// The shapes of all papers, and the docs' text on them.
 TEST(SimClaims, FiguresAreThoseOfTheResults) {
   const std::string path = fresh_folder() + "/claims.json";
   const Outcome outcome = run_studies("claims --paper flux,ficco,distfuse,fused_collectives --json " + path);
@@ -89,7 +89,7 @@ TEST(SimClaims, WhatIsSetConcernsThePapersMachines) {
   EXPECT_GT(ours(after, text), ours(before, text));
 }
 
-// No operator of this paper is here: nothing is simulated, and all of it says why.
+// tilewire has no operator of this paper: nothing is simulated, and every claim has this reason.
 TEST(SimClaims, PapersInTheOrderOfTheTable) {
   const json result = claims_json("--paper fused_collectives --paper distfuse");
   EXPECT_EQ(result["not_covered"].front()["paper_name"], "distfuse");

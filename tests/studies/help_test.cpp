@@ -1,4 +1,4 @@
-// What --help says of tilewire-studies and of its verbs: tests/studies/golden. And what it says of no verb.
+// The --help of tilewire-studies and of its verbs (tests/studies/golden), and its error without a verb.
 // Built as part of the target `studies_test`.
 #include "cli/golden.hpp"
 #include "studies/run_studies.hpp"

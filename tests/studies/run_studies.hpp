@@ -1,4 +1,4 @@
-// Running tilewire-studies from a test.
+// Runs tilewire-studies from a test.
 // Used by the tests in this folder.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tilewire::testing {
 
-/// Run `tilewire-studies ARGS` by the shell.
+/// Run `tilewire-studies ARGS` in a shell.
 inline Outcome run_studies(const std::string& args) { return run_program(TILEWIRE_STUDIES, args); }
 
 }  // namespace tilewire::testing

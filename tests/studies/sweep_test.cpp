@@ -1,4 +1,4 @@
-// tilewire-studies sweep from outside: grids, what it says where a better machine is slower, and what is refused.
+// tilewire-studies sweep from outside: grids, reports of a better machine that is slower, and refusals.
 // Built as part of the target `studies_test`.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Sub-layers of T3's study, simulated: what memory moves in a steady step, how long the six times take, which machines
-// are refused. Built as the target `t3_layer_test`. Sanitized builds simulate less, and print only.
+// Simulated sub-layers of T3's study: memory traffic in a steady step, the six times, refused machines.
+// Built as the target `t3_layer_test`. Sanitized builds simulate less, and print only.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

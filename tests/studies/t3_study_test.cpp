@@ -1,4 +1,4 @@
-// T3's study: Table 2 and its shapes, speedups, iterations and claims by hand, from made-up times.
+// T3's study: Table 2 and its shapes; speedups, iterations and claims by hand, from made-up times.
 // Built as the target `t3_study_test`.
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(T3Models, AreTable2) {
   EXPECT_EQ(models[4], (T3Model{"MT-NLG", 20480, 105, 2048, 1024, {32}}));
 }
 
-// NOTE: the widths of these models are written down twice: in T3's table, and for --model.
+// NOTE: the widths of these models are in two tables: T3's, and that of --model.
 TEST(T3Models, AreThoseOfTheFlagModel) {
   const std::vector<std::pair<std::string, std::string>> names{
       {"Mega-GPT-2", "mega-gpt-2"}, {"T-NLG", "t-nlg"}, {"GPT-3", "gpt3-175b"}};
@@ -123,7 +123,7 @@ std::vector<T3Row> layer_of_four() {
   return {row(kOp, 100, 110), row(kFc2, 400, 420), row(kFc1, 400, 420), row(kIp, 300, 320)};
 }
 
-// Forward: GEMMs 1200, two all-reduces 200, as much again of everything else; T3 saves 40 and 30, T3-MCA twice 50.
+// Forward: GEMMs 1200, two all-reduces 200, other work as much as both; T3 saves 40 and 30, T3-MCA twice 50.
 // Backward: GEMMs 2400, 200, 2600; T3 saves 30 and 30, T3-MCA 100.
 TEST(T3Results, IterationsByHand) {
   const std::vector<T3Iteration> iterations =
@@ -156,7 +156,7 @@ TEST(T3Results, IterationsRefuseWhatTheyCannotTell) {
   }
 }
 
-// All sub-layers alike: 1024 bytes of results, RS as long as the GEMM.
+// All sub-layers are alike: 1024 bytes of results, and the reduce-scatter takes as long as the GEMM.
 std::vector<T3Row> rows_of(const std::string& model, int tp) {
   const int64_t chunk = 1024 / tp;
   SubLayerTimes times{
@@ -208,7 +208,8 @@ TEST(T3Claims, FiguresByHand) {
   expect_claim(results, "QT30", {2, 1});
 }
 
-// Forward: GEMMs 400 and all-reduces 400 are 57.5 % of it, T3 saves 160 of 1391.3, T3-MCA 180; training: 1200 and 800
+// Forward: GEMMs 400 and all-reduces 400 are 57.5 % of the time, T3 saves 160 of 1391.3, T3-MCA 180. Training: 1200 and
+// 800
 // of 3478.3, 320 and 360.
 TEST(T3Claims, EndToEndByHand) {
   const std::vector<ClaimResult> results = t3_claims(made_up()).claims;

@@ -1,4 +1,4 @@
-// tilewire-studies t3, and its claims for T3, from outside: tables, JSON, and what is refused.
+// tilewire-studies t3, and its claims, from outside: tables, JSON, refusals.
 // Built as part of the target `studies_test`.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Sanitizers make minutes of it; the code is that of the smaller tests.
+// This takes minutes with sanitizers; the smaller tests run the same code.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSlow = true;
 #else
@@ -86,7 +86,7 @@ TEST(SimT3, LargerModelsHaveMeansOfTheirOwn) {
   EXPECT_EQ(result["end_to_end"][0]["training"]["other_ns"], 0);
 }
 
-// Figure 17: what memory moves over time is what it moves in all.
+// Figure 17: the traffic of memory over time adds up to the total.
 TEST(SimT3, TrafficOverTimeAddsUpToTheTrafficOfTheRow) {
   if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
   const Outcome outcome = run_studies("t3 --models t-nlg --traffic t-nlg:16:op --interval 50 --json -");
@@ -176,7 +176,7 @@ TEST(SimClaims, HasPaperAndOurs) {
     EXPECT_TRUE(claim["ours"].is_number()) << claim;
     EXPECT_EQ(claim["holds"].is_null(), claim["relation"] == "about") << claim;
   }
-  // What the study reaches (docs/simulator.md): the paper's figure, and how far ours may be from it.
+  // The study's results (docs/simulator.md): the paper's figure, and the allowed deviation of ours.
   const auto expect_near = [&](const std::string& id, const std::string& text, double most) {
     for (const json& claim : result["claims"]) {
       if (claim["id"] != id || claim["text"].get<std::string>().find(text) == std::string::npos) continue;

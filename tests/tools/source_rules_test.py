@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rules of the sources that a search can prove: calls that have a trap, and the one file that may make them.
+"""Rules of the sources that a search can check: calls with a trap, and the one file that may make them.
 
 Called by ctest as: source_rules_test.py SOURCE_FOLDER
 """
@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# A rule: files that it holds for, what they may not contain, the files that may, and why.
+# A rule: the folders that it covers, the pattern that they must not contain, the files that may, and the reason.
 RULES = [
     {
         "folders": ["include", "src", "studies", "tests", "bench", "examples"],
@@ -66,7 +66,7 @@ def without_comments(text, includes):
 
 
 def breaches(rule, text):
-    """(line number, line) of each place where the text breaks the rule."""
+    """(line number, line) of each place that breaks the rule."""
     lines = without_comments(text, rule.get("includes", False)).split("\n")
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(rule["pattern"], line)]
 

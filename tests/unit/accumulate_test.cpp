@@ -1,5 +1,5 @@
-// reduce_mode = accumulate: who adds when, and that nobody waits in a circle, whatever the cut.
-// NOTE: sums themselves are compared with the reference in tests/operators.
+// reduce_mode = accumulate: which rank adds when, and no deadlock, however the tiles are cut.
+// NOTE: tests/operators compares the sums with the reference.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Plans of GEMM + AllToAll: who stores where, and when; knobs that say nothing are refused.
+// Plans of GEMM + AllToAll: the destinations and times of stores; knobs without effect are refused.
 // Built as part of the target `unit_core`.
 #include "schedules/all_to_all.hpp"
 
@@ -115,7 +115,7 @@ TEST(AllToAll, ByTheLibraryWantsEqualShares) {
   EXPECT_TRUE(check(make_plan(problem_of(false), {.num_ranks = 4}, config)).ok());
 }
 
-/// An all-to-all whose parts come from other rows than they must is no proof.
+/// An all-to-all whose parts come from wrong rows is refused.
 TEST(AllToAll, PartsThatAreMixedUpAreRefused) {
   const Config config{.schedule = "sequential", .compute = Provider::library, .collective = Provider::library};
   Plan plan = make_plan(problem_of(false), {.num_ranks = 4}, config);

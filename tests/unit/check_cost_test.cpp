@@ -1,4 +1,4 @@
-// What a check costs: a plan of 8 ranks and 50,000 tasks takes under 2 s, and twice the tasks twice the time.
+// The cost of a check: a plan of 8 ranks and 50,000 tasks takes under 2 s, and twice the tasks twice the time.
 // Built as the target `unit_check`. Sanitized builds print the times only.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileCols = 32;
 constexpr int kDown = 22;  // tiles in a shard, downwards
 
-/// GEMM + reduce-scatter tile by tile with `across` columns of tiles: every tile goes to its owner's slot, and
-/// a task for each tile waits for all ranks' and sums them.
+/// GEMM + reduce-scatter by tiles, with `across` columns of tiles: every tile goes to its owner's workspace, and one
+/// task per tile waits for the tiles of all ranks and sums them.
 Plan tiled_scatter(int across) {
   const int64_t shard_rows = kDown * kTileRows;
   const Problem problem{

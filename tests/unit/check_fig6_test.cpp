@@ -1,6 +1,7 @@
-// Embedding and all-to-all, the worked example of the fused-operator paper: 2 nodes, 4 tables a node, a batch
-// of 4, 16 work-groups a node on 2 workers. Slice A is what WG 20 and WG 30 of node 0 make for node 1.
-// Built as the target `unit_check`.
+// Embedding and all-to-all, the worked example of the fused-operator paper: 2 nodes, 4 tables per node, a batch of 4,
+// 16
+// work-groups per node on 2 workers. WG 20 and WG 30 of node 0 make slice A for node 1. Built as the target
+// `unit_check`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,11 +29,11 @@ struct WorkGroup {
   int j;
 
   bool operator==(const WorkGroup&) const = default;
-  [[nodiscard]] int node() const { return i / 2; }  ///< where its vector ends
+  [[nodiscard]] int node() const { return i / 2; }  ///< the destination of its vector
   [[nodiscard]] int slice() const { return node() * kTables + j; }
 };
 
-/// Remote slices first, each slice's two work-groups together.
+/// Remote slices first; the two work-groups of a slice together.
 std::vector<WorkGroup> order_of(int node) {
   std::vector<WorkGroup> order;
   for (const int target : {1 - node, node}) {

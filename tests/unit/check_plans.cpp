@@ -1,4 +1,4 @@
-// Small plans written by hand for the tests of the checker.
+// Small hand-written plans for the tests of the checker.
 // Called by check_*_test.cpp.
 #include "check_plans.hpp"
 
@@ -26,7 +26,7 @@ Plan start(const Problem& problem, int num_ranks, const Buffer& workspace, std::
   return plan;
 }
 
-/// Tell all peers that `rank` has begun: ready[rank] there.
+/// Tell all peers that `rank` has begun: post to ready[rank] on each of them.
 Task say_ready(const Plan& plan, int rank) {
   Task task{.kind = TaskKind::sync};
   for (int peer = 0; peer < plan.team.num_ranks; ++peer) {
@@ -37,7 +37,7 @@ Task say_ready(const Plan& plan, int rank) {
 
 Wait ready(const Plan& plan, int rank, int peer) { return {signal_of(plan, "ready", rank, peer), 1, Purpose::ready}; }
 
-/// A plan that gathers A in chunks of `rows` rows by copy lanes; `counts` = chunks share one signal.
+/// A plan that gathers A in chunks of `rows` rows by copy lanes; `counts`: chunks share one signal.
 Plan gathering(int64_t m, int64_t rows, bool counts) {
   const Problem problem{.op = "all_gather_gemm", .m = m, .n = 4, .k = 3};
   const int chunks = static_cast<int>(m / 2 / rows);

@@ -1,5 +1,6 @@
-// Random interleavings of a plan's calls, on tokens instead of numbers: a token says which task of which call
-// wrote an element. Called by check_replay_test.cpp.
+// Random interleavings of a plan's calls, on tokens instead of numbers: a token identifies the task and the call that
+// wrote an
+// element. Called by check_replay_test.cpp.
 #include "check_replay.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 namespace tilewire::check_plans {
 namespace {
 
-/// What LL data holds until it is written.
+/// The value of LL data before they are written.
 constexpr uint64_t kMissing = ~uint64_t{0};
 
 uint64_t mix(uint64_t x) {
@@ -26,10 +27,10 @@ uint64_t mix(uint64_t x) {
 struct Worker {
   int lane = 0;
   int64_t task = -1;    ///< -1: none taken
-  int64_t posted = -1;  ///< posts made; -1: not started or still computing
+  int64_t posted = -1;  ///< posts made; -1: not started, or still computing
   bool computing = false;
   bool published = false;         ///< its LL data is there
-  std::vector<uint64_t> taken{};  ///< of the LL data that it looks at
+  std::vector<uint64_t> taken{};  ///< of the LL data that it polls
   uint64_t seen = 0;
 };
 
@@ -125,7 +126,7 @@ class Replay {
     return {.rank = rank, .buffer = buffer, .rows = shape.rows, .cols = shape.cols};
   }
 
-  /// Enter a call, or leave it when all lanes are done. The caller then changes inputs and outputs.
+  /// Enter a call, or leave it when all lanes have ended. The caller then changes inputs and outputs.
   bool step_rank(int rank, int num_calls) {
     RankState& state = ranks_[rank];
     if (slow(rank)) return true;
@@ -215,7 +216,7 @@ class Replay {
     return polls(plan_, plan_.lanes[worker.lane], task);
   }
 
-  /// Take what is there of the LL data that a task reads. Whether it has all.
+  /// Take the LL data of a task's reads that have arrived. Returns whether it has all.
   bool take(Worker& worker, const Task& task) {
     size_t index = 0;
     bool all = true;
@@ -242,7 +243,7 @@ class Replay {
     }
   }
 
-  /// A hash of all that a task reads.
+  /// A hash of everything that a task reads.
   [[nodiscard]] uint64_t hash_of(const Worker& worker, const Task& task) {
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) find_missing(worker, *step.operand);
@@ -268,7 +269,7 @@ class Replay {
     if (!wrong_) wrong_ = task_name(plan_, worker.lane, worker.task) + " " + what;
   }
 
-  /// The n-th calls of collectives of all ranks are one meeting.
+  /// The n-th collective calls of all ranks are one collective.
   void number_meetings() {
     std::vector<int> calls(ranks_.size(), 0);
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {

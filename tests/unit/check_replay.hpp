@@ -1,5 +1,6 @@
-// Executes a plan's calls in a random interleaving of ranks, lanes, workers, posts and calls, and says where a
-// task saw other data than in an orderly execution. Finds what a checker that is not sound would let through.
+// Executes a plan's calls in a random interleaving of ranks, lanes, workers, posts and calls, and reports a task that
+// read other
+// data than in an orderly execution. Finds plans that an unsound checker would accept.
 // Called by check_replay_test.cpp.
 #pragma once
 
@@ -12,8 +13,8 @@
 
 namespace tilewire::check_plans {
 
-/// The first wrong read, wrong output or deadlock of `num_calls` calls; nothing where all is well.
-/// The plan must have passed validate() and the checker's progress and coverage.
+/// The first wrong read, wrong output or deadlock in `num_calls` calls; nothing if there is none. The plan must have
+/// passed validate(), and the checker's progress and coverage.
 [[nodiscard]] std::optional<std::string> replay(const Plan& plan, int num_calls, std::mt19937_64& random);
 
 }  // namespace tilewire::check_plans

@@ -1,5 +1,5 @@
-// What the checker accepts goes right in random interleavings of several calls, also after random damage; and
-// the interleavings do find damage. Built as the target `unit_check`. TILEWIRE_SEED repeats a run.
+// Accepted plans give right results in random interleavings of several calls, also after random damage; and the
+// interleavings do find damage. Built as the target `unit_check`. TILEWIRE_SEED repeats a run.
 #include "check_replay.hpp"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ Plan random_plan(Random& random) {
   return make_plan(problem, team, configs[below(random, std::ssize(configs))]);
 }
 
-/// Two signals become one: a counter that several ranks post to.
+/// Merge two signals into one counter, to which several ranks post.
 std::string merge_signals(Plan& plan, Random& random) {
   const int signals = num_signals(plan);
   const int from = below(random, signals);
@@ -95,7 +95,7 @@ std::string merge_signals(Plan& plan, Random& random) {
   return fmt::format("signals {} and {} merged", from, to);
 }
 
-/// A task writes something to a second place, which a lane reads when some other task of that rank tells it.
+/// Let a task write something to a second place, and a lane read it after a post of another task of that rank.
 std::string write_more(Plan& plan, const Lane& lane, Task& task, Random& random) {
   if (task.kind == TaskKind::sync || task.writes.empty() || lane.engine == Engine::library) return "";
   const int rank = below(random, plan.team.num_ranks);
@@ -130,7 +130,7 @@ std::string write_more(Plan& plan, const Lane& lane, Task& task, Random& random)
   return "writes more; ";
 }
 
-/// A buffer of workspace becomes LL data, or is none any more.
+/// Make a workspace buffer LL data, or make an LL buffer a normal one.
 std::string flip_ll(Plan& plan, Random& random) {
   std::vector<Buffer*> workspace;
   for (Buffer& buffer : plan.buffers) {
@@ -142,7 +142,7 @@ std::string flip_ll(Plan& plan, Random& random) {
   return buffer.name + (buffer.ll ? ": LL data; " : ": no LL data; ");
 }
 
-/// One change to one task; says which.
+/// Make one change to one task; returns its description.
 std::string damage(Plan& plan, Random& random) {
   Lane& lane = plan.lanes[below(random, std::ssize(plan.lanes))];
   if (lane.tasks.empty() || num_signals(plan) == 0) return "";
@@ -191,7 +191,7 @@ std::string damage(Plan& plan, Random& random) {
   }
 }
 
-/// As plans are lowered: stages, and LL data instead of signals.
+/// Change a plan as lowering does: stages, and LL data instead of signals.
 void lower_some(Plan& plan, Random& random) {
   const Target target = gpu_target("h200", plan.team.num_ranks, 132);
   if (below(random, 2) == 0) static_cast<void>(lowering::stage_gemm_call(plan, target));
@@ -204,7 +204,7 @@ TEST(CheckReplay, WhatIsAcceptedGoesRight) {
   Random random(first);
   int accepted = 0;
   int refused = 0;
-  int shown = 0;  // refused, and an interleaving shows why
+  int shown = 0;  // refused, and an interleaving shows the reason
   int implied = 0;
   for (int round = 0; round < kRounds; ++round) {
     Plan plan = random_plan(random);

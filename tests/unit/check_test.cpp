@@ -1,5 +1,6 @@
-// The checker on small plans written by hand: sound ones are accepted, each rule's violations are refused
-// with the tasks named. Built as the target `unit_check`.
+// The checker on small hand-written plans: sound plans are accepted; violations of each rule are refused with the names
+// of
+// the tasks. Built as the target `unit_check`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -132,7 +133,7 @@ TEST(CheckStructure, RefusesAnEpilogueThatIsNotTheProblems) {
   expect_refused(plan, Rule::structure, {"task 0 of lane reduce on rank 0", "is not the problem's"});
 }
 
-/// A residual like the sum, read where it is not.
+/// A residual as large as the result, but read at another place.
 TEST(CheckCoverage, RefusesAResidualOfOtherElements) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 32, .n = 16, .k = 8, .epilogue = {{EpilogueKind::residual}}};
   const Config config{.tile_m = 8, .tile_n = 8};
@@ -176,7 +177,7 @@ TEST(CheckProgress, RefusesAThresholdOutOfReach) {
 
 TEST(CheckProgress, RefusesACycleOfLanes) {
   Plan plan = gather_plan();
-  // Each rank says that it is ready only after the other's rows have arrived.
+  // Each rank posts its ready signal only after the other's rows have arrived.
   for (const int lane : {0, 2}) std::swap(plan.lanes[lane].tasks[0], plan.lanes[lane].tasks[2]);
   expect_refused(plan, Rule::progress, {"task 0 of lane tiles on rank 0", "stays at 0"});
   expect_refused(plan, Rule::progress, {"task 0 of lane copy on rank 1", "ready[0] on rank 1 to reach 1"});
@@ -319,8 +320,9 @@ TEST(CheckRaces, RefusesACounterOfAPoolThatPromisesNoOrder) {
 }
 
 TEST(CheckRaces, RefusesACounterThatTheNextCallCanFill) {
-  // Rank 0's counter wants a post of rank 1 and one of rank 2. Rank 2 waits for nothing of rank 0, so two of
-  // its calls could make up the count before rank 1 has stored anything.
+  // Rank 0's counter expects a post of rank 1 and one of rank 2. Rank 2 waits for nothing of rank 0, so two of its
+  // calls could
+  // reach the threshold before rank 1 has stored anything.
   Plan plan = scatter_plan(3);
   expect_accepted(plan);
   for (Task& task : plan.lanes[4].tasks) task.waits.clear();
@@ -328,7 +330,7 @@ TEST(CheckRaces, RefusesACounterThatTheNextCallCanFill) {
 }
 
 TEST(CheckRaces, RefusesACallThatEndsBeforeItsInputIsRead) {
-  // The peer pulls from my input, which lies in the arena, and nothing tells me that it has.
+  // The peer pulls from this rank's input in the arena, and no signal says that it has finished.
   Plan plan = gather_plan();
   plan.buffers[0].in_arena = true;
   change_problem(plan, [](Problem& problem) { problem.arena = {"a"}; });

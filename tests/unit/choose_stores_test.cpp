@@ -1,4 +1,4 @@
-// The pass choose_stores: by what each finished tile leaves.
+// The pass choose_stores: the store of each tile.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Plan tiles_of_plan(const char* op, int64_t m, int64_t n, Config config) {
 
 std::string choose_stores_of(Plan& plan) { return lowering::choose_stores(plan, gpu_target("h200", 2, 132)); }
 
-/// Of all tiles: how many writes leave how, to the tile's own rank and to the other.
+/// Of all tiles: number of writes by each kind of store, to the tile's own rank and to the other.
 using Ways = std::map<std::pair<Via, bool>, int>;
 
 Ways ways_of(Plan plan) {
@@ -49,13 +49,14 @@ TEST(ChooseStores, TensorCopiesStayOnTheGpuUnlessTheyAreAskedFor) {
 }
 
 TEST(ChooseStores, BoxesLieInTheRegionOrEndWithTheBuffer) {
-  // Shards of 250 rows: the first one's second tile has 122 and ends in the middle, the other's ends with the output.
+  // Shards of 250 rows: the first shard's second tile has 122 rows and ends in the middle, the other's ends with the
+  // output.
   EXPECT_EQ(ways_of(tiles_of_plan("all_gather_gemm", 500, 256, {.schedule = "sequential"})),
             (Ways{{{Via::tma, kHere}, 6}, {{Via::threads, kHere}, 2}}));
-  // 100 columns: a box ends with the row, whose length is the caller's to align.
+  // 100 columns: a box ends with the row; the caller must align the rows.
   EXPECT_EQ(ways_of(tiles_of_plan("all_gather_gemm", 512, 200, {.schedule = "sequential"})),
             (Ways{{{Via::tma, kHere}, 8}}));
-  // Slices of 48 rows of a tile go to each owner, and boxes of 64 would reach beyond.
+  // Slices of 48 rows of a tile go to each owner, and boxes of 64 would reach further.
   const Ways ways = ways_of(tiles_of_plan("gemm_reduce_scatter", 96, 256, {.transport = Transport::tma}));
   EXPECT_EQ(ways.count({Via::tma, kThere}), 0U);
 }

@@ -1,5 +1,6 @@
-// Calls of a vendor's collectives: the plans of `sequential` that make them, and what the checker knows of them. Sound
-// plans are accepted; each way to spoil one is refused for its reason. Built as the target `unit_check`.
+// Calls of a vendor's collectives: the plans of `sequential` with such calls, and the checker's rules for them. Sound
+// plans are
+// accepted; each spoiled plan is refused for its reason. Built as the target `unit_check`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ Plan with_bias(const char* op, int ranks = 4) {
   return make_plan(problem, {.num_ranks = ranks}, library_of(op));
 }
 
-/// The n-th lane of a rank.
+/// Lane number `index` of a rank.
 Lane& lane_of(Plan& plan, int rank, int index = 0) {
   for (Lane& lane : plan.lanes) {
     if (lane.rank == rank && index-- == 0) return lane;
@@ -177,8 +178,8 @@ TEST(CheckCollectives, AcceptsThePlansOfSequential) {
   }
 }
 
-/// Two ranks: after the product a sum of two numbers for each of four columns. Buffer `token`: row 0 is what a rank
-/// gives, row 1 the sum. The library's lane waits for `filled`, and says `met`.
+/// Two ranks: after the product, a library sum of two numbers for each of four columns. Buffer `token`: row 0 is a
+/// rank's contribution, row 1 the sum. The library's lane waits for `filled`, and posts `met`.
 Plan with_token(Scope scope) {
   Plan plan = plan_of("all_gather_gemm", 2);
   const int token = static_cast<int>(plan.buffers.size());
@@ -197,13 +198,14 @@ Plan with_token(Scope scope) {
   return plan;
 }
 
-/// Write what a rank gives.
+/// Write a rank's contribution.
 Task fill_of(const Plan& plan, int rank) {
   const int token = static_cast<int>(plan.buffers.size()) - 3;
   return {.kind = TaskKind::fill, .writes = {{part(rank, token, 0, 1, 0, 4)}}, .posts = {{{rank, 0}}}};
 }
 
-/// After the sum each rank sends its row to the other, which knows by its own call that this one has begun.
+/// After the sum each rank sends its row to the other. The end of its own collective call proves that the other has
+/// begun.
 Plan mail_plan() {
   Plan plan = with_token(Scope::local);
   for (int rank = 0; rank < 2; ++rank) {
@@ -231,7 +233,7 @@ TEST(CheckCollectives, ACallEndsWhenAllHaveBegun) {
   expect_refused(plan, Rule::race, {"across calls", "task 1 of lane mail on rank 0", "rank 1 mail"});
 }
 
-/// What rank 0 gives is written by rank 1, in its next call perhaps before rank 0's call has read it.
+/// Rank 1 writes rank 0's contribution: in its next call perhaps before rank 0's collective call has read it.
 Plan early_fill_plan() {
   Plan plan = with_token(Scope::symmetric);
   for (int rank = 0; rank < 2; ++rank) {
@@ -266,7 +268,7 @@ struct Spoiled {
   std::function<void(Plan&)> spoil;
 };
 
-/// The ranks' calls do not fit together.
+/// The ranks' calls do not match.
 std::vector<Spoiled> spoiled_meetings() {
   constexpr Rule kRule = Rule::structure;
   const auto drop_call = [](Plan& p) {
@@ -288,7 +290,7 @@ std::vector<Spoiled> spoiled_meetings() {
           {"in two lanes", kReduce, kRule, {"are in two lanes"}, two_lanes}};
 }
 
-/// One call is none that a library makes.
+/// One call is not a call that a library makes.
 std::vector<Spoiled> spoiled_calls() {
   constexpr Rule kRule = Rule::structure;
   const auto none = [](Plan& p) { call_of(p, 2).collective = Collective::none; };
@@ -313,7 +315,7 @@ std::vector<Spoiled> spoiled_calls() {
           {"two results", kReduce, kRule, {"2 writes, want 1"}, more}};
 }
 
-/// What happens before, beside and after.
+/// The order with tasks before, beside and after the call is wrong.
 std::vector<Spoiled> spoiled_orders() {
   const auto reverse = [](Plan& p) { std::ranges::reverse(lane_of(p, 1).tasks); };
   const auto beside = [](Plan& p) {

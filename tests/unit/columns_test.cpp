@@ -1,4 +1,4 @@
-// Plans of operators whose ranks have, or keep, columns: what travels, from which column tiles wait, what is refused.
+// Plans of operators whose ranks have, or keep, columns: traffic, the columns that tiles wait for, refusals.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 

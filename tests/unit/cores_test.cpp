@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The files of a system, made up.
+/// The files of a made-up system.
 class CpuQuotas : public ::testing::Test {
  protected:
   void SetUp() override { root_ = fs::temp_directory_path() / ("cores_test_" + std::to_string(getpid())); }
@@ -27,7 +27,7 @@ class CpuQuotas : public ::testing::Test {
     fs::create_directories((root_.string() + path).substr(0, root_.string().size() + path.rfind('/')));
     std::ofstream(root_.string() + path) << text;
   }
-  /// Version 2 alone, this process in `group`, whose mount shows `top` at /sys/fs/cgroup.
+  /// Only version 2; this process is in `group`, and the mount shows `top` at /sys/fs/cgroup.
   void unified(const std::string& top, const std::string& group) const {
     write("/proc/self/cgroup", "0::" + group + "\n");
     write("/proc/self/mountinfo", "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n30 22 0:26 " + top +
@@ -64,7 +64,7 @@ TEST_F(CpuQuotas, WhereTheMountShowsOneContainerOnly) {
   write("/sys/fs/cgroup/cpu.max", "300000 100000\n");
   write("/sys/fs/cgroup/child/cpu.max", "200000 100000\n");
   EXPECT_EQ(found(), (Limits{2, 3}));
-  // Groups that the mount does not show, one of which begins as its top does.
+  // Groups outside of the mount; the name of one begins like the mount's top.
   unified("/docker/abc", "/docker/abcd");
   EXPECT_EQ(found(), Limits{});
   unified("/", "/../elsewhere");
@@ -140,7 +140,7 @@ TEST(ShareOfCores, MasksOfOnesOwnAreOnesOwn) {
 
 TEST(ShareOfCores, MasksThatOverlapShareWhatTheyHaveInCommon) {
   EXPECT_EQ(shares_of({{run_of(0, 8), {}}, {run_of(4, 8), {}}}), (Shares{6, 6}));
-  // Two of one mask, one unbound.
+  // Two ranks with one mask, one without.
   EXPECT_EQ(shares_of({{run_of(0, 4), {}}, {run_of(0, 4), {}}, {run_of(0, 8), {}}}), (Shares{1, 1, 5}));
 }
 

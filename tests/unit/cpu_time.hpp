@@ -1,4 +1,4 @@
-// How much processor time something takes: other programs may run at the same time.
+// The processor time of some work: other programs may run at the same time.
 // Used by check_cost_test.cpp, sim_speed_test.cpp, and t3_layer_test.cpp of tests/studies.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace tilewire {
 
-/// Whether times say something: not those of sanitized or unoptimised builds.
+/// Whether times are meaningful: not those of sanitized or unoptimised builds.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 inline constexpr bool kTimesCount = false;
 #else
 inline constexpr bool kTimesCount = true;
 #endif
 
-/// Seconds of this process, of all its threads.
+/// Seconds of this process, of all of its threads.
 template <typename Work>
 double cpu_seconds(const Work& work) {
   const std::clock_t begin = std::clock();
@@ -26,9 +26,9 @@ double cpu_seconds(const Work& work) {
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-/// How many times as long as on an idle machine a fixed piece of work takes now, at least 1: a heap
-/// and steps through memory, as a simulation has them. Programs beside this one take caches and halves of cores, and
-/// hosts count the time that they give to others.
+/// The time of a fixed piece of work now, relative to an idle machine, at least 1: a heap and accesses to memory, as in
+/// a simulation. Other programs take caches and halves of cores, and hosts count the time that they give to other
+/// machines.
 inline double slowness() {
   constexpr double kIdleSeconds = 0.126;
   constexpr uint64_t kSteps = 1'500'000;
@@ -48,7 +48,7 @@ inline double slowness() {
   return std::max(1.0, seconds / kIdleSeconds);
 }
 
-/// What cpu_seconds would be if the machine were idle, about.
+/// An estimate of cpu_seconds on an idle machine.
 template <typename Work>
 double idle_seconds(const Work& work) {
   const double before = slowness();

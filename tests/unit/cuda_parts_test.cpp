@@ -1,4 +1,4 @@
-// What the cuda backend decides without a GPU: how memory grows, and why it is not available.
+// The cuda backend's decisions without a GPU: growth of memory, and reasons why it is not available.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Which waits of tiles come only with the columns of A that need them.
+// Which waits of tiles are deferred to the columns of A that need them.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Plan gather(int64_t m, const Config& config, bool gathered = false) {
   return make_plan(problem, {.num_ranks = 4}, config);
 }
 
-/// For each tile of a rank that loads early, the first columns that need its waits. What is made is proven.
+/// For each tile of a rank that loads early, the first columns that need its waits. Requires that the plan is proven.
 std::vector<std::vector<int64_t>> column_waits(const Plan& plan, int rank) {
   Plan lowered = plan;
   static_cast<void>(lowering::defer_waits(lowered, {}));
@@ -34,7 +34,7 @@ std::vector<std::vector<int64_t>> column_waits(const Plan& plan, int rank) {
   return found;
 }
 
-/// Waits of a tile are for chunks of its owners, columns in order.
+/// Require that waits of a tile are for chunks of its owners, with the columns in order.
 void expect_columns(const std::vector<std::vector<int64_t>>& waits, int64_t step) {
   for (const std::vector<int64_t>& columns : waits) {
     for (const int64_t column : columns) EXPECT_EQ(column % step, 0);
@@ -72,7 +72,7 @@ TEST(DeferWaits, OfTilesOfTwoOwnersAndOddCuts) {
 }
 
 TEST(DeferWaits, OfTilesInStepBehindFewWorkers) {
-  // Each tile has two owners' rows, in eight cuts of columns that go to all peers at once; own ones with them.
+  // Each tile has two owners' rows, in eight chunks of columns that go to all peers at once; local rows with them.
   Config config{
       .tile_m = 256, .tile_n = 192, .group_m = 8, .chunk_rows = 43, .chunk_cols = 64, .tile_order = TileOrder::in_step};
   config.copy_workers = 3;
@@ -92,7 +92,7 @@ TEST(DeferWaits, NoneWhereAllColumnsComeAtOnce) {
 }
 
 TEST(DeferWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {
-  // Tiles that leave wait until their owner has begun; rank 1 sends three quarters of them.
+  // Tiles for peers wait until the owner has begun; rank 1 sends three quarters of its tiles.
   const Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 1024, .n = 512, .k = 512, .dtype = DType::bf16},
                               {.num_ranks = 4}, {});
   const auto waits = column_waits(plan, 1);
@@ -104,7 +104,7 @@ TEST(DeferWaits, ResultsAloneWaitWhereNobodyWritesTheOperands) {
 TEST(DeferWaits, NoneWhereAWriterIsNotAwaited) {
   Plan plan = gather(1024, {.chunk_cols = 128});
   const auto before = std::ssize(column_waits(plan, 0));
-  // Somebody else writes a part of what every tile of rank 1's rows reads, and tells nobody.
+  // Another task writes a part of the rows of A of all of rank 1's tiles, without a post.
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (lane.rank != 1 || task.kind != TaskKind::copy || task.writes[0].to.rank != 0) continue;
@@ -118,7 +118,7 @@ TEST(DeferWaits, NoneWhereAWriterIsNotAwaited) {
   FAIL() << "no copy";
 }
 
-/// What loads too early is refused.
+/// A tile that loads too early is refused.
 TEST(DeferWaits, TheCheckerRefusesAWaitThatComesTooLate) {
   Plan plan = gather(1024, {.chunk_cols = 128});
   static_cast<void>(lowering::defer_waits(plan, {}));

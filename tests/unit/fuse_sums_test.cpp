@@ -1,4 +1,4 @@
-// Which sums tiles complete, and that what they wait for can come.
+// Which sums are completed by tiles, and that their waits cannot deadlock.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace tilewire {
 namespace {
 
-/// The tiles of a rank that complete sums when the plan is lowered. What is made is proven, and keeps in JSON.
+/// The tiles of a rank that complete sums in the lowered plan. Requires that it is proven, and survives JSON.
 std::vector<Task> fused_sums(const Plan& plan, int rank) {
   Plan fused = plan;
   static_cast<void>(lowering::fuse_sums(fused, {}));
@@ -103,12 +103,12 @@ TEST(FusedSums, LeaveWhatWaitsForLaterTilesOrIsReadByOthers) {
 }
 
 TEST(FusedSums, OfNaiveOrderWaitForEarlierTilesOnly) {
-  // Row by row, each rank makes a piece at the same position: no tile may wait for one that is not before it.
+  // Row by row, each rank makes a chunk at the same position: a tile may wait only for earlier tiles.
   EXPECT_TRUE(fused_sums(plan_of("gemm_reduce_scatter", 1024, {.tile_order = TileOrder::naive}), 0).empty());
 }
 
 TEST(FusedSums, OfPairsWaitForWholePairsBefore) {
-  // Four owners of two tiles each: the parts of the first local tile come from positions just before it.
+  // Four owners of two tiles each: the partials of the first local tile come from positions just before it.
   const Config pairs{.cluster_m = 2};
   const Problem few{.op = "gemm_reduce_scatter", .m = 1024, .n = 256, .k = 512, .dtype = DType::bf16};
   EXPECT_TRUE(fused_sums(make_plan(few, {.num_ranks = 4}, pairs), 1).empty());
@@ -130,7 +130,7 @@ TEST(FusedSums, AreAllInTilesWhereShardsHaveTilesOfTheirOwn) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(std::ssize(fused_sums(plan, rank)), num_sums(plan, rank));
 }
 
-/// Whether a rank's tiles load in pairs when the plan is lowered.
+/// Whether a rank's tiles load in pairs in the lowered plan.
 bool may_end_in_pairs(Plan plan, int rank) {
   static_cast<void>(lowering::unpair_tiles(plan, {}));
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
@@ -139,7 +139,7 @@ bool may_end_in_pairs(Plan plan, int rank) {
   });
 }
 
-/// Peers add in turn; what they have added is the one part that an owner's tile waits for.
+/// Peers add in place, one after another; an owner's tile waits for one partial, their sum.
 TEST(FusedSums, CompleteWhatPeersHaveAdded) {
   for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce"}) {
     Problem problem{.op = op, .m = 2048, .n = 1024, .k = 512, .dtype = DType::bf16, .reduction = Reduction::any};
@@ -160,7 +160,8 @@ TEST(FusedSums, CompleteWhatPeersHaveAdded) {
   }
 }
 
-/// On a ring the first tile stores at the next rank; each later one adds its own part to what came, and hands it on.
+/// On a ring the first tile stores at the next rank; each later one adds its own partial to the received one, and sends
+/// it on.
 TEST(FusedSums, CompleteEveryHopOfARing) {
   for (const int rounds : {1, 2, 4}) {
     const Problem problem{
@@ -189,7 +190,7 @@ TEST(TileNeeds, CountTilesOfAllRanksThroughCopies) {
   }
 }
 
-/// Of the first violation; `unsupported`, which none of these is, where there is none.
+/// The rule of the first violation; `unsupported`, which no plan here violates, if there is none.
 Rule rule_of(const CheckResult& result) { return result.ok() ? Rule::unsupported : result.violations[0].rule; }
 
 TEST(FusedSums, ThatAreWrongAreRefused) {

@@ -1,4 +1,4 @@
-// AllGather + GEMM: columns of A that come one after another, and tiles in step with them.
+// AllGather + GEMM: columns of A that arrive one after another, and tiles in step with them.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@
 namespace tilewire {
 namespace {
 
-/// Whether each tile of a rank waits for as many signals as there are cuts of columns, mine for the first one only; and
-/// its rows, in order.
+/// Require that each tile of a rank waits for as many signals as there are chunks of columns, a local tile for the
+/// first one only. Returns the tiles' rows, in order.
 std::vector<int64_t> rows_in_step(const Plan& plan, int rank, size_t cuts) {
   const Range mine = shard_of(note_of(plan).problem.m, kGatherRanks, rank);
   std::vector<int64_t> rows;
@@ -49,14 +49,14 @@ TEST(InStep, MyTilesBeginWithTheFirstColumnsOfAllOthers) {
       EXPECT_EQ(rows, (std::vector<int64_t>{0, 64, 128, 192})) << "column by column, whoever has the rows";
     }
   }
-  // All columns at once: all wait for all.
+  // All columns at once: all tiles wait for all.
   const Plan whole = gather_plan(256, {.tile_m = 64, .group_m = 8, .tile_order = TileOrder::in_step});
   EXPECT_TRUE(check(whole).ok());
   EXPECT_EQ(rows_in_step(whole, 2, 1), (std::vector<int64_t>{0, 64, 128, 192}));
 }
 
 TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
-  // Shards of 64 rows in chunks of 16: four a cut of columns.
+  // Shards of 64 rows in chunks of 16: four per chunk of columns.
   Config config{
       .tile_m = 128, .tile_n = 128, .group_m = 8, .chunk_rows = 16, .chunk_cols = 16, .tile_order = TileOrder::in_step};
   const auto pushes = [&](int workers) {
@@ -84,7 +84,7 @@ TEST(InStep, FewWorkersPushAChunkToAllPeersAtOnce) {
 }
 
 TEST(InStep, OnlyRowsThatOthersTilesShareStayHereToo) {
-  // Shards of 300 rows, tiles of 128 over all of them: the second rank's rows begin and end within tiles of others.
+  // Shards of 300 rows, tiles of 128 over all shards: the second rank's rows begin and end within tiles of other ranks.
   const Config config{.tile_m = 128,
                       .tile_n = 128,
                       .group_m = 8,
@@ -112,7 +112,7 @@ TEST(InStep, OnlyRowsThatOthersTilesShareStayHereToo) {
   EXPECT_EQ(kept, (std::vector<std::pair<int64_t, int64_t>>{{0, 43}, {0, 41}, {40, 3}, {0, 43}, {0, 42}}));
 }
 
-/// Whom a rank's pushes go to, and the first column of each.
+/// The destinations of a rank's pushes, and the first column of each.
 std::vector<std::pair<std::vector<int>, int64_t>> pushes_by_columns(const Plan& plan, int rank) {
   std::vector<std::pair<std::vector<int>, int64_t>> pushes;
   for (const Lane& lane : plan.lanes) {
@@ -135,7 +135,7 @@ TEST(Columns, ComeToOwnersWhoseTilesAreMadeTogetherBeforeTheNextOnes) {
     return pushes_by_columns(plan, 1);
   };
   EXPECT_EQ(pushes(), (Pushes{{{2}, 0}, {{2}, 32}, {{3}, 0}, {{3}, 32}, {{0}, 0}, {{0}, 32}}));
-  // Rows that others' tiles share are copied beside what the first peer gets: shards of 72 rows, tiles of 128.
+  // Rows in tiles with other ranks' rows are copied beside the push to the first peer: shards of 72 rows, tiles of 128.
   config.tile_m = 128;
   const Plan shared = gather_plan(288, config);
   EXPECT_TRUE(check(shared).ok());

@@ -1,4 +1,5 @@
-// AllGather + GEMM: what tiles of few rows wait for, in one signal a cut of columns; tiles of shards, own rows copied.
+// AllGather + GEMM: waits of tiles with few rows, one signal per chunk of columns; tiles of shards, copies of local
+// rows.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@
 namespace tilewire {
 namespace {
 
-/// What each tile of a rank waits for.
+/// The waits of each tile of a rank.
 std::vector<std::vector<Wait>> waits_of_tiles(const Plan& plan, int rank) {
   std::vector<std::vector<Wait>> waits;
   for (const Lane& lane : plan.lanes) {
@@ -26,7 +27,7 @@ std::vector<std::vector<Wait>> waits_of_tiles(const Plan& plan, int rank) {
   return waits;
 }
 
-/// How many chunks of rows of others' shards arrive at a rank, of a cut of columns.
+/// Number of chunks of rows of other ranks' shards that arrive at a rank, per chunk of columns.
 int64_t arriving(int64_t m, int64_t chunk_rows, int rank) {
   int64_t chunks = 0;
   for (int owner = 0; owner < kGatherRanks; ++owner) {
@@ -66,7 +67,7 @@ TEST(FewRows, OfARingArriveOneByOne) {
   }
 }
 
-/// How many chunks each tile of rank 1 waits for, signal by signal.
+/// The numbers of chunks that the tiles of rank 1 wait for, signal by signal.
 std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config, bool gathered = false) {
   const Plan plan = gather_plan(m, config, gathered);
   EXPECT_TRUE(check(plan).ok());
@@ -81,15 +82,16 @@ std::set<std::vector<int64_t>> chunks_waited_for(int64_t m, const Config& config
 
 TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
   using Chunks = std::set<std::vector<int64_t>>;
-  // Shards of 64 rows, two tiles each: mine wait for nothing.
+  // Shards of 64 rows, two tiles each: local tiles wait for nothing.
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{}, {8}}));
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 64}), (Chunks{{}, {1}}));
-  // Of rows 0 to 48 and 48 to 64 the second tile needs both, as it needs one of five that the first tile needs, too.
+  // Chunks of rows 0 to 48 and 48 to 64: the second tile needs both, and one of the five that the first tile needs,
+  // too.
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 48}), (Chunks{{}, {1}, {1, 1}}));
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 10}), (Chunks{{}, {3, 1}, {1, 3}}));
   // Copies to the output wait for each chunk.
   EXPECT_EQ(chunks_waited_for(256, {.tile_m = 32, .chunk_rows = 16}, true), (Chunks{{}, {1, 1}}));
-  // So they do beside one call of the library.
+  // So they do beside one library call.
   const Config call{.schedule = "sequential", .chunk_rows = 16, .compute = Provider::library};
   int copies = 0;
   for (const Lane& lane : gather_plan(256, call, true).lanes) {
@@ -102,11 +104,12 @@ TEST(Gather, ChunksThatTheSameTilesNeedCountTogether) {
     }
   }
   EXPECT_EQ(copies, 4 * 3 * 4) << "of each rank, four chunks of three owners";
-  // Shards of 16 rows, two owners a tile: four chunks of the other, and two of mine; or of two others.
+  // Shards of 16 rows, two owners per tile: four chunks of the other rank and two local ones, or four of two other
+  // ranks.
   EXPECT_EQ(chunks_waited_for(64, {.tile_m = 32, .chunk_rows = 4}), (Chunks{{4, 4}, {8}}));
 }
 
-/// First rows of the tiles of a column.
+/// First rows of the tiles in a column of tiles.
 std::vector<int64_t> first_rows(int64_t rows, int64_t tile_m, int num_ranks) {
   std::vector<int64_t> first;
   for (const Tile& tile : tile_grid(rows, 1, tile_m, 1, num_ranks)) first.push_back(tile.rows.begin);
@@ -125,7 +128,7 @@ TEST(TileGrid, ShardsHaveTilesOfTheirOwnWhereThatTakesNoMore) {
   EXPECT_EQ(first_rows(0, 128, 4), Rows{});
 }
 
-/// Copies of a rank's own rows.
+/// Number of copies of a rank's local rows.
 int64_t own_copies(const Plan& plan, int rank) {
   int64_t copies = 0;
   for (const Lane& lane : plan.lanes) {
@@ -139,7 +142,8 @@ int64_t own_copies(const Plan& plan, int rank) {
 TEST(LocalRows, AreCopiedOnlyWhereATileHasOthersToo) {
   // Shards of 30 rows have tiles of their own.
   EXPECT_EQ(own_copies(gather_plan(120, {.tile_m = 32}), 1), 0);
-  // In tiles of 16 they would take 8 instead of 5: rank 1 has 12 rows in a tile of rank 0's, and 8 in one of rank 2's.
+  // In tiles of 16 rows they would be 8 instead of 5: rank 1 has 12 rows in a tile of rank 0, and 8 in a tile of rank
+  // 2.
   EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16}), 1), 2);
   EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16, .chunk_rows = 4}), 1), 5) << "each worker takes a chunk";
   EXPECT_EQ(own_copies(gather_plan(80, {.tile_m = 16, .chunk_rows = 4, .transport = Transport::copy_engine}), 1), 2);
@@ -149,7 +153,7 @@ TEST(LocalRows, AreCopiedOnlyWhereATileHasOthersToo) {
   EXPECT_TRUE(std::ranges::any_of(waits_of_tiles(plan, 1), waits_for_three)) << "12 rows, 4 at once";
 }
 
-/// Ranks whose readiness a task waits for, in that order.
+/// The ranks for whose ready signals a task waits, in order.
 std::vector<int> ready_of(const Plan& plan, const Task& task) {
   const auto ready = std::ranges::find(plan.signals, "ready", &SignalBlock::name);
   std::vector<int> peers;

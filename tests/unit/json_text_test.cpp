@@ -1,4 +1,4 @@
-// JSON that other people wrote: too deep, not UTF-8, with repeated keys, cut off; and values in messages.
+// JSON from other sources: too deep, not UTF-8, with repeated keys, cut off; and values in messages.
 #include "core/json_text.hpp"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ void expect_in(const std::string& part, const std::string& text) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text.substr(0, 400);
 }
 
-/// Texts that are no JSON of ours, and what is said of each.
+/// Texts that are not tilewire's JSON, and the error for each.
 const std::pair<std::string, const char*> kForeign[] = {
     {repeated("[", 100'000) + repeated("]", 100'000), "nested deeper than 100 levels"},
     {repeated("{\"a\":", 100'000) + "1" + repeated("}", 100'000), "nested deeper than 100 levels"},
@@ -74,7 +74,7 @@ TEST(ForeignJson, KeysOfDifferentObjectsMayBeAlikeAndDepthEndsAtTheLimit) {
   EXPECT_THROW(static_cast<void>(parse_json(repeated("[", 102) + repeated("]", 102), "x")), Error);
 }
 
-/// What a program may hand to from_json that it built itself.
+/// Values that a program has built itself and passes to from_json.
 TEST(ForeignJson, ValuesThatWereNotReadByUsEndInASentenceToo) {
   Json deep = 1;
   for (int i = 0; i < 20'000; ++i) deep = Json::array({std::move(deep)});

@@ -1,4 +1,4 @@
-// A plan beside the table of what a backend knows: each part that is not in the table is named.
+// A plan against the table of a backend's features: each feature that is not in the table is named.
 #include "backends/known.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// A table of little.
+/// A table with few features.
 Known little() {
   return {.kinds = {TaskKind::compute, TaskKind::copy, TaskKind::sync},
           .bodies = {Body::gemm},
@@ -24,7 +24,7 @@ Known little() {
           .added = {}};
 }
 
-/// One product, and nothing that `little` does not know.
+/// A plan with one product, all of whose features `little` has.
 Plan product() {
   Plan plan{.op = "all_gather_gemm"};
   for (const char* name : {"a", "b", "c", "numbers"}) {

@@ -1,4 +1,4 @@
-// Plans whose products are calls of the vendor's library: which calls, what they store where, what is refused.
+// Plans whose products are calls of the vendor's library: the calls, their destinations, and refusals.
 // Built as the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace tilewire {
 namespace {
 
-/// Those of one rank.
+/// The library calls of one rank.
 std::vector<Task> calls_of(const Plan& plan, int rank) {
   std::vector<Task> calls;
   for (const Lane& lane : plan.lanes) {

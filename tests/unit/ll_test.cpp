@@ -1,4 +1,4 @@
-// What LL data leaves of signals, which plans cannot have it, and what the checker finds of it.
+// The signals that LL data replace, the plans that cannot have LL data, and the checker's rules for them.
 // Built as part of the target `unit_core`.
 #include "check/ll.hpp"
 
@@ -92,7 +92,7 @@ TEST(LlData, OnlyStagedPartsThatAreSummedAsTheyCome) {
   EXPECT_TRUE(refused("all_gather_gemm", {}));
 }
 
-/// What the checker says of a plan after `damage` to the first task of rank 1 that `wanted` picks.
+/// The checker's first violation after `damage` to the first task of rank 1 for which `wanted` holds.
 Violation found_after(const std::function<bool(const Lane&, const Task&)>& wanted,
                       const std::function<void(Plan&, Lane&, Task&)>& damage, bool elided = false) {
   Plan plan = with_ll("gemm_all_reduce");
@@ -151,7 +151,7 @@ TEST(LlData, PlansThatCannotHaveItAreRefusedInWords) {
             std::string("buffer result: ").size());
 }
 
-/// Without signals the data itself keeps the order, and the checker sees it: a sum that its own part waits for.
+/// Without signals the data themselves give the order, and the checker sees it: a sum that waits for its own result.
 TEST(LlData, WaitsForItselfAreFound) {
   const Violation found = found_after(
       sums,
@@ -172,7 +172,7 @@ TEST(LlData, WaitsForItselfAreFound) {
   EXPECT_NE(found.text.find("LL data"), std::string::npos) << found.text;
 }
 
-/// Who has seen LL data has seen that data alone: what its writer wrote elsewhere may come later.
+/// A reader of LL data has seen only these data: other writes of the same writer may arrive later.
 TEST(LlData, OrdersNothingButItself) {
   for (const bool by_data : {true, false}) {
     Plan plan = with_ll("gemm_all_reduce");

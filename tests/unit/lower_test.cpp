@@ -1,4 +1,4 @@
-// Lowering: targets, the order of passes, what each says, and that every lowered plan is proven.
+// Lowering: targets, the order of passes, each pass's note, and that every lowered plan is proven.
 // Built as part of the target `unit_core`.
 #include "tilewire/spi/lower.hpp"
 
@@ -22,7 +22,7 @@ Plan plan_for(const Problem& problem, const Target& target, const Config& config
   return make_plan(problem, team_of(target, target.ranks), config);
 }
 
-/// What a call throws.
+/// The Error of a call.
 template <class Call>
 std::string text(const Call& call) {
   try {
@@ -86,7 +86,7 @@ TEST(AssignEngines, LargeCopiesAreForEnginesSmallOnesForSms) {
     const auto count = [&](Engine engine) { return std::ranges::count(lowered.plan.lanes, engine, &Lane::engine); };
     return std::tuple(count(Engine::copy), count(Engine::serial), note_of_pass(lowered, "assign_engines"));
   };
-  // A rank's gather and, of own rows, none.
+  // The copies of a rank's gather, and none of its local rows.
   const auto [large, none, why] = engines(256, target);
   EXPECT_EQ(large, 4);
   EXPECT_EQ(none, 0);
@@ -123,7 +123,7 @@ TEST(UnpairTiles, OnlyWhereNoPairWaitsForEver) {
   const Lowered good = lower(plan_for(kScatter, target, {.cluster_m = 2}), target, "unpair_tiles");
   EXPECT_TRUE(in_pairs(good.plan));
   EXPECT_EQ(note_of_pass(good, "unpair_tiles"), "tiles load in clusters on all ranks");
-  // Each rank adds to what the one before has stored, tile by tile at about the same place.
+  // Each rank adds to the values that the rank before has stored, tile by tile at about the same place.
   Problem any = kScatter;
   any.reduction = Reduction::any;
   const Config turns{.cluster_m = 2, .reduce_mode = ReduceMode::accumulate, .tile_order = TileOrder::naive};
@@ -146,7 +146,7 @@ TEST(HintCaches, FollowRowsAndWeightsUnlessTheScheduleHasChosen) {
             "the schedule has chosen");
 }
 
-/// What GPUs would try, lowered for machines that are not here: proven after every pass, and the host gives the same.
+/// The choices for GPUs, lowered for other machines: proven after every pass, with the same results on the host.
 TEST(Lower, EveryChoiceIsProvenAfterEveryPass) {
   int plans = 0;
   for (const char* name : {"h200x2", "h100x4"}) {

@@ -1,4 +1,4 @@
-// Files that are written: what was there keeps its kind, mode, owner and names, and is whole or not there.
+// Written files: an existing file keeps its kind, mode, owner and names, and is complete or absent.
 #include "core/output_file.hpp"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ struct stat status_of(const std::string& path) {
   return status;
 }
 
-/// The Error's text; "none" where there is none.
+/// The Error's text; "none" if there is none.
 std::string message_of(const std::function<void()>& body) {
   try {
     body();
@@ -52,7 +52,7 @@ std::string message_of(const std::function<void()>& body) {
   return "none";
 }
 
-/// What a child process found: "" is well.
+/// The failure that a child process has found; "" = none.
 std::string in_child(const std::function<std::string()>& body) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe(ends.data()), 0);
@@ -88,7 +88,7 @@ void in_pieces(const std::string& path, const std::string& text) {
   file.finish();
 }
 
-/// Both ways to write: "Text", and by offset, "Pieces".
+/// Both ways of writing: "Text", and by offset, "Pieces".
 class Output : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Whether two matrices share memory, compared with the addresses of all their elements.
+// Whether two matrices share memory, against the addresses of all their elements.
 #include "core/overlap.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ bool share_bytes(const Tensor& x, const Tensor& y) {
   return std::ranges::any_of(bytes_in(y), [&](uintptr_t byte) { return std::ranges::binary_search(mine, byte); });
 }
 
-/// A small matrix somewhere in the memory; `row_stride` 0 = as the dice fall.
+/// A small matrix somewhere in the memory; `row_stride` 0 = random.
 Tensor any_tensor(std::array<float, 256>& memory, int64_t row_stride, std::minstd_rand& random) {
   const auto pick = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);

@@ -1,4 +1,4 @@
-// Jobs on all cores: each once, and the error of the first job that has one.
+// Jobs on all cores: each runs once, and the error of the first failed job is thrown.
 #include "core/parallel_for.hpp"
 
 #include <gtest/gtest.h>

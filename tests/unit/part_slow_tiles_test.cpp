@@ -1,4 +1,4 @@
-// The pass part_slow_tiles: tiles that tensor cores do not take get lanes and kernels of their own; the rest stays.
+// The pass part_slow_tiles: tiles that tensor cores do not take get lanes and kernels of their own; other tiles stay.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Plan plan_of(DType dtype = DType::bf16, std::vector<Epilogue> epilogue = {}) {
   return make_plan(problem, {.num_ranks = 2}, {.tile_n = 128});
 }
 
-/// Every n-th tile of each lane is made as `change` says.
+/// Apply `change` to every n-th tile of each lane.
 template <class Change>
 Plan with_some(Plan plan, int every, const Change& change) {
   for (Lane& lane : plan.lanes) {
@@ -76,7 +76,7 @@ TEST(PartSlowTiles, TilesThatAreNotCompiledGetALaneOfTheirOwn) {
   EXPECT_TRUE(check(plan).ok());
 }
 
-/// The kernel that makes more multiply-adds stays, whichever comes first.
+/// The kernel with more multiply-adds stays the first one, in either order.
 TEST(PartSlowTiles, OneKernelMakesMost) {
   const auto wide = [](Task& task) { task.gemm.tile_n = 192; };
   Plan plan = with_some(plan_of(), 4, wide);
@@ -128,7 +128,7 @@ TEST(PartSlowTiles, WhereRanksShareAGpuNothingIsParted) {
   EXPECT_EQ(plan, before);
 }
 
-/// Later passes leave parted tiles alone: no sum is completed by one.
+/// Later passes do not change these tiles: none of them completes a sum.
 TEST(PartSlowTiles, NoSumIsFusedIntoAPartedTile) {
   const Plan plan = with_some(plan_of(), 4, [](Task& task) { task.gemm.tile_m = 24; });
   const Plan lowered = lower(plan, gpu_target("h200", 2, 132)).plan;

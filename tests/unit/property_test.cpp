@@ -1,6 +1,5 @@
-// The checker against the schedules: random problems under every combination of knobs are proven, and
-// plans that have been damaged are refused for the right reason.
-// Built as the target `unit_property`. TILEWIRE_SEED repeats a run.
+// The checker against the schedules: random problems under every combination of knobs are proven, and damaged plans are
+// refused for the right reason. Built as the target `unit_property`. TILEWIRE_SEED repeats a run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -118,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Checker, RandomProblems, ::testing::ValuesIn(testing::o
 
 // ---- damaged plans are refused -----------------------------------------------------------------------
 
-/// Something that can be damaged: a task and, where it matters, which of its items.
+/// Something to damage: a task and, if it matters, one of its items.
 struct Spot {
   Task* task;
   size_t item;
@@ -185,7 +184,7 @@ void lower_threshold(Plan& plan, Random& random) {
 }
 
 void drop_wait(Plan& plan, Random& random, Purpose purpose) {
-  // NOTE: of two waits for data one may imply the other; a single one is needed, as is each handshake.
+  // NOTE: of two waits for data one may imply the other. A single wait is needed, and so is each handshake.
   erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
                       return moves_data(task) && task.waits[i].purpose == purpose &&
                              (purpose == Purpose::ready ||
@@ -297,7 +296,7 @@ void drop_taken_wait(Plan& plan, Random& random) {
 }
 
 void drop_turn(Plan& plan, Random& random) {
-  // NOTE: the turns of a tile of several owners come from one tile: each implies the others.
+  // NOTE: the pace signals of several owners come from one tile: each implies the others.
   const auto is_turn = [&](const Wait& wait) { return is_on(plan, wait.signal, "turn"); };
   erase_wait(any_of(random, spots(plan, kWaits, [&](auto&, auto& task, size_t i) {
                       return is_turn(task.waits[i]) && std::ranges::count_if(task.waits, is_turn) == 1;

@@ -1,4 +1,4 @@
-// Orders, cuts and rules of the schedules, and the papers' worked examples.
+// Orders, chunks and rules of the schedules, and the papers' worked examples.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ std::vector<int> distinct(const std::vector<int>& values) {
   return seen;
 }
 
-/// Whose rows the tiles of a rank cover, in the order of its lane.
+/// The owners of the rows of a rank's tiles, in the order of its lane.
 std::vector<int> owners_in_order(const Plan& plan, int rank) {
   std::vector<int> owners;
   const int64_t m = note_of(plan).problem.m;
@@ -51,7 +51,7 @@ std::vector<int> owners_in_order(const Plan& plan, int rank) {
 }
 
 TEST(TileOrder, FluxCommunicationOrder) {
-  // Flux 4.3: rank 5 of 8 turns to 6, 7, 0, 1, 2, 3, 4.
+  // Flux 4.3: rank 5 of 8 goes to 6, 7, 0, 1, 2, 3, 4.
   EXPECT_EQ(peers_after(8, 5), (std::vector{6, 7, 0, 1, 2, 3, 4}));
   EXPECT_EQ(peers_before(8, 5), (std::vector{4, 3, 2, 1, 0, 7, 6}));
   EXPECT_TRUE(peers_after(1, 0).empty());
@@ -125,7 +125,7 @@ TEST(TileOrder, GroupsOfRowTilesGoByColumn) {
   const auto tile_order = [&](const Config& config) { return order_tiles(tiles, one_stage, config, LocalTiles::last); };
   EXPECT_EQ(tile_order({.tile_n = 1, .group_m = 2}), (std::vector{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
   EXPECT_EQ(tile_order({.tile_n = 1}), (std::vector{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
-  // CTAs that share A take neighbours of a row.
+  // CTAs that share A take neighbouring tiles of a row.
   EXPECT_EQ(tile_order({.tile_n = 1, .cluster_n = 2, .group_m = 2}),
             (std::vector{0, 1, 3, 4, 2, 5, 6, 7, 9, 10, 8, 11}));
 }
@@ -136,7 +136,7 @@ TEST(TileOrder, OwnersTogetherGoByColumnAndLocalTilesLate) {
   const Config pairs{.tile_n = 1, .group_m = 4, .group_owners = 2};
   EXPECT_EQ(order_tiles(tiles, stage, pairs, LocalTiles::last), (std::vector{3, 6, 4, 7, 5, 8, 9, 10, 0, 11, 1, 2}));
   EXPECT_EQ(order_tiles(tiles, stage, pairs, LocalTiles::first), (std::vector{3, 6, 4, 7, 5, 8, 9, 0, 10, 1, 11, 2}));
-  // Own rows that are a stage of their own are not late.
+  // Local rows that are a phase of their own are not late.
   EXPECT_EQ(order_tiles(tiles, stage, {.tile_n = 1, .group_m = 4, .group_owners = 3}, LocalTiles::last),
             (std::vector{3, 6, 9, 4, 7, 10, 5, 8, 11, 0, 1, 2}));
 }
@@ -157,7 +157,7 @@ TEST(TileOrder, LocalTilesAreNotLateWhereTilesAreLong) {
   config.tile_m = 256;
   EXPECT_EQ(mine_of(4 * 88 * 64, 128), LocalTiles::last_of_round);
   EXPECT_EQ(mine_of(4 * 87 * 64, 128), LocalTiles::last);
-  // Sums that are made at the end of their own tile, or not by tiles.
+  // Sums that are completed at the end of their own tile, or not by tiles.
   constexpr int64_t kLong = 4 * 200 * 64;
   EXPECT_EQ(mine_of(kLong, 256), LocalTiles::last_of_round);
   problem.out_dtype = DType::fp32;
@@ -183,7 +183,8 @@ TEST(TileOrder, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
   EXPECT_EQ(in_rounds(1, LocalTiles::last), tile_order);
   EXPECT_EQ(in_rounds(2, LocalTiles::last), (std::vector{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(in_rounds(4, LocalTiles::last), (std::vector{0, 4, 1, 5, 8, 2, 6, 9, 3, 7, 10, 11}));
-  // In eight rounds the last stage is two rounds late; on a ring the one between is, and the last one four.
+  // In eight rounds the last phase is two rounds late; on a ring the one between is two rounds late, and the last one
+  // four.
   const std::vector<Tile> wide = tile_grid(3, 8, 1, 1);
   std::vector<int> stages(24);
   for (int i = 0; i < 24; ++i) stages[i] = i / 8;
@@ -195,9 +196,9 @@ TEST(TileOrder, RoundsTakeACutOfEveryStageAndTheLastOneLate) {
             (std::vector{0, 1, 2, 8, 3, 9, 4, 10, 16, 5, 11, 17, 6, 12, 18, 7, 13, 19, 14, 20, 15, 21, 22, 23}));
   // Or not late at all.
   EXPECT_EQ(in_rounds(2, LocalTiles::last_of_round), (std::vector{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
-  // A gather makes its own tiles first.
+  // A gather makes its local tiles first.
   EXPECT_EQ(in_rounds(2, LocalTiles::first), (std::vector{0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11}));
-  // Columns of three tiles stay whole, and nothing is lost where there are more rounds than columns.
+  // Columns of three tiles stay whole, and nothing is lost with more rounds than columns.
   EXPECT_EQ(order_tiles(tile_grid(6, 2, 1, 1), stage, {.tile_n = 1, .group_m = 2, .rounds = 2}, LocalTiles::last),
             (std::vector{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 9, 11}));
   std::vector<int> many = in_rounds(7, LocalTiles::last);
@@ -330,7 +331,7 @@ TEST(Rules, NoKnobIsIgnored) {
                             {.schedule = "two_stream", .launches = 2}));
 }
 
-/// What a plan does, apart from the config that it came from.
+/// Whether two plans have the same work, whatever their configs.
 bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.buffers == y.buffers; }
 
 TEST(Rules, EveryAcceptedKnobChangesThePlan) {

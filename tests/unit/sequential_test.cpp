@@ -1,4 +1,4 @@
-// What the schedule `sequential` honours and refuses, and how its copies and sums get from rank to rank.
+// What the schedule `sequential` honours and refuses, and how its copies and sums go from rank to rank.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 

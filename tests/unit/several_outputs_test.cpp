@@ -1,4 +1,4 @@
-// Plans of a gather with several outputs: what travels, whose columns a tile has, how the buffers are named, refusals.
+// Plans of a gather with several outputs: traffic, the columns of each tile, names of buffers, refusals.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 class SeveralOutputs : public ::testing::TestWithParam<const char*> {
  protected:
-  /// Of odd widths: shards of 6, 2 and 10 columns on two ranks, the last rank's one fewer.
+  /// With odd widths: shards of 6, 2 and 10 columns on two ranks; the last rank has one fewer.
   [[nodiscard]] static Problem problem() {
     return {.op = GetParam(), .m = 21, .n = 11, .k = 23, .more_n = {3, 19}, .reduction = Reduction::any};
   }

@@ -1,4 +1,4 @@
-// Clusters of tiles, kernels of lanes, and CTAs of lanes, as passes write them.
+// Clusters of tiles, kernels of lanes, and CTAs of lanes, as the passes set them.
 // Built as part of the target `unit_core`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr Region kA{.buffer = 0, .rows = 128, .cols = 512};
 constexpr Region kB{.buffer = 1, .rows = 128, .cols = 512};
 
-/// One rank: a lane of so many tiles, each with other rows of A, and lanes of copies.
+/// One rank: a lane of `tiles` tiles, each with other rows of A, and lanes of copies.
 Plan plan_of(int tiles, const std::vector<Lane>& others, const GemmParams& gemm = {.tile_n = 128}) {
   Plan plan{.op = "made_up", .team = {.num_ranks = 1}};
   plan.buffers = {{.name = "a", .dtype = DType::bf16, .rows = 128L * 512, .cols = 512, .scope = Scope::input},
@@ -36,7 +36,7 @@ Plan plan_of(int tiles, const std::vector<Lane>& others, const GemmParams& gemm 
   return plan;
 }
 
-/// A pool of copies of so many rows.
+/// A pool of `count` copies of so many rows.
 Lane copies(int count, int workers = 0, int64_t rows = 128) {
   Region from = kA;
   from.rows = rows;
@@ -58,7 +58,7 @@ Plan shared(Plan plan, int sms = 132, bool streams = true) {
   return plan;
 }
 
-/// A lane that has more tasks than CTAs gives way where tiles then take one wave, not two; helpers take the rest.
+/// A lane with more tasks than CTAs gives up CTAs if tiles then take one wave instead of two; helpers take its rest.
 TEST(ShareSms, HelpedLanesSaveAWave) {
   const Plan plan = shared(plan_of(128, {copies(64), handshake()}));
   EXPECT_EQ(plan.lanes[0].workers, 128);
@@ -66,20 +66,20 @@ TEST(ShareSms, HelpedLanesSaveAWave) {
   EXPECT_TRUE(plan.lanes[1].helped);
   EXPECT_FALSE(plan.lanes[2].helped);
   EXPECT_EQ(plan.lanes[2].workers, 0) << "a handshake has no CTA of its own";
-  // Not where the plan says how many it wants, and not for nothing.
+  // Not if the plan sets the number of CTAs, and not without gain.
   const Plan sized = shared(plan_of(128, {copies(64, 16), handshake()}));
   EXPECT_EQ(sized.lanes[0].workers, 64);
   EXPECT_EQ(sized.lanes[1].workers, 16);
   EXPECT_FALSE(sized.lanes[1].helped);
   EXPECT_EQ(shared(plan_of(250, {copies(64)})).lanes[1].workers, 7);
   EXPECT_EQ(shared(plan_of(300, {copies(64)})).lanes[1].workers, 16);
-  // Helpers might take the room that another rank's kernel waits for.
+  // Helpers could take the SMs that another rank's kernel waits for.
   const Plan beside = shared(plan_of(128, {copies(64)}), 132, false);
   EXPECT_FALSE(beside.lanes[1].helped);
   EXPECT_EQ(beside.lanes[1].workers, 16);
 }
 
-/// Lanes that wait for each other all run at once, beside a tile at least; many ranks may share a GPU.
+/// Lanes that wait for each other all run at the same time, beside at least one tile; many ranks may share a GPU.
 TEST(ShareSms, LanesThatDoNotFitAreRefused) {
   const Plan plan = plan_of(128, {copies(4, 2), copies(4, 1), copies(4, 1)});
   EXPECT_THAT([&] { static_cast<void>(shared(plan, 4)); },
@@ -113,7 +113,7 @@ TEST(ShareSms, WholeClustersGetSms) {
   EXPECT_EQ(workers(asked), 3);
 }
 
-/// Clusters need neighbouring SMs, and helpers would begin on those that are left to others.
+/// Clusters need neighbouring SMs, and helpers would start on SMs that are left to the caller's kernels.
 TEST(FormClusters, BesideOthersKernelsThereAreNone) {
   Target target = gpu_target("h200", 1, 100);
   target.streams = true;
@@ -160,7 +160,7 @@ TEST(FormClusters, TilesThatAgreeFollowEachOther) {
   EXPECT_EQ(note(plan_of(4, {})), "no tiles in clusters");
 }
 
-/// What moves data beside a call of the library has a kernel of its own, and the call knows which SMs are left.
+/// Lanes that move data beside a library call have a kernel of their own, and the call knows its SMs.
 TEST(SplitKernels, BesideTheLibrary) {
   Plan plan = plan_of(0, {copies(64), handshake()});
   Lane call{.engine = Engine::library, .name = "call"};

@@ -1,4 +1,4 @@
-// Single collectives of many devices against the closed formulas of networks that store and forward whole messages.
+// Collectives of many devices against closed formulas for networks that store and forward whole messages.
 // Built as the target `unit_sim`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -66,8 +66,9 @@ TEST(SimCollectives, HundredsOfDevicesSendToAllAtOnce) {
   expect_within_half_a_percent(ns, 2 * net.hop_ns(chunk), "fully_connected:256");
 }
 
-// A sender's link passes its messages on one after the other; each goes to another receiver, whose link from the switch
-// is one message behind.
+// A sender's link sends its messages one after another, each to another receiver. The receiver's link from the switch
+// is one
+// message behind.
 TEST(SimCollectives, ASwitchPassesMessagesOnOneByOne) {
   for (const Net net : {Net{25, 700}, Net{450, 100}}) {
     for (const int devices : {2, 4, 8, 16}) {
@@ -89,9 +90,9 @@ TEST(SimCollectives, ASwitchPassesMessagesOnOneByOne) {
 }
 
 /// Each device of a ring sends a message to every other one, the nearest first. A link serves a train of `half`
-/// messages of its device, then the train that has come from the device before, without the first message, which has
-/// arrived, and so on. A train starts when the one before has passed and its own first message, the second of the train
-/// before there, is here.
+/// messages of its own device. Then it serves the train that came from the device before, without the first message,
+/// which has arrived; and so on. A train starts when the train before has passed and its own first message (the second
+/// one of the earlier train) is there.
 double to_all_around_ns(int devices, double bytes, const Net& net) {
   const int half = devices / 2;
   const double message_ns = bytes / net.bandwidth_GBps;
@@ -122,7 +123,7 @@ TEST(SimCollectives, SentToAllAroundARingTrainsFollowEachOther) {
   }
 }
 
-/// Pairs at distance 1, 2, 4 ... exchange a half, a quarter ... of `bytes`: all go the same way, hop by hop.
+/// Pairs at distance 1, 2, 4 ... exchange a half, a quarter ... of `bytes`; all go the same way, hop by hop.
 double halving_ns(int devices, double bytes, const Net& net) {
   double ns = 0;
   for (int distance = 1; distance < devices; distance *= 2) ns += distance * net.hop_ns(bytes / (2 * distance));

@@ -1,4 +1,4 @@
-// Copies by engines on `h200x4` against what was measured on such hosts: of any size, in lockstep, all at once.
+// Copies by copy engines on `h200x4` against measurements on such hosts: of any size, in lockstep, all at once.
 // Built as part of the target `unit_sim`. Measured: docs/simulator.md.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kCols = 8192;
 
-/// From the first copy's start to the last one's end where `ranks` GPUs gather shards of `mib`, in ns.
+/// Time in ns from the first copy's start to the last one's end, if `ranks` GPUs gather shards of `mib`.
 double gather_ns(const Machine& machine, int ranks, int64_t mib, Config config) {
   const int64_t rows = ranks * mib * kMiB / (2 * kCols);
   const Problem problem{.op = "all_gather_gemm", .m = rows, .n = 128, .k = kCols, .dtype = DType::bf16};
@@ -36,7 +36,7 @@ double gather_rate(int ranks, int64_t mib, const Config& config) {
   return static_cast<double>((ranks - 1) * mib * kMiB) / gather_ns(load_machine("h200x4"), ranks, mib, config);
 }
 
-/// GB/s of copies to one peer, one behind the other: without gates, and without what the first and the last cost.
+/// GB/s of consecutive copies to one peer, without doorbells, and without the overhead of the first and the last copy.
 double copy_rate(int64_t mib) {
   Machine machine = load_machine("h200x4");
   machine.copy.doorbell_ns = 0;

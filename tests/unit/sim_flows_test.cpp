@@ -1,4 +1,4 @@
-// Flows that share resources: hand-computed times, and what must hold of random ones. Built as the target `unit_sim`.
+// Flows that share resources: hand-computed times, and properties of random ones. Built as the target `unit_sim`.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ struct Begin {
   std::vector<Demand> demands;
 };
 
-/// When each of them ends, in ns. They begin in the order given.
+/// The end of each flow, in ns. They begin in the given order.
 std::vector<double> ends_of(Flows& flows, const std::vector<Begin>& begins) {
   std::vector<double> ends(begins.size());
   std::map<int, size_t> running;
@@ -55,8 +55,9 @@ TEST(SimFlows, TwoThatWantAllOfALinkTakeTwiceAsLong) {
 }
 
 TEST(SimFlows, WhatOneCannotUseIsForOthers) {
-  // A and B share resource 0, B and C share resource 1; C wants half of it. Raised together: resource 0 holds A and B
-  // at 0.5; then C has all that it wants.
+  // A and B share resource 0, B and C share resource 1; C wants half of it. All rates rise together: resource 0 limits
+  // A and B
+  // to 0.5; then C has all that it wants.
   Flows flows({1, 1});
   const std::vector<double> ends =
       ends_of(flows, {{0, 100, {{0, 1}}}, {0, 100, {{0, 1}, {1, 1}}}, {0, 60, {{1, 0.5}}}});

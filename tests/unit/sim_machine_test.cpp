@@ -1,4 +1,4 @@
-// Machines: those that tilewire knows, what makes a bad one, routes of every topology. Built as the target `unit_sim`.
+// Machines: the known ones, faults of machines, routes of every topology. Built as the target `unit_sim`.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -137,7 +137,7 @@ TEST(Machines, AFileIsReadAsStrictly) {
   EXPECT_EQ(load_machine(path).name, "machine") << "as its file";
 }
 
-// Every key of every known machine taken away, and set to what it cannot be: it loads, or the message names the key.
+// Remove every key of every known machine, and set it to wrong values: the machine loads, or the message names the key.
 TEST(Machines, AMissingOrWrongKeyIsNamed) {
   const std::string path = ::testing::TempDir() + "wrong.json";
   const nlohmann::json wrong[] = {nullptr, 0, -1, 1e30, "text", nlohmann::json::array(), true, 1, 1e-3};

@@ -1,4 +1,4 @@
-// Machines with round numbers, on which times can be computed by hand.
+// Machines with round numbers, for hand-computed times.
 // Used by the tests of the simulator.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tilewire::sim_machines {
 
-/// `devices` fully connected: one unit that makes 1 FLOP in a ns, also of fp32, links of 1 byte in a ns and 10 ns of
-/// latency. Nothing else costs a nanosecond.
+/// `devices` fully connected: one unit that makes 1 FLOP per ns, also of fp32, links of 1 byte per ns and 10 ns of
+/// latency. Nothing else takes time.
 inline Machine round_numbers(int devices) {
   Machine machine{.name = "round"};
   machine.compute = {.units = 1, .clock_GHz = 1, .flops_per_clock_per_unit = 1, .fp32_speed = 1};

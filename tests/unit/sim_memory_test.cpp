@@ -1,4 +1,4 @@
-// Memory controllers, caches by block and the Tracker: hand-computed times, who goes first, what has no room.
+// Memory controllers, caches by block and the Tracker: hand-computed times, order of service, full queues.
 // Built as the target `unit_sim`.
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using sim::TrackerTable;
 
 constexpr Time kNs = 1000;
 
-/// One channel of 1 byte in a ns, requests of 32 bytes, one bank group: 32 ns each on the bus.
+/// One channel of 1 byte per ns, requests of 32 bytes, one bank group: 32 ns each on the bus.
 MemoryController one_channel() {
   MemoryController controller{.channels = 1, .request_bytes = 32, .bank_groups = 1};
   controller.column_clocks = 20;
@@ -40,7 +40,7 @@ MemoryController one_channel() {
 
 Access of(Stream stream, AccessKind kind, double bytes) { return {0, stream, kind, bytes}; }
 
-/// Who was served, in order, and when.
+/// The streams served, in order, with times.
 std::vector<std::pair<int, Time>> serve_all(ChannelController& controller) {
   std::vector<std::pair<int, Time>> served;
   while (controller.next() != kNever) {
@@ -77,8 +77,9 @@ TEST(MemoryController, TrafficIsNotedWhenItGoesToTheBus) {
   EXPECT_TRUE(controller.ask(of(Stream::communication, AccessKind::update, 32), 1, 0));
   EXPECT_FALSE(controller.ask(of(Stream::communication, AccessKind::write, 8), 2, 0));
   serve_all(controller);
-  // Requests of 32 ns each: reads first, with the two of the update in turn, from 0, 32, ... The fifth starts after
-  // 100 ns; what is no whole request comes at the end.
+  // Requests of 32 ns each: reads first, alternating with the two requests of the update, at 0, 32, ... The fifth
+  // starts after
+  // 100 ns; an incomplete request comes at the end.
   const std::vector<IntervalLoad> expected{
       {.compute_read_bytes = 96, .communication_read_bytes = 16, .communication_written_bytes = 16},
       {.communication_read_bytes = 16, .communication_written_bytes = 16 + 8}};
@@ -97,7 +98,7 @@ std::vector<int> order_of(Arbitration arbitration) {
   MemoryController config = one_channel();
   config.arbitration = arbitration;
   ChannelController controller(config, 1);
-  // A queue of four holds what came first; then both streams have more.
+  // A queue of four holds the first requests; then both streams have more.
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(controller.ask(of(Stream::compute, AccessKind::read, 32), i, 0));
   for (int i = 10; i < 14; ++i) EXPECT_TRUE(controller.ask(of(Stream::communication, AccessKind::read, 32), i, 0));
   std::vector<int> order;
@@ -110,8 +111,8 @@ TEST(MemoryController, ArbitrationSaysWhoGoesFirst) {
   EXPECT_EQ(order_of(Arbitration::compute_first), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13}));
 }
 
-/// Who is served after a kernel has kept some requests in the queue, communication has asked, and the kernel asks once
-/// more.
+/// The order of service after a kernel has left some requests in the queue, communication has sent requests, and the
+/// kernel sends more.
 std::vector<int> order_with(const std::vector<int>& thresholds, bool drained) {
   MemoryController config = one_channel();
   config.arbitration = Arbitration::communication_aware;
@@ -275,7 +276,7 @@ TEST(Tracker, TellsAliasesApartAndSaysWhereItHasNoRoom) {
   EXPECT_EQ(table.size(), 2);
 }
 
-// Two lanes of tiles on one rank, which no schedule makes, but a plan from a file may.
+// Two lanes of tiles on one rank: no schedule makes them, but a plan from a file may have them.
 TEST(Requests, LanesOfTilesShareTheUnits) {
   Machine machine = load_machine("t3_ring");
   machine.links.dims = {1};

@@ -1,4 +1,4 @@
-// How long simulations take: operators on 8 ranks, 128 ranks, and growth with the tasks.
+// The duration of simulations: operators on 8 ranks, on 128 ranks, and growth with the number of tasks.
 // Built as part of the target `unit_sim`. Sanitized builds simulate less, and print only.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace tilewire {
 namespace {
 
 constexpr int kManyRanks = kTimesCount ? 128 : 16;
-/// 5 s are promised on an idle machine; how idle one is is known to a third or so.
+/// 5 s are promised on an idle machine; the estimate of idleness is accurate to about a third.
 constexpr double kLongSeconds = 8;
 
 double seconds_of(const Plan& plan, const Machine& machine, const char* what) {

@@ -1,4 +1,4 @@
-// Plans on the virtual clock: times computed by hand, what must hold of every plan, an independent simulator's times of
+// Plans on the virtual clock: hand-computed times, properties of every plan, and an independent simulator's times of
 // collectives. Built as the target `unit_sim`.
 #include "tilewire/sim/sim.hpp"
 
@@ -35,8 +35,8 @@ void change_products(Plan& plan, const std::function<void(GemmParams&)>& change)
   }
 }
 
-/// Two ranks with two tiles of 2 x 2 x 2 each (16 FLOP, 16 bytes), one of them the other's; then each sums two
-/// partials.
+/// Two ranks with two tiles of 2 x 2 x 2 each (16 FLOP, 16 bytes), one of them for the other rank; then each rank sums
+/// two partials.
 Plan two_tiles() {
   Plan plan = check_plans::scatter_plan(2);
   change_products(plan, [](GemmParams& gemm) { gemm.tile_m = gemm.tile_n = 2; });
@@ -46,7 +46,7 @@ Plan two_tiles() {
 double ns(const Plan& plan, const Machine& machine) { return std::round(simulate(plan, machine).total_ns); }
 
 TEST(Sim, TwoTilesOnTwoRanksToTheNanosecond) {
-  // The handshake takes 10, the other's tile 16, its way 16 and 10; my own tile is made beside that.
+  // The handshake takes 10, the other rank's tile 16, its transfer 16 and 10; the local tile is made at the same time.
   EXPECT_EQ(ns(two_tiles(), round_numbers(2)), 10 + 16 + 16 + 10);
 }
 
@@ -93,7 +93,8 @@ TEST(Sim, SumsHaveTheUnitsThatTheMachineGivesThem) {
 }
 
 TEST(Sim, TilesMayWaitColumnByColumn) {
-  // Each rank has its own tile and the other's: 64 ns each, whose A comes in two halves, 128 ns each on the link.
+  // Each rank has a local tile and one for the other rank: 64 ns each. Its A comes in two halves, 128 ns each on the
+  // link.
   const Problem problem{.op = "all_gather_gemm", .m = 4, .n = 4, .k = 8, .dtype = DType::bf16};
   Config config{.schedule = "fused", .tile_m = 2, .tile_n = 2, .chunk_cols = 4, .transport = Transport::copy_engine};
   const Plan halves = make_plan(problem, {.num_ranks = 2}, config);
@@ -103,7 +104,7 @@ TEST(Sim, TilesMayWaitColumnByColumn) {
   EXPECT_EQ(whole, 10 + 2 * (128 + 10) + 64) << "a handshake, both halves, the tile";
   machine.compute.waits_by_columns = true;
   EXPECT_EQ(ns(halves, machine), whole - 32) << "half of the tile is made when the second half comes";
-  machine.links.bandwidth_GBps = 1;  // 16 ns each: both are there when the own tile ends
+  machine.links.bandwidth_GBps = 1;  // 16 ns each: both are there when the local tile ends
   EXPECT_EQ(ns(halves, machine), 2 * 64);
   machine.links.bandwidth_GBps = 0.125;
   config.chunk_cols = 0;
@@ -114,12 +115,13 @@ TEST(Sim, TilesMayWaitColumnByColumn) {
 TEST(Sim, AWorkerHoldsOneResultThatIsOnItsWay) {
   Plan plan = two_tiles();
   for (Lane& lane : plan.lanes) {
-    if (lane.engine == Engine::tiles) lane.tasks.push_back(lane.tasks[1]);  // the other's tile once more
+    if (lane.engine == Engine::tiles) lane.tasks.push_back(lane.tasks[1]);  // the other rank's tile again
   }
   Machine machine = round_numbers(2);
   machine.links.bandwidth_GBps = 0.25;
-  // The first is on its way until 90. Until then my own tile's result is held up, though its loop has ended at 42, and
-  // with it the worker; then the third is made and sent.
+  // The first tile is in transfer until 90. Until then the local tile's store is delayed, and with it the worker,
+  // although its
+  // mainloop ended at 42; then the third tile is made and sent.
   EXPECT_EQ(ns(plan, machine), 10 + 16 + 64 + 16 + 64 + 10);
 }
 
@@ -144,7 +146,7 @@ TEST(Sim, BytesAreTheCheckersAndBusyIsTheirTime) {
   }
   ASSERT_EQ(simulation.units_busy.size(), 2);
   for (const double busy : simulation.units_busy) EXPECT_NEAR(busy, 2 * 16.0 / 52, 1e-4);
-  // A and B once for each tile that is not in the cache: 2 x 16 + 16; two partials of 16 come, two are summed to one.
+  // A and B once for each tile that is not in the cache: 2 x 16 + 16; two partials of 16 arrive, two are summed to one.
   EXPECT_EQ(simulation.memory[0].read_bytes, 48 + 32);
   EXPECT_EQ(simulation.memory[0].written_bytes, 16 + 16 + 16);
 }
@@ -327,7 +329,7 @@ TEST(SimCollectives, MoreBandwidthAndLessLatencyAreNeverSlower) {
 }
 
 TEST(SimCollectives, HalvingAndDoublingByHand) {
-  // 8 devices, 8000 bytes, links of 1 byte in a ns: 4000, 2000, 1000 and three latencies; all_reduce does it twice.
+  // 8 devices, 8000 bytes, links of 1 byte per ns: 4000, 2000, 1000 and three latencies; all_reduce takes twice that.
   Machine machine = bare_network("fully_connected:8");
   set_value(machine, "links.bandwidth_GBps", "1");
   set_value(machine, "links.latency_ns", "10");

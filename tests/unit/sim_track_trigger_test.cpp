@@ -1,5 +1,5 @@
-// T3's plans on machines with memory controllers: what the paper walks through, times computed by hand, books that are
-// kept. Built as the target `unit_sim`.
+// T3's plans on machines with memory controllers: the paper's walk-through, hand-computed times, and consistent counts.
+// Built as the target `unit_sim`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,8 +44,9 @@ std::vector<const Task*> tasks_of(const Plan& plan, int rank, TaskKind kind) {
   return tasks;
 }
 
-// T43: GPU 0 stores stage 1 at its neighbour, sends stages 2 and 3 by DMA after two updates, keeps stage 4. Here rank
-// r sends to r + 1 (the paper's GPUs to the one before), so chunks are counted the other way round.
+// T43: GPU 0 stores the results of stage 1 at its neighbour, sends those of stages 2 and 3 by DMA after two updates,
+// and keeps those of stage 4. Here rank r sends to r + 1 (the paper's GPUs to the one before), so the order of chunks
+// is reversed.
 TEST(TrackTrigger, DoesWhatFigures7And11Show) {
   const Plan plan = make_plan(fixture(), {.num_ranks = 4}, fixture_config());
   const CheckResult proof = check(plan);
@@ -105,7 +106,7 @@ Problem all_reduce_fixture() {
   return problem;
 }
 
-// T05: ring all-reduce = the reduce-scatter above, then N - 1 steps in which complete chunks are stored and passed on.
+// T05: ring all-reduce = the reduce-scatter above, then N - 1 steps that store complete chunks and send them on.
 TEST(TrackTrigger, AnAllReducePassesOnWhatIsComplete) {
   const Plan plan = make_plan(all_reduce_fixture(), {.num_ranks = 4}, fixture_config());
   const CheckResult proof = check(plan);
@@ -144,8 +145,9 @@ TEST(TrackTrigger, ADirectAllReduceSendsFromTheOwner) {
   }
 }
 
-// Two ranks in a ring: each adds one tile at the other, and stores the sum of the other one back. That the memory is
-// clear is seen after 10 ns, tiles of 4 x 2 with depth 4 take 2 * 4 * 2 * 4 ns, sending 16 bytes takes 16 + 10 ns.
+// Two ranks in a ring: each adds one tile at the other, and stores the sum of the other one back. The ready signal
+// arrives
+// after 10 ns, tiles of 4 x 2 with depth 4 take 2 * 4 * 2 * 4 ns, and a transfer of 16 bytes takes 16 + 10 ns.
 TEST(TrackTrigger, AnAllReduceToTheNanosecond) {
   Config config = fixture_config();
   config.tile_m = 4;
@@ -223,7 +225,7 @@ TEST(OutputMap, RefusesWhatWouldNeverTrigger) {
   EXPECT_EQ(message_of([&] { map.validate(); }), "chunk 0 is stored on rank 1 by 2 ranks: want at most 1");
 }
 
-/// A ring of round numbers: memory that moves 32 bytes in a ns, links of 1.
+/// A ring with round numbers: memory of 32 bytes per ns, links of 1.
 Machine small_ring(int devices) {
   Machine machine = sim_machines::round_numbers(devices);
   machine.links.topology = Topology::ring;
@@ -236,8 +238,9 @@ Machine small_ring(int devices) {
   return machine;
 }
 
-// One rank, one tile of 16 x 16 x 8 in fp16: A and B are 256 bytes each, 16 requests of 1 ns; 5 ns of latency; 4096
-// ns of work; then the result, 512 bytes, 16 requests.
+// One rank, one tile of 16 x 16 x 8 in fp16: A and B are 256 bytes each, 16 requests of 1 ns; 5 ns of latency; 4096 ns
+// of
+// compute; then the result, 512 bytes, 16 requests.
 TEST(Requests, OneTileToTheNanosecond) {
   Machine machine = small_ring(1);
   machine.links.topology = Topology::fully_connected;
@@ -251,7 +254,8 @@ TEST(Requests, OneTileToTheNanosecond) {
 }
 
 // Two ranks, two blocks of 32 KiB: the first is read (1024 ns and 5 of latency), then sent (32768 ns) while the second
-// is read; that one is sent while the first is written; then the latency of the link and the write of the second.
+// is
+// read; the second is sent while the first is written; then the latency of the link and the write of the second.
 TEST(Requests, TwoBlocksOfACopyToTheNanosecond) {
   Machine machine = small_ring(2);
   machine.links.topology = Topology::fully_connected;
@@ -284,8 +288,9 @@ TEST(Requests, MoreWorkersThanUnitsAreNotFaster) {
   EXPECT_GT(crowded.units_busy[0], 0.5);
 }
 
-// Updates that keep bank groups busy for long, and a GEMM that waits behind them: it ends sooner where it goes first.
-// Who waits for communication at the end may wait longer for that.
+// Updates that keep bank groups busy for long, and a GEMM that waits behind them: it ends sooner with priority. Then a
+// rank
+// that waits for communication at the end may wait longer.
 TEST(Requests, ArbitrationHelpsAKernelThatMemoryBounds) {
   Machine machine = load_machine("t3_ring");
   machine.links.dims = {4};

@@ -1,4 +1,4 @@
-// The pass stage_gemm_call: one call of the library between two kernels; lanes are cut into stages, and proven so.
+// The pass stage_gemm_call: one library call between two kernels; lanes are cut into stages, and the plan is proven.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::kSum;
 using testing::kWorkers;
 using testing::pulls;
 
-/// Engines as on GPUs, then stages; proven.
+/// Assign engines as on GPUs, then make stages; the plan is proven.
 std::string stage(Plan& plan) {
   const Target target = gpu_target("h200", plan.team.num_ranks, 132);
   static_cast<void>(lowering::assign_engines(plan, target));
@@ -109,7 +109,7 @@ TEST(StageGemmCall, ACallThatWaitsForAnotherHasNoStages) {
 
 TEST(StageGemmCall, WhatNoCallWaitsForRunsBesideIt) {
   Plan plan = make_plan(kScatter, {.num_ranks = 2}, pulls());
-  // As the exchange beside which `tilewire bench` times a GEMM.
+  // Like the exchange beside which `tilewire bench` times a GEMM.
   const int buffer = static_cast<int>(plan.buffers.size());
   plan.buffers.push_back({.name = "sent", .dtype = DType::bf16, .rows = 2, .cols = 64, .scope = Scope::local});
   const Region row{.rank = 0, .buffer = buffer, .rows = 1, .cols = 64};
@@ -125,7 +125,7 @@ TEST(StageGemmCall, WhatNoCallWaitsForRunsBesideIt) {
   EXPECT_FALSE(is_staged(make_plan(gather, {.num_ranks = 2}, kWorkers)));
 }
 
-/// The checker knows what a stage means: a call that waits for what comes after it never begins.
+/// The checker knows stages: a call that waits for a later stage never begins.
 TEST(StageGemmCall, StagesInTheWrongOrderAreFound) {
   Plan plan = make_plan(kGather, {.num_ranks = 2}, kWorkers);
   stage(plan);

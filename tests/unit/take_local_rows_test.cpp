@@ -1,4 +1,4 @@
-// Which rows of a rank's own input tiles load where they are, and which copies nobody needs then.
+// Which local rows tiles load in place, and which copies become unnecessary.
 // Built as part of the target `unit_core`.
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ Plan taken(Plan plan) {
   return plan;
 }
 
-/// What is loaded from two places by tiles of a rank, each once.
+/// The pairs of places from which a rank's tiles load, each once.
 std::vector<std::pair<Region, Region>> splits_of(const Plan& plan, int rank) {
   std::vector<std::pair<Region, Region>> found;
   for (const Lane& lane : plan.lanes) {
@@ -61,7 +61,7 @@ int64_t copies_to_itself(const Plan& plan, int rank) {
   return copies;
 }
 
-/// A task that copies a rank's own rows, or nothing.
+/// A task that copies local rows, or null.
 Task* copy_of_own(Plan& plan, int rank) {
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
@@ -73,7 +73,8 @@ Task* copy_of_own(Plan& plan, int rank) {
 }
 
 TEST(LocalRows, AreTheFirstOrTheLastOnesOfATile) {
-  // Two shards of 128 rows to a tile: rank 2's come first, rank 3's last. Eight cuts of columns, three pieces each.
+  // Two shards of 128 rows per tile: rank 2's rows come first, rank 3's last. Eight chunks of columns, three copies
+  // each.
   const Plan made = gather(512, in_step());
   const Plan plan = taken(made);
   const CheckResult proof = check(plan);
@@ -93,7 +94,7 @@ TEST(LocalRows, AreTheFirstOrTheLastOnesOfATile) {
 }
 
 TEST(LocalRows, AtBothEndsOfAShard) {
-  // Shards of 328 rows, tiles of 256: rank 1 has rows 328..656, of which tiles 256..512 and 512..768 share some.
+  // Shards of 328 rows, tiles of 256: rank 1 has rows 328..656, which are partly in tiles 256..512 and 512..768.
   const Config config{.tile_m = 256, .tile_n = 192, .chunk_rows = 50};
   const Plan plan = taken(gather(1312, config));
   EXPECT_TRUE(check(plan).ok());
@@ -125,7 +126,7 @@ TEST(LocalRows, NoneWhereNoTileIsSharedOrManyShareOne) {
   EXPECT_EQ(num_splits(gather(576, low), 1), 0) << "not tiles of 128 rows";
 }
 
-/// A tile of another kernel reads its rows where copies bring them.
+/// A tile of another kernel reads its rows from their copies.
 TEST(LocalRows, NoneWhereATileOfAnotherKernelReadsThem) {
   Plan plan = gather(512, in_step());
   ASSERT_EQ(num_splits(plan, 2), 1);
@@ -160,11 +161,11 @@ TEST(LocalRows, NoneWhereAnybodyElseReadsOrWritesThem) {
   const Task again = *copy_of_own(twice, 1);
   twice.lanes.back().tasks.push_back(again);
   EXPECT_EQ(num_splits(twice, 1), 0) << "written twice";
-  // Rows that come from one place in the input, and others from another.
+  // Some rows come from one place in the input, and others from another.
   Plan moved = gather(512, in_step());
   copy_of_own(moved, 1)->reads[0].row += 1;
   EXPECT_EQ(num_splits(moved, 1), 0);
-  // Where the caller wants the gathered rows, and peers write them there, own ones are written, too.
+  // If the caller wants the gathered rows, and peers write them there, local rows are written, too.
   Problem problem{.op = "all_gather_gemm", .m = 512, .n = 512, .k = 512, .dtype = DType::bf16};
   problem.gathered_output = true;
   EXPECT_EQ(num_splits(make_plan(problem, {.num_ranks = 4}, in_step()), 1), 1);

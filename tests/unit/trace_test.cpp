@@ -1,4 +1,4 @@
-// Traces: the Chrome JSON is parsed back and compared with the events that it came from.
+// Traces: the Chrome JSON is parsed again and compared with its events.
 #include "tilewire/trace.hpp"
 
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ TEST(Trace, WaitingIsASliceOfItsOwn) {
   EXPECT_NE(waits[0].at("args").dump().find("arrived[1] on rank 1 >= 2"), std::string::npos);
 }
 
-/// Who looks at LL data has no wait in the plan, and waits for its writers all the same.
+/// A reader of LL data has no wait in the plan, but still waits for the writers.
 TEST(Trace, LlDataIsWaitedForToo) {
   Plan plan = two_rank_plan();
   plan.buffers[0].ll = true;
@@ -140,7 +140,7 @@ TEST(Trace, AnArrowLeadsFromTheLastPostNeeded) {
 
 TEST(Trace, AnArrowNeverPointsBackInTime) {
   Trace trace = two_rank_trace();
-  trace.events[1].end_ns = 5400;  // noted after the waiter had seen the post
+  trace.events[1].end_ns = 5400;  // recorded after the waiting rank had seen the post
   const auto all = events(two_rank_plan(), trace);
   EXPECT_LE(select(all, "s").at(0).at("ts").get<double>(), select(all, "f").at(0).at("ts").get<double>());
 }

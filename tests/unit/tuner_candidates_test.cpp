@@ -1,5 +1,6 @@
-// The candidates of `auto` and their order by the model: what is measured first, what is measured whatever the model
-// says, and the measured rows of bench/results, whose fastest config must be among those.
+// The candidates of `auto` in the model's order: what is measured first, what is measured in any case, and the measured
+// rows of
+// bench/results, whose fastest config must be among the measured ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -86,8 +87,9 @@ TEST(TunerCandidates, WithoutAModelAllAreMeasuredInTheOrderOfTheSchedules) {
   EXPECT_EQ(most_measured(list, Tuning::full), list.size());
 }
 
-// A model that puts candidates in another order measures the wrong ones: of 159 measured rows this one misses the
-// fastest config in few.
+// If the model's order of candidates is wrong, the wrong ones are measured: of 159 measured rows it misses the fastest
+// config
+// in few.
 TEST(TunerCandidates, TheFastestMeasuredConfigsAreAmongThose) {
   int rows = 0;
   int missed = 0;

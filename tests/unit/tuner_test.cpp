@@ -1,4 +1,4 @@
-// The tuner's file: what is found again, what is ignored, and several writers at once.
+// The tuner's file: what is found again, what is ignored, and several writers at the same time.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// The cuda backend of a build without CUDA: it says so.
+// The cuda backend of a build without CUDA: each function reports that CUDA is absent.
 // Called by the table of backends, and by `tilewire info`.
 #include "backends/cuda/cuda.hpp"
 #include "core/text.hpp"

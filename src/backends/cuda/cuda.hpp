@@ -1,5 +1,5 @@
-// The cuda backend as seen without CUDA's headers: present in every build, also where it can only say why it cannot
-// run. Used by the table of backends, and by `tilewire info`.
+// The cuda backend without CUDA's headers. It is in every build; a build without CUDA reports the reason.
+// Used by the table of backends, and by `tilewire info`.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace tilewire::cuda {
 
-/// What GPUs must be: the kernels are built for them alone.
+/// The compute capability that the kernels are compiled for; they run on no other.
 inline constexpr const char* kCapability = "9.0";
 
-/// The rows of the table of backends.
+/// For the table of backends: the reason why cuda cannot run here (none: it can), and a new group of GPUs.
 [[nodiscard]] std::optional<std::string> cuda_unavailable();
 [[nodiscard]] std::unique_ptr<Group> make_cuda_group(std::unique_ptr<host::HostGroup> ranks,
                                                      const JoinOptions& options);
 
 /// How one GPU reaches another's memory.
 struct PeerAccess {
-  int gpu = 0;               ///< the other
+  int gpu = 0;               ///< the other GPU
   bool load_store = false;   ///< by loads and stores
-  bool atomics = false;      ///< by atomic operations too
+  bool atomics = false;      ///< by atomic operations, too
   int performance_rank = 0;  ///< 0 = the best link of this machine
 };
 
@@ -39,7 +39,7 @@ struct Gpu {
   int64_t memory_bytes = 0;
   int copy_engines = 0;
   bool virtual_memory = false;  ///< memory can be mapped by several devices and processes
-  bool descriptors = false;     ///< and travels as a file descriptor
+  bool descriptors = false;     ///< such memory can be exported as a file descriptor
   int nvlinks = -1;             ///< active NVLinks; -1 = unknown
   int pcie_generation = 0;      ///< 0 = unknown
   int pcie_width = 0;           ///< lanes
@@ -48,17 +48,17 @@ struct Gpu {
   std::vector<PeerAccess> peers{};
 };
 
-/// What CUDA says about this machine, and what the backend misses.
+/// What CUDA reports about this machine, and which requirements of the backend it does not meet.
 struct CudaFacts {
-  std::string driver{};          ///< newest CUDA that the driver knows, "13.0"; empty = none
+  std::string driver{};          ///< newest CUDA version that the driver supports, "13.0"; empty = no driver
   std::string driver_version{};  ///< "580.159.04"; empty = unknown
-  std::string runtime{};         ///< CUDA of this build
-  std::string nccl{};            ///< its version; empty = none
+  std::string runtime{};         ///< CUDA version of this build
+  std::string nccl{};            ///< version of NCCL; empty = not found
   std::vector<Gpu> gpus{};
   std::vector<std::string> missing{};
 };
 
-/// Never throws. Starts CUDA in this process, which can fork no ranks after that.
+/// Never throws. Initialises CUDA in this process, which must fork no ranks after that.
 [[nodiscard]] CudaFacts cuda_facts();
 
 }  // namespace tilewire::cuda

@@ -1,5 +1,5 @@
-// Relative addresses: how tables name memory that moves from call to call, callers' tensors. One is the number of a
-// base and a distance from it; the bases come with each launch. Used by the host, which makes tables, and by kernels.
+// Relative addresses: tables name callers' tensors by the number of a base and an offset; each launch has the bases.
+// Used by the host, which makes the tables, and by kernels.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace tilewire::cuda {
 
-/// Bases of a launch. Number 0 is for addresses as they are.
+/// The number of bases in a launch. Base 0 is zero, for absolute addresses.
 inline constexpr uint32_t kMostBases = 16;
-/// Bits below the number of a base, as many as addresses have.
+/// The number of a base begins at this bit; addresses use the bits below.
 inline constexpr int kBaseShift = 48;
-/// Distances count from here: they may be negative.
+/// Added to every offset, since an offset from a tensor's first byte may be negative.
 inline constexpr uint64_t kBaseMiddle = uint64_t{1} << (kBaseShift - 2);
-/// A relative address has the low bits of the address that it stands for: alignments can be seen.
+/// A relative address and the real one are equal modulo this number, so that code can check alignments.
 inline constexpr uint64_t kBaseAlignment = 256;
 
-/// By number, what must be added to a relative address.
+/// For each number of a base: the value to add to a relative address.
 struct Bases {
   uint64_t of[kMostBases]{};
 };
 
 [[nodiscard]] TILEWIRE_BOTH_SIDES constexpr bool is_relative(uint64_t address) { return address >> kBaseShift != 0; }
 
-/// The address that a relative one stands for; others stay.
+/// The real address of a relative one. An absolute address does not change.
 [[nodiscard]] TILEWIRE_BOTH_SIDES constexpr uint64_t resolve(const Bases& bases, uint64_t address) {
   return address + bases.of[address >> kBaseShift];
 }
@@ -39,11 +39,11 @@ template <class T>
   return reinterpret_cast<T*>(resolve(bases, reinterpret_cast<uint64_t>(address)));
 }
 
-/// Of the first byte of tensor `number`, 1 to kMostBases - 1, which begins at `address`.
+/// The relative address of the first byte of tensor `number` (1 to kMostBases - 1), which is at `address`.
 [[nodiscard]] constexpr uint64_t relative_address(uint32_t number, uint64_t address) {
   return (uint64_t{number} << kBaseShift) + kBaseMiddle + address % kBaseAlignment;
 }
-/// The base with which it is there.
+/// The base that resolves this relative address to `address`.
 [[nodiscard]] constexpr uint64_t base_of(uint32_t number, uint64_t address) {
   return address - relative_address(number, address);
 }

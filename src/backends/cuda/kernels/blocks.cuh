@@ -1,4 +1,4 @@
-// Blocks of 8 x 8 elements, and words, between registers and shared memory: how the GEMM kernel's results move.
+// stmatrix, ldmatrix and other accesses to shared memory for the results of the GEMM kernel.
 // Used by gemm_cluster_split_k.cuh and gemm_chunk.cuh.
 #pragma once
 
@@ -6,26 +6,26 @@
 
 namespace tilewire::cuda::ptx {
 
-/// Four 8x8 blocks of 16-bit pairs to shared memory; lane 8i + j names row j of block i.
+/// stmatrix: store four 8 x 8 matrices of 16-bit elements. Lane 8i + j has the address of row j of matrix i.
 __device__ inline void store_blocks(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0), "r"(r1),
                "r"(r2), "r"(r3)
                : "memory");
 }
-/// The same, each block turned: its columns become rows.
+/// The same, each matrix transposed.
 __device__ inline void store_blocks_turned(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0),
                "r"(r1), "r"(r2), "r"(r3)
                : "memory");
 }
-/// As store_blocks, the other way.
+/// ldmatrix: the inverse of store_blocks.
 __device__ inline void load_blocks(uint32_t from, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(from)
                : "memory");
 }
-/// As store_blocks_turned, the other way.
+/// The inverse of store_blocks_turned.
 __device__ inline void load_blocks_turned(uint32_t from, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

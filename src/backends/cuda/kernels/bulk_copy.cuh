@@ -1,5 +1,5 @@
-// Copies by few threads of a CTA, through its shared memory: the copy engine of the SM brings pieces and sends them on,
-// many at a time, where loads and stores of threads would wait for each other. Used by copy_op.cuh.
+// Copies through shared memory by cp.async.bulk: one thread of a warpgroup issues them and keeps many in flight.
+// Used by copy_op.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/signal_device.cuh"
@@ -7,24 +7,24 @@
 
 namespace tilewire::cuda {
 
-inline constexpr uint32_t kBulkPieces = 8;         // of a thread, in shared memory
-inline constexpr uint32_t kBulkAhead = 5;          // of these on their way here; the others leave
-inline constexpr uint32_t kBulkPieceBytes = 8192;  // at most
+inline constexpr uint32_t kBulkPieces = 8;         // buffers of an issuing thread in shared memory
+inline constexpr uint32_t kBulkAhead = 5;          // of these, those being loaded; the others are being stored
+inline constexpr uint32_t kBulkPieceBytes = 8192;  // of a buffer
 inline constexpr uint32_t kBulkBytes = kMostWarpgroups * kBulkPieces * kBulkPieceBytes;
 
-/// Where a thread's pieces lie, or nowhere: then all threads copy. The first thread of every kWarpgroupThreads has
-/// some. NOTE: one thread alone takes 60 to 110 ns for each load or store that it begins, and does not keep the engine
-/// busy.
+/// The buffers of an issuing thread; none: all threads copy by loads and stores. The first thread of every
+/// kWarpgroupThreads issues. NOTE: one thread takes 60 to 110 ns to issue a load or store; one thread per CTA would not
+/// keep the copy hardware busy.
 struct BulkRoom {
   uint8_t* pieces = nullptr;
-  uint64_t* here = nullptr;  ///< a barrier for each piece
-  uint32_t brought = 0;      ///< pieces so far
+  uint64_t* here = nullptr;  ///< one mbarrier for each buffer
+  uint32_t brought = 0;      ///< number of pieces loaded so far
 };
 
-/// Whether this thread has pieces where its CTA has.
+/// Whether this thread issues bulk copies in a CTA that has buffers.
 __device__ inline bool copies_in_bulk() { return threadIdx.x % kWarpgroupThreads == 0; }
 
-/// This thread's part of a CTA's room of kBulkBytes, and of its barriers, which are made.
+/// This thread's part of a CTA's kBulkBytes of buffers and of its mbarriers. Initialises these mbarriers.
 __device__ inline BulkRoom make_bulk_room(uint8_t* pieces, uint64_t* here) {
   const uint32_t index = threadIdx.x / kWarpgroupThreads;
   if (pieces == nullptr) return {};
@@ -36,27 +36,27 @@ __device__ inline BulkRoom make_bulk_room(uint8_t* pieces, uint64_t* here) {
   return {pieces + index * kBulkPieces * kBulkPieceBytes, here};
 }
 
-/// Whether rows, or a dense whole, are long, and enough bytes to be worth the way through shared memory.
+/// Whether the rows (or the one row of a dense copy) and the bytes are enough for a copy through shared memory.
 __device__ inline bool bulk_is_worth_it(const BulkRoom& room, int64_t row_bytes, int64_t rows) {
   constexpr int64_t kLeastRow = 1024;
   constexpr int64_t kLeast = 16384;
   return room.pieces != nullptr && row_bytes >= kLeastRow && row_bytes * rows >= kLeast;
 }
 
-/// A piece of rows: columns of a long row, or several short rows.
+/// A piece of a copy, at most kBulkPieceBytes: columns of one long row, or several short rows.
 struct BulkPiece {
   uint32_t row;
   int64_t column;  ///< bytes
 };
 
-/// Rows to copy, dense or not.
+/// The rows of a copy, dense or with a pitch.
 struct BulkRows {
   int64_t bytes;  ///< of a row
   int64_t from_pitch;
   int64_t to_pitch;
   uint32_t count;
-  uint32_t per_row;   ///< pieces of a row
-  uint32_t together;  ///< rows of a piece
+  uint32_t per_row;   ///< pieces in a row
+  uint32_t together;  ///< rows in a piece
 
   __device__ BulkRows(int64_t row_bytes, int64_t rows, int64_t from_bytes, int64_t to_bytes)
       : bytes(row_bytes),
@@ -75,19 +75,19 @@ struct BulkRows {
     return piece.column < bytes ? piece : BulkPiece{piece.row + together, 0};
   }
   [[nodiscard]] __device__ uint32_t rows(const BulkPiece& piece) const { return min(together, count - piece.row); }
-  /// Bytes of each of a piece's rows.
+  /// Bytes of each row of a piece.
   [[nodiscard]] __device__ uint32_t width(const BulkPiece& piece) const {
     return static_cast<uint32_t>(min(int64_t{kBulkPieceBytes}, bytes - piece.column));
   }
 };
 
-/// Where copies go: targets that differ in their address alone.
+/// Targets of a copy that differ only in their address.
 struct AlikeTargets {
   const TargetRecord* first = nullptr;
   uint32_t count = 0;
 };
 
-/// Bring a piece to `place`.
+/// Load a piece into buffer `place`.
 __device__ inline void fetch_piece(const BulkRows& rows, const BulkPiece& piece, const std::byte* from, uint8_t* place,
                                    uint64_t* here) {
   const uint32_t width = rows.width(piece);
@@ -99,7 +99,7 @@ __device__ inline void fetch_piece(const BulkRows& rows, const BulkPiece& piece,
     ptx::bulk_load(place, from, width, here);
 }
 
-/// Send it to all targets.
+/// Store the piece to all targets.
 __device__ inline void send_piece(const BulkRows& rows, const BulkPiece& piece, const AlikeTargets& to,
                                   const uint8_t* place) {
   const uint32_t width = rows.width(piece);
@@ -116,8 +116,8 @@ __device__ inline void send_piece(const BulkRows& rows, const BulkPiece& piece, 
   ptx::bulk_commit();
 }
 
-/// Pieces `first` to `end` of rows, each brought once. Bytes of a row, pitches and addresses are multiples of 16. By a
-/// thread that has room; what it reads was acquired; when it returns all is written, and may be posted.
+/// Copy pieces `first` to `end`; each is loaded once for all targets. Row bytes, pitches and addresses are multiples of
+/// 16. The caller is an issuing thread that has acquired the source. At return all writes are complete: it may post.
 __device__ inline void bulk_copy(BulkRoom& room, const BulkRows& rows, const std::byte* from, const AlikeTargets& to,
                                  uint32_t first, uint32_t end) {
   BulkPiece brings = rows.piece(first);

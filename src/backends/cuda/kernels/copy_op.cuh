@@ -1,4 +1,4 @@
-// What a step that copies does: the same bytes to one target or to several, by threads or in bulk.
+// The op `copy` of worker CTAs: the same bytes to one or several targets, by threads or by bulk copies.
 // Used by ops.cuh.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tilewire::cuda {
 
-/// Part `index` of `count` equal parts of a step's work, and which of the threads that do it this is.
+/// Part `index` of `count` equal parts of an op, and this thread's number among the threads that execute the part.
 struct Slice {
   uint32_t index = 0;
   uint32_t count = 1;
@@ -18,17 +18,17 @@ struct Slice {
   [[nodiscard]] __device__ uint64_t end(uint64_t total) const { return total * (index + 1) / count; }
 };
 
-/// Whether rows of `ld` elements can be taken in units of eight from `data`.
+/// Whether rows of `ld` elements can be accessed in aligned units of 16 bytes from `data`.
 __device__ inline bool in_eights(const void* data, int64_t ld, DType dtype, int rows) {
   const bool rows_fit = rows <= 1 || ld * element_bytes(dtype) % 16 == 0;
   return reinterpret_cast<uint64_t>(data) % 16 == 0 && rows_fit;
 }
 
-/// 16 bytes at a time, by warps, each a piece of a row, or of eight narrow rows; the same bytes in one row where both
-/// sides are dense. NOTE: kept short: before a short copy, a CTA brings this code from memory.
+/// Copy in units of 16 bytes. Each warp takes pieces of one row, or of eight narrow rows. A dense copy is one long row.
+/// NOTE: keep this code short: before a short copy, a CTA fetches it from memory.
 __device__ inline void copy_vectors(const SourceRecord& from, const AlikeTargets& all, int64_t row_bytes,
                                     const Slice& slice) {
-  constexpr uint32_t kInFlight = 8;  // loads of a thread
+  constexpr uint32_t kInFlight = 8;  // loads in flight per thread
   const TargetRecord& to = *all.first;
   const int64_t from_pitch = from.ld * element_bytes(from.dtype);
   const int64_t to_pitch = to.ld * element_bytes(to.dtype);
@@ -38,7 +38,7 @@ __device__ inline void copy_vectors(const SourceRecord& from, const AlikeTargets
   const bool narrow = per_row < 32 * kInFlight;
   const uint32_t tall = narrow ? kInFlight : 1;
   const uint32_t wide = narrow ? 32 : 32 * kInFlight;
-  const uint32_t pieces = (per_row + wide - 1) / wide;  // of a row
+  const uint32_t pieces = (per_row + wide - 1) / wide;  // in a row
   const uint64_t total = uint64_t{pieces} * ((rows + tall - 1) / tall);
   const auto end = static_cast<uint32_t>(slice.end(total));
   auto piece = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32;
@@ -65,7 +65,7 @@ __device__ inline void copy_vectors(const SourceRecord& from, const AlikeTargets
   }
 }
 
-/// Whether a copy moves the same bytes, in units of 16.
+/// Whether the op moves unchanged bytes, in units of 16.
 __device__ inline bool copies_vectors(const WorkerTable& table, const OpRecord& step) {
   const SourceRecord& from = table.sources[step.first_source];
   const int64_t row_bytes = int64_t{step.cols} * element_bytes(from.dtype);
@@ -80,7 +80,7 @@ __device__ inline bool copies_vectors(const WorkerTable& table, const OpRecord& 
   return vectors;
 }
 
-/// The same bytes in one row, where both sides are dense.
+/// The rows of a copy; one long row if source and target are dense.
 __device__ inline BulkRows rows_to_copy(const SourceRecord& from, const TargetRecord& to, int64_t row_bytes) {
   const int64_t from_pitch = from.ld * element_bytes(from.dtype);
   const int64_t to_pitch = to.ld * element_bytes(to.dtype);
@@ -88,7 +88,7 @@ __device__ inline BulkRows rows_to_copy(const SourceRecord& from, const TargetRe
   return {row_bytes * to.rows, to.rows > 0 ? 1 : 0, from_pitch, to_pitch};
 }
 
-/// The first of these targets, and those behind it that differ from it in their address alone.
+/// The first target, and those directly after it that differ from it only in their address.
 __device__ inline AlikeTargets targets_alike(const TargetRecord* targets, uint32_t count) {
   uint32_t alike = 1;
   while (alike < count && targets[alike].ld == targets->ld && targets[alike].rows == targets->rows &&

@@ -1,5 +1,5 @@
-// Elements of any dtype on the device: eight at a time where alignment allows it, one at a time elsewhere.
-// Used by whatever computes on the device.
+// Elements of any dtype on the device: eight at a time if aligned, else one at a time.
+// Used by all kernels that compute.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,7 +27,7 @@ __device__ inline float load_element(const std::byte* from, DType dtype) {
   return *reinterpret_cast<const float*>(from);
 }
 
-/// A value as an element of memory holds it.
+/// The value after rounding to `dtype`.
 __device__ inline float round_to(float value, DType dtype) {
   if (dtype == DType::bf16) return __bfloat162float(__float2bfloat16_rn(value));
   if (dtype == DType::fp16) return __half2float(__float2half_rn(value));
@@ -50,7 +50,7 @@ __device__ inline void store_element(std::byte* to, DType dtype, float value) {
   }
 }
 
-/// Add in memory that other GPUs add to at the same time: an element, or 16 bytes that are aligned so.
+/// Atomic addition at system scope, as other GPUs add to the same memory: one element, or 16 aligned bytes.
 __device__ inline void add_here(__nv_bfloat16* to, __nv_bfloat16 value) {
   asm volatile("red.relaxed.sys.global.add.noftz.bf16 [%0], %1;" ::"l"(to),
                "h"(*reinterpret_cast<const uint16_t*>(&value))
@@ -90,7 +90,7 @@ __device__ inline void add_element(std::byte* to, DType dtype, float value) {
   }
 }
 
-/// The same, 16 aligned bytes at once.
+/// The same for 16 aligned bytes.
 __device__ __forceinline__ void add_words(std::byte* to, DType dtype, const uint4& words) {
   if (dtype == DType::bf16) {
     add_here(reinterpret_cast<__nv_bfloat16*>(to), words);
@@ -118,7 +118,7 @@ __device__ __forceinline__ uint32_t round_pair(__half, float x, float y) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// Eight elements of type T to or from fp32.
+/// Convert eight elements of type T to fp32, and back.
 template <typename T>
 __device__ __forceinline__ void widen_eight(const uint4& packed, float* values) {
   const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
@@ -134,7 +134,7 @@ __device__ __forceinline__ uint4 round_eight(const float* values) {
   return make_uint4(round_pair(T{}, values[0], values[1]), round_pair(T{}, values[2], values[3]),
                     round_pair(T{}, values[4], values[5]), round_pair(T{}, values[6], values[7]));
 }
-/// Add eight elements to sums; the first ones are taken as they are.
+/// Add eight elements to the sums; the first term replaces them.
 template <typename T>
 __device__ __forceinline__ void add_eight(const uint4& packed, bool first, float* sums) {
   float values[kEight];
@@ -143,7 +143,7 @@ __device__ __forceinline__ void add_eight(const uint4& packed, bool first, float
   for (int i = 0; i < kEight; ++i) sums[i] = first ? values[i] : __fadd_rn(sums[i], values[i]);
 }
 
-/// Eight consecutive elements, aligned to 16 bytes.
+/// Load eight consecutive elements, aligned to 16 bytes.
 __device__ inline void load_eight(const std::byte* from, DType dtype, float* values) {
   const uint4 first = *reinterpret_cast<const uint4*>(from);
   if (dtype == DType::fp32) {

@@ -1,4 +1,4 @@
-// The end of a step: epilogue, one rounding, stores to every destination.
+// The end of an op: epilogue, one rounding, stores to every target.
 // Used by ops.cuh and multiply.cuh.
 #pragma once
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ void apply_epilogue(const WorkerTable& table, const O
   }
 }
 
-/// Epilogue, one rounding, stores of one element of the result.
+/// Apply the epilogue to one element of the result, round it once, store it to every target.
 __device__ inline void finish_element(const WorkerTable& table, const OpRecord& step, int row, int col, float value) {
   apply_epilogue(table, step, row, col, value);
 #pragma unroll 1
@@ -52,7 +52,7 @@ __device__ inline void finish_element(const WorkerTable& table, const OpRecord& 
   }
 }
 
-/// Eight elements of whatever type, 16 bytes at a time.
+/// Store eight elements of any dtype, 16 bytes at a time.
 __device__ __forceinline__ void store_others(std::byte* to, DType dtype, StoreMode mode, const float* values) {
   const auto put = [mode, dtype](std::byte* at, const uint4& words) {
     if (mode == StoreMode::accumulate) return add_words(at, dtype, words);
@@ -64,8 +64,8 @@ __device__ __forceinline__ void store_others(std::byte* to, DType dtype, StoreMo
   put(to + 16, make_uint4(bits(4), bits(5), bits(6), bits(7)));
 }
 
-/// The same for eight elements of a row; destinations are mostly of type T. NOTE: for the epilogue each comes to the
-/// front, so that there is one piece of code for all; eight would be most of what the kernels consist of.
+/// The same for eight elements of a row. `T`: the usual dtype of targets. NOTE: the values rotate through values[0], so
+/// that one copy of the epilogue's code serves all; eight copies would be most of the kernel's code.
 template <typename T>
 __device__ __forceinline__ void finish_eight(const WorkerTable& table, const OpRecord& step, int row, int col,
                                              float* values) {

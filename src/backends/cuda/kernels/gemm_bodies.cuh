@@ -10,7 +10,7 @@
 
 namespace tilewire::cuda {
 
-/// The kernel of one body.
+/// The table entry of one body.
 template <typename Body>
 GemmBodyEntry gemm_body() {
   const DType dtype = std::is_same_v<typename Body::In, __half> ? DType::fp16 : DType::bf16;
@@ -19,8 +19,8 @@ GemmBodyEntry gemm_body() {
           Body::kSharedBytes};
 }
 
-/// Without sums, and with them where the shape allows it; with both sums and epilogues of any steps where these need a
-/// body of their own.
+/// The bodies of a shape: without sums, and with sums if the shape allows them. A shape that fills the registers has a
+/// third body, with sums and all epilogue steps.
 template <typename In, bool kBIsKN, size_t kShape>
 void add_gemm_bodies(std::vector<GemmBodyEntry>& bodies) {
   constexpr TileShape kTile =

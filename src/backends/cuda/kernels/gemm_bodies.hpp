@@ -1,5 +1,5 @@
-// The compiled bodies of the GEMM kernel, by dtype and layout of B: one source file each, so that they compile side by
-// side. Used by gemm_tiles.cpp.
+// The compiled bodies of the GEMM kernel, one source file per dtype and layout of B, so that they compile in parallel.
+// Used by gemm_tiles.cpp.
 #pragma once
 
 #include <vector>

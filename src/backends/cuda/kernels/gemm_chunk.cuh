@@ -1,5 +1,5 @@
-// Where a thread's results are in the chunks of 64 rows of 128 bytes in which they lie in shared memory, and how they
-// come there and back. Used by gemm_sum.cuh and gemm_epilogue.cuh.
+// The layout of a thread's results in chunks (64 rows x 128 bytes of shared memory), and their stores and loads.
+// Used by gemm_sum.cuh and gemm_epilogue.cuh.
 #pragma once
 
 #include <type_traits>
@@ -9,15 +9,16 @@
 
 namespace tilewire::cuda {
 
-/// Where a lane's 16 bytes of a unit lie in a chunk of 64 columns of 16 bits (ptx::store_blocks): 8 columns of a row.
-/// A unit is 16 columns of the matrix instruction: as many of the chunk,
+/// Offset in a chunk of this lane's 16 bytes of a unit, for ptx::store_blocks: 8 columns of 16 bits of one row. A unit
+/// is 16 columns of the wgmma result; without swap-AB these are 16 columns of the chunk.
 __device__ inline uint32_t unit_place(uint32_t swizzle, uint32_t unit) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
   return thread % 128 / 32 * 16 * 128 + lane % 16 * 128 + ((unit * 2 + lane / 16) ^ (lane & swizzle)) * 16;
 }
 
-/// or 16 of its rows, where the body flips: the warps' 16 rows each are its columns (ptx::store_blocks_turned).
+/// The same with swap-AB, for ptx::store_blocks_turned: a unit is 16 rows of the chunk; the 16 rows of a warp are
+/// columns.
 __device__ inline uint32_t swapped_place(uint32_t swizzle, uint32_t unit) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
@@ -25,13 +26,13 @@ __device__ inline uint32_t swapped_place(uint32_t swizzle, uint32_t unit) {
   return row * 128 + ((thread % 128 / 32 * 2 + lane / 8 % 2) ^ (row & swizzle)) * 16;
 }
 
-/// Where a lane's part of unit `unit` is, as the body has it.
+/// The offset of this lane's part of unit `unit`, for the body.
 template <class Body>
 __device__ __forceinline__ uint32_t place_of(uint32_t swizzle, uint32_t unit) {
   return Body::kSwapAb ? swapped_place(swizzle, unit) : unit_place(swizzle, unit);
 }
 
-/// A unit from a chunk, in pairs of 16 bits; `from`: with its place.
+/// Load a unit from a chunk, in pairs of 16 bits. `from`: the chunk's address plus place_of.
 template <class Body>
 __device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
   if constexpr (Body::kSwapAb) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void load_unit(uint32_t from, uint32_t (&pairs)[4]) {
   }
 }
 
-/// And to a chunk.
+/// Store a unit to a chunk.
 template <class Body>
 __device__ __forceinline__ void keep_unit(uint32_t to, const uint32_t* v) {
   if constexpr (Body::kSwapAb) {
@@ -51,8 +52,8 @@ __device__ __forceinline__ void keep_unit(uint32_t to, const uint32_t* v) {
   }
 }
 
-/// 16 columns of a warpgroup's sums, as the matrix instruction leaves them: for each 8 columns, {row, row, row + 8, row
-/// + 8} x {2 columns} of this thread. To unit `unit` of a chunk of 32 columns of fp32.
+/// Store 16 columns of a warpgroup's fp32 accumulators to unit `unit` of a chunk of 32 fp32 columns. `v` has the layout
+/// of wgmma: for each 8 columns, this thread's 2 columns of one row, then the same 2 columns of row + 8.
 __device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t unit, const float* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
@@ -66,8 +67,8 @@ __device__ inline void write_unit(uint32_t chunk, uint32_t swizzle, uint32_t uni
   }
 }
 
-/// The same of a body that flips: 16 columns of the matrix instruction are rows of the tile, from row 16 * `unit` of
-/// the chunk on, and the warps' 16 rows each are its columns. Of fp32, piece `piece` of two has those of two warps.
+/// The same with swap-AB: 16 columns of the wgmma result are rows of the chunk, from row 16 * `unit` on; the 16 rows of
+/// each warp are columns. Of the two fp32 chunks side by side, chunk `piece` has the columns of two warps.
 __device__ inline void write_swapped(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const float* v) {
   const uint32_t thread = ptx::thread_here();
   const uint32_t lane = thread % 32;
@@ -82,11 +83,11 @@ __device__ inline void write_swapped(uint32_t chunk, uint32_t swizzle, uint32_t 
 }
 
 inline constexpr int kUnitCols = 16;
-/// Units of a thread in a chunk.
+/// Number of units in a chunk.
 template <class Body, typename Out>
 inline constexpr int kUnits = Body::kSwapAb ? 4 : ChunkPlace<Body, Out>::kCols / kUnitCols;
 
-/// A unit of a thread's values to a chunk: sums of fp32, or pairs of 16 bits.
+/// Store a unit of a thread's values to a chunk: fp32 sums, or pairs of 16 bits.
 template <class Body, typename Value>
 __device__ inline void write_unit_of(uint32_t chunk, uint32_t swizzle, uint32_t unit, uint32_t piece, const Value* v) {
   if constexpr (std::is_same_v<Value, uint32_t>) {

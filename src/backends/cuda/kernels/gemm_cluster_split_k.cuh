@@ -1,48 +1,48 @@
-// Tiles that the CTAs of a cluster make together, each over a part of K: they take turns in adding what all have of a
-// chunk and sending it on; it comes through their stages. Used by the loading warp, the consumers and what stores.
+// Cluster split-K: the CTAs of a cluster make one tile, each over a part of K, and send chunks to the CTAs that add.
+// Used by the producer, the consumers and the storing warps.
 #pragma once
 
 #include "backends/cuda/kernels/gemm_cta.cuh"
 
 namespace tilewire::cuda {
 
-/// How many CTAs of the cluster take turns in adding a tile's chunks. One where the tile completes a sum or posts: what
-/// it then waits for, and tells others, is one CTA's.
+/// The number of CTAs that share the additions of a tile's chunks. It is 1 if the tile completes a sum or posts: then
+/// one CTA must wait for the partials, or post.
 template <class Body>
 __device__ inline uint32_t adders_of(const Cta<Body>& cta, const TileRecord& tile) {
   if (tile.num_partials > 0 || tile.num_posts > 0 || tile.rows == 0) return 1;
   constexpr uint32_t kAll = 2 * Body::kChunks;
   const uint32_t adders = min(cta.size, kAll);
   const uint32_t turns = (kAll + adders - 1) / adders;
-  // NOTE: all that comes to a CTA has room at once, so that nobody who gives waits for one who takes.
+  // NOTE: all chunks that a CTA receives must fit into its stages at once, so that no sender waits for an adder.
   return (cta.size - 1) * turns <= Body::kStages ? adders : 1;
 }
 
-/// A chunk of a consumer's part among those of the tile.
+/// The number of a consumer's chunk among all chunks of the tile.
 template <class Body>
 __device__ inline uint32_t number_of(int group, int chunk) {
   return static_cast<uint32_t>(group * Body::kChunks + chunk);
 }
 
-/// The CTA that adds it.
+/// The CTA (rank in the cluster) that adds this chunk.
 template <class Body>
 __device__ inline uint32_t adder_of(uint32_t number, uint32_t adders) {
   if (adders == 1) return 0;
 #pragma unroll
   for (int turn = 1; turn < Body::kChunks; ++turn) {
-    if (number >= adders) number -= adders;  // at least 2 at once
+    if (number >= adders) number -= adders;  // adders >= 2, so these subtractions suffice
   }
   return number;
 }
 
-/// NOTE: rooms are apart by who adds: else the first CTA, which is ahead, would offer one where another's offer for the
-/// tile before is still to be taken.
+/// NOTE: tiles with one adder and tiles with several have separate Rooms. Otherwise CTA 0, which runs ahead, could
+/// overwrite another CTA's offer for the previous tile before the receiver of the offer has read it.
 template <class Body>
 __device__ inline Rooms<Body>& rooms_of(const Cta<Body>& cta, uint32_t adders) {
   return cta.control.rooms[adders > 1 ? 1 : 0];
 }
 
-/// Whether this CTA sends a chunk of its consumer's part on; otherwise both sides of the buffers leave it out.
+/// Whether this CTA hands a chunk to its storing warp. If not, neither the consumer nor the storing warp uses a buffer.
 template <class Body, typename Out>
 __device__ inline bool sends(const Cta<Body>& cta, const TileRecord& tile, int group, int index) {
   using Place = ChunkPlace<Body, Out>;
@@ -51,8 +51,8 @@ __device__ inline bool sends(const Cta<Body>& cta, const TileRecord& tile, int g
   return adder_of<Body>(number_of<Body>(group, index / Place::kPieces), adders_of(cta, tile)) == cta.rank;
 }
 
-/// The loading thread, after a tile's steps: as stages get free, one for each chunk that this CTA adds and each other
-/// CTA, which is told its number.
+/// The producer, after a tile's loads: offer a free stage for each chunk that this CTA adds and each other CTA. Its
+/// number goes to that CTA's Rooms.
 template <class Body>
 __device__ inline void offer_stages(const Cta<Body>& cta, const TileRecord& tile, Fill<Body>& fill) {
   constexpr uint32_t kBytes = 64 * 64 * sizeof(float);
@@ -74,8 +74,8 @@ __device__ inline void offer_stages(const Cta<Body>& cta, const TileRecord& tile
   }
 }
 
-/// A consumer: its sums of the chunks that others add go there, 16 bytes of each thread after another. `given`: for
-/// each of its rooms a bit, the parity of how often that was used.
+/// A consumer: send its sums of chunks that other CTAs add to the offered stages, 16 bytes per thread and store.
+/// `given`: one bit per room, the parity of its mbarrier's phase.
 template <class Body>
 __device__ inline void give_parts(const Cta<Body>& cta, uint32_t adders, int group,
                                   const float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint32_t& given) {
@@ -102,7 +102,7 @@ __device__ inline void give_parts(const Cta<Body>& cta, uint32_t adders, int gro
   }
 }
 
-/// Add what a thread has of a chunk in a stage.
+/// Add a thread's elements of a chunk that another CTA has sent to a stage.
 __device__ inline void add_from(const uint8_t* stage, float (&total)[32]) {
   const uint32_t from = ptx::shared_address(stage) + ptx::thread_here() % 128 * 16;
 #pragma unroll
@@ -116,8 +116,8 @@ __device__ inline void add_from(const uint8_t* stage, float (&total)[32]) {
   ptx::fence_async_shared();
 }
 
-/// A consumer: in the chunks of its part that this CTA adds, `sums` become those of all CTAs, added in the CTAs' order
-/// whoever adds.
+/// A consumer: in the chunks that this CTA adds, `sums` becomes the sum over all CTAs. The additions are in the order
+/// of the CTAs, so that the bits do not depend on the adder.
 template <class Body>
 __device__ inline void add_parts(const Cta<Body>& cta, uint32_t adders, int group,
                                  float (&sums)[Body::kBlocksM][Body::kGroupN / 2], Ring<Body::kStages>& stage) {
@@ -128,7 +128,7 @@ __device__ inline void add_parts(const Cta<Body>& cta, uint32_t adders, int grou
       if (adder_of<Body>(number_of<Body>(taker, chunk), adders) != cta.rank) continue;
       float total[32];
 #pragma unroll
-      for (float& x : total) x = -0.0F;  // and anything is that, to the bit
+      for (float& x : total) x = -0.0F;  // -0 + x = x, to the bit
 #pragma unroll 1
       for (uint32_t part = 0; part < cta.size; ++part) {
         if (part == cta.rank) {
@@ -148,7 +148,7 @@ __device__ inline void add_parts(const Cta<Body>& cta, uint32_t adders, int grou
   }
 }
 
-/// A consumer, when a tile's products are made. Returns whether this CTA adds some of it.
+/// A consumer, after a tile's products: exchange chunks. Returns whether this CTA adds some of the tile's chunks.
 template <class Body>
 __device__ inline bool join_parts(const Cta<Body>& cta, const TileRecord& tile, int group,
                                   float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint32_t& given,

@@ -1,4 +1,4 @@
-// What the warps of a GEMM CTA share: sizes that follow from the body, barriers and tasks in shared memory.
+// The shared state of a GEMM CTA: sizes that follow from the body, mbarriers and tasks in shared memory.
 // Used by the other gemm_*.cuh.
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace tilewire::cuda {
 
-inline constexpr int kStepsPerChunk = 2;  // fewest steps of K between chunks of the tile before
-inline constexpr int kMostPerChunk = 10;  // and most: in so many steps links take a chunk from every SM
-inline constexpr int kSlots = 3;          // records in shared memory
+inline constexpr int kStepsPerChunk = 2;  // fewest steps of K between two deferred chunks
+inline constexpr int kMostPerChunk = 10;  // most: over 10 steps the links transfer a chunk of every SM
+inline constexpr int kSlots = 3;          // task slots in shared memory
 
-/// Posts of a task that are in shared memory with it, at most.
+/// Most posts in a slot; a task with more posts reads them from device memory.
 inline constexpr uint32_t kSlotPosts = 4;
 
 /// A task in shared memory.
@@ -20,16 +20,16 @@ struct TaskSlot {
   TileRecord tile;
   WriteRecord writes[kMaxWrites];
   PostRecord posts[kSlotPosts];
-  uint32_t abandoned;  // a wait failed: computed from whatever is there, neither stored nor posted
-  uint32_t late;       // the other parts of its sum come during the next tile of the CTA
-  // Of a traced call, low words of the device's time, when the loading warp:
+  uint32_t abandoned;  // a wait failed: compute from undefined data, neither store nor post
+  uint32_t late;       // the partials of its sum are loaded during the CTA's next tile
+  // In a traced call, the low 32 bits of %globaltimer when the producer:
   uint32_t taken;           // took the task,
-  uint32_t start;           // had its signals,
-  uint32_t partials_taken;  // began to wait for the other parts of its sum,
-  uint32_t parts_start;     // had them
+  uint32_t start;           // had seen its signals,
+  uint32_t partials_taken;  // began to wait for the partials of its sum,
+  uint32_t parts_start;     // had seen their signals
 };
 
-/// Position in a ring of kDepth places, and the parity of the round.
+/// A position in a ring of kDepth entries, and the parity of its mbarriers' phase.
 template <int kDepth>
 struct Ring {
   int index = 0;
@@ -44,7 +44,7 @@ struct Ring {
 };
 
 /// A compute body: dtypes, layout of B, tile shape, whether tiles may complete sums, whether their epilogue may be more
-/// than a bias, and what follows from them.
+/// than a bias, and the sizes that follow.
 template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue, bool kStepsValue>
 struct GemmBody {
   using In = InT;
@@ -52,43 +52,43 @@ struct GemmBody {
   static constexpr int kTileM = kTileMValue;
   static constexpr int kTileN = kTileNValue;
   static constexpr TileShape kShape{kTileM, kTileN};
-  // Its operands have changed places, and launch.tile_rows says how many of kTileM rows a tile has: rows of the tile
-  // are columns of the matrix instruction, and each consumer has 64 of its 128 columns.
+  // Swap-AB: a tile has launch.tile_rows rows, at most kTileM. They are the columns of wgmma, and each consumer has 64
+  // of the tile's 128 columns.
   static constexpr bool kSwapAb = has_runtime_rows(kShape);
   static constexpr int kLeastM = kSwapAb ? least_rows(kShape) : kTileM;
-  static constexpr bool kSplitN = kTileM == 64;  // the consumers share the instruction's columns, otherwise its rows
-  // A consumer's part, as rows and columns of the matrix instruction.
+  static constexpr bool kSplitN = kTileM == 64;  // the consumers split the columns of wgmma, otherwise its rows
+  // A consumer's part of the tile, as rows and columns of wgmma.
   static constexpr int kGroupM = kSwapAb ? kTileN / 2 : kSplitN ? kTileM : kTileM / 2;
   static constexpr int kGroupN = kSwapAb ? chunks_across(kTileM) * 64 : kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = chunks_across(kGroupN);
   static constexpr int kChunks = kBlocksM * kChunksPerBlock;
-  // Columns from chunk to chunk: the last one ends with the tile, and chunks overlap evenly.
+  // Columns between the starts of two chunks. The last chunk ends with the tile, and all overlaps are equal.
   static constexpr int kChunkStep = kChunksPerBlock == 1 ? 64 : (kGroupN - 64) / (kChunksPerBlock - 1);
   static_assert(kChunkStep % 8 == 0 && kChunkStep * (kChunksPerBlock - 1) + 64 == kGroupN);
   static_assert(kChunkStep == 64 || kBlocksM == 1);
-  static constexpr int kChunkWords = kChunkStep / 4;  // of a thread's rounded results, from chunk to chunk
+  static constexpr int kChunkWords = kChunkStep / 4;  // registers of rounded results per chunk
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
   static constexpr bool kSteps = kStepsValue || !fills_registers(kShape);
   static constexpr bool kSplitsK = may_split_k_in_cluster(kShape);
   static constexpr bool kTakesSplits = takes_splits(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
-  static constexpr int kBoxesB = chunks_across(kTileN);  // of B stored [K,N], 64 columns each
+  static constexpr int kBoxesB = chunks_across(kTileN);  // boxes of B stored [K,N], 64 columns each
   static constexpr int kStageBytes = stage_bytes(kShape, kNMajor);
   static constexpr int kBytesB = kStageBytes - kBytesA;
   static constexpr int kStages = num_stages(kShape, kNMajor);
   static constexpr int kBuffers = std::min(4, (kStageRoom - kStages * kStageBytes) / (2 * kChunkBytes));
   static constexpr int kPartialsPerStage = partials_per_stage(kShape);
-  /// The chunks of a CTA's last tile have room of their own: stages, into which nothing is loaded any more. Where
-  /// buffers are fewer, consumers then need not wait for them. Not where K is shared: parts come to stages, too.
+  /// The chunks of a CTA's last tile go to stages, since no loads follow. So consumers need not wait for buffers if
+  /// these are fewer than the chunks. Not with cluster split-K, whose chunks use stages, too.
   static constexpr bool kLastApart = kDefer && !kSums && kChunks > kBuffers;
   static_assert(!kLastApart || (kChunks <= kStages && !kSplitN));
   static constexpr int kSharedBytes = kControlBytes + kStages * kStageBytes + 2 * kBuffers * kChunkBytes;
 };
 
-/// Where a chunk of a consumer's part starts in the tile. Chunks go along the rows, or down the columns where the body
-/// flips; of fp32, two beside each other take the place of one of 16 bits.
+/// The place of a consumer's chunk in the tile. Chunks follow each other along the columns, or along the rows with
+/// swap-AB. Two fp32 chunks side by side take the place of one of 16 bits.
 template <class Body, typename Out>
 struct ChunkPlace {
   static constexpr int kCols = 128 / sizeof(Out);
@@ -103,37 +103,38 @@ struct ChunkPlace {
                           : (Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
         col(Body::kSwapAb ? group * Body::kGroupM + index % kPieces * kCols
                           : (Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
-  /// In the consumer's part.
+  /// The chunk's first column in the consumer's part.
   __host__ __device__ static constexpr int col_of(int index) {
     return index % kPerBlock / kPieces * Body::kChunkStep + index % kPieces * kCols;
   }
-  /// The first of a thread's sums, of those of a block, that the chunk has; where the body flips, both pieces' threads
-  /// have theirs at the same place.
+  /// The index of the chunk's first value among a thread's sums of a block. With swap-AB, two fp32 chunks side by side
+  /// have the same index, in different warps.
   __host__ __device__ static constexpr int value_of(int index) {
     return Body::kSwapAb ? index / kPieces * 32 : col_of(index) / 2;
   }
   /// Whether the chunk holds real elements.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
-  /// Columns at its start that the chunk before holds, too.
+  /// Number of the chunk's first columns that the chunk before contains, too.
   __device__ static int again(int index) {
     return index % kPerBlock < kPieces || index % kPieces > 0 ? 0 : 64 - Body::kChunkStep;
   }
 };
 
-/// Bits of a row in a chunk that change the places of its units of 16 bytes: threads, and tensor copies, then meet few
-/// bank conflicts. NOTE: bulk copies need rows as they are, and pay for it when chunks are written.
+/// The swizzle of a chunk: the bits of the row that are XORed with the number of a 16-byte unit, against bank
+/// conflicts. NOTE: bulk copies need rows without swizzle, so the writes of such chunks have bank conflicts.
 __device__ inline uint32_t swizzle_of(const TileRecord& tile) { return (tile.flags & kPlain) != 0 ? 0 : 7; }
 
-/// Steps of K between the chunks of the tile before. What goes to other GPUs leaves evenly over the tile, as fast as
-/// links take it; so do sums, whose parts take the place of a step.
+/// Steps of K between two deferred chunks. Stores to other GPUs are spread over the whole tile, up to the speed of the
+/// links. So are sums, since their partials take stages from the steps of K.
 template <class Body>
 __device__ inline int steps_per_chunk(const TaskSlot& before, int steps) {
   const bool evenly = before.late != 0 || (before.tile.flags & kLeavesFar) != 0;
   return evenly ? min(max(kStepsPerChunk, (steps - 1) / Body::kChunks), kMostPerChunk) : kStepsPerChunk;
 }
 
-/// Steps of K before the first chunk of a sum whose parts come during this tile. Other CTAs may have made them in the
-/// same turn: they leave during those CTAs' next tiles, as this one's would, and have a way to go.
+/// Steps of K before the first chunk of a sum whose partials are loaded during this tile. Other CTAs may have made them
+/// in the same wave. Then they store them during their next tiles, as this CTA does, and the stores take time to
+/// arrive.
 template <class Body>
 __device__ inline int steps_before_sum(const TaskSlot& before, int steps) {
   constexpr int kOnTheirWay = 8;
@@ -142,8 +143,7 @@ __device__ inline int steps_before_sum(const TaskSlot& before, int steps) {
   return left + interval * Body::kChunks <= steps ? left : interval;
 }
 
-/// Where the CTAs that add a tile's chunks have room for what this one has of them: a stage there, when the barrier
-/// says so.
+/// For each chunk: the stage that the adding CTA offers for this CTA's sums, valid when the mbarrier completes.
 template <class Body>
 struct Rooms {
   uint64_t ready[2 * Body::kChunks];
@@ -157,18 +157,18 @@ struct Control {
   uint64_t empty[Body::kStages];
   uint64_t record_full[kSlots];
   uint64_t record_empty[kSlots];
-  uint64_t to_store[kSlots];  // what the task writes is here, and the loading warp has begun it
-  uint64_t going[kSlots];     // all CTAs of the cluster load the task without waiting for anybody
-  uint64_t stored[kSlots];    // the first storing warp's part is in memory
-  Rooms<Body> rooms[2];       // of tiles that the first CTA adds, and of those that all add in turns
+  uint64_t to_store[kSlots];  // the slot has the task's writes, and the producer has begun the task
+  uint64_t going[kSlots];     // all CTAs of the cluster load the task without a further wait
+  uint64_t stored[kSlots];    // the first storing warp's stores are complete
+  Rooms<Body> rooms[2];       // of tiles with one adder, and of tiles with several
   uint64_t chunk_full[2][Body::kBuffers];
   uint64_t chunk_free[2][Body::kBuffers];
   uint64_t last_full[2][Body::kLastApart ? Body::kChunks : 1];
   TaskSlot slots[kSlots];
 };
 
-/// Where the next loads go. With few rows, a CTA loads `depth` steps ahead only: the next stage is filled when `room`,
-/// which was filled so many steps before, is given back.
+/// The stage of the next load. With few rows, a CTA loads only `depth` steps ahead: it fills `stage` when the consumers
+/// release `room`, which was filled `depth` steps before.
 template <class Body>
 struct Fill {
   static constexpr bool kLags = Body::kSplitN && !Body::kSums;
@@ -180,17 +180,17 @@ struct Fill {
     stage.next();
     if constexpr (kLags) room.next();
   }
-  /// The barrier of a stage that must be free, and the parity to wait for.
+  /// The `empty` mbarrier to wait for, and its parity.
   __device__ int index() const { return kLags ? room.index : stage.index; }
   __device__ uint32_t phase() const { return kLags ? room.phase : stage.phase ^ 1; }
 };
 
-/// Tensor map number `index` of a table that is a parameter of the kernel.
+/// Tensor map number `index` of a table in the kernel's parameters.
 __device__ __forceinline__ const CUtensorMap* map_of(const GemmTable& table, uint32_t index) {
   return index < kMapsAtHand ? table.at_hand + index : table.maps + (index - kMapsAtHand);
 }
 
-/// What all warps of a CTA share.
+/// The state that all warps of a CTA share.
 template <class Body>
 struct Cta {
   const GemmLaunch& launch;
@@ -200,10 +200,10 @@ struct Cta {
   uint32_t index;   // among the compute CTAs
   uint32_t rank;    // in the cluster
   uint32_t size;    // of the cluster
-  uint32_t a_ctas;  // bits of the CTAs that use the same A
-  uint32_t b_ctas;  // and B
-  uint32_t a_part;  // which part of A this one loads for them
-  uint32_t b_part;  // and of B
+  uint32_t a_ctas;  // bit mask of the CTAs that use the same A
+  uint32_t b_ctas;  // and of those that use the same B
+  uint32_t a_part;  // the part of A that this CTA loads for them
+  uint32_t b_part;  // and the part of B
 };
 
 template <class Body>
@@ -214,7 +214,7 @@ __device__ inline Cta<Body> make_cta(const GemmLaunch& launch, uint32_t index, u
   uint32_t b_ctas = 1U << rank;
   uint32_t row = 0;
   uint32_t col = 0;
-  // NOTE: a launch begins with this: where no operand is shared, as where K is cut, nothing is computed.
+  // NOTE: this delays every launch, so it is skipped if CTAs share no operand, as in cluster split-K.
   if (launch.cluster.m * n > 1) {
     row = rank / n;
     col = rank - row * n;
@@ -263,27 +263,27 @@ __device__ inline void init_control(const Cta<Body>& cta) {
   ptx::barrier_init_fence();
 }
 
-/// Where the lines of a stage begin that are the rows of a consumer's matrix instructions: rows of A, or columns of B
-/// where the body flips. No other consumer uses them, but where both share the instruction's columns.
+/// The lines in a stage that are the rows of a consumer's wgmma: rows of A, or columns of B with swap-AB. The other
+/// consumer does not use them, except with kSplitN.
 template <class Body>
 __device__ inline uint8_t* own_lines(const Cta<Body>& cta, int group, int stage) {
   const int first = (Body::kSwapAb ? Body::kBytesA : 0) + (Body::kSplitN ? 0 : group * Body::kGroupM * 128);
   return cta.stages + stage * Body::kStageBytes + first;
 }
 
-/// Bytes that a step of K brings to a stage.
+/// Bytes that one step of K loads into a stage.
 template <class Body>
 __device__ inline uint32_t step_bytes(const Cta<Body>& cta) {
   return (Body::kSwapAb ? cta.launch.tile_rows * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
 }
 
-/// Whether tiles have rows in a chunk of their consumers.
+/// Whether the launch's tiles have rows in this chunk.
 template <class Body>
 __device__ inline bool has_chunk(const Cta<Body>& cta, int chunk) {
   return !Body::kSwapAb || chunk * 64 < cta.launch.tile_rows;
 }
 
-/// Tell the producers that fill a stage that this warp is done with it.
+/// Release a stage for this warp: arrive on `empty` of every CTA that loads into it.
 template <class Body>
 __device__ inline void release_stage(const Cta<Body>& cta, int stage) {
   const uint32_t lane = threadIdx.x % 32;

@@ -1,5 +1,6 @@
-// How a finished tile leaves its consumers: with epilogue and the other parts of a sum, rounded, into shared memory in
-// chunks, for the storing warps (gemm_store.cuh). Used by gemm_tiles.cuh.
+// The epilogue: consumers add partials, apply the steps, round, and write chunks for the storing warps
+// (gemm_store.cuh).
+// Used by gemm_tiles.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/gemm_steps.cuh"
@@ -7,7 +8,7 @@
 
 namespace tilewire::cuda {
 
-/// The buffer that a consumer's next chunk goes to, when it is free.
+/// Wait until the buffer for a consumer's next chunk is free. Returns its address.
 template <class Body>
 __device__ inline uint32_t take_buffer(const Cta<Body>& cta, int group, const Ring<Body::kBuffers>& buffer) {
   ptx::barrier_wait(&cta.control.chunk_free[group][buffer.index], buffer.phase ^ 1);
@@ -15,7 +16,7 @@ __device__ inline uint32_t take_buffer(const Cta<Body>& cta, int group, const Ri
   return ptx::shared_address(cta.chunks + (group * Body::kBuffers + buffer.index) * kChunkBytes);
 }
 
-/// Hand it to the storing warp.
+/// Hand the buffer to the storing warp.
 template <class Body>
 __device__ inline void give_buffer(const Cta<Body>& cta, int group, Ring<Body::kBuffers>& buffer) {
   ptx::fence_async_shared();
@@ -23,17 +24,17 @@ __device__ inline void give_buffer(const Cta<Body>& cta, int group, Ring<Body::k
   buffer.next();
 }
 
-/// Chunk `index` of a warpgroup's results: `values` of this thread, as write_unit takes them.
+/// Write chunk `index` of a warpgroup's results. `values`: this thread's, in the layout of write_unit.
 template <class Body, typename Out, typename Value>
 __device__ inline void write_chunk(uint32_t to, uint32_t swizzle, int index, const Value* values) {
-  constexpr int kValues = 2 * sizeof(Out);  // words of a thread in a unit
+  constexpr int kValues = 2 * sizeof(Out);  // 32-bit values of a thread in a unit
 #pragma unroll
   for (int unit = 0; unit < kUnits<Body, Out>; ++unit) {
     write_unit_of<Body>(to, swizzle, unit, index % ChunkPlace<Body, Out>::kPieces, values + unit * kValues);
   }
 }
 
-/// The same, handed to the storing warp.
+/// The same, into a buffer for the storing warp.
 template <class Body, typename Out, typename Value>
 __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                   const Value* values, Ring<Body::kBuffers>& buffer) {
@@ -42,7 +43,7 @@ __device__ inline void send_chunk(const Cta<Body>& cta, const TileRecord& tile, 
   give_buffer(cta, group, buffer);
 }
 
-/// The sums of chunk `index` with their epilogue: all of a thread's at once, as registers hold little else then.
+/// Sum chunk `index` and apply the epilogue to all of a thread's values at once, as few other registers are in use.
 template <class Body>
 __device__ __forceinline__ void sum_chunk(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                           const uint32_t* own, const Ring<Body::kStages>& first,
@@ -58,13 +59,13 @@ __device__ __forceinline__ void sum_chunk(const Cta<Body>& cta, const TileRecord
   apply_steps(cta, tile, place.row, place.col, totals);
 }
 
-/// The same for a sum, of which this thread has its tile's own part of chunk `index`: the other parts are added, and
-/// the epilogue is applied where the tile may have one.
+/// As send_chunk, for a sum: add the peers' partials to `own`, this thread's part of chunk `index`. Apply the epilogue
+/// if kEpilogue.
 template <class Body, typename Out, bool kEpilogue>
 __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, int group, int index, const uint32_t* own,
                                 Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
-  constexpr int kPieces = sizeof(Out) / sizeof(In);  // chunks of results in one of parts
+  constexpr int kPieces = sizeof(Out) / sizeof(In);  // chunks of results per chunk of partials
   if (!has_chunk(cta, index)) return;
   const Ring<Body::kStages> first = stage;
   await_partials(cta, tile, stage);
@@ -97,7 +98,7 @@ __device__ inline void send_sum(const Cta<Body>& cta, const TileRecord& tile, in
   release_partials(cta, first, stage);
 }
 
-/// The same where parts are few. `between`: what is done when half of the chunk is a sum.
+/// The same for few partials. `between` runs after half of the chunk is summed.
 template <class Body, class Between>
 __device__ __forceinline__ void send_short_sum(const Cta<Body>& cta, const TileRecord& tile, int group, int index,
                                                const uint32_t* own, Ring<Body::kStages>& stage,
@@ -125,7 +126,7 @@ __device__ __forceinline__ void send_short_sum(const Cta<Body>& cta, const TileR
   release_partials(cta, first, end);
 }
 
-/// Send all of a consumer's sums at once.
+/// Send all of a consumer's results at once.
 template <class Body>
 __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, int group,
                                 const float (&sums)[Body::kBlocksM][Body::kGroupN / 2], Ring<Body::kBuffers>& buffer) {
@@ -148,23 +149,23 @@ __device__ inline void send_now(const Cta<Body>& cta, const TileRecord& tile, in
   }
 }
 
-/// A consumer's results of the tile before, rounded and still in registers: they leave during the next tile, so that
-/// the matrix unit does not wait and writes do not come in one burst from all SMs.
+/// Deferred epilogue: a consumer's rounded results of the tile before, still in registers. They are sent during the
+/// next tile, so that wgmma does not wait and the SMs do not all store at the same time.
 template <class Body>
 struct Deferred {
-  int slot = -1;            // of the task; -1 = none
-  bool is_deferred = true;  // nothing holds up the next tile
+  int slot = -1;            // slot of the task; -1 = none
+  bool is_deferred = true;  // the next tile waits for no signal, so the results may stay
   uint32_t packed[Body::kBlocksM * Body::kGroupN / 4] = {};
 };
 
-/// All have left: the slot is given back.
+/// All deferred chunks are sent: release the slot.
 template <class Body>
 __device__ inline void end_deferred(const Cta<Body>& cta, Deferred<Body>& deferred) {
   ptx::barrier_arrive(&cta.control.record_empty[deferred.slot]);
   deferred.slot = -1;
 }
 
-/// They leave at the end of the CTA.
+/// Send the deferred chunks at the end of the CTA, through stages (kLastApart).
 template <class Body>
 __device__ inline void send_last(const Cta<Body>& cta, Deferred<Body>& deferred, int group) {
   using In = typename Body::In;
@@ -180,8 +181,8 @@ __device__ inline void send_last(const Cta<Body>& cta, Deferred<Body>& deferred,
   end_deferred(cta, deferred);
 }
 
-/// The next chunk comes to the registers of the one that has left, so that there is one piece of code for all of them:
-/// what is not in the instruction cache costs more than moves.
+/// Move the next chunk to the first registers, so that one copy of the code serves all chunks: misses of the
+/// instruction cache cost more than the moves.
 template <class Body>
 __device__ __forceinline__ void next_chunk(Deferred<Body>& deferred) {
   constexpr int kWords = sizeof(deferred.packed) / sizeof(uint32_t);
@@ -189,7 +190,7 @@ __device__ __forceinline__ void next_chunk(Deferred<Body>& deferred) {
   for (int i = Body::kChunkWords; i < kWords; ++i) deferred.packed[i - Body::kChunkWords] = deferred.packed[i];
 }
 
-/// They leave now, as something holds up the next tile, or none comes (`last`).
+/// Send the deferred chunks now, as the next tile waits for a signal, or there is no next tile (`last`).
 template <class Body>
 __device__ inline void flush_deferred(const Cta<Body>& cta, Deferred<Body>& deferred, int group, bool last,
                                       Ring<Body::kStages>& stage, Ring<Body::kBuffers>& buffer) {

@@ -1,39 +1,39 @@
-// What a CTA loads of A and B in each step of K: its part of what the CTAs of a cluster share, the whole of what is its
-// own. Used by gemm_producer.cuh.
+// The TMA loads of A and B for one step of K; CTAs of a cluster load parts of shared operands for each other.
+// Used by gemm_producer.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/gemm_cta.cuh"
 
 namespace tilewire::cuda {
 
-/// What this CTA loads of one operand of a tile: one box of each step (of B stored [K,N] several), to the same place of
-/// all CTAs that use it. NOTE: in registers while steps are loaded: one thread issues all loads of a CTA, and of small
-/// tiles a step is not much longer than its instructions take.
+/// This CTA's loads of one operand of a tile: one box per step of K (several of B stored [K,N]), to the same address in
+/// all CTAs that use it. NOTE: keep this in registers: one thread issues all loads of a CTA, and a step of a small tile
+/// takes hardly longer than its instructions.
 struct Operand {
   const CUtensorMap* map;
-  uint32_t to;    // of stage 0: where the box goes
-  int line;       // first row of A, or column of the result, in the box
-  uint16_t ctas;  // bits of the CTAs that use it
-  bool shared;    // with others
-  uint32_t mine;  // bits of the boxes that this CTA loads of it: one, but for B stored [K,N]
+  uint32_t to;    // address of the box in stage 0
+  int line;       // first row of A, or column of the result, of the box
+  uint16_t ctas;  // bit mask of the CTAs that use the operand
+  bool shared;    // several CTAs use it: multicast
+  uint32_t mine;  // bit mask of the boxes that this CTA loads: one, except of B stored [K,N]
 };
 
-/// Where the last rows of A come from, if not with the first ones: no map = they do.
+/// The place of a tile's last rows of A if they are not in the matrix of the first rows; map: null = they are.
 struct OtherRows {
   const CUtensorMap* map;
   uint32_t to;
   int line;
 };
 
-/// Both, and what they have in common.
+/// The loads of both operands.
 struct Operands {
   Operand a;
   Operand b;
-  int k;  // of step 0
+  int k;  // first element of K in step 0
   OtherRows rest;
 };
 
-/// `lines` in all, in boxes of `box`; `part`: whose turn this CTA has.
+/// An operand of `lines` rows in boxes of `box` rows, of which this CTA loads number `part`.
 __device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int line, int lines, int box, uint32_t part,
                                      uint32_t ctas) {
   const int first = static_cast<int>(part) * box;
@@ -80,7 +80,7 @@ __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full
   }
 }
 
-/// Load a step of K of A.
+/// Load A for one step of K.
 template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint64_t* full = &cta.control.full[stage];
@@ -94,7 +94,7 @@ __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int st
   }
 }
 
-/// And of B: where it is stored [K,N], 64 columns at a time.
+/// Load B for one step of K; if it is stored [K,N], 64 columns at a time.
 template <class Body>
 __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
   uint64_t* full = &cta.control.full[stage];

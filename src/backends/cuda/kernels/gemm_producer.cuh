@@ -1,4 +1,4 @@
-// The loading warp of a GEMM CTA: brings tiles of A and B, and parts of sums, when what they wait for is there.
+// The producer warp of a GEMM CTA: loads tiles of A and B, and partials of sums, after their signals.
 // Used by gemm_tiles.cuh.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace tilewire::cuda {
 
-/// While a task's signals are missing: load those of its operands that nobody writes during a call into stages that are
-/// free. Returns in how many.
+/// While a task's signals are missing: load the operands that no task writes during a call into free stages. Returns
+/// the number of these stages.
 template <class Body>
 __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, Fill<Body> fill, uint64_t epoch) {
   if ((tile.flags & (kAStands | kBStands)) == 0) return 0;
@@ -34,14 +34,14 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, F
   return count;
 }
 
-/// Load steps of K until `end`; of the first `early` ones what load_early has left.
+/// Load the steps of K before `end`. Of the first `early` steps, load only the operands that load_early has left out.
 template <class Body>
 __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, int& step, int end, int early,
                                   Fill<Body>& fill) {
   const Operands from = operands_of(cta, tile);
 #pragma unroll 1
   for (; step < min(end, early); ++step) {
-    // NOTE: consumers may have given back a stage that was loaded early.
+    // NOTE: no wait for `empty`: load_early has seen it, and consumers may have released the stage again since then.
     if (!(tile.flags & kAStands)) load_a(cta, from, step, fill.stage.index);
     if (!(tile.flags & kBStands)) load_b(cta, from, step, fill.stage.index);
     fill.next();
@@ -56,8 +56,8 @@ __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, 
   }
 }
 
-/// Wait for what a tile's loads of `step` need, from its wait number `waited` on. Returns the step that needs the next
-/// one. `abandoned`: whether the team leaves.
+/// Wait for the signals that a tile's loads of `step` need, from wait number `waited` on. Returns the step that needs
+/// the next wait. `abandoned`: set if a wait fails, as the team is then broken.
 template <class Body>
 __device__ inline int pass_waits(const Cta<Body>& cta, const TileRecord& tile, int step, uint64_t epoch, int& waited,
                                  bool& abandoned) {
@@ -71,20 +71,20 @@ __device__ inline int pass_waits(const Cta<Body>& cta, const TileRecord& tile, i
   return INT_MAX;
 }
 
-/// What is posted when the other parts of a tile's sum are there.
+/// The waits for the other partials of a tile's sum.
 __device__ inline const WaitRecord* part_waits(const GemmLaunch& launch, const TileRecord& tile) {
   return launch.table.waits + tile.first_wait + tile.num_waits;
 }
 
-/// What the loading warp still has to do for a late sum.
+/// The producer's remaining work for a late sum, whose partials it loads during the next tile.
 struct LateSum {
-  int slot = -1;       // of the tile that completes it; -1 = nothing
-  int chunk = 0;       // the next to load
-  int step = 0;        // of the tile that is multiplied, before which that is loaded
-  bool there = false;  // all parts have arrived
+  int slot = -1;       // slot of the tile that completes the sum; -1 = none
+  int chunk = 0;       // the next chunk to load
+  int step = 0;        // load it before this step of the current tile
+  bool there = false;  // all partials have arrived
 };
 
-/// Wait until the other parts of a tile's sum are there. `abandoned`: whether the team leaves.
+/// Wait for the other partials of a tile's sum. `abandoned`: set if a wait fails.
 __device__ inline void wait_for_parts(const GemmLaunch& launch, TaskSlot& task, bool there, uint64_t epoch,
                                       bool& abandoned) {
   const TileRecord& tile = task.tile;
@@ -97,7 +97,7 @@ __device__ inline void wait_for_parts(const GemmLaunch& launch, TaskSlot& task, 
   task.abandoned = abandoned ? 1 : 0;
 }
 
-/// Load the chunk of a sum whose turn it is among a tile's `steps`; after the last one, let the sum's record go.
+/// Load the next chunk of a late sum, at its step among a tile's `steps`. After the last chunk, release the sum's slot.
 template <class Body>
 __device__ inline void load_early_partials(const Cta<Body>& cta, LateSum& sum, int steps, Fill<Body>& fill,
                                            uint64_t epoch, bool& abandoned) {
@@ -110,7 +110,7 @@ __device__ inline void load_early_partials(const Cta<Body>& cta, LateSum& sum, i
   sum.slot = -1;
 }
 
-/// Whether the task in a slot is here, and none of its waits would hold it up. Looks once.
+/// Whether the task in a slot is fetched and all of its signals are there. Tests once, without waiting.
 template <class Body>
 __device__ inline bool can_go(const Cta<Body>& cta, const Ring<kSlots>& slot, uint64_t epoch) {
   if (!ptx::barrier_test(&cta.control.record_full[slot.index], slot.phase)) return false;
@@ -119,7 +119,7 @@ __device__ inline bool can_go(const Cta<Body>& cta, const Ring<kSlots>& slot, ui
   return signals_are_there(cta.launch.table.waits + tile.first_wait, tile.num_waits, epoch);
 }
 
-/// Tell the consumers of the whole cluster that this CTA's loads of a task wait for nobody, nor do those before.
+/// Signal to the consumers of the whole cluster that this CTA's loads of a task, and all loads before, need not wait.
 template <class Body>
 __device__ inline void announce(const Cta<Body>& cta, int slot) {
   if (cta.size == 1) return ptx::barrier_arrive(&cta.control.going[slot]);
@@ -127,23 +127,23 @@ __device__ inline void announce(const Cta<Body>& cta, int slot) {
   for (uint32_t other = 0; other < cta.size; ++other) ptx::barrier_arrive_at(&cta.control.going[slot], other);
 }
 
-/// How far the loading warp has come.
+/// The state of the producer.
 template <class Body>
 struct Loading {
   Fill<Body> fill;
   uint64_t epoch = 0;
   Ring<kSlots> slot;
-  // Abandoned tiles still go through the motions: the partners in a cluster need this CTA's loads.
+  // After a failed wait the tiles are still loaded: the other CTAs of the cluster need this CTA's loads.
   bool abandoned = false;
-  bool goes = false;        // the task in the slot, and that is announced
-  bool parts = false;       // the other parts of its sum are there
-  int early = 0;            // stages of it that are loaded in part
-  int waited = 0;           // waits of it that are over
-  int wait_step = INT_MAX;  // its step that needs the next one
+  bool goes = false;        // the task in the slot need not wait, and announce has said so
+  bool parts = false;       // the other partials of its sum are there
+  int early = 0;            // stages of the task that load_early has filled
+  int waited = 0;           // its waits that are over
+  int wait_step = INT_MAX;  // its step of K that needs the next wait
   LateSum sum;              // of the task before
 };
 
-/// Take the task in the slot, and wait for what its first steps need.
+/// Begin the task in the slot: wait for the signals that its first steps need.
 template <class Body>
 __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
   TaskSlot& task = cta.control.slots[my.slot.index];
@@ -158,8 +158,8 @@ __device__ inline void take_tile(const Cta<Body>& cta, const TileRecord& tile, L
   task.abandoned = my.abandoned ? 1 : 0;
 }
 
-/// Load all steps of a tile, and between them what is left of the sum before. What is waited for at the end of a tile
-/// is looked at in the middle, when there is time. Returns whether the next task goes.
+/// Load all steps of a tile, and between them the remaining partials of the sum before. Test the signals of the next
+/// task and of this tile's sum every 8 steps. Returns whether the next task need not wait.
 template <class Body>
 __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, Loading<Body>& my) {
   constexpr int kStepsPerPoll = 8;
@@ -196,8 +196,8 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   return next_goes;
 }
 
-/// The loading warp, one lane of it: waits for a task's signals, then keeps the ring of stages full. The first task is
-/// here.
+/// One lane of the producer warp: waits for a task's signals, then keeps the ring of stages full. The first task is
+/// already in its slot.
 template <class Body>
 __device__ void load_tiles(const Cta<Body>& cta) {
   Control<Body>& control = cta.control;
@@ -229,7 +229,7 @@ __device__ void load_tiles(const Cta<Body>& cta) {
     for (int chunk = 0; sums && chunk < Body::kChunks; ++chunk) load_partials(cta, tile, chunk, my.fill);
     ptx::barrier_arrive(&control.record_empty[here]);
   }
-  // NOTE: a partner gives stages back here, too, so that this CTA must not end before it has.
+  // NOTE: other CTAs of the cluster still arrive on this CTA's `empty` mbarriers, so it must not end before them.
   Ring<Body::kStages> stage = my.fill.stage;
   for (int i = 0; cta.size > 1 && i < Body::kStages; ++i, stage.next()) {
     ptx::barrier_wait(&control.empty[stage.index], stage.phase ^ 1);

@@ -1,4 +1,4 @@
-// The warp of a GEMM CTA that brings tasks to shared memory, ahead of their use.
+// The scheduler warp of a GEMM CTA: fetches tasks to shared memory, ahead of their use.
 // Used by gemm_tiles.cuh.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tilewire::cuda {
 
-/// Index of the next task of this CTA. With a counter, every CTA asks until one answer is past the end.
+/// Index of the next task of this CTA. With a counter, every CTA asks until its answer is past the end.
 template <class Body>
 __device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
   const GemmLaunch& launch = cta.launch;
@@ -16,7 +16,7 @@ __device__ inline uint32_t next_task(const Cta<Body>& cta, uint32_t turn) {
   return __shfl_sync(~0u, index, 0);
 }
 
-/// The last CTA to leave puts the counter back to zero for the next call.
+/// The last CTA to end sets the counter back to zero for the next call.
 template <class Body>
 __device__ inline void leave_counter(const Cta<Body>& cta) {
   uint32_t* counter = cta.launch.counter;
@@ -27,7 +27,7 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
   atomicExch(&counter[1], 0u);
 }
 
-/// Bring what a task writes, by address, and posts to its slot, and its epilogue near, by one warp.
+/// One warp: fetch a task's writes, with real addresses, and its posts to the slot, and prefetch its epilogue.
 __device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, TaskSlot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
@@ -51,7 +51,7 @@ __device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, 
   for (uint32_t i = threadIdx.x % 32; i < posts; i += 32) task.posts[i] = table.posts[task.tile.first_post + i];
 }
 
-/// Task `index` to its slot, by one warp; past the last one, a record without steps. Returns whether it is that.
+/// One warp: fetch task `index` to a slot; past the last task, a record with k_steps = 0. Returns whether it is past.
 template <class Body>
 __device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, TaskSlot& task, uint64_t* free,
                                   uint32_t phase) {
@@ -68,13 +68,13 @@ __device__ inline bool fetch_tile(const Cta<Body>& cta, uint32_t index, TaskSlot
   return end;
 }
 
-/// Before a CTA's roles begin: its first task is here when they do. Returns whether there is none.
+/// Fetch a CTA's first task, before the CTA's roles begin. Returns whether it has none.
 template <class Body>
 __device__ inline bool fetch_first(const Cta<Body>& cta) {
   return fetch_tile(cta, next_task(cta, 0), cta.control.slots[0], nullptr, 0);
 }
 
-/// The scheduler warp: brings tasks to shared memory ahead of their use. `end`: there was none to begin with.
+/// The scheduler warp: fetches tasks ahead of their use. `end`: the CTA has no first task.
 template <class Body>
 __device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
   Control<Body>& control = cta.control;

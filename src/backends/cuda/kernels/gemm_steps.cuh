@@ -1,4 +1,4 @@
-// The epilogue of a tile, step by step, on the sums that its consumers hold in registers.
+// The epilogue of a tile, step by step, on the sums in a consumer's registers.
 // Used by gemm_epilogue.cuh and gemm_tiles.cuh.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tilewire::cuda {
 
-/// Element `at` of an operand, in fp32.
+/// Element `at` of a step's operand, in fp32.
 template <typename In>
 __device__ inline float operand_at(const EpilogueRecord& step, int64_t at) {
   if (step.dtype == DType::fp32) return reinterpret_cast<const float*>(step.operand)[at];
@@ -20,7 +20,7 @@ __device__ inline float bias_of(const EpilogueRecord& step, const TileRecord& ti
   return col < tile.cols ? operand_at<In>(step, col) : 0;
 }
 
-/// The residual of two neighbours of a row of the tile.
+/// The residual of two neighbouring columns in a row of the tile.
 template <typename In>
 __device__ inline float2 residual_of(const EpilogueRecord& step, const TileRecord& tile, int row, int col) {
   if (row >= tile.rows || col >= tile.cols) return {};
@@ -31,8 +31,8 @@ __device__ inline float2 residual_of(const EpilogueRecord& step, const TileRecor
   return {operand_at<In>(step, at), col + 1 < tile.cols ? operand_at<In>(step, at + 1) : 0};
 }
 
-/// Add the bias to kBlocks sums of some columns each, from column `first` of the tile on; or of some rows of the
-/// consumer's columns, where the body flips.
+/// Add the bias to kBlocks blocks of sums, from column `first` of the tile on. With swap-AB, the sums are some rows of
+/// the consumer's 64 columns.
 template <class Body, int kBlocks, int kValues>
 __device__ __forceinline__ void add_bias(const EpilogueRecord& step, const TileRecord& tile, int first,
                                          float (&sums)[kBlocks][kValues]) {
@@ -62,8 +62,9 @@ __device__ __forceinline__ void add_bias(const EpilogueRecord& step, const TileR
   }
 }
 
-/// Change all sums of a thread, some at a time, which come to the front. `change`: some neighbours in a block, its
-/// number and theirs. NOTE: one piece of code does for all: unrolled, it would be half of the kernels.
+/// Apply `change` to all sums of a thread, kSome values at a time. `change` gets the values, the number of their block,
+/// and their place in it. NOTE: the values rotate through the first registers, so that one copy of the code serves all;
+/// unrolled code would be half of the kernel.
 template <int kBlocks, int kValues, class Change>
 __device__ __forceinline__ void change_sums(float (&sums)[kBlocks][kValues], const Change& change) {
   constexpr int kAll = kBlocks * kValues;
@@ -119,7 +120,7 @@ __device__ __forceinline__ void add_residual(const EpilogueRecord& step, const T
   });
 }
 
-/// Each of a thread's sums by itself.
+/// Apply `change` to each of a thread's sums.
 template <int kBlocks, int kValues, class Change>
 __device__ __forceinline__ void change_each(float (&sums)[kBlocks][kValues], const Change& change) {
   change_sums(sums, [&](auto& some, int, int) {
@@ -129,7 +130,7 @@ __device__ __forceinline__ void change_each(float (&sums)[kBlocks][kValues], con
   });
 }
 
-/// One step of an epilogue, for sums as apply_steps has them.
+/// Apply one step of an epilogue, to sums as in apply_steps.
 template <class Body, int kBlocks, int kValues>
 __device__ __forceinline__ void apply_step(const EpilogueRecord& step, const TileRecord& tile, int row, int col,
                                            float (&sums)[kBlocks][kValues]) {
@@ -152,9 +153,9 @@ __device__ __forceinline__ void apply_step(const EpilogueRecord& step, const Til
   }
 }
 
-/// The tile's epilogue, if any, for kBlocks sums of some columns each, which begin at (row, col) of the tile; or of
-/// some rows, where the body flips. The same arithmetic as apply_epilogue of the workers (finish.cuh). NOTE: of bodies
-/// without steps it is one bias: where registers are full, the code for others costs tiles that have none 3 to 10 %.
+/// Apply the tile's epilogue, if any, to kBlocks blocks of sums that begin at (row, col) of the tile; with swap-AB, to
+/// rows. The arithmetic is that of apply_epilogue (finish.cuh). NOTE: bodies without kSteps apply at most one bias. If
+/// registers are full, code for other steps costs tiles without them 3 to 10 %.
 template <class Body, int kBlocks, int kValues>
 __device__ __forceinline__ void apply_steps(const Cta<Body>& cta, const TileRecord& tile, int row, int col,
                                             float (&sums)[kBlocks][kValues]) {

@@ -1,4 +1,4 @@
-// The storing warps of a GEMM CTA: send each chunk of a finished tile to all its destinations, and post.
+// The storing warps of a GEMM CTA: store each chunk of a finished tile at all its destinations, and post.
 // Used by gemm_tiles.cuh.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tilewire::cuda {
 
-/// store_unit where somebody looks.
+/// store_unit for LL data.
 template <typename Out>
 __device__ inline void publish_unit(Out* to, const uint8_t* from, int count) {
   constexpr int kPerUnit = 16 / sizeof(Out);
@@ -28,7 +28,7 @@ __device__ inline void publish_unit(Out* to, const uint8_t* from, int count) {
   }
 }
 
-/// One unit of 16 bytes of a row to one place; `count` of its elements are real.
+/// Store one unit of 16 bytes of a row; `count` of its elements are in the tile.
 template <typename Out>
 __device__ inline void store_unit(Out* to, const uint8_t* from, int count, StoreMode mode) {
   constexpr int kPerUnit = 16 / sizeof(Out);
@@ -50,8 +50,8 @@ __device__ inline void store_unit(Out* to, const uint8_t* from, int count, Store
   }
 }
 
-/// Store a chunk's part of `write` through its pointer, by one warp. (row, col): the chunk's first element in the tile;
-/// its first `again` columns are stored already.
+/// One warp: store a chunk's part of `write` by 16-byte stores. (row, col): the chunk's first element in the tile. Skip
+/// its first `again` columns, which the chunk before has stored.
 template <typename Out>
 __device__ inline void store_by_pointer(const uint8_t* chunk, uint32_t swizzle, const WriteRecord& write, int row,
                                         int col, int again) {
@@ -70,7 +70,7 @@ __device__ inline void store_by_pointer(const uint8_t* chunk, uint32_t swizzle, 
   }
 }
 
-/// The same by bulk copies, a row of the chunk each.
+/// The same by bulk copies, one for each row of the chunk.
 template <typename Out>
 __device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& write, int row, int col, int again) {
   const int end = min(64, write.first_row + write.rows - row);
@@ -90,7 +90,7 @@ __device__ inline void store_by_bulk(const uint8_t* chunk, const WriteRecord& wr
   }
 }
 
-/// Rows of a chunk through a tensor map: one box, by one thread. (row, col): the box's first element in the tile.
+/// One thread: store rows of a chunk through a tensor map, as one box. (row, col): its first element in the tile.
 __device__ inline void store_box(const CUtensorMap* map, const uint8_t* from, const WriteRecord& write, int row,
                                  int col) {
   if (write.mode == StoreMode::accumulate) {
@@ -100,14 +100,14 @@ __device__ inline void store_box(const CUtensorMap* map, const uint8_t* from, co
   }
 }
 
-/// The first `rows` of a chunk through a map of kRestRows, a box each lane.
+/// Store the first `rows` rows of a chunk through a map with boxes of kRestRows, one box per lane.
 __device__ inline void store_rest(const CUtensorMap* map, const uint8_t* chunk, const WriteRecord& write, int row,
                                   int col, int rows) {
   const int first = static_cast<int>(threadIdx.x % 32) * kRestRows;
   if (first < rows) store_box(map, chunk + first * 128, write, row + first, col);
 }
 
-/// Send one chunk, whose first element is (row, col) of the tile, to all destinations of the tile, by one warp.
+/// One warp: store one chunk at all destinations of the tile. (row, col): the chunk's first element in the tile.
 template <class Body, typename Out>
 __device__ inline void store_chunk(const Cta<Body>& cta, const TaskSlot& task, const uint8_t* chunk, int row, int col,
                                    int again) {
@@ -128,8 +128,8 @@ __device__ inline void store_chunk(const Cta<Body>& cta, const TaskSlot& task, c
   }
 }
 
-/// Send all chunks of one consumer's part, freeing each buffer when the next one is on its way. `last`: they have no
-/// buffers (send_last).
+/// Store all chunks of one consumer's part. Release each buffer when its chunk is read, one chunk later. `last`: the
+/// chunks are in stages (send_last).
 template <class Body, typename Out>
 __device__ inline void store_part(const Cta<Body>& cta, const TaskSlot& task, int group, bool last,
                                   Ring<Body::kBuffers>& buffer) {
@@ -158,7 +158,7 @@ __device__ inline void store_part(const Cta<Body>& cta, const TaskSlot& task, in
   if (previous >= 0) ptx::barrier_arrive(&control.chunk_free[group][previous]);
 }
 
-/// Whether no task of the CTA follows the one in a slot, so that its consumers send_last.
+/// Whether the CTA has no task after the one in the slot, so that its consumers use send_last.
 template <class Body>
 __device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
   if (!Body::kLastApart || cta.launch.cluster.k > 1) return false;
@@ -169,13 +169,13 @@ __device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
   return cta.control.slots[slot.index].tile.k_steps == 0;
 }
 
-/// Post for a tile when both parts are in memory, by the second storing warp. Where the team leaves, a partner in the
-/// cluster may have loaded too early, so that nothing is posted any more.
+/// The second storing warp: post for a tile when both consumers' parts are in memory. If the team is broken, post
+/// nothing: a CTA of the cluster may have loaded too early.
 template <class Body>
 __device__ inline void post_tile(const Cta<Body>& cta, const TaskSlot& task, int group, const Ring<kSlots>& slot) {
   const TileRecord& tile = task.tile;
   if (tile.num_posts != 0) finish_tensor_stores();
-  __syncwarp();  // with the release of the post, orders each lane's stores by pointer
+  __syncwarp();  // with the post's release, this orders the stores of all lanes
   if (group == 0) {
     ptx::barrier_arrive(&cta.control.stored[slot.index]);
     return;
@@ -187,7 +187,7 @@ __device__ inline void post_tile(const Cta<Body>& cta, const TaskSlot& task, int
   post_signals(tile.num_posts <= kSlotPosts ? task.posts : cta.launch.table.posts + tile.first_post, tile.num_posts);
 }
 
-/// By the second storing warp, when a tile is stored and posted: so has ended the sum that it completes.
+/// The second storing warp, after the posts: record the times of the tile, and of the sum that it completes.
 template <class Body>
 __device__ inline void note_tile(const Cta<Body>& cta, const TaskSlot& task) {
   const GemmLaunch& launch = cta.launch;

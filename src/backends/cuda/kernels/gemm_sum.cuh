@@ -1,5 +1,6 @@
-// Tiles that complete a sum: the other parts come through the ring of stages, after the steps of K or between those of
-// the next tile, and are added in their order. Used by the scheduler, the loading warp and the epilogue.
+// Fused reduction epilogue: partials are loaded through the stages, after the tile or during the next, and added in
+// order.
+// Used by the scheduler, the producer and the epilogue.
 #pragma once
 
 #include "backends/cuda/kernels/gemm_chunk.cuh"
@@ -7,8 +8,8 @@
 
 namespace tilewire::cuda {
 
-/// Whether the parts of a sum come during the CTA's next tile: where that waits for nobody, nor do its partners' tiles,
-/// so that all of a cluster decide alike.
+/// Whether the partials of a sum are loaded during the CTA's next tile. That tile must wait for no signal, nor may the
+/// next tiles of the cluster's other CTAs, so that all CTAs of a cluster decide alike.
 template <class Body>
 __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   const GemmLaunch& launch = cta.launch;
@@ -17,18 +18,18 @@ __device__ inline bool comes_late(const Cta<Body>& cta, uint32_t index) {
   if (!Body::kSums || tile.num_partials == 0 || launch.counter != nullptr || next >= launch.table.num_tiles)
     return false;
   if (tile.num_steps != 0 || (tile.flags & kOutputFp32) != 0) return false;
-  // All parts of a chunk are held while the next step is taken (send_short_sum), beside the step before, which goes
-  // back only then: with one stage less it would wait for ever.
+  // send_short_sum holds all partials of a chunk while it takes a step of K. The stage of the step before is released
+  // only after that: with one stage less, this would wait for ever.
   if (tile.num_partials > (Body::kStages - 2) * Body::kPartialsPerStage) return false;
 #pragma unroll 1
   for (uint32_t i = 0; i < cta.size; ++i) {
     if (launch.table.tiles[next - cta.rank + i].num_waits > 0) return false;
   }
-  // A step comes between two chunks, so that all of this is given back.
+  // A step of K lies between two chunks; after it, all of these stages are released.
   return launch.table.tiles[next].k_steps >= kStepsPerChunk * Body::kChunks;
 }
 
-/// Load a chunk of the other parts of a tile, as many parts in a stage as fit. They must have arrived.
+/// Load a chunk of the other partials of a tile's sum, as many per stage as fit. They must have arrived.
 template <class Body>
 __device__ inline void load_partials(const Cta<Body>& cta, const TileRecord& tile, int chunk, Fill<Body>& fill) {
   if (!has_chunk(cta, chunk)) return;
@@ -51,7 +52,7 @@ __device__ inline void load_partials(const Cta<Body>& cta, const TileRecord& til
   }
 }
 
-/// Add pairs to 8 of a thread's sums.
+/// Add pairs to 8 of a thread's sums, in fp32.
 template <typename In>
 __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
 #pragma unroll
@@ -62,7 +63,7 @@ __device__ inline void add_pairs(float (&total)[8], const uint32_t* pairs) {
   }
 }
 
-/// Wait for the stages with the other parts of a chunk.
+/// Wait for the stages with the other partials of a chunk.
 template <class Body>
 __device__ inline void await_partials(const Cta<Body>& cta, const TileRecord& tile, Ring<Body::kStages>& stage) {
 #pragma unroll 1
@@ -72,7 +73,7 @@ __device__ inline void await_partials(const Cta<Body>& cta, const TileRecord& ti
   }
 }
 
-/// Give the stages with the other parts of a chunk back: from `first` up to `end`.
+/// Release the stages with the other partials of a chunk, from `first` up to `end`.
 template <class Body>
 __device__ inline void release_partials(const Cta<Body>& cta, const Ring<Body::kStages>& first,
                                         const Ring<Body::kStages>& end) {
@@ -82,16 +83,16 @@ __device__ inline void release_partials(const Cta<Body>& cta, const Ring<Body::k
   }
 }
 
-/// Other parts of a sum that few instructions add.
+/// Most other partials of a sum that send_short_sum adds.
 inline constexpr int kFewPartials = 3;
 
-/// Whether a sum has no more, and is nothing but their sum, in chunks that are swizzled as parts are.
+/// Whether a sum has no more partials, no epilogue steps, 16-bit results, and chunks with the swizzle of the partials.
 __device__ inline bool has_few_partials(const TileRecord& tile) {
   return tile.num_partials <= kFewPartials && tile.num_steps == 0 && (tile.flags & (kOutputFp32 | kPlain)) == 0;
 }
 
-/// Where the few parts of a consumer's chunk lie in shared memory, in their order: the tile's own at `own`, the others
-/// from `stage` on.
+/// Addresses in shared memory of a chunk's partials, in the order of the sum. The tile's own partial is at `own`, the
+/// others are in stages from `stage` on.
 template <class Body>
 __device__ __forceinline__ void find_parts(const Cta<Body>& cta, const TileRecord& tile, int group, uint32_t own,
                                            Ring<Body::kStages> stage, uint32_t (&parts)[kFewPartials + 1]) {
@@ -109,8 +110,8 @@ __device__ __forceinline__ void find_parts(const Cta<Body>& cta, const TileRecor
   }
 }
 
-/// Units `first` to `end` of a chunk: the tile's own part, which this warp has written to `own`, becomes the sum. NOTE:
-/// one piece of code for all units: what is not in the instruction cache costs more than the additions.
+/// Sum units `first` to `end` of a chunk. The sum replaces the tile's own partial, which this warp has written to
+/// `own`. NOTE: one copy of the code serves all units: misses of the instruction cache cost more than the additions.
 template <class Body>
 __device__ __forceinline__ void sum_few_partials(const TileRecord& tile, uint32_t first, uint32_t end, uint32_t own,
                                                  const uint32_t (&parts)[kFewPartials + 1]) {
@@ -139,16 +140,16 @@ __device__ __forceinline__ void sum_few_partials(const TileRecord& tile, uint32_
   }
 }
 
-/// The sum of all parts of 16 columns of a consumer's chunk, number `unit` of four. `own`: the tile's own part, rounded
-/// as the others were; those lie in shared memory, from `stage` on, as chunks to store do. NOTE: beside the sums of the
-/// tile that is multiplied, registers hold few values more.
+/// Sum all partials of 16 columns of a consumer's chunk (unit `unit` of four). `own`: the tile's own partial, rounded
+/// like the others. The others are in stages from `stage` on, in the layout of chunks. NOTE: registers also hold the
+/// sums of the next tile, so that few are left.
 template <class Body>
 __device__ inline void sum_unit(const Cta<Body>& cta, const TileRecord& tile, int group, uint32_t unit,
                                 const uint32_t* own, Ring<Body::kStages> stage, float (&total)[8]) {
   using In = typename Body::In;
   const uint32_t at = group * kChunkBytes + place_of<Body>(7, unit);
 #pragma unroll
-  for (int j = 0; j < 8; ++j) total[j] = -0.0F;  // the sum of nothing: adding to it changes no value
+  for (int j = 0; j < 8; ++j) total[j] = -0.0F;  // -0 + x = x, to the bit
   int in_stage = 0;
 #pragma unroll 1
   for (int part = 0; part <= tile.num_partials; ++part) {

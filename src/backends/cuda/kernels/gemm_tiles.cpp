@@ -1,4 +1,4 @@
-// The GEMM kernel's tensor maps and its launch.
+// Tensor maps and launches of the GEMM kernel.
 // Called by the cuda backend, tests and benchmarks through gemm_tiles.hpp.
 #include "backends/cuda/kernels/gemm_tiles.hpp"
 
@@ -39,7 +39,7 @@ CUtensorMapDataType map_type(DType dtype) {
   return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
 }
 
-/// Boxes of 128 bytes x box_rows, swizzled by 128 bytes. `promotion`: what the L2 cache fetches at once.
+/// A map with boxes of 128 bytes x box_rows and 128-byte swizzle. `promotion`: the bytes that L2 fetches together.
 CUtensorMap make_map(const MatrixView& m, int box_rows,
                      CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   CUtensorMap map{};
@@ -57,12 +57,13 @@ CUtensorMap make_map(const MatrixView& m, int box_rows,
   return map;
 }
 
-/// Few rows read B once, at the speed of memory: to fetch half of the next step with each then costs 3 to 7 %.
+/// Tiles of few rows read B once, at the speed of memory. Then 256-byte promotion, half of it for the next step, costs
+/// 3 to 7 %.
 CUtensorMapL2promotion promotion_for(TileShape shape) {
   return shape.m < 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 }
 
-/// What CUDA wants to know about a launch; not to be copied, as `config` points into it.
+/// The configuration of a launch. Not copyable, as `config` points to `attribute`.
 struct LaunchConfig {
   cudaLaunchAttribute attribute{};
   cudaLaunchConfig_t config{};
@@ -81,7 +82,7 @@ struct LaunchConfig {
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 };
 
-/// Of the current device.
+/// SMs of the current device.
 uint32_t num_sms() {
   int device = 0;
   int sms = 0;
@@ -163,7 +164,7 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   const GemmBodyEntry& body = find_body(kind);
   full.depth =
       body.kind.sums ? stages : std::min(stages, full.depth > 0 ? full.depth : balanced_depth(kind, full.ctas));
-  full.depth = std::min(stages, std::max(full.depth, shape.k - 1));  // parts of other CTAs have room at once
+  full.depth = std::min(stages, std::max(full.depth, shape.k - 1));  // stages for the other CTAs' chunks
   full.a_box = rows_of_a_box(kind.shape, full.cluster);
   full.b_box = cols_of_b_box(kind.shape, full.cluster);
   full.tile_rows = kind.shape.m;
@@ -171,10 +172,10 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   const uint32_t begin = cluster > 1 ? full.ctas + workers : std::max(full.ctas + workers, num_sms());
   full.computing = cluster > 1 ? spread_of(full.ctas, full.ctas, 0) : spread_of(full.ctas, begin, 1);
   full.working = spread_of(workers, std::max(begin, full.computing.all) - full.ctas, 0);
-  // NOTE: a grid is whole clusters; CTAs without a role end at once.
+  // NOTE: the grid is a multiple of the cluster; CTAs without a role end at once.
   const uint32_t all = std::max(begin, full.computing.all) + full.workers.table.helper_ctas;
   LaunchConfig config(body, (all + cluster - 1) / cluster * cluster, cluster, stream);
-  // NOTE: launched as clusters of one, CTAs begin 1 to 2 us later.
+  // NOTE: launched with clusters of one CTA, CTAs begin 1 to 2 us later.
   if (cluster == 1) config.config.numAttrs = 0;
   void* arguments[] = {&full};
   check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of gemm_tiles");

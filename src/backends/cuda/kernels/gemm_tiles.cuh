@@ -1,5 +1,5 @@
-// The persistent GEMM kernel: a scheduler warp, a loading warp, two consumer warpgroups and their two storing warps
-// execute a table of tiles. Instantiated by gemm_bodies.cuh.
+// The persistent GEMM kernel, which executes a table of tiles: a scheduler warp, a producer warp, two consumer
+// warpgroups and their two storing warps. Instantiated by gemm_bodies.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/gemm_cluster_split_k.cuh"
@@ -12,12 +12,12 @@
 
 namespace tilewire::cuda {
 
-/// One step of K of kCols columns of the matrix instruction; `a` and `b` describe the consumer's part.
-/// NOTE: inline, as all from here to consume_tiles: where products on their way cross a call, each waits for the last.
+/// One step of K for kCols columns of wgmma; `a` and `b` are descriptors of the consumer's part.
+/// NOTE: keep all functions from here to consume_tiles inline: otherwise ptxas makes each wgmma wait for the last one.
 template <class Body, int kCols>
 __device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
                                               bool add) {
-  // Bytes for 16 elements of K.
+  // Bytes from one wgmma to the next, 16 elements of K.
   constexpr int kAdvanceA = Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
   constexpr int kAdvanceB = !Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
   ptx::matrix_fence();
@@ -32,7 +32,7 @@ __device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body
   ptx::matrix_commit();
 }
 
-/// The same for so many of a tile's rows as the launch says: a piece of code for each number.
+/// The same for the launch's runtime number of rows, with code for each number.
 template <class Body, int kFirst, int kLast>
 __device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
                                               bool add, int rows) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body
   }
 }
 
-/// One step of K for one consumer warpgroup; `a` and `b` describe its part of stage 0.
+/// One step of K for one consumer warpgroup; `a` and `b` are descriptors of its part of stage 0.
 template <class Body>
 __device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                             uint64_t a, uint64_t b, int stage, bool add) {
@@ -61,8 +61,8 @@ __device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[
   }
 }
 
-/// One step of K; the stage of the step before goes back when this one's work is on its way. With few rows, whose steps
-/// memory is late with, its own stage goes back as soon as it is used: the next step may be long in coming.
+/// One step of K. Release the stage of the step before when this step's wgmma are issued. With kSplitN (few rows)
+/// memory is the limit and the next step may come late: release this step's stage as soon as it is read.
 template <class Body>
 __device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                         uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
@@ -81,8 +81,8 @@ __device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body
   stage.next();
 }
 
-/// The first steps of a tile, and between them the results of the tile before, which leave a chunk after every few
-/// steps. Returns how many steps were taken.
+/// The first steps of a tile. After every few steps, send one deferred chunk of the tile before. Returns the number of
+/// steps taken.
 template <class Body>
 __device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                         uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
@@ -102,9 +102,9 @@ __device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body
   return step;
 }
 
-/// The same where these are sums, whose other parts come now: half of a chunk before a step and half behind it, each
-/// about as long as the products of a step. NOTE: one piece of code for all chunks (next_chunk); and the producer loads
-/// parts before the same steps (load_early_partials).
+/// The same if the deferred results complete a sum: sum half of a chunk before a step of K and half after it, each
+/// about as long as the products of a step. NOTE: one copy of the code serves all chunks (next_chunk). The producer
+/// loads the partials before the same steps (load_early_partials).
 template <class Body>
 __device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                                 uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
@@ -133,7 +133,7 @@ __device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&su
   return step;
 }
 
-/// All steps of a tile. Returns the last one's stage: its products are on their way.
+/// All steps of a tile. Returns the stage of the last step, whose wgmma are still in flight.
 template <class Body>
 __device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
                                              uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
@@ -152,14 +152,13 @@ __device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)
   return previous;
 }
 
-/// Whether the task in a slot, which is here, loads without waiting for anybody. All of a warpgroup get the same
-/// answer.
+/// Whether the fetched task in a slot loads without waiting. All threads of a warpgroup get the same answer.
 template <class Body>
 __device__ inline bool is_going(const Cta<Body>& cta, const Ring<kSlots>& slot, int group) {
   return ptx::all_of_group(ptx::barrier_test(&cta.control.going[slot.index], slot.phase), 1 + group);
 }
 
-/// A consumer warpgroup: multiplies its part of each tile and sends the results on.
+/// A consumer warpgroup: multiplies its part of each tile and hands the results to the storing warp.
 template <class Body>
 __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   using In = typename Body::In;
@@ -178,14 +177,14 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   for (;;) {
     const TileRecord& tile = control.slots[slot.index].tile;
     const bool end = tile.k_steps == 0;
-    // A tile that waits may wait for what this CTA has yet to post: results linger only when nothing holds it up.
+    // The next tile may wait for a post of this CTA: results stay deferred only if that tile waits for no signal.
     if (Body::kDefer && deferred.slot >= 0 && !deferred.is_deferred) [[unlikely]] {
       flush_deferred(cta, deferred, group, end, stage, buffer);
     }
     if (end) break;
     float sums[Body::kBlocksM][Body::kGroupN / 2];
     const int last = multiply_tile(cta, sums, a, b, tile.k_steps, stage, deferred, group, buffer);
-    // Look ahead while the last products are made.
+    // Look at the next task while the last products are made.
     Ring<kSlots> next = slot;
     next.next();
     ptx::barrier_wait(&control.record_full[next.index], next.phase);
@@ -218,8 +217,8 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
   }
 }
 
-/// Let the CTA use the tensor maps, by one warp, before its roles begin. NOTE: fences of maps wait for each other: two
-/// of them take a microsecond, so that those in memory come second best.
+/// Make the tensor maps usable for the CTA, by one warp, before its roles begin. NOTE: fences of maps run one after
+/// another, two in a microsecond, so maps in device memory are slower than maps in the launch.
 __device__ inline void ready_maps(const GemmTable& table) {
 #pragma unroll 1
   for (uint32_t map = threadIdx.x % 32; map < table.num_maps; map += 32) {
@@ -235,9 +234,9 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
   const Cta<Body> cta = make_cta<Body>(launch, index, shared);
   const int group = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 128, 0));
   const int warp = static_cast<int>(__shfl_sync(~0u, threadIdx.x / 32, 0));
-  // Side by side: the first record and the tensor maps come from memory, barriers are made.
-  constexpr int kFirst = 3;  // barriers: the loading warp may begin,
-  constexpr int kBegun = 4;  // and the others may
+  // In parallel: fetch the first record, prefetch the tensor maps, initialise the mbarriers.
+  constexpr int kFirst = 3;  // barriers: the producer may begin,
+  constexpr int kBegun = 4;  // and the other warps may begin
   bool none = false;
   if (warp == 1) none = fetch_first(cta);
   if (warp == 2) ready_maps(launch.table);
@@ -245,7 +244,7 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
   __syncwarp();
   if (cta.size > 1) ptx::cluster_arrive();
   if (warp == 0) {
-    // NOTE: it waits where its role's code begins, so that this comes from memory meanwhile.
+    // NOTE: the producer waits here, in its own branch, so that its code is fetched meanwhile.
     ptx::give_registers<56>();
     ptx::cta_meet(kFirst, 128);
     if (cta.size > 1) ptx::cluster_wait();
@@ -257,7 +256,7 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
     if (group == 0) {
       ptx::give_registers<56>();
       if (warp == 1) schedule_tiles(cta, none);
-      // This one has nothing to store for a while.
+      // Warp 3 has nothing to store yet.
       if (warp == 3 && index == 0 && threadIdx.x % 32 == 0) note_call(launch.workers);
       __syncwarp();
       if (warp >= 2) store_tiles(cta, warp - 2);
@@ -267,11 +266,11 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
     }
   }
   __syncwarp();
-  if (cta.size > 1) ptx::cluster_meet();  // a partner may still arrive on barriers here
+  if (cta.size > 1) ptx::cluster_meet();  // other CTAs may still arrive on mbarriers of this one
 }
 
-/// CTAs of one launch by role: those that compute and, among them, those that work and those that only hold a place;
-/// then helpers, which execute when there is room.
+/// The CTAs of a launch by role: compute CTAs, and spread among them worker CTAs and placeholder CTAs; then helper
+/// CTAs, which start when other CTAs end.
 template <class Body>
 __global__ void __launch_bounds__(kThreads, 1) gemm_tiles_kernel(const __grid_constant__ GemmLaunch launch) {
   extern __shared__ __align__(1024) uint8_t shared[];

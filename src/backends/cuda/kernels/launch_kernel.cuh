@@ -1,4 +1,4 @@
-// Launches of plain kernels, whose own result is checked: what a caller's earlier calls left behind is not ours.
+// Launches of simple kernels. Each checks its own result, not an error that a caller's earlier calls have left.
 // Included by workers.cu, plain_ops.cu and device_clock.cu.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tilewire::cuda {
 
-/// `what`: of the error. Throws Error.
+/// `what` names the launch in the error. Throws Error.
 template <class... Parameters, class... Arguments>
 void launch_kernel(const char* what, void (*kernel)(Parameters...), uint32_t ctas, uint32_t threads,
                    cudaStream_t stream, Arguments&&... arguments) {

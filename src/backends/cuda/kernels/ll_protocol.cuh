@@ -1,6 +1,7 @@
-// Elements that say themselves that they have arrived (see core/ll.hpp): publish, look, take.
-// Used by whoever writes or reads such workspace. NOTE: what is written 16 bytes at a time may be read an element at a
-// time, and the other way round: only the elements, which are aligned, have to come whole.
+// LL data: stores, polls and resets of elements that are their own flags (core/ll.hpp).
+// Used by all kernels that access such workspace. NOTE: data that are written 16 bytes at a time may be read one
+// element
+// at a time, and the other way round. Only the elements, which are aligned, must arrive whole.
 #pragma once
 
 #include "backends/cuda/kernels/elements.cuh"
@@ -9,7 +10,7 @@
 
 namespace tilewire::cuda {
 
-/// Store where somebody looks. Relaxed at system scope: orders nothing, the words are all that there is to see.
+/// Store LL data. Relaxed at system scope: no order is needed, as the reader polls the words themselves.
 __device__ inline void publish(void* to, const uint4& words) {
   asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y),
                "r"(words.z), "r"(words.w)
@@ -22,7 +23,7 @@ __device__ inline void publish(void* to, uint16_t half) {
   asm volatile("st.relaxed.sys.global.b16 [%0], %1;" ::"l"(to), "h"(half) : "memory");
 }
 
-/// Look at what somebody publishes, if at all. Relaxed at system scope: see publish. NOTE: a predicate, no jump.
+/// Poll LL data, if `wanted`. Relaxed at system scope, as publish. NOTE: a predicated load, no jump.
 __device__ inline void poll_words(const void* from, bool wanted, uint4& words) {
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -32,7 +33,7 @@ __device__ inline void poll_words(const void* from, bool wanted, uint4& words) {
       : "l"(from), "r"(static_cast<uint32_t>(wanted))
       : "memory");
 }
-/// One element in the low bits; above those of a short one, zeros.
+/// Poll one element. It is in the low bits; the bits above a 16-bit element are zero.
 __device__ inline uint32_t look_at_element(const void* from, DType dtype) {
   uint32_t word = 0;
   if (element_bytes(dtype) == 4) {
@@ -44,20 +45,20 @@ __device__ inline uint32_t look_at_element(const void* from, DType dtype) {
   return half;
 }
 
-/// Whether an element is here.
+/// Whether a polled element has arrived.
 __device__ inline bool has_come(uint32_t element, DType dtype) {
   return element != (element_bytes(dtype) == 4 ? 0xFFFFFFFF : 0xFFFF);
 }
-/// Not 0 if a half of the words is missing. (A half of all ones is a zero half of the complement.)
+/// Not 0 if a 16-bit half of the words is missing. (A half of all ones is a zero half of the complement.)
 __device__ inline uint32_t missing_halves(const uint4& words) {
   const auto missing = [](uint32_t word) { return (0xFFFEFFFE - word) & word & 0x80008000; };
   return missing(words.x) | missing(words.y) | missing(words.z) | missing(words.w);
 }
 
-/// A number of 32 bits that is NaN has the bits that arithmetic gives it, not those of one that somebody passed on.
+/// The bits to publish. A NaN becomes 0x7FFFFFFF, as arithmetic makes it: all ones would mean a missing element.
 __device__ inline uint32_t bits_to_publish(float value) { return isnan(value) ? 0x7FFFFFFF : __float_as_uint(value); }
 
-/// As store_element, where somebody looks.
+/// As store_element, for LL data.
 __device__ inline void publish_element(std::byte* to, DType dtype, float value) {
   if (element_bytes(dtype) == 4) return publish(to, bits_to_publish(value));
   uint16_t half = 0;
@@ -65,19 +66,19 @@ __device__ inline void publish_element(std::byte* to, DType dtype, float value) 
   publish(to, half);
 }
 
-/// One thread's looks during a step, which end when the deadline passes or the team leaves.
+/// One thread's polls during an op. They end at the deadline, or when the team breaks.
 struct Patience {
   const WaitWatch& watch;
   uint32_t task;
   uint64_t epoch;
-  bool first = false;        ///< of its warpgroup: looks at the host's word
-  TaskSpan* span = nullptr;  ///< takes the time when the first of it is here
+  bool first = false;        ///< first thread of its warpgroup: also polls WaitWatch::stop
+  TaskSpan* span = nullptr;  ///< gets the time when the first data are there
   uint64_t begin = 0;
   uint32_t polls = 0;
-  bool told = false;  ///< by others to leave
+  bool told = false;  ///< the team broke
   bool over = false;
 
-  /// Whether to look again. NOTE: no sleep between looks: it lasts as long as the data takes.
+  /// Whether to poll again. NOTE: no sleep between polls: a sleep takes as long as the data.
   __device__ bool lasts() {
     if (polls == 0) begin = ptx::global_time_ns();
     if (++polls % 32 != 0) return true;
@@ -86,7 +87,7 @@ struct Patience {
     return !over;
   }
 
-  /// Say that the step's source of this number has not come. The step must not go on.
+  /// Report that source number `source` of the op has not arrived. The op must not go on.
   __device__ void give_up(uint32_t source) const {
     report_failure(watch, {.task = task, .wait = kDataOfPeers, .seen = source, .epoch = epoch, .told = told});
   }
@@ -97,12 +98,12 @@ struct Patience {
   }
 };
 
-/// Put what was taken back to what it was. Nobody else may take it.
+/// Set taken data back to ones. No other thread may take the same data.
 __device__ inline void clear_words(std::byte* from) {
   *reinterpret_cast<uint4*>(from) = make_uint4(~0u, ~0u, ~0u, ~0u);
 }
 
-/// Wait for an element, take it and clear it; or nothing, if patience is over.
+/// Poll an element until it arrives, take it and set it back to ones. Returns 0 if the polls end without it.
 __device__ inline float take_element(std::byte* from, DType dtype, uint32_t source, Patience& patience) {
   uint32_t element = look_at_element(from, dtype);
   while (!has_come(element, dtype)) {

@@ -6,7 +6,7 @@
 
 namespace tilewire::cuda {
 
-/// A product and what is added to it, in the sum's order: the product rounded as the others are.
+/// Add an op's addends to a product, in the order of the sum. The product is rounded to the addends' dtype first.
 __device__ inline float complete_sum(const WorkerTable& table, const OpRecord& step, int row, int col, float product) {
   const int operands = step.rows_below > 0 ? 3 : 2;
   const int addends = step.num_sources - operands;
@@ -25,7 +25,7 @@ __device__ inline float complete_sum(const WorkerTable& table, const OpRecord& s
   return sum;
 }
 
-/// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 of K at a time.
+/// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 elements of K at a time.
 __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& step) {
   constexpr int kSide = 64;
   constexpr int kDepth = 16;

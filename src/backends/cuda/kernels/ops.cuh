@@ -1,4 +1,4 @@
-// What one step does to memory: copies, sums in rank order, fills, small products. Every thread of a warpgroup calls.
+// The ops of worker CTAs: copies, sums in list order, fills, small products. All threads of a warpgroup call them.
 // Used by workers.cuh.
 #pragma once
 
@@ -22,7 +22,7 @@ __device__ inline bool sums_in_eights(const WorkerTable& table, const OpRecord& 
   return good;
 }
 
-/// Whether a step is what reductions mostly are: sources of one 16-bit type.
+/// Whether a sum has the usual form: sources of one 16-bit dtype, all rows aligned to 16 bytes.
 __device__ inline bool sums_at_once(const WorkerTable& table, const OpRecord& step) {
   bool good = true;
 #pragma unroll 1
@@ -37,8 +37,8 @@ __device__ inline bool sums_at_once(const WorkerTable& table, const OpRecord& st
 /// Sources whose loads are in flight together.
 constexpr uint32_t kTogether = 4;
 
-/// Eight elements of each of `count` sources; looked at until all are here, and cleared, where the step looks. NOTE:
-/// with more than four, the others are looked at when these are here.
+/// Load eight elements of each of `count` sources. With kPolls: poll until all have arrived, then set them back to
+/// ones. NOTE: an op with more than four sources polls the others after these four.
 template <bool kPolls>
 __device__ inline void load_units(const SourceRecord* sources, uint32_t first, uint32_t count, uint32_t row,
                                   uint32_t col, uint4 (&words)[kTogether], Patience& patience) {
@@ -73,9 +73,9 @@ __device__ inline void load_units(const SourceRecord* sources, uint32_t first, u
   }
 }
 
-/// reduce_op for sums_at_once of type T, kUnits of eight elements of a thread at once. NOTE: kept short where it is
-/// called with one: there it runs between the last part's arrival and the end of a call, and what of it is not in the
-/// SM's cache comes from memory.
+/// reduce_op for sums_at_once of type T; each thread takes kUnits units of eight elements at once. NOTE: keep the code
+/// for one unit short: it runs between the arrival of the last partial and the end of a call, and instructions that are
+/// not in the SM's cache come from memory.
 template <typename T, bool kPolls, uint32_t kUnits>
 __device__ inline void reduce_at_once(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                                       Patience& patience) {
@@ -122,7 +122,7 @@ __device__ inline void reduce_at_once(const WorkerTable& table, const OpRecord& 
              : reduce_at_once<T, false, 2>(table, step, slice, patience);
 }
 
-/// The sum of the sources in their order, in fp32.
+/// Sum the sources in their order, in fp32.
 __device__ inline void reduce_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                                  Patience& patience) {
   if (sums_at_once(table, step)) {
@@ -173,14 +173,14 @@ __device__ inline void fill_op(const WorkerTable& table, const OpRecord& step, c
   }
 }
 
-/// `multiply` needs kOpThreads threads, and takes the whole step whatever the slice.
+/// Execute an op. `multiply` needs kOpThreads threads, and ignores the slice.
 template <bool kMultiplies>
 __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice, BulkRoom& room,
                               Patience& patience) {
   switch (step.code) {
     case OpCode::copy:
       if (copies_vectors(table, step)) return copy_op(table, step, slice, room);
-      [[fallthrough]];  // a sum of one
+      [[fallthrough]];  // a sum of one source
     case OpCode::reduce:
       return reduce_op(table, step, slice, patience);
     case OpCode::fill:

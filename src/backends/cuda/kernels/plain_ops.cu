@@ -1,4 +1,4 @@
-// Kernels that work lanes of plain copies, or of plain sums and copies.
+// Kernels that execute lanes of plain copies, or of plain sums and copies.
 // Called by programs through plain_ops.hpp.
 #include <cuda_pipeline_primitives.h>
 
@@ -12,13 +12,13 @@ namespace tilewire::cuda {
 namespace {
 
 constexpr uint32_t kPlainThreads = 512;
-/// Units of eight elements that a thread sums at once: what is not in flight waits for another GPU later.
+/// Units of eight elements that a thread sums at once, so that more loads from other GPUs are in flight.
 constexpr uint32_t kUnitsAtOnce = 2;
 
-/// A thread's place in a step, which goes on by a unit of each thread.
+/// A thread's place in an op. `advance` moves it by one unit for each thread of the CTA.
 struct Place {
   uint32_t row;
-  uint32_t unit;  // of the row
+  uint32_t unit;  // in the row
 
   __device__ void advance(uint32_t per_row) {
     row += kPlainThreads / per_row;
@@ -94,7 +94,7 @@ __device__ inline void run_plain(const PlainOp& plain) {
   plain.sources[0].dtype == DType::bf16 ? sum_plain<__nv_bfloat16>(plain) : sum_plain<__half>(plain);
 }
 
-/// Have a step come to shared memory, by the second warp and the third: the first one waits for signals.
+/// Copy an op to shared memory, by the second and third warp: the first warp waits for signals meanwhile.
 __device__ inline void fetch_op(const PlainOp& from, PlainOp& to) {
   constexpr uint32_t kPieces = sizeof(PlainOp) / sizeof(uint4);
   static_assert(sizeof(PlainOp) % sizeof(uint4) == 0 && 32 + kPieces < kPlainThreads - 32);
@@ -105,7 +105,7 @@ __device__ inline void fetch_op(const PlainOp& from, PlainOp& to) {
   __pipeline_commit();
 }
 
-/// All threads: the step that was to come is here, and the first thread has posted.
+/// All threads: wait until the fetched op is in shared memory, and the first thread has posted.
 __device__ inline void meet_step() {
   __pipeline_wait_prior(0);
   __syncthreads();
@@ -113,10 +113,10 @@ __device__ inline void meet_step() {
 
 struct PlainShared {
   bool go;
-  PlainOp ops[2];  // this one, and the next
+  PlainOp ops[2];  // the current op, and the next
 };
 
-/// The second warp, when a step is here: the addresses of its records are resolved.
+/// The second warp: resolve the addresses in a fetched op's records.
 __device__ inline void resolve_addresses(const Bases& bases, PlainOp& plain) {
   const uint32_t index = threadIdx.x - 32;
   if (index >= 2 * kPlainRecords) return;
@@ -124,7 +124,7 @@ __device__ inline void resolve_addresses(const Bases& bases, PlainOp& plain) {
   data = resolve(bases, data);
 }
 
-/// The first thread: all signals of a step are there.
+/// The first thread: wait for all signals of an op. False if the team breaks.
 __device__ inline bool await_plain(const WorkerLaunch& launch, const PlainOp& plain, uint64_t epoch, uint32_t cta) {
   TaskSpan* span = span_of(launch, plain.step.task);
   note_taken(span);
@@ -133,7 +133,7 @@ __device__ inline bool await_plain(const WorkerLaunch& launch, const PlainOp& pl
   return good;
 }
 
-/// CTA number `cta` of the data lanes.
+/// CTA number `cta` of the data lanes: execute its ops.
 template <Plain kKind>
 __device__ inline void run_plain_ops(const WorkerLaunch& launch, const PlainOp* steps, uint32_t cta,
                                      PlainShared& shared) {

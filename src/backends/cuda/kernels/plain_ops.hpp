@@ -1,6 +1,7 @@
-// The host's view of the plain worker CTAs: kernels for lanes of plain copies, or of plain sums and copies, and nothing
-// else. They are short: what runs between a call of the library and its peers comes from memory, and of a long kernel
-// that takes longer than the work does. Called by programs, around stream-ordered calls.
+// The host's view of the kernels for plain ops: lanes that have plain copies, or plain sums and copies, and nothing
+// else.
+// Called by programs, around stream-ordered GEMMs. The kernels are short: peers wait for the ops after the GEMM, and
+// a long kernel's instructions would take longer to come from memory than the work takes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,43 +14,43 @@ namespace tilewire::cuda {
 
 struct HostWorkerTable;
 
-/// What all data lanes of a kernel have in common.
+/// The common kind of all data lanes of a kernel.
 enum class Plain : uint8_t {
-  no,      ///< other steps too, steps that CTAs share, epilogues, other types: the worker CTA takes them
-  copies,  ///< the same bytes, in units of 16
-  sums,    ///< of one 16-bit type, in units of eight elements, stored as that type; and copies
+  no,      ///< has other ops, ops that CTAs share, epilogues, or other dtypes: worker CTAs execute it
+  copies,  ///< unchanged bytes, in units of 16
+  sums,    ///< sums of one 16-bit dtype, in units of eight elements, stored in that dtype; and copies
 };
-/// Of the lanes that come `after` a stream-ordered call, or of the others.
+/// The kind of the lanes that run `after` a stream-ordered GEMM, or else of the other lanes.
 [[nodiscard]] Plain plain_ops(const HostWorkerTable& workers, bool after);
 
-/// Most records of a kind that a step of the plain worker CTAs has.
+/// Most records of each kind in a plain op.
 inline constexpr uint32_t kPlainRecords = 8;
 
-/// A step with all that it needs, in one place: records that lie apart come from memory one after another, and the
-/// first ones of a kernel are what peers wait for. `first_...` of the step count from its own records.
+/// An op and all of its records in one place: separate records would come from memory one after another, and peers wait
+/// for the first ops of a kernel. `first_...` of the op count from its own records.
 struct alignas(128) PlainOp {
   static constexpr uint32_t kNone = 0xFFFFFFFF;
   OpRecord step{};
-  uint32_t next = kNone;  ///< of the same CTA
+  uint32_t next = kNone;  ///< the next op of the same CTA
   WaitRecord waits[kPlainRecords]{};
   SourceRecord sources[kPlainRecords]{};
   TargetRecord targets[kPlainRecords]{};
   PostRecord posts[kPlainRecords]{};
 };
 
-/// The steps of lanes that plain_ops allows: the first one of each CTA of the kernel, then the others.
+/// The ops of lanes that plain_ops accepts: first the first op of each CTA of the kernel, then the others.
 [[nodiscard]] std::vector<PlainOp> lay_out_ops(const HostWorkerTable& workers, bool after);
 
-/// What a plain worker CTA is launched with beside what all worker CTAs are.
+/// The parameters of a plain kernel in addition to WorkerLaunch.
 struct PlainOps {
   Plain kind = Plain::no;
   const PlainOp* ops = nullptr;
 };
 
-/// Load the kernels into the current device: the first launch of one that is not there waits for all that run.
+/// Load the kernels into the current device: the first launch of one that is not loaded waits for all running kernels.
 void load_plain_ops_kernels();
 
-/// As launch_workers. `plain.kind`: not Plain::no.
+/// As launch_workers. `plain.kind` is not Plain::no.
 void launch_plain_ops(const WorkerLaunch& launch, const PlainOps& plain, const Preamble& preamble, bool ends_call,
                       cudaStream_t stream);
 

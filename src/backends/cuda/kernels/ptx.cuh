@@ -14,15 +14,15 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 
 // --- threads, clusters, registers -----------------------------------------------------------------------------------
 
-/// threadIdx.x, read where it stands: what follows from it is not computed ahead, where it would take registers and
-/// lengthen the code that a launch begins with.
+/// threadIdx.x, read at this point. The volatile asm keeps the compiler from computing values that depend on it
+/// earlier, which would take registers and lengthen the code at the start of a launch.
 __device__ inline uint32_t thread_here() {
   uint32_t t;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
   return t;
 }
-/// True for one thread of a warp that is here whole, always the same. NOTE: the compiler knows that this is one thread,
-/// and leaves out the loop over threads that it puts around each tensor copy otherwise.
+/// True for one thread of a full warp, always the same one. NOTE: the compiler knows that it is one thread, and omits
+/// the loop over threads that it otherwise puts around each tensor copy.
 __device__ inline bool elect() {
   uint32_t elected;
   asm volatile(
@@ -42,20 +42,20 @@ __device__ inline uint32_t cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
   return n;
 }
-/// A warp, whole, is as far as here; cluster_wait waits until all warps of the cluster are. Orders nothing but barriers
-/// that were initialised before barrier_init_fence: a release at cluster scope would cost a fence of the whole GPU,
-/// some 3,000 cycles.
+/// A full warp arrives; cluster_wait waits until all warps of the cluster have arrived. They order only mbarriers that
+/// were initialised before barrier_init_fence: a release at cluster scope would be a fence of the whole GPU (some 3,000
+/// cycles).
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 __device__ inline void cluster_meet() {
   cluster_arrive();
   cluster_wait();
 }
-/// So many threads of the CTA, in whole warps, meet at one of its 16 barriers.
+/// `threads` threads of the CTA, in whole warps, meet at one of its 16 named barriers.
 __device__ inline void cta_meet(int barrier, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// One of the warps that meet there, which goes on at once.
+/// Arrive at the same barrier for one warp, without waiting.
 __device__ inline void cta_arrive(int barrier, int threads) {
   asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -73,26 +73,25 @@ __device__ inline uint64_t global_time_ns() {
   return t;
 }
 
-/// Its low word: 4.29 s.
+/// The low 32 bits of the time, which wrap after 4.29 s.
 __device__ inline uint32_t global_time_low() {
   uint32_t t;
   asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(t));
   return t;
 }
 
-// --- mbarriers
-// --------------------------------------------------------------------------------------------------------
+// --- mbarriers -----------------------------------------------------------------------------------------------------
 
 __device__ inline void barrier_init(uint64_t* bar, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
 }
-/// Makes initialised barriers visible to the cluster and to the copy engine; a cluster_arrive follows.
+/// Make initialised mbarriers visible to the cluster and to asynchronous copies. Call cluster_arrive after it.
 __device__ inline void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void barrier_arrive(uint64_t* bar) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
-/// Arrive on the same barrier of a CTA of the cluster. Orders what the tensor cores have read and nothing generic: a
-/// release at cluster scope would cost a fence of the whole GPU.
+/// Arrive on the same mbarrier of CTA `cta` of the cluster. It orders reads by tensor cores, but no generic accesses: a
+/// release at cluster scope would be a fence of the whole GPU.
 __device__ inline void barrier_arrive_at(uint64_t* bar, uint32_t cta) {
   asm volatile(
       "{\n.reg .b32 remote;\n"
@@ -101,19 +100,19 @@ __device__ inline void barrier_arrive_at(uint64_t* bar, uint32_t cta) {
       "r"(cta)
       : "memory");
 }
-/// Arrive, and let the phase also wait for `bytes` of tensor copies.
+/// Arrive, and let the phase also wait for `bytes` of asynchronous copies.
 __device__ inline void barrier_arrive_expect(uint64_t* bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
                "r"(bytes)
                : "memory");
 }
-/// The address of `p` in CTA `cta` of the cluster.
+/// The shared::cluster address of `p` in CTA `cta` of the cluster.
 __device__ inline uint32_t address_in(const void* p, uint32_t cta) {
   uint32_t remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(p)), "r"(cta));
   return remote;
 }
-/// Store to shared memory of a CTA of the cluster, whose barrier `bar` counts the bytes: both addresses of address_in.
+/// Store to shared memory of a CTA of the cluster; its mbarrier `bar` counts the bytes. Both addresses: address_in.
 __device__ inline void store_in(uint32_t to, uint32_t value, uint32_t bar) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(value),
                "r"(bar)
@@ -125,7 +124,7 @@ __device__ inline void store_in(uint32_t to, float x, float y, float z, float w,
       "f"(x), "f"(y), "f"(z), "f"(w), "r"(bar)
       : "memory");
 }
-/// Whether the phase of this parity is over; sleeps up to 10 ms until it is.
+/// Whether the phase of this parity is complete; waits up to 10 ms for it.
 __device__ inline bool barrier_try_wait(uint64_t* bar, uint32_t phase) {
   uint32_t done;
   asm volatile(
@@ -137,7 +136,7 @@ __device__ inline bool barrier_try_wait(uint64_t* bar, uint32_t phase) {
       : "memory");
   return done != 0;
 }
-/// Whether the phase of this parity is over; does not wait.
+/// Whether the phase of this parity is complete; does not wait.
 __device__ inline bool barrier_test(uint64_t* bar, uint32_t phase) {
   uint32_t done;
   asm volatile(
@@ -149,7 +148,7 @@ __device__ inline bool barrier_test(uint64_t* bar, uint32_t phase) {
       : "memory");
   return done != 0;
 }
-/// Whether `value` holds for all 128 threads of a warpgroup; `id`: 1 to 15, one per warpgroup.
+/// Whether `value` holds for all 128 threads of a warpgroup; `id`: a named barrier, 1 to 15, one per warpgroup.
 __device__ inline bool all_of_group(bool value, int id) {
   uint32_t all;
   asm volatile(
@@ -162,15 +161,14 @@ __device__ inline bool all_of_group(bool value, int id) {
       : "memory");
   return all != 0;
 }
-/// Wait until the phase of this parity is over.
+/// Wait until the phase of this parity is complete.
 __device__ inline void barrier_wait(uint64_t* bar, uint32_t phase) {
   while (!barrier_try_wait(bar, phase)) {
   }
 }
-// --- tensor copies
-// ----------------------------------------------------------------------------------------------------
+// --- tensor copies -------------------------------------------------------------------------------------------------
 
-/// Orders generic accesses of this thread against the copy engine's and tensor cores', both ways.
+/// Order this thread's generic accesses and accesses of asynchronous copies and tensor cores, both ways.
 __device__ inline void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 /// As fence_async, for shared memory of this CTA alone.
 __device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -178,7 +176,7 @@ __device__ inline void fence_async_shared() { asm volatile("fence.proxy.async.sh
 __device__ inline void fence_tensor_map(const CUtensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
-/// Ask for the line of `from`, which will be read soon.
+/// Prefetch the cache line of `from`.
 __device__ inline void prefetch_line(const void* from) { asm volatile("prefetch.global.L1 [%0];" ::"l"(from)); }
 
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
@@ -191,7 +189,7 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y)
       : "memory");
 }
-/// As tensor_load, with a policy for the L2 cache (Eviction).
+/// As tensor_load, with an L2 eviction priority (Eviction).
 __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -199,7 +197,7 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "l"(policy)
       : "memory");
 }
-/// The box goes to the same place of every CTA in `ctas` (inside the cluster) and counts on each one's barrier.
+/// Multicast: load the box to the same address in every CTA of the mask `ctas`, and count it on the mbarrier of each.
 __device__ inline void tensor_load_shared(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint64_t policy, uint16_t ctas) {
   asm volatile(
@@ -213,13 +211,13 @@ __device__ inline void tensor_store(const CUtensorMap* map, const void* from, in
                "r"(shared_address(from)), "r"(x), "r"(y)
                : "memory");
 }
-/// Adds to what is there, in the map's dtype.
+/// Add to the contents of memory, in the map's dtype.
 __device__ inline void tensor_add(const CUtensorMap* map, const void* from, int x, int y) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"(shared_address(from)), "r"(x), "r"(y)
                : "memory");
 }
-/// Bytes side by side, a multiple of 16 from and to addresses that are.
+/// Copy consecutive bytes. Their number and both addresses are multiples of 16.
 __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
@@ -231,7 +229,7 @@ __device__ inline void bulk_store(void* to, const void* from, uint32_t bytes) {
                "r"(bytes)
                : "memory");
 }
-/// As bulk_store, adding to what is there.
+/// As bulk_store, but add to the contents of memory.
 __device__ inline void bulk_add(__nv_bfloat16* to, const void* from, uint32_t bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(to),
                "r"(shared_address(from)), "r"(bytes)
@@ -248,12 +246,12 @@ __device__ inline void bulk_add(float* to, const void* from, uint32_t bytes) {
                : "memory");
 }
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until all but the newest kDeferred groups of this thread have read their shared memory.
+/// Wait until all but the newest kDeferred groups of this thread have read their shared memory.
 template <int kDeferred>
 __device__ inline void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kDeferred) : "memory");
 }
-/// Until all groups of this thread are complete: their writes are visible to this thread.
+/// Wait until all groups of this thread are complete: their writes are then visible to this thread.
 __device__ inline void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 }  // namespace tilewire::cuda::ptx

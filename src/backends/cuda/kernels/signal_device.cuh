@@ -1,5 +1,5 @@
-// The device's verbs on signals: post and bounded wait, and what each orders.
-// Used by every role of the persistent kernels.
+// Signals on the device: post, and wait with a deadline; each function states what it orders.
+// Used by all roles of the persistent kernels.
 #pragma once
 
 #include "backends/cuda/kernels/ptx.cuh"
@@ -7,31 +7,31 @@
 
 namespace tilewire::cuda {
 
-/// How many calls of the program came before: the same for all CTAs of a call, whoever has ended.
+/// The number of earlier calls of the program. All CTAs of a call see the same number, even if some CTAs have ended.
 __device__ inline uint64_t calls_before(const WorkerLaunch& launch) {
   uint64_t calls;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(calls) : "l"(&launch.counters->calls) : "memory");
   return calls / kWholeCall;
 }
 
-/// The value of a signal now. Acquire at system scope: what its posters wrote before is visible to generic accesses
-/// of this thread; fence.proxy.async must follow before this thread's tensor loads of it.
+/// The current value of a signal. Acquire at system scope: writes before the posts are visible to generic accesses of
+/// this thread. Call fence.proxy.async before this thread's tensor loads of them.
 __device__ inline uint64_t read_signal(const uint64_t* signal) {
   uint64_t value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(signal) : "memory");
   return value;
 }
 
-/// Call it on the thread that issued tensor stores, before it (or a thread that it synchronises with) posts. Waits for
-/// the stores to be complete (not only read), and orders them before generic accesses that follow.
+/// Wait until this thread's tensor stores are complete (not only read), and order them before later generic accesses.
+/// Call it on the thread that issued the stores, before that thread, or one that it synchronises with, posts.
 __device__ inline void finish_tensor_stores() {
   ptx::bulk_wait_all();
   ptx::fence_async();
 }
 
 /// Add to a signal. Release: everything that this thread wrote, or saw by synchronising with its warp and CTA, is
-/// visible to whoever acquires the new value; on all GPUs if `remote`, else on this one. Tensor stores:
-/// finish_tensor_stores first, on their thread.
+/// visible to a thread that acquires the new value: on all GPUs if `remote`, else on this GPU. For tensor stores, call
+/// finish_tensor_stores first, on the thread that issued them.
 __device__ inline void post_signal(const PostRecord& post) {
   if (post.remote) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(post.signal), "l"(post.add) : "memory");
@@ -40,8 +40,8 @@ __device__ inline void post_signal(const PostRecord& post) {
   }
 }
 
-/// post_signal to each of several signals, with one release for all: it waits for what was written, which takes a
-/// while.
+/// post_signal to several signals with one release for all, as each release waits for all earlier writes, which takes
+/// time.
 __device__ inline void post_signals(const PostRecord* posts, uint32_t count) {
   if (count == 1) return post_signal(posts[0]);
   bool remote = false;
@@ -58,15 +58,15 @@ __device__ inline void post_signals(const PostRecord* posts, uint32_t count) {
   }
 }
 
-/// Whether somebody asked all kernels of the team to leave. Orders nothing.
+/// Whether the team is broken, so that all of its kernels must leave. Orders nothing.
 __device__ inline bool is_aborted(const WaitWatch& watch) {
   uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(watch.abort) : "memory");
   return value != 0;
 }
 
-/// The same for a wait that has looked `polls` times: now and then it looks at the host's word too, and passes it on.
-/// NOTE: the host's memory is far away; looked at often, it slows down all copies.
+/// The same for a wait that has polled `polls` times. Every 4,096 polls it also reads the host's stop flag, and sets
+/// the device's abort flag by it. NOTE: host memory is far away; frequent reads of it slow down all copies.
 __device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
   constexpr uint32_t kPollsOfHost = 4096;
   if (is_aborted(watch)) return true;
@@ -76,14 +76,15 @@ __device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
   return true;
 }
 
-/// Whether two calls of the rank are under way, where their order is the caller's.
+/// Whether two calls of the rank overlap. False if the library orders the calls (`calls` is null).
 __device__ inline bool calls_overlap(const TeamCalls* calls) {
   if (calls == nullptr) return false;
   const auto* now = reinterpret_cast<const volatile TeamCalls*>(calls);
   return now->begun > now->ended + 1;
 }
 
-/// Ask all to leave; the first to report says why. The report is complete before `written` is seen by the host.
+/// Let all kernels leave. The first kernel that reports gives the reason; it is complete before the host sees
+/// `written`.
 __device__ inline void report_failure(const WaitWatch& watch, const WaitFailure& failure) {
   atomicExch(watch.abort, 1u);
   if (atomicCAS(watch.abort + 1, 0u, 1u) != 0) return;
@@ -100,8 +101,8 @@ __device__ inline void report_failure(const WaitWatch& watch, const WaitFailure&
   *reinterpret_cast<volatile uint32_t*>(&out.written) = 1;
 }
 
-/// The first launch of a call begins, by one thread of it that others need not wait for: where the caller keeps calls
-/// in order, all before have ended.
+/// Count the call that begins, by one thread of its first launch; no other thread waits for it. With CallOrder::stream,
+/// report an overlap unless all calls before have ended.
 __device__ inline void note_call(const WorkerLaunch& launch) {
   TeamCalls* calls = launch.watch.calls;
   if (calls == nullptr || !launch.begins) return;
@@ -110,8 +111,8 @@ __device__ inline void note_call(const WorkerLaunch& launch) {
   if (ended != before) report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended});
 }
 
-/// Wait for one signal; false if the deadline passed or the team leaves; then the first wait of a task to fail is
-/// reported. Acquire at system scope: see read_signal.
+/// Wait for one signal. False if the deadline passes or the team breaks; then report it, if it is the rank's first
+/// failure. Acquire at system scope: see read_signal.
 __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const WaitWatch& watch, uint32_t task,
                                    uint32_t index) {
   const uint64_t wanted = epoch * wait.total + wait.at_least;
@@ -123,7 +124,7 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
     if (polls % 32 == 0) {
       const bool told = must_leave(watch, polls);
       if (told || ptx::global_time_ns() - begin > watch.timeout_ns) {
-        // A turn in a lane comes late because another wait does: that one is worth a report.
+        // A CTA's turn in a lane fails only because another wait has failed: report that one.
         if (told && index == kLaneTurn) return false;
         report_failure(watch,
                        {.task = task, .wait = index, .wanted = wanted, .seen = seen, .epoch = epoch, .told = told});
@@ -135,7 +136,7 @@ __device__ inline bool wait_signal(const WaitRecord& wait, uint64_t epoch, const
   return true;
 }
 
-/// Wait for all signals of a task: generic accesses see what was posted.
+/// Wait for all signals of a task. Generic accesses of this thread then see the writes before the posts.
 __device__ inline bool all_signals_come(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
                                         uint32_t task) {
 #pragma unroll 1
@@ -145,7 +146,7 @@ __device__ inline bool all_signals_come(const WaitRecord* waits, uint32_t count,
   return true;
 }
 
-/// The same by the thread that then issues the task's tensor loads: they see it, too.
+/// The same for the thread that then issues the task's tensor loads: these see the writes, too.
 __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uint64_t epoch, const WaitWatch& watch,
                                     uint32_t task) {
   if (!all_signals_come(waits, count, epoch, watch, task)) return false;
@@ -153,7 +154,7 @@ __device__ inline bool wait_signals(const WaitRecord* waits, uint32_t count, uin
   return true;
 }
 
-/// Whether no signal of a task would hold it up now. If so, ordered as wait_signals.
+/// Whether all signals of a task are there now. If so, memory is ordered as by wait_signals.
 __device__ inline bool signals_are_there(const WaitRecord* waits, uint32_t count, uint64_t epoch) {
 #pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// The device's notes of when a task was taken, started and ended: once each for a task, by one thread.
+// The times when a task was taken, started and ended, on the device: one thread writes them, once for each task.
 // Used by workers.cuh and the GEMM kernel.
 #pragma once
 
@@ -8,16 +8,16 @@
 
 namespace tilewire::cuda {
 
-/// Where the times of a task go; nowhere if nobody asked for a trace.
+/// The place for a task's times; null if the call is not traced.
 __device__ inline TaskSpan* span_of(const WorkerLaunch& launch, uint32_t task) {
   return launch.spans == nullptr ? nullptr : launch.spans + task;
 }
 
-/// The loading warp of a GEMM CTA notes in shared memory, which takes fewer registers.
+/// The producer of a GEMM CTA keeps 32-bit times in shared memory, which takes fewer registers.
 __device__ inline void note_low(const WorkerLaunch& launch, uint32_t& time) {
   if (launch.spans != nullptr) time = ptx::global_time_low();
 }
-/// A task ends less than 4 s after it was taken; what of it was noted by low words.
+/// Complete the times of a task from their low 32 bits. A task ends less than 4 s after it was taken.
 __device__ inline void note_whole(const WorkerLaunch& launch, uint32_t task, uint32_t taken, uint32_t start,
                                   uint32_t worker) {
   TaskSpan& span = launch.spans[task];
@@ -29,17 +29,17 @@ __device__ inline void note_whole(const WorkerLaunch& launch, uint32_t task, uin
   span.worker = worker;
 }
 
-/// A worker has the task, and begins to wait for its signals.
+/// A worker has taken the task, and begins to wait for its signals.
 __device__ inline void note_taken(TaskSpan* span) {
   if (span != nullptr) span->taken = ptx::global_time_ns();
 }
-/// Its waits are over.
+/// The task's waits are over.
 __device__ inline void note_start(TaskSpan* span, uint32_t worker) {
   if (span == nullptr) return;
   span->start = ptx::global_time_ns();
   span->worker = worker;
 }
-/// It has posted.
+/// The task has posted.
 __device__ inline void note_end(TaskSpan* span) {
   if (span != nullptr) span->end = ptx::global_time_ns();
 }

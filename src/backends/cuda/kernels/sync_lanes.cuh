@@ -1,4 +1,4 @@
-// Lanes of one thread: handshakes, and the doorbells of what streams do. What every step posts.
+// Sync-only lanes, each executed by one thread: handshakes, and doorbells of streams. Also the posts of every op.
 // Used by workers.cuh and workers.cu.
 #pragma once
 
@@ -13,8 +13,8 @@ __device__ inline void post_op(const WorkerLaunch& launch, const PostRecord* pos
   note_end(span_of(launch, step.task));
 }
 
-/// One thread of a kernel before or after a stream-ordered call. NOTE: what the call wrote is visible here, as it ended
-/// before the kernel after it began; each post passes that on.
+/// The preamble, by one thread of a kernel before or after a stream-ordered GEMM. NOTE: the GEMM ended before the
+/// kernel after it began, so its writes are visible here; each post's release passes them on.
 __device__ inline void open_workers(const WorkerLaunch& launch, const Preamble& preamble) {
   if (preamble.waited && is_aborted(launch.watch)) return;
   if (preamble.notes_begin) note_taken(span_of(launch, preamble.task)), note_start(span_of(launch, preamble.task), 0);
@@ -22,13 +22,13 @@ __device__ inline void open_workers(const WorkerLaunch& launch, const Preamble& 
   note_end(span_of(launch, preamble.task));
 }
 
-/// Let what a stream does behind a doorbell begin. What this thread has acquired is visible to it.
+/// Open a doorbell: the stream may begin its work. Release: everything that this thread has acquired is visible to it.
 __device__ inline void ring_doorbell(Doorbell* doorbell) {
   asm volatile("st.release.sys.global.u32 [%0], 1;" ::"l"(&doorbell->open) : "memory");
 }
 
-/// Whether what a stream did behind a doorbell is over; then the doorbell is as before. What it wrote is visible to
-/// whoever acquires what is posted next.
+/// Whether the stream's work behind a doorbell is complete; if so, reset the doorbell. Its writes are visible to a
+/// thread that acquires the next post.
 __device__ inline bool doorbell_is_done(Doorbell* doorbell) {
   uint32_t done = 0;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(done) : "l"(&doorbell->done) : "memory");
@@ -38,15 +38,15 @@ __device__ inline bool doorbell_is_done(Doorbell* doorbell) {
   return true;
 }
 
-/// What comes behind a doorbell that was opened ahead has begun.
+/// Record the begin of stream work whose doorbell was opened ahead.
 __device__ inline void note_begin(const WorkerLaunch& launch, const OpRecord& step) {
   note_taken(span_of(launch, step.task));
   note_start(span_of(launch, step.task), 0);
 }
 
-/// Open the doorbell of step `index`, whose waits are over, and those of the steps behind it as soon as theirs are: the
-/// stream takes them one after another, and need not come back for each. Post as they end. Returns the first step that
-/// was not begun, or nothing (num_steps + 1) if the team leaves.
+/// Open the doorbell of op `index`, whose waits are over, and those of later ops as soon as their waits are over: the
+/// stream then goes from one to the next without waiting for this thread. Post as each ends. Returns the first op that
+/// was not begun, or num_ops + 1 if the team breaks.
 __device__ inline uint32_t pass_doorbells(const WorkerLaunch& launch, const LaneRecord& lane, uint32_t index,
                                           uint64_t epoch) {
   const OpRecord* steps = launch.table.ops + lane.first_op;
@@ -74,7 +74,7 @@ __device__ inline uint32_t pass_doorbells(const WorkerLaunch& launch, const Lane
   return index;
 }
 
-/// After a failure: let every copy of the lane go, so that its stream comes to an end.
+/// After a failure: open all doorbells of the lane, so that its stream ends.
 __device__ inline void ring_doorbells(const WorkerLaunch& launch, const LaneRecord& lane) {
 #pragma unroll 1
   for (uint32_t index = 0; index < lane.num_ops; ++index) {
@@ -83,7 +83,7 @@ __device__ inline void ring_doorbells(const WorkerLaunch& launch, const LaneReco
   }
 }
 
-/// One thread executes a lane that moves nothing by itself.
+/// One thread executes a sync-only lane.
 __device__ inline void run_sync_lane(const WorkerLaunch& launch, uint32_t index) {
   const LaneRecord lane = launch.table.lanes[index];
   const uint64_t epoch = calls_before(launch);

@@ -1,5 +1,5 @@
-// The warpgroup matrix instruction m64nNk16: fp32 += A * B, both in shared memory, either major.
-// Used by gemm_tiles.cuh. One macro writes all widths and two dtypes.
+// wgmma, the warpgroup matrix instruction m64nNk16: fp32 += A * B, both in shared memory, K-major or MN-major.
+// Used by gemm_tiles.cuh. One macro writes all widths and both dtypes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,10 +12,10 @@
 
 namespace tilewire::cuda::ptx {
 
-/// Before the first matrix instruction that uses registers or shared memory touched by this thread.
+/// Call it before the first wgmma that uses registers or shared memory that this thread has accessed.
 __device__ inline void matrix_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void matrix_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Until all but the newest kDeferred groups are done with their registers and shared memory.
+/// Wait until all but the newest kDeferred groups are done with their registers and shared memory.
 template <int kDeferred>
 __device__ inline void matrix_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kDeferred) : "memory");
@@ -27,14 +27,14 @@ __device__ inline void pin(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
 }
 
-/// Describes an operand in shared memory with 128-byte swizzle. `leading`: bytes between blocks of 64 elements along
-/// M or N (MN-major only); groups of 8 rows lie 1024 bytes apart.
+/// The descriptor of an operand in shared memory with 128-byte swizzle. `leading`: bytes between blocks of 64 elements
+/// along M or N (MN-major only). Groups of 8 rows are 1024 bytes apart.
 __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
   return static_cast<uint64_t>((shared_address(p) & 0x3ffff) >> 4) | static_cast<uint64_t>(leading >> 4) << 16 |
          static_cast<uint64_t>(1024 >> 4) << 32 | 1ull << 62;
 }
 
-// TW_Ln: the names of the first n accumulators.
+// TW_Ln: the operand names of the first n accumulators.
 #define TW_L4 "%0, %1, %2, %3"
 #define TW_L8 TW_L4 ", %4, %5, %6, %7"
 #define TW_L12 TW_L8 ", %8, %9, %10, %11"
@@ -83,8 +83,8 @@ __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
                ", p, 1, 1, %" #turn_a_op ", %" #turn_b_op ";\n}"                                                       \
                : TW_O##count                                                                                           \
                : "l"(a), "l"(b), "r"(add), "n"(kMMajor ? 1 : 0), "n"(kNMajor ? 1 : 0))
-// Both dtypes of one width, of which `list` has the sums: the first of `count` accumulators; the others' numbers
-// follow.
+// One width, both dtypes. `list`: the names of the accumulators in use, the first of `count`; then the numbers of the
+// other operands.
 #define TW_WIDTH(count, cols, list, ...)                                                                     \
   if constexpr (kCount == count && kCols == cols && kBf16) TW_WGMMA(count, cols, "bf16", __VA_ARGS__, list); \
   if constexpr (kCount == count && kCols == cols && !kBf16) TW_WGMMA(count, cols, "f16", __VA_ARGS__, list)
@@ -92,8 +92,8 @@ __device__ inline uint64_t matrix_descriptor(const void* p, uint32_t leading) {
 #define TW_OF_96(cols, list) TW_WIDTH(96, cols, list, 96, 97, 98, 99, 100)
 #define TW_OF_128(cols, list) TW_WIDTH(128, cols, list, 128, 129, 130, 131, 132)
 
-/// d (+)= A * B for 64 rows and kCols columns: the first kCols / 2 of d. Operands are K-major but for kMMajor A ([K,M])
-/// and kNMajor B ([K,N]). Asynchronous.
+/// d (+)= A * B for 64 rows and kCols columns, in the first kCols / 2 values of d. The operands are K-major, except A
+/// with kMMajor ([K,M]) and B with kNMajor ([K,N]). Asynchronous.
 template <typename In, bool kMMajor, bool kNMajor, int kCols, int kCount>
 __device__ inline void multiply(float (&d)[kCount], uint64_t a, uint64_t b, uint32_t add) {
   constexpr bool kBf16 = std::is_same_v<In, __nv_bfloat16>;

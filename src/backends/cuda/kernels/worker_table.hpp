@@ -1,6 +1,5 @@
-// The records of everything that is not a GEMM tile by tensor cores: copies, sums, fills, handshakes, and products of
-// types and shapes that gemm_tiles does not take. Made by lane_tables.cpp from a Plan; read on the device by
-// workers.cuh.
+// The op records: copies, sums, fills, handshakes, and products that the GEMM kernel does not take.
+// Made by lane_tables.cpp from a Plan; read on the device by workers.cuh.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,9 @@ namespace tilewire::cuda {
 
 struct TaskSpan;
 
-/// Of a CTA of the worker CTA's own kernel; the GEMM kernel's have more.
+/// Threads of a CTA of the worker kernel; CTAs of the GEMM kernel have more.
 inline constexpr int kOpThreads = 256;
-/// Threads that take a step together where steps are small, and most such warpgroups of a CTA.
+/// Threads that execute an op together in lanes of small ops, and the most such warpgroups of a CTA.
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kMostWarpgroups = 3;
 
@@ -26,37 +25,37 @@ enum class OpCode : uint8_t {
   reduce,
   fill,
   multiply,
-  doorbell,  ///< let a stream's copy begin, wait until it is over
+  doorbell,  ///< open a stream's doorbell, wait until its work is complete
 };
 
-/// Between the device and a stream that copies: each word is written 1 by one side; the device puts both back to 0 when
-/// it has seen the end. Streams know no 64-bit sums and no deadlines, and keep their values in a captured graph: they
-/// touch nothing else.
+/// The doorbell between the device and a stream. Each side writes 1 to one field; the device resets both to 0 when it
+/// has seen `done`. Streams access no other memory of the protocol: they have no 64-bit additions and no deadlines, and
+/// a captured graph repeats its values.
 struct alignas(32) Doorbell {
-  uint32_t open = 0;  ///< by the device: the copy may begin (one that follows in its stream does not look)
-  uint32_t done = 0;  ///< by the stream: it is over
+  uint32_t open = 0;  ///< by the device: the stream's work may begin (not needed if StreamWork::follows)
+  uint32_t done = 0;  ///< by the stream: its work is complete
 };
 
-/// Records of a step, of each kind at most, that are in shared memory before it may begin, with their addresses: those
-/// of steps with more are taken as they are, and have no relative ones. NOTE: what was read from memory before a wait
-/// is often gone from the caches after it, and each look costs a microsecond then.
+/// Most records of each kind that an op fetches to shared memory, with real addresses, before it begins. An op with
+/// more uses them in device memory, and has no relative addresses. NOTE: what was read before a wait is often no longer
+/// in the caches after it, and each access then costs a microsecond.
 inline constexpr uint32_t kRecordsAtHand = 8;
 
-/// One task of a lane.
+/// One op: a task of a lane.
 struct OpRecord {
   OpCode code = OpCode::sync;
   bool b_is_kn = false;  ///< `multiply`: source 1 is stored [K,N]; otherwise [N,K]
   uint8_t num_sources = 0;
   uint8_t num_targets = 0;
   uint8_t num_epilogue = 0;
-  uint8_t product_place = 0;  ///< `multiply`: so many addends, the last sources, come before the product in its sum
-  bool polls = false;         ///< the sources say themselves that they are here (is_ll), and are cleared
+  uint8_t product_place = 0;  ///< `multiply`: number of addends, the last sources, before the product in its sum
+  bool polls = false;         ///< the sources are LL data (is_ll): poll them, then set them back to ones
   uint16_t num_waits = 0;
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
   int32_t depth = 0;             ///< `multiply`: length of the dot products
-  int32_t rows_below = 0;        ///< `multiply`: so many rows of A, the last ones, are source 2
+  int32_t rows_below = 0;        ///< `multiply`: the last rows of A, so many, are source 2
   uint32_t task = 0;             ///< number of the task in RankTables::names, for reports
   float value = 0;               ///< `fill`
   Doorbell* doorbell = nullptr;  ///< `doorbell`
@@ -75,7 +74,7 @@ struct SourceRecord {
   bool operator==(const SourceRecord&) const = default;
 };
 
-/// Rows [first_row, first_row + rows) of the result go here.
+/// The destination of rows [first_row, first_row + rows) of the result.
 struct TargetRecord {
   std::byte* data = nullptr;  ///< may be relative
   int64_t ld = 0;
@@ -87,22 +86,22 @@ struct TargetRecord {
   bool operator==(const TargetRecord&) const = default;
 };
 
-/// A lane: `ctas` CTAs take its steps in turn; all of them work on every step where it is `serial`.
+/// A lane. Its `ctas` CTAs take ops one after another; in a `serial` lane all of them execute each op together.
 struct LaneRecord {
   uint32_t first_op = 0;
   uint32_t num_ops = 0;
   uint32_t ctas = 1;
   bool serial = false;
-  bool sync_only = false;  ///< moves nothing itself: one warp will do
-  /// Steps go in list order to whoever asks next: these CTAs, and WorkerTable::helper_ctas.
+  bool sync_only = false;  ///< moves no data: one warp serves it
+  /// Each free worker takes the next op in list order: these CTAs, and WorkerTable::helper_ctas.
   bool helped = false;
-  bool warpgroups = false;  ///< steps are many and small: each kWarpgroupThreads of a CTA take one
-  bool after = false;       ///< it is executed after a stream-ordered call of the library, by a kernel of its own
+  bool warpgroups = false;  ///< ops are many and small: each kWarpgroupThreads threads of a CTA take one
+  bool after = false;       ///< runs after a stream-ordered GEMM, in a kernel of its own
   uint64_t* progress =
-      nullptr;  ///< two device counters, zero between calls: of a serial lane of several CTAs, or a late one
+      nullptr;  ///< two counters, zero between calls, of a helped lane or a serial lane of several CTAs
 };
 
-/// A rank's steps in device memory.
+/// A rank's ops in device memory.
 struct WorkerTable {
   const LaneRecord* lanes = nullptr;
   const OpRecord* ops = nullptr;
@@ -111,57 +110,57 @@ struct WorkerTable {
   const EpilogueRecord* epilogue = nullptr;
   const WaitRecord* waits = nullptr;
   const PostRecord* posts = nullptr;
-  uint32_t num_lanes = 0;   ///< data ones first
+  uint32_t num_lanes = 0;   ///< data lanes first
   uint32_t ctas = 0;        ///< of data lanes
-  uint32_t sync_lanes = 0;  ///< the last ones
-  /// CTAs more, for which there is room when others end: they take what is left of helped lanes. Nobody needs them.
+  uint32_t sync_lanes = 0;  ///< the last lanes
+  /// Helper CTAs, which start when other CTAs end: they take remaining ops of helped lanes. No CTA waits for them.
   uint32_t helper_ctas = 0;
-  const Bases* bases = nullptr;  ///< the launch's, in kernels
+  const Bases* bases = nullptr;  ///< of the launch; set in kernels
 };
 
-/// What a whole call adds to CallCounters::calls: more than the CTAs of any grid.
+/// What one complete call adds to CallCounters::calls: more than the CTAs of any grid.
 inline constexpr uint64_t kWholeCall = uint64_t{1} << 20;
 
 /// Counters of a program in device memory, zero at first.
 struct CallCounters {
-  /// kWholeCall for every call that is over. The CTAs of a call each add a part when they end, and wait for no answer
-  /// but where there are helpers: the last one then clears what counts one call only.
+  /// kWholeCall for every complete call. Each CTA of a call adds a part when it ends, without waiting for the result.
+  /// With helper CTAs it does wait: the last CTA then resets the counters that count one call only.
   uint64_t calls = 0;
-  uint64_t begun = 0;  ///< CTAs that have begun, of those that are no helpers; where there are helpers
+  uint64_t begun = 0;  ///< with helper CTAs: other CTAs that have begun
 };
 
-/// What a launch of worker CTAs is told.
+/// The parameters of a launch of worker CTAs.
 struct WorkerLaunch {
   WorkerTable table{};
   Bases bases{};                     ///< of all tables of the launch
-  CallCounters* counters = nullptr;  ///< the CTAs of the launch end the call; none: nobody does
+  CallCounters* counters = nullptr;  ///< the launch's CTAs count the call as ended; null: they do not
   WaitWatch watch{};
-  TaskSpan* spans = nullptr;  ///< where the call's times go, by number of the task; none: nobody takes them
+  TaskSpan* spans = nullptr;  ///< for the times of the call's tasks, by number of the task; null: no trace
   bool begins = false;        ///< the launch is the first of its call
 };
 
-/// What a kernel does before its lanes: it posts for a task that was over when the kernel began, a handshake or the
-/// call of the library before it. It comes with the launch, as records in memory are far away then, and peers wait for
-/// it.
+/// The preamble of a kernel, before its lanes: it posts for a task that is already complete, a handshake or the library
+/// call before the kernel. It is a parameter of the launch, as peers wait for these posts and records in memory are far
+/// away then.
 struct Preamble {
   PostRecord posts[kMostPreamblePosts]{};
   uint32_t num_posts = 0;
-  uint32_t task = 0;         ///< for its times
-  bool has_task = false;     ///< there was one
-  bool notes_begin = false;  ///< of its times, too: no step does
-  bool waited = false;       ///< the kernel before it waited for others: if that failed, nothing is posted
+  uint32_t task = 0;         ///< for the task's times
+  bool has_task = false;     ///< there is such a task
+  bool notes_begin = false;  ///< it also records the begin of the task, as no op does
+  bool waited = false;       ///< the kernel before has waits; if one of them failed, post nothing
 };
 
-/// As WaitFailure::wait: the CTA waited for the other CTAs of its lane, not for a signal.
+/// As WaitFailure::wait: the CTA waited for other CTAs of its lane, not for a signal.
 inline constexpr uint32_t kLaneTurn = 0xFFFFFFFF;
-/// As WaitFailure::wait: a copy that was let go did not end.
+/// As WaitFailure::wait: a copy whose doorbell was opened did not end.
 inline constexpr uint32_t kCopyEnd = 0xFFFFFFFE;
-/// As WaitFailure::wait: nothing was waited for, another call was under way.
+/// As WaitFailure::wait: no wait failed, but two calls overlapped.
 inline constexpr uint32_t kOverlap = 0xFFFFFFFC;
-/// As WaitFailure::wait: not all of what a step looks at has come.
+/// As WaitFailure::wait: not all LL data of an op have arrived.
 inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 
-/// CTAs of so many threads that work all lanes: sync-only lanes take a warp each.
+/// Number of CTAs, of `threads` threads each, for all lanes; sync-only lanes take one warp each.
 TILEWIRE_BOTH_SIDES constexpr uint32_t worker_ctas(const WorkerTable& table, uint32_t threads) {
   const uint32_t warps = threads / 32;
   return table.ctas + (table.sync_lanes + warps - 1) / warps;

@@ -1,4 +1,4 @@
-// The worker CTA as a kernel of its own.
+// Worker CTAs in a kernel of their own.
 // Called by programs through workers.hpp.
 #include <algorithm>
 
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kOpThreads, 1)
   __shared__ WorkerShared shared;
   static_assert(kOpThreads <= kMostWarpgroups * kWarpgroupThreads);
   if (blockIdx.x == 0 && threadIdx.x == kOpThreads - 32) note_call(launch);
-  // A warp that has nothing else to do, where lanes are few.
+  // If there are few lanes, this warp has nothing else to do.
   if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kOpThreads - 32)
     open_workers(launch, preamble);
   run_worker_roles<true>(launch, blockIdx.x, shared);

@@ -1,5 +1,6 @@
-// CTAs that work lanes of steps: wait, move or sum or multiply, post. Whole warpgroups of threads, or any number
-// without. Included by workers.cu, and by gemm_tiles.cuh, whose kernel has such CTAs beside those that compute.
+// Worker CTAs: they execute the ops of lanes, i.e. wait, move or sum or multiply, post. If lanes have `warpgroups`, a
+// CTA
+// has whole warpgroups of threads. Included by workers.cu and gemm_tiles.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/ops.cuh"
@@ -8,16 +9,16 @@
 
 namespace tilewire::cuda {
 
-/// Threads that take a step together: a CTA, or a warpgroup of one.
+/// The threads that execute an op together: a CTA, or one of its warpgroups.
 struct Warpgroup {
   uint32_t index = 0;  ///< in the CTA
   uint32_t count = 1;  ///< of the CTA
 
   [[nodiscard]] __device__ uint32_t threads() const { return blockDim.x / count; }
   [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
-  /// Wait for all of it.
+  /// Synchronise its threads.
   __device__ void meet() const { ptx::cta_meet(1 + index, threads()); }
-  /// The same; whether one of it says so.
+  /// The same; whether `says` holds for at least one thread.
   __device__ bool any(bool says) const {
     uint32_t some = 0;
     asm volatile(
@@ -38,11 +39,11 @@ struct OpRecords {
   PostRecord posts[kRecordsAtHand];
 };
 
-/// Shared memory of a working CTA.
+/// Shared memory of a worker CTA.
 struct WorkerShared {
   bool go[kMostWarpgroups];
-  uint32_t asked[kMostWarpgroups];               // step of a late lane
-  OpRecords records[kMostWarpgroups][2];         // of a step, while the one before is posted
+  uint32_t asked[kMostWarpgroups];               // next op of a helped lane
+  OpRecords records[kMostWarpgroups][2];         // of an op, and of the op before, which is being posted
   uint64_t here[kMostWarpgroups * kBulkPieces];  // BulkRoom::here
 };
 
@@ -66,14 +67,14 @@ __device__ inline Worker place_worker(const WorkerLaunch& launch, uint32_t cta) 
   return {lane, cta * warpgroup.count + warpgroup.index, lane.ctas * warpgroup.count, calls_before(launch), warpgroup};
 }
 
-/// The first thread, before a step: in a shared lane, the step before has been posted. False if the team leaves.
+/// The first thread, before an op of a shared lane: wait until the op before is posted. False if the team breaks.
 __device__ inline bool await_turn(const WorkerLaunch& launch, const Worker& me, uint32_t index, uint32_t task) {
   if (!me.shares() || index == 0) return true;
   const WaitRecord turn{me.lane.progress + 1, index, 0};
   return wait_signal(turn, me.epoch, launch.watch, task, kLaneTurn);
 }
 
-/// A warpgroup of helper CTA `cta`, in late lane `index`.
+/// A warpgroup of helper CTA `cta` in helped lane `index`.
 __device__ inline Worker place_helper(const WorkerLaunch& launch, uint32_t cta, uint32_t index) {
   const LaneRecord& lane = launch.table.lanes[index];
   Warpgroup warpgroup;
@@ -81,7 +82,7 @@ __device__ inline Worker place_helper(const WorkerLaunch& launch, uint32_t cta, 
   return {lane, (lane.ctas + cta) * warpgroup.count + warpgroup.index, 1, calls_before(launch), warpgroup};
 }
 
-/// The warpgroup's first step, and the one after `index`.
+/// The index of the warpgroup's first op, or of the op after `index`.
 __device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uint32_t stride, uint32_t index) {
   if (!me.lane.helped) return index + stride;
   volatile uint32_t& asked = shared.asked[me.warpgroup.index];
@@ -91,8 +92,8 @@ __device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uin
   return asked;
 }
 
-/// Bring records to shared memory, where they fit: then `from` is there, and `first` is 0. What each begins with is
-/// resolved.
+/// Copy records to shared memory, if they fit: then `from` points there, and `first` is 0. The first member of each is
+/// an address and is resolved.
 template <typename Record>
 __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
                                      const Bases& bases, const Warpgroup& warpgroup) {
@@ -107,8 +108,8 @@ __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint3
   first = 0;
 }
 
-/// The first thread, before a step: its turn has come, and its signals are there. False if the team leaves. Of CTAs
-/// that share a step the first one takes the times.
+/// The first thread, before an op: wait for its turn and its signals. False if the team breaks. Of CTAs that share an
+/// op, the first one records the times.
 __device__ inline bool await_op(const WorkerLaunch& launch, const Worker& me, uint32_t index, const OpRecord& step) {
   if (!await_turn(launch, me, index, step.task)) return false;
   TaskSpan* span = me.shares() && me.worker > 0 ? nullptr : span_of(launch, step.task);
@@ -119,8 +120,9 @@ __device__ inline bool await_op(const WorkerLaunch& launch, const Worker& me, ui
   return good;
 }
 
-/// The first thread, after a step: the CTA that is last to finish its part posts. Orders all parts before the posts.
-/// The last to leave the lane, where no other has a turn to wait for, puts its counters back: they count one call only.
+/// The first thread, after an op. Of CTAs that share it, the last one to finish posts; all parts are ordered before the
+/// posts. After the lane's last op it resets the lane's counters, which count one call only: no CTA waits for a turn
+/// now.
 __device__ inline void finish_op(const WorkerLaunch& launch, const Worker& me, uint32_t index, const PostRecord* posts,
                                  const OpRecord& step) {
   if (me.shares()) {
@@ -137,10 +139,10 @@ __device__ inline void finish_op(const WorkerLaunch& launch, const Worker& me, u
   me.lane.progress[1] = 0;
 }
 
-/// All threads of the warpgroup. False where a wait failed: then the team is broken and nothing is posted any more.
+/// Execute a lane, by all threads of the warpgroup. False if a wait failed: the team is broken, nothing more is posted.
 template <bool kMultiplies>
 __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, WorkerShared& shared, uint8_t* pieces) {
-  // NOTE: barriers are made and used by one thread, so that nobody waits for them.
+  // NOTE: one thread initialises and uses its mbarriers, so that no thread waits for the initialisation.
   BulkRoom room = make_bulk_room(pieces, shared.here);
   const Warpgroup& warpgroup = me.warpgroup;
   Slice slice{0, 1, warpgroup.thread(), warpgroup.threads()};
@@ -167,12 +169,12 @@ __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, Wo
     if (warpgroup.any(patience.over)) return false;
     if (slice.thread == 0) finish_op(launch, me, index, table.posts, step);
   }
-  if (me.lane.helped) warpgroup.meet();  // all have read the last answer
+  if (me.lane.helped) warpgroup.meet();  // all have read `asked`
   return true;
 }
 
-/// A helper CTA, before it asks for steps, which may wait for any CTA that is no late one: whether those have all
-/// begun. NOTE: they come first in the grid, and so begin first; but nobody promises that.
+/// A helper CTA, before it takes ops, which may wait for any CTA that is no helper: whether all of those have begun.
+/// NOTE: they come first in the grid and so begin first, but CUDA does not guarantee it.
 __device__ inline bool all_have_begun(const WorkerLaunch& launch, uint32_t others) {
   constexpr uint64_t kPatienceNs = 50'000;
   bool now = false;
@@ -186,14 +188,14 @@ __device__ inline bool all_have_begun(const WorkerLaunch& launch, uint32_t other
   return __syncthreads_or(now) != 0;
 }
 
-/// A CTA that is no late one begins.
+/// A CTA that is no helper begins.
 __device__ inline void note_begun(const WorkerLaunch& launch) {
   if (launch.table.helper_ctas == 0 || threadIdx.x != 0) return;
   atomicAdd(reinterpret_cast<unsigned long long*>(&launch.counters->begun), 1ull);
 }
 
-/// CTA number `cta` of worker_ctas: data lanes first, then the sync-only ones, a warp each; then the helper CTAs, each
-/// in all helped lanes. `pieces`: kBulkBytes of shared memory, or none.
+/// The role of CTA number `cta`: first the CTAs of data lanes, then those of sync-only lanes, one warp each, then the
+/// helper CTAs, each for all helped lanes. `pieces`: kBulkBytes of shared memory, or null.
 template <bool kMultiplies>
 __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta, WorkerShared& shared,
                                         uint8_t* pieces = nullptr) {
@@ -207,7 +209,7 @@ __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta
       if (late && !table.lanes[lane].helped) continue;
       const Worker me = late ? place_helper(launch, cta - workers, lane) : place_worker(launch, cta);
       const bool good = run_lane<kMultiplies>(launch, me, shared, late ? nullptr : pieces);
-      // NOTE: warpgroups of one lane may be one warpgroup of the next: all go on together, or none does.
+      // NOTE: warpgroups of this lane may be parts of one warpgroup in the next lane: all go on, or none.
       if (late && __syncthreads_and(good) == 0) return;
     }
     return;
@@ -217,7 +219,7 @@ __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta
   run_sync_lane(launch, table.num_lanes - table.sync_lanes + sync_only);
 }
 
-/// The last CTA to leave a call that has helpers puts back what counts one call only.
+/// The last CTA of a call with helper CTAs: reset the counters that count one call only.
 __device__ inline void clear_helped(const WorkerLaunch& launch) {
 #pragma unroll 1
   for (uint32_t lane = 0; lane < launch.table.num_lanes; ++lane) {
@@ -226,7 +228,7 @@ __device__ inline void clear_helped(const WorkerLaunch& launch) {
   launch.counters->begun = 0;
 }
 
-/// All threads of every CTA of the grid, last: when all have ended, the call is over.
+/// Count a CTA as ended, by all threads of every CTA of the grid, last: the call ends with its last CTA.
 /// NOTE: a second kernel for this would hold up other ranks' kernels in a queue of the device that they share.
 __device__ inline void leave_call(const WorkerLaunch& launch) {
   if (launch.counters == nullptr) return;

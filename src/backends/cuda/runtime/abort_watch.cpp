@@ -1,4 +1,4 @@
-// Looks at the host's control block every few milliseconds.
+// A thread that polls the host's control block every 5 ms.
 // Owned by CudaGroup.
 #include "backends/cuda/runtime/abort_watch.hpp"
 
@@ -32,8 +32,8 @@ void AbortWatch::watch() {
   }
   *static_cast<volatile uint32_t*>(stop_word_) = 1;
   calls_.leave();
-  // NOTE: not a copy and not a fill, which may need the SMs that waiting kernels hold. Where even this fails, the
-  // device is lost, or its queues are held up: kernels look at the word above, too.
+  // NOTE: no copy and no fill, which may need SMs that waiting kernels hold. If this fails, too, the device is lost or
+  // its queues are blocked; kernels also poll the stop flag above.
   if (cudaSetDevice(device_) != cudaSuccess) return;
   driver_.stream_write_value_32(stream_.get(), reinterpret_cast<CUdeviceptr>(word_), 1, 0);
 }

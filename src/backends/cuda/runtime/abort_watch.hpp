@@ -1,5 +1,4 @@
-// A thread that carries the news that the group is broken to my device, where kernels wait, and the news that a kernel
-// of mine gave up to the group.
+// Forwards failures between the group and the kernels of this rank's device, both ways, by a thread of its own.
 // One in every CudaGroup.
 #pragma once
 
@@ -15,14 +14,14 @@ namespace tilewire::cuda {
 
 class AbortWatch {
  public:
-  /// What the watch's thread calls.
+  /// Functions that the watch's thread calls.
   struct Calls {
-    std::function<void()> look;   ///< now and then until the group is broken; breaks it where it finds a reason
-    std::function<void()> leave;  ///< once, when it is broken; must not wait
+    std::function<void()> look;   ///< every 5 ms until the group is broken; breaks it if there is a reason
+    std::function<void()> leave;  ///< once, when the group is broken; must not wait
   };
 
-  /// Write 1 to `word`, in the memory of `device`, and to `stop`, in the host's, soon after `segment` is broken. All
-  /// outlive the watch.
+  /// Soon after `segment` is broken, write 1 to `word` in the memory of `device`, and to `stop` in host memory. All
+  /// must outlive the watch.
   AbortWatch(const host::Segment& segment, const Driver& driver, int device, uint32_t* word, uint32_t* stop,
              Calls calls);
   AbortWatch(const AbortWatch&) = delete;

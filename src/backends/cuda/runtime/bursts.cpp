@@ -1,4 +1,4 @@
-// Calls of a program in a row, eager or as replays of a graph, timed by the device's clock and by the host's.
+// Calls of a program in sequence, eager or as graph replays, timed by the device's clock and by the host's.
 // Called by the bench and by the tuner through Program::time_on_device.
 #include <chrono>
 #include <memory>
@@ -10,13 +10,13 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Calls that are timed together.
+/// Events around calls that are timed together.
 struct Timed {
   Event start = new_timing_event();
   Event stop = new_timing_event();
 };
 
-/// Bytes of which a write leaves nothing else in the device's cache.
+/// Bytes of a memset that evicts everything else from the device's L2 cache.
 int64_t bytes_over_cache(int device) {
   int cache = 0;
   check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
@@ -29,7 +29,7 @@ const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<co
   Bound& bound = bind(bases_of(inputs, outputs), traced, true);
   if (bound.replay && bound.replayed == bound.current) return bound.replay;
   const cudaStream_t stream = group_.call_stream();
-  // NOTE: ranks may be threads of one process, which captures in a stricter mode would hinder.
+  // NOTE: ranks may be threads of one process; a stricter capture mode would restrict the other threads.
   bound.replay =
       capture_graph(stream, cudaStreamCaptureModeRelaxed, [&] { enqueue_call(bound, stream, capture_of(stream)); });
   bound.replayed = bound.current;
@@ -38,7 +38,7 @@ const Graph& CudaProgram::replay_of(std::span<const Tensor> inputs, std::span<co
 
 std::optional<BurstTime> CudaProgram::time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                                                      const Burst& burst) {
-  // NOTE: where ranks share a device, one that has several calls in the queue holds up the others.
+  // NOTE: if ranks share a device, several queued calls of one rank block the other ranks.
   if (group_.shares_device()) return std::nullopt;
   const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;

@@ -1,4 +1,4 @@
-// Events between the calls of one rank, in streams and in captured graphs.
+// Events that order the calls of one rank, in streams and in captured graphs.
 // Called by programs.
 #include "backends/cuda/runtime/call_order.hpp"
 
@@ -9,15 +9,15 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Captures at the same time whose calls are ordered among themselves.
+/// Most simultaneous captures whose calls are ordered among themselves.
 constexpr size_t kMostCaptures = 8;
 
-/// Whether a capture elsewhere would not be spoilt by work in the stream.
+/// Whether the stream takes work without invalidating a capture of another stream.
 bool takes_work(cudaStream_t stream) {
   cudaStreamCaptureStatus status{};
   const cudaError_t result = cudaStreamIsCapturing(stream, &status);
   if (result != cudaErrorStreamCaptureImplicit) check(result, "cudaStreamIsCapturing");
-  // Taken off, so that the next call is not blamed.
+  // Clear the error, so that the next CUDA call does not return it.
   if (result != cudaSuccess) static_cast<void>(cudaGetLastError());
   return result == cudaSuccess;
 }
@@ -58,15 +58,15 @@ void CallSequence::follow_calls(cudaStream_t stream) {
 
 void CallSequence::begin(cudaStream_t stream, uint64_t capture) {
   if (shares_device_) {
-    // NOTE: a kernel behind one that waits for peers would hold up the peers' kernels in a queue that they share.
+    // NOTE: a kernel queued behind one that waits for peers would block the peers' kernels in the shared queue.
     if (capture == 0) check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return;
   }
   if (by_caller_) return;
-  // NOTE: on the stream of the call before, too: a replay elsewhere may have come between the two.
+  // NOTE: also if the last call was in this stream: a replay in another stream may have come between the two.
   if (capture == 0) return wait_for(stream, end_);
   const auto before = std::ranges::find(captured_, capture, &Captured::capture);
-  // Calls of one capture know each other; what runs before the graph does is known when it is replayed.
+  // Calls of one capture use its own events. What runs before the graph is known at replay: an external event.
   before != captured_.end() ? wait_for(stream, before->end) : wait_for(stream, end_, cudaEventWaitExternal);
 }
 

@@ -1,5 +1,5 @@
-// The order of one rank's calls on its device: two persistent kernels that are half resident each would wait for
-// each other's peers for ever, so that a team's calls run one after another, whatever streams they come on.
+// The order of one rank's calls on its device. All calls of a team run one after another, whatever their streams: two
+// half-resident persistent kernels would wait for each other's peers for ever.
 // One in every CudaGroup; used by programs.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace tilewire::cuda {
 
-/// While it lives, calls of this thread that stream capture forbids (allocation, synchronisation) are allowed, beside
-/// captures of this or another thread.
+/// While it lives, this thread may make CUDA calls that stream capture forbids (allocation, synchronisation), beside
+/// captures of any thread.
 class BesideCapture {
  public:
   BesideCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -24,30 +24,29 @@ class BesideCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// The number of the capture that a stream takes part in, 0 = none. Throws Error(invalid_input) where it has failed.
+/// The number of the capture that a stream is part of, 0 = none. Throws Error(invalid_input) if the capture has failed.
 [[nodiscard]] uint64_t capture_of(cudaStream_t stream);
 
 class CallSequence {
  public:
-  /// On a device that ranks share nothing may wait in a queue: there each call is enqueued when its stream is empty,
-  /// and its caller waits for its end, whatever `order` says.
+  /// With `shares_device` no call may wait in a queue: each call is enqueued when its stream is empty, and its caller
+  /// waits for its end, whatever `order` is.
   CallSequence(CallOrder order, bool shares_device);
 
-  /// What is enqueued next in `stream` comes after the work that the legacy default stream holds: copies by cudaMemcpy,
-  /// which may return before the data lies on the device; and so after the work of streams without
-  /// cudaStreamNonBlocking. Not on a shared device, where that stream is all ranks', nor while a stream that waits for
-  /// it is captured.
+  /// Order later work of `stream` after the work in the legacy default stream: cudaMemcpy may return before its data
+  /// are on the device. This includes the work of streams without cudaStreamNonBlocking. No effect on a shared device,
+  /// where that stream belongs to all ranks, or while a stream that waits for it is captured.
   void follow_default(cudaStream_t stream);
-  /// With CallOrder::stream: what the library enqueues next in a `stream` of its own comes after the eager calls
-  /// before.
+  /// With CallOrder::stream: order the library's later work in its own `stream` after all earlier eager calls.
   void follow_calls(cudaStream_t stream);
-  /// What is enqueued next in `stream` comes after all calls before, replays of graphs included; with
-  /// CallOrder::stream by the caller's promise. `capture`: capture_of(stream).
+  /// Order later work of `stream` after all earlier calls, including replays of graphs. With CallOrder::stream the
+  /// caller has promised this order. `capture`: capture_of(stream).
   void begin(cudaStream_t stream, uint64_t capture);
-  /// What was enqueued since `begin` is a call.
+  /// What was enqueued since `begin` is one call.
   void end(cudaStream_t stream, uint64_t capture);
-  /// Return when all calls have ended, with an error or without; with CallOrder::stream all eager ones. On a shared
-  /// device eager ones have. What CUDA says of it: not cudaSuccess where the device has failed, and they may not have.
+  /// Wait until all calls have ended, with or without an error: with CallOrder::stream all eager calls; on a shared
+  /// device they have ended already. Returns CUDA's result. If it is not cudaSuccess, the device has failed and calls
+  /// may not have ended.
   cudaError_t wait() const;
 
  private:
@@ -58,9 +57,9 @@ class CallSequence {
 
   bool by_caller_;
   bool shares_device_;
-  Event end_;                         ///< of the last call, as replays see it too
-  Event default_{};                   ///< of the legacy default stream
-  std::vector<Captured> captured_{};  ///< last calls of the last captures: they know no others
+  Event end_;                         ///< end of the last call, for replays, too
+  Event default_{};                   ///< for follow_default
+  std::vector<Captured> captured_{};  ///< end of the last call in each of the last captures
 };
 
 }  // namespace tilewire::cuda

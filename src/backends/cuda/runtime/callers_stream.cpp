@@ -1,4 +1,4 @@
-// The handles that are names, and the device of the others.
+// Translates callers' handles of streams, and checks the device of a stream.
 // Called by programs.
 #include "backends/cuda/runtime/callers_stream.hpp"
 
@@ -7,7 +7,7 @@
 namespace tilewire::cuda {
 cudaStream_t callers_stream(void* handle, bool shares_device) {
   const auto stream = handle == nullptr ? cudaStreamLegacy : static_cast<cudaStream_t>(handle);
-  // NOTE: in one stream a second rank's kernel starts after the first one's end, which waits for it.
+  // NOTE: in one stream a second rank's kernel would start after the end of the first one, which waits for it.
   require(!shares_device || stream != cudaStreamLegacy,
           "stream {}: ranks share a GPU, where the legacy default stream is one for all of them: want a stream of this "
           "rank's own, or run_and_wait",
@@ -15,7 +15,7 @@ cudaStream_t callers_stream(void* handle, bool shares_device) {
   return stream;
 }
 
-/// NOTE: older CUDA, and older drivers, do not tell; the call's own enqueues fail then.
+/// NOTE: older CUDA and older drivers do not report the device; then the call's own enqueues fail.
 void require_device(cudaStream_t stream, int device) {
   if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) return;
   int found = device;

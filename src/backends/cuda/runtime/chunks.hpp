@@ -1,5 +1,5 @@
-// How much device memory to add when a group needs more: few chunks, and not much more than is needed.
-// Called by SymmetricMemory; knows nothing of CUDA.
+// How much device memory to add when a group needs more: few chunks, and not much more than needed.
+// Called by SymmetricMemory; needs no CUDA.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,19 @@
 
 namespace tilewire::cuda {
 
-/// Chunks are multiples of this. Memory that peers copy to is slower by a third where its size is not.
+/// Chunks are multiples of this. Copies from peers are slower by a third if the size of the memory is not.
 constexpr int64_t kGranularity = int64_t{2} << 20;
 constexpr int64_t kFirstChunk = int64_t{64} << 20;
-/// What is added at once without being asked for stops doubling here.
+/// A chunk that is larger than needed has at most this size.
 constexpr int64_t kLargestStep = int64_t{1} << 30;
 
 [[nodiscard]] constexpr int64_t round_up_to_granularity(int64_t bytes) {
   return (bytes + kGranularity - 1) / kGranularity * kGranularity;
 }
 
-/// Bytes to add to the `backed` ones so that at least `wanted` are, of at most `limit`; as much as there is, within
-/// bounds, so that the total doubles. All but `wanted` are multiples of the granularity, 0 <= wanted <= limit.
+/// Bytes to add to the `backed` ones, so that there are at least `wanted` of at most `limit`. The total doubles, within
+/// kFirstChunk and kLargestStep, if the limit allows it. All but `wanted` are multiples of the granularity, 0 <= wanted
+/// <= limit.
 [[nodiscard]] constexpr int64_t next_chunk(int64_t backed, int64_t wanted, int64_t limit) {
   const int64_t needed = round_up_to_granularity(wanted) - backed;
   if (needed <= 0) return 0;

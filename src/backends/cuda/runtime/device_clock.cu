@@ -1,4 +1,4 @@
-// A device's clock in terms of the host's: a kernel that answers with its time when it is asked.
+// A device's clock relative to the host's: a kernel that answers queries with its time.
 // Called by programs when they are loaded, and when a trace is read.
 #include <algorithm>
 #include <atomic>
@@ -12,10 +12,10 @@
 namespace tilewire::cuda {
 namespace {
 
-/// How long a kernel waits for the next question.
+/// The kernel ends if it gets no query for so long.
 constexpr uint64_t kPatienceNs = 1'000'000'000;
 
-/// NOTE: an answer is one word, so that nothing needs a fence, which would make it late.
+/// NOTE: an answer is one 64-bit store, so that it needs no fence, which would delay it.
 __global__ void answer_kernel(ClockPage* page) {
   auto* times = reinterpret_cast<uint64_t*>(&page->times);
   for (uint32_t round = 0; round < kClockRounds; ++round) {
@@ -24,13 +24,13 @@ __global__ void answer_kernel(ClockPage* page) {
       asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(asked) : "l"(&page->asked) : "memory");
       if (asked <= round && ptx::global_time_ns() - begin > kPatienceNs) return;
     }
-    // NOTE: after the branch that needs the question, so that the time is not read before it is here.
+    // NOTE: after the branch that depends on the query, so that the time is not read before the query has arrived.
     const uint64_t now = ptx::global_time_ns();
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&times[round]), "l"(now) : "memory");
   }
 }
 
-/// Ask once. False where the kernel has ended and does not answer.
+/// Query once. False if the kernel has ended without an answer.
 bool ask(ClockPage& page, uint32_t round, cudaStream_t stream, ClockSample& sample) {
   constexpr uint32_t kPollsPerQuery = 10000;
   const std::atomic_ref answer(page.times[round]);

@@ -58,7 +58,7 @@ void look_up(Function& function, const char* name, unsigned version) {
 
 void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
-  // Taken off, so that the next call is not blamed.
+  // Clear the error, so that the next CUDA call does not return it.
   static_cast<void>(cudaGetLastError());
   const char* hint = result == cudaErrorInitializationError
                          ? "; was CUDA started before this process was forked? Launch ranks before using CUDA"
@@ -165,7 +165,7 @@ Graph capture_graph(cudaStream_t stream, cudaStreamCaptureMode mode, const std::
   try {
     body();
   } catch (...) {
-    // NOTE: a stream whose capture is open would be of no use to anybody.
+    // NOTE: end the capture, as a stream in capture is useless.
     static_cast<void>(cudaStreamEndCapture(stream, &graph));
     static_cast<void>(cudaGraphDestroy(graph));
     static_cast<void>(cudaGetLastError());
@@ -194,7 +194,7 @@ void copy_now(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
 
 std::shared_ptr<std::byte> new_device_memory(int64_t bytes, cudaStream_t stream) {
   constexpr int64_t kLeast = 256;
-  // NOTE: cudaMalloc and cudaFree wait for kernels that run; with several ranks on a device these wait for each other.
+  // NOTE: cudaMalloc and cudaFree wait for running kernels; with several ranks on a device these wait for each other.
   void* memory = nullptr;
   check(cudaMallocAsync(&memory, static_cast<size_t>(std::max(bytes, kLeast)), stream), "cudaMallocAsync");
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),

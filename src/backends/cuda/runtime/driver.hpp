@@ -1,4 +1,4 @@
-// CUDA's runtime and driver as the backend calls them: failures are Errors, libcuda is looked up when it is needed.
+// CUDA's runtime and driver for the backend: failures become Errors, libcuda is looked up at run time.
 // Used by every other file of this folder.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace tilewire::cuda {
 
-/// Throw an Error with the call and CUDA's name and words for what went wrong, unless it went well: invalid_input
-/// where memory is short, unsupported where there is no usable GPU, else internal.
+/// Throw an Error with the call and CUDA's name and text, unless `result` is success: invalid_input if memory is short,
+/// unsupported if there is no usable GPU, else internal.
 void check(cudaError_t result, const char* call);
 
-/// Entry points of the driver. They are not linked, so that a program starts on machines without one.
+/// Entry points of the driver. They are not linked, so that a program starts on machines without a driver.
 struct Driver {
   PFN_cuGetErrorName_v6000 get_error_name = nullptr;
   PFN_cuGetErrorString_v6000 get_error_string = nullptr;
@@ -37,18 +37,18 @@ struct Driver {
   PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;
   PFN_cuDevicePrimaryCtxGetState_v7000 primary_context_state = nullptr;
 
-  /// As for the runtime.
+  /// The same for results of the driver.
   void check(CUresult result, const char* call) const;
 };
 
-/// Throws Error(unsupported) where there is no driver, or one that lacks an entry point.
+/// Throws Error(unsupported) if there is no driver, or if it lacks an entry point.
 [[nodiscard]] Driver load_driver();
 
-/// An attribute of a device, as the driver has it.
+/// An attribute of a device, from the driver.
 [[nodiscard]] int attribute_of(const Driver& driver, int device, CUdevice_attribute attribute);
 
-/// A device is the calling thread's current one; at the end the one before is it again, where this process uses that:
-/// to choose another one would make a context there.
+/// Makes a device the calling thread's current one. The destructor restores the device before, if this process has a
+/// context there: otherwise the restoration would create one.
 class CurrentDevice {
  public:
   CurrentDevice(const Driver& driver, int device);
@@ -57,35 +57,35 @@ class CurrentDevice {
   ~CurrentDevice();
 
  private:
-  int before_ = -1;  ///< to be restored, or -1
+  int before_ = -1;  ///< device to restore, or -1
 };
 
 struct StreamDestroyer {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
 };
 using Stream = std::unique_ptr<CUstream_st, StreamDestroyer>;
-/// A stream of the current device that does not wait for the legacy one and comes before others.
+/// A stream of the current device with the greatest priority. It does not synchronise with the legacy default stream.
 [[nodiscard]] Stream new_urgent_stream();
-/// The same, but it comes after urgent ones.
+/// The same with the least priority.
 [[nodiscard]] Stream new_patient_stream();
 
 struct EventDestroyer {
   void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
 };
 using Event = std::unique_ptr<CUevent_st, EventDestroyer>;
-/// An event of the current device that only orders.
+/// An event of the current device without timing.
 [[nodiscard]] Event new_event();
-/// What comes next in the stream begins after the event.
+/// Order later work of the stream after the event.
 void wait_for(cudaStream_t stream, const Event& event, unsigned flags = 0);
-/// One that can tell the time between it and another.
+/// An event with timing.
 [[nodiscard]] Event new_timing_event();
 
 struct GraphDestroyer {
   void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
 };
-/// A graph that is ready to be launched.
+/// An instantiated graph.
 using Graph = std::unique_ptr<CUgraphExec_st, GraphDestroyer>;
-/// What `body` enqueues in the stream, captured in this mode. The stream is empty afterwards.
+/// Capture what `body` enqueues in the stream, in this mode. The stream is empty afterwards.
 [[nodiscard]] Graph capture_graph(cudaStream_t stream, cudaStreamCaptureMode mode, const std::function<void()>& body);
 void launch_graph(const Graph& graph, cudaStream_t stream);
 
@@ -93,15 +93,15 @@ struct HostMemoryFreer {
   void operator()(std::byte* memory) const { cudaFreeHost(memory); }
 };
 using HostMemory = std::unique_ptr<std::byte, HostMemoryFreer>;
-/// Zeroed memory of the host that all devices of this process address by the same pointer.
+/// Zeroed host memory that all devices of this process address by the same pointer.
 [[nodiscard]] HostMemory new_host_memory(size_t bytes);
 
 /// Copy between any memories, in `stream`; complete on return. NOTE: cudaMemcpy returns before the last part of
 /// pageable memory is on the device.
 void copy_now(void* to, const void* from, int64_t bytes, cudaStream_t stream = cudaStreamPerThread);
 
-/// Memory of the current device, undefined at first, taken and given back in `stream`, which outlives it. Throws
-/// Error(invalid_input) where there is not enough.
+/// Memory of the current device with undefined content. It is allocated and freed in `stream`, which must outlive it.
+/// Throws Error(invalid_input) if there is not enough.
 [[nodiscard]] std::shared_ptr<std::byte> new_device_memory(int64_t bytes, cudaStream_t stream = cudaStreamPerThread);
 
 }  // namespace tilewire::cuda

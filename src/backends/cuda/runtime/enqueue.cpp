@@ -1,4 +1,4 @@
-// What one call of a program puts into streams: kernels, copies, calls of libraries.
+// Enqueues one call of a program: kernels, copies, library calls.
 // Called by run, and by bursts.
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/program.hpp"
@@ -7,7 +7,7 @@ namespace tilewire::cuda {
 
 namespace {
 
-/// What comes next in `stream` begins when all that is in `other` has ended.
+/// Order later work of `stream` after all work that is in `other` now.
 void wait_for_end(const Event& event, const Stream& other, cudaStream_t stream) {
   check(cudaEventRecord(event.get(), other.get()), "cudaEventRecord");
   wait_for(stream, event);
@@ -20,9 +20,9 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
   try {
     enqueue_all(bound, stream, capture);
   } catch (const std::exception& error) {
-    // What was captured in part is never run.
+    // A partly captured call is never run.
     if (capture != 0) throw;
-    // What is in the streams already waits for what is not: it must leave, and later calls must wait for it.
+    // Enqueued work already waits for work that is missing: break the team so that it ends, and let later calls wait.
     const auto* known = dynamic_cast<const Error*>(&error);
     group_.fail_with(known != nullptr ? *known : Error(ErrorKind::internal, error.what()));
     group_.calls().end(stream, capture);
@@ -40,8 +40,8 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
   const CallStreams sides = group_.side_streams().of_call(capture, uses);
   if (!uses.empty()) check(cudaEventRecord(sides.fork->get(), stream), "cudaEventRecord");
   for (const SideStream* side : sides.all) wait_for(side->stream.get(), *sides.fork);
-  // NOTE: kernels come before the work that waits for them, and work comes in an order in which it can begin: streams
-  // may share one queue of the device.
+  // NOTE: streams may share one queue of the device. So kernels come before the work that waits for them, and works are
+  // in an order in which each can begin.
   enqueue_kernels(bound, workers, stream);
   for (size_t i = 0; i < bound.tables.works.size(); ++i) {
     enqueue_work(bound, i, workers, *sides.all[bound.tables.works[i].stream], capture != 0);
@@ -63,7 +63,7 @@ void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamb
 
 }  // namespace
 
-/// What comes before the call of the library, the call, what comes after it: each begins when the one before has ended.
+/// The kernel before the library call, the call, and the kernel after it, one after another.
 void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
   const Preamble& preamble = bound.tables.preamble;
   const bool more = bound.after.num_lanes > 0 || preamble.num_posts > 0 || bound.traced;
@@ -81,7 +81,7 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
   launch_part(after, bound.plain_after, preamble, true, stream);
 }
 
-/// What waits and posts for the whole call.
+/// The kernel that waits and posts for the whole call.
 void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
   WorkerLaunch workers = all;
   workers.begins = true;
@@ -97,8 +97,8 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, c
   }
 }
 
-/// NOTE: in a graph whose copies have two followers each, the next one and a word by another stream, a copy begins some
-/// 20 us late (docs/cuda.md, Graphs); there a stream tells of its copies itself.
+/// NOTE: if copies in a graph have two successors each (the next copy, and a doorbell write in another stream), a copy
+/// begins some 20 us late (docs/cuda.md, Graphs). So captures use no notify stream.
 void CudaProgram::enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const SideStream& side,
                                bool captured) {
   const StreamWork& work = bound.tables.works[index];

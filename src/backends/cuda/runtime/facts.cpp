@@ -15,7 +15,7 @@ namespace {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// As NVIDIA's tools write it.
+/// In the format of NVIDIA's tools.
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU";
   for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {

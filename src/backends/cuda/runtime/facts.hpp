@@ -7,9 +7,9 @@
 
 namespace tilewire::cuda {
 
-/// GPUs that this process sees. Throws Error(unsupported) where there is none.
+/// Number of GPUs that this process sees. Throws Error(unsupported) if there is none.
 [[nodiscard]] int num_gpus();
-/// All but the links that only NVML knows. Throws Error.
+/// All facts except those that need NVML: links, clock, power. Throws Error.
 [[nodiscard]] Gpu describe_gpu(const Driver& driver, int gpu);
 
 }  // namespace tilewire::cuda

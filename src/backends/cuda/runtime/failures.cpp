@@ -1,4 +1,4 @@
-// Reads the report of a kernel once, and lets its launcher put it into words.
+// Reads a kernel's report once, and lets its launcher make the Error.
 // Called by programs and groups.
 #include "backends/cuda/runtime/failures.hpp"
 

@@ -1,5 +1,5 @@
-// What kernels of a rank say when they give up, in words.
-// One in every CudaGroup; programs enlist what they launch, programs and the watch of the group ask.
+// The Errors of a rank's kernels that gave up a wait.
+// One in every CudaGroup. Programs add their launches; programs and the group's watch query the Error.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace tilewire::cuda {
 /// Any thread may call any member.
 class Failures {
  public:
-  /// Makes the Error of a wait that failed in one's own launches.
+  /// Makes the Error of a failed wait in the launcher's kernels.
   using Describe = std::function<Error(const WaitFailure&)>;
 
-  /// `report` is where kernels write; it lives as long as this does.
+  /// `report`: where kernels write; it must outlive this object.
   explicit Failures(const WaitFailure* report) : report_(report) {}
-  /// Enlist a launcher. Returns its WaitWatch::owner.
+  /// Add a launcher. Returns its WaitWatch::owner.
   [[nodiscard]] uint32_t add(Describe describe);
-  /// When none of its kernels runs any more. What they have reported is kept.
+  /// Remove a launcher whose kernels have all ended. Their report is kept.
   void remove(uint32_t owner);
   /// Why a kernel of this rank gave up, if one did.
   [[nodiscard]] std::optional<Error> first();

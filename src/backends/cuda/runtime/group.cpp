@@ -1,4 +1,4 @@
-// Ranks come to their devices, and share memory.
+// Ranks choose their devices, and share memory.
 // Called by users through Group, and by programs.
 #include "backends/cuda/runtime/group.hpp"
 
@@ -31,7 +31,7 @@ json read_back(const std::vector<std::string>& texts) {
   return all;
 }
 
-/// Two ranks on one GPU must be in one process: only then are they resident together.
+/// Two ranks on one GPU must be threads of one process: only then can their kernels be resident together.
 void require_room_for_all(const host::HostGroup& ranks, const json& gpus) {
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     for (size_t other = rank + 1; ranks.separate() && other < gpus.size(); ++other) {
@@ -51,7 +51,7 @@ void require_room_for_all(const host::HostGroup& ranks, const json& gpus) {
   }
 }
 
-/// GPUs in whose memory this one cannot add to counters: by uuid.
+/// UUIDs of GPUs in whose memory this one has no atomic additions.
 std::vector<std::string> peers_without_atomics(const Driver& driver, const Gpu& gpu) {
   std::vector<std::string> peers;
   for (const PeerAccess& peer : gpu.peers) {
@@ -60,7 +60,7 @@ std::vector<std::string> peers_without_atomics(const Driver& driver, const Gpu& 
   return peers;
 }
 
-/// Signals are counters to which peers add. NOTE: where a process sees its own GPU alone nothing is known of others.
+/// Signals are counters to which peers add. NOTE: a process that sees only its own GPU knows nothing of the others.
 void require_atomics(const json& gpus) {
   for (size_t rank = 0; rank < gpus.size(); ++rank) {
     const auto without = gpus[rank]["no_atomics"].get<std::vector<std::string>>();
@@ -74,7 +74,7 @@ void require_atomics(const json& gpus) {
   }
 }
 
-/// What is known of the links: measured on H200s; others are left unknown.
+/// The links between H200s, as measured; other links stay unknown.
 void fill_in_links(Team& team, const json& gpus) {
   constexpr double kNvlinkCopyGBps = 389;
   constexpr double kCopyUs = 2;
@@ -94,7 +94,7 @@ void fill_in_links(Team& team, const json& gpus) {
   }
 }
 
-/// SMs of the current device for clusters of 0, 1, 2 ... CTAs of the kernel of tiles.
+/// SMs of the current device on which clusters of 0, 1, 2 ... CTAs of the GEMM kernel can be resident.
 std::vector<int> sms_of_clusters() {
   const GemmBodyKind body{.dtype = DType::bf16, .shape = {128, 128}};
   load_gemm_tiles(body);
@@ -103,7 +103,7 @@ std::vector<int> sms_of_clusters() {
   return sms;
 }
 
-/// "h200" where all GPUs are "NVIDIA H200", "gpu" where they differ.
+/// "h200" if all GPUs are "NVIDIA H200", "gpu" if they differ.
 std::string kind_of_gpus(const json& gpus) {
   std::string kind;
   for (const json& gpu : gpus) {
@@ -150,7 +150,7 @@ CudaGroup::~CudaGroup() {
   if (std::uncaught_exceptions() > exceptions_) {
     fail_with(Error(ErrorKind::rank_lost, fmt::format("rank {} ended with an error", rank())));
   }
-  // NOTE: memory must not go while a kernel uses it. Waits of kernels end: by their deadlines, or by the watch.
+  // NOTE: no kernel may still use the memory. Waits of kernels end by their deadlines, or by the watch.
   if (cudaSetDevice(device_) == cudaSuccess) static_cast<void>(cudaDeviceSynchronize());
 }
 
@@ -195,11 +195,11 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   for (const auto& [kind, ranks] : kinds)
     hardware_ += fmt::format("{}{} x {}", hardware_.empty() ? "" : "; ", ranks, kind);
   kind_ = kind_of_gpus(gpus);
-  // NOTE: of the whole team: what some ranks cannot do because they share, none may do.
+  // NOTE: of the whole team: if some ranks share a device, its restrictions hold for all ranks.
   std::set<std::string> different;
   for (const json& gpu : gpus) different.insert(gpu["uuid"]);
   shares_device_ = different.size() < gpus.size();
-  // NOTE: in one queue, whatever a rank enqueues waits for the calls of the others, and they for its own call.
+  // NOTE: in one queue, the work of a rank waits for the calls of other ranks, and these wait for its own call.
   if (shares_device_ && env::device_connections() == 1) {
     fail(ErrorKind::unsupported, "{} ranks share {} GPUs, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves each one queue",
          gpus.size(), different.size());
@@ -235,8 +235,8 @@ host::Extent CudaGroup::carve(const std::string& what, int64_t bytes) {
   return back_with_memory(ranks_->carve(what, bytes));
 }
 
-/// NOTE: work on a tensor that was given back may be in streams yet, and whoever gets its memory writes there at once.
-/// All ranks come here before any of them has the memory.
+/// NOTE: streams may still have work on a freed tensor, and the next user of its memory writes there at once. All ranks
+/// come here before any of them gets the memory.
 void CudaGroup::settle_what_was_freed() {
   if (!std::exchange(has_freed_, false)) return;
   const CurrentDevice device(driver_, device_);
@@ -287,14 +287,14 @@ void CudaGroup::prepare(const std::vector<LibraryCollective>& calls) {
       const std::lock_guard lock(communicator_mutex_);
       communicator_ = std::move(made);
     }
-    // The watch may have come too early.
+    // The watch may have run before the communicator existed.
     if (ranks_->segment().broken()) abort_communicator();
     communicator_->prepare(calls);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::unsupported || (communicator_ && communicator_->aborted())) {
       no_communicator_ = error.what();
     }
-    // What was loaded before, and graphs that have its calls, would end without having moved anything.
+    // Operators that were loaded before, and graphs with their calls, would end without having moved any data.
     if (in_use && communicator_->aborted()) fail_with(error);
     throw;
   }

@@ -1,4 +1,4 @@
-// Running a plan on a GPU: bind tensors, launch the worker CTA and the GEMM kernel, report what a wait gave up on.
+// Runs a plan on a GPU: binds tensors, launches the kernels of a call, reports a wait that failed.
 // Called by users through Program.
 #include "backends/cuda/runtime/program.hpp"
 
@@ -20,9 +20,9 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Counters that ranks poll and post lie on sectors of their own.
+/// Each signal has a memory sector of its own, as ranks poll and post signals.
 constexpr int64_t kSignalBytes = 32;
-/// Tables that are kept for callers' tensors that lie differently, beside those that graphs may replay.
+/// Most sets of tables for different layouts of callers' tensors, without those that graphs may replay.
 constexpr int64_t kMostBound = 64;
 
 bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared; }
@@ -37,7 +37,7 @@ int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
 
 bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
-/// The lanes of one kernel: those that come after a stream-ordered call of the library, or the others.
+/// The lanes of one kernel: those after a stream-ordered GEMM, or the others.
 WorkerTable part_of(const HostWorkerTable& host, const WorkerTable& all, bool after) {
   const WorkerTable counts = counts_of(host, after);
   WorkerTable part = all;
@@ -61,8 +61,7 @@ std::shared_ptr<std::byte> upload(const HostWorkerTable& host, WorkerTable& tabl
   return all.finish(stream);
 }
 
-/// The steps of a kernel beside a stream-ordered call of the library, where it is a plain worker CTA. `memory` has
-/// them.
+/// The plain ops of a kernel beside a stream-ordered GEMM, if it has plain ops only. `memory` keeps them.
 PlainOps plain_ops_of(const HostWorkerTable& host, bool after, std::shared_ptr<std::byte>& memory,
                       cudaStream_t stream) {
   PlainOps plain{plain_ops(host, after)};
@@ -107,8 +106,9 @@ std::vector<Work> of_kind(const std::vector<StreamWork>& works) {
   return some;
 }
 
-/// Memory that my GPU cannot reach would end its context. What peers address is known. NOTE: some systems let GPUs
-/// address all of the host's memory; whoever passes that has forgotten a copy.
+/// Throw Error(invalid_input) for memory that this rank's GPU cannot address: an access would destroy the context.
+/// Memory of the arena needs no check. NOTE: some systems let GPUs address all host memory; unregistered memory is
+/// refused on them, too, as the caller has then forgotten a copy.
 void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::byte* data) {
   if (data == nullptr || group.reachable().part_of(data, 1)) return;
   cudaPointerAttributes found{};
@@ -121,7 +121,7 @@ void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::
           group.device());
 }
 
-/// In the thread's own stream.
+/// Fill memory in the thread's default stream.
 void set_bytes(std::byte* memory, int64_t bytes, int value) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
@@ -131,7 +131,7 @@ void set_bytes(std::byte* memory, int64_t bytes, int value) {
 
 Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
   doorbells_ = aligned_bytes(num_signals(plan) * kSignalBytes);
-  // NOTE: streams wait on memory of the arena only, not on what cudaMallocAsync gives.
+  // NOTE: streams can wait on memory of the arena, but not on memory of cudaMallocAsync.
   own_ = doorbells_ + aligned_bytes(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
   group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
   extent_ =
@@ -167,7 +167,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
       if (is_shared(buffer)) base.data = group_.workspace_at(rank, in_shared);
       if (buffer.scope == Scope::local && rank == group_.rank()) base.data = group_.workspace_at(rank, in_local);
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
-      // NOTE: a tensor in the arena lies at the same offset on every rank (Group::allocate).
+      // NOTE: a tensor in the arena has the same offset on every rank (Group::allocate).
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
         base.data = callers[index].data + group_.reachable().distance(callers[index].part, rank);
       }
@@ -193,7 +193,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       places_(places_of(plan, group.rank())),
       workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
-  // NOTE: all ranks have carved, so that where they share a device no call of any rank runs.
+  // NOTE: all ranks have carved; so if they share a device, no call of any rank runs now.
   host::agree(group.ranks(), [&] {
     workspace_.fill();
     works = made_up_works();
@@ -229,15 +229,15 @@ RankTables CudaProgram::tables_for(const std::vector<Base>& callers, bool traced
   return tables;
 }
 
-/// What streams do, before there are tensors: callers' are taken to be dense and aligned. What does not fit the GPU is
-/// found here.
+/// The work of streams before tensors are bound; callers' tensors are assumed dense and aligned. Throws for a plan that
+/// does not fit the GPU.
 std::vector<StreamWork> CudaProgram::made_up_works() const {
   std::vector<Base> callers(plan_.buffers.size());
   for (size_t i = 0; i < callers.size(); ++i) callers[i].ld = shape_on(plan_.buffers[i], group_.rank()).cols;
   return tables_for(layout_of(callers), false).works;
 }
 
-/// Callers' tensors as tables name them: each has a base of its own.
+/// Callers' tensors at relative addresses, as the tables have them: each with a base of its own.
 std::vector<Base> CudaProgram::layout_of(const std::vector<Base>& callers) const {
   std::vector<Base> layout(callers.size());
   uint32_t number = 0;
@@ -261,7 +261,7 @@ Bases CudaProgram::bases_at(const std::vector<Base>& callers) const {
   return bases;
 }
 
-/// Let the library choose its kernels before anything waits for them.
+/// Let the library choose its kernels before the first call.
 void CudaProgram::prepare_library(const std::vector<LibraryGemm>& gemms) {
   for (const LibraryGemm& gemm : gemms) group_.library().prepare(gemm);
   static_cast<void>(group_.library_workspace());
@@ -292,10 +292,10 @@ void CudaProgram::require_tensors_here(const std::vector<Base>& callers) const {
   }
 }
 
-/// The next call's tensors lie at these addresses: neither memory nor streams are touched.
+/// Use the tables for tensors at these addresses in the next call. Touches neither device memory nor streams.
 void CudaProgram::move_to(Bound& bound, const std::vector<Base>& callers) {
   if (bound.current == callers) return;
-  bound.current.clear();  // where a map cannot be made, none is of one call
+  bound.current.clear();  // if make_moving throws, the maps are of no call
   bound.bases = bases_at(callers);
   make_moving(bound.tables.gemm, bound.bases, bound.gemm.table);
   bound.current = callers;
@@ -309,7 +309,7 @@ std::unique_ptr<LibraryCall> CudaProgram::bind_call(const StreamWork& work) {
   return collective == nullptr ? nullptr : group_.bind(*collective);
 }
 
-/// NOTE: by way of the group's stream, which no capture knows.
+/// NOTE: works in the group's stream, which no capture includes.
 std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Base>& callers, bool traced) {
   auto bound = std::make_unique<Bound>();
   bound->layout = layout_of(callers);
@@ -334,7 +334,7 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   return bound;
 }
 
-/// Where as many sets of tables as are kept are there, the one that was used longest ago goes, when nothing uses it.
+/// If kMostBound sets of tables exist, remove the least recently used one, after all calls have ended.
 void CudaProgram::make_room() {
   const auto may_go = [](const auto& bound) { return !bound->captured; };
   if (std::ranges::count_if(bound_, may_go) < kMostBound) return;

@@ -15,67 +15,67 @@
 
 namespace tilewire::cuda {
 
-/// The memory of one program: signals and what no other may use in the arena, counters; and its part of the group's
-/// workspace.
+/// The memory of one program: in the arena its signals, doorbells and symmetric buffers that are not shared; counters;
+/// and its part of the group's workspace.
 class Workspace {
  public:
-  /// Collective: the group's workspace has room for it. `whole` has all ranks' lanes; `plan`, mine only, outlives it.
+  /// Collective: reserves the group's workspace. `whole` has all ranks' lanes; `plan` has this rank's, and outlives it.
   Workspace(CudaGroup& group, const Plan& whole, const Plan& plan);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  /// Where everything lies when callers' tensors lie at `callers`, by buffer; these may be relative.
+  /// All addresses for callers' tensors at `callers`, by buffer; these may be relative.
   [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
   [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
-  /// Get counters, load kernels, and give all memory its first values; when all ranks have, peers may write here.
+  /// Allocate counters, load kernels, initialise all memory. When all ranks have done so, peers may write there.
   void fill();
 
  private:
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
-  int64_t doorbells_ = 0;                ///< in the extent, after the signals
-  int64_t own_ = 0;                      ///< and then symmetric buffers
-  std::shared_ptr<std::byte> counters_;  ///< the call's, then two of 64 bits for each lane, and for what is left of it
-                                         ///< after a stream-ordered call of the library
+  int64_t doorbells_ = 0;                ///< offset in the extent, after the signals
+  int64_t own_ = 0;                      ///< offset of the symmetric buffers, after the doorbells
+  std::shared_ptr<std::byte> counters_;  ///< CallCounters, then two counters per LaneRecord (a lane has up to two)
 };
 
 class CudaProgram final : public Program {
  public:
   CudaProgram(CudaGroup& group, const Plan& plan);
   ~CudaProgram() override;
-  /// A caller's stream may be part of a capture: the call is then part of the graph, for all replays.
+  /// A caller's stream may be in a capture: the call is then part of the graph, for all replays.
   void run(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const RunOptions& options) override;
   void wait() override;
   [[nodiscard]] std::optional<Error> failure() override;
   /// In bursts.cpp.
   [[nodiscard]] std::optional<BurstTime> time_on_device(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                                                         const Burst& burst) override;
-  /// Waits for the call's end. NOTE: the clocks of host and device drift apart by some us in a second: ask soon.
+  /// Waits for the end of the call. NOTE: call it soon: the clocks of host and device drift apart by some us in a
+  /// second.
   [[nodiscard]] Trace trace() const override;
 
  private:
-  /// Tables for callers' tensors that lie alike: with the same strides and low bits of addresses.
+  /// Tables for one layout of callers' tensors: their strides, and their addresses modulo kBaseAlignment.
   struct Bound {
     std::vector<Base> layout;   ///< callers' tensors, at relative addresses
-    std::vector<Base> current;  ///< where they lie in the next call
-    Bases bases{};              ///< for these
+    std::vector<Base> current;  ///< their addresses in the next call
+    Bases bases{};              ///< for `current`
     bool absolute = false;      ///< the tables are for `current` alone (serves_any_address)
     bool traced = false;
-    uint32_t owner = 0;     ///< in reports
-    bool captured = false;  ///< a graph may replay it: not to be replaced
+    uint32_t owner = 0;     ///< number of the launcher in reports
+    bool captured = false;  ///< a graph may replay it: do not remove
     RankTables tables;
     DeviceTable gemm;
     WorkerTable workers;
-    WorkerTable after;            ///< what a kernel executes after a stream-ordered call of the library
-    PlainOps plain, plain_after;  ///< of `execute` before such a call, and of `after`
+    WorkerTable after;            ///< the lanes after a stream-ordered GEMM
+    PlainOps plain, plain_after;  ///< of `workers` and `after` beside such a GEMM
     std::shared_ptr<std::byte> memory, plain_memory, plain_after_memory;
-    std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, where calls are traced
-    /// One for each of the tables' works; none where no library is called.
+    std::shared_ptr<std::byte> spans;  ///< a TaskSpan for each of the tables' names, if calls are traced
+    /// One for each of the tables' works; null if the work calls no library.
     std::vector<std::unique_ptr<LibraryCall>> calls;
-    Graph replay{};              ///< of a call, from the first burst of replays on
-    std::vector<Base> replayed;  ///< callers' tensors of that call
+    Graph replay{};              ///< of a call, made for the first burst of replays
+    std::vector<Base> replayed;  ///< callers' tensors of `replay`
   };
 
   [[nodiscard]] std::vector<Base> bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
@@ -86,7 +86,7 @@ class CudaProgram final : public Program {
   void move_to(Bound& bound, const std::vector<Base>& callers);
   std::unique_ptr<Bound> new_bound(const std::vector<Base>& callers, bool traced);
   void make_room();
-  /// A captured call with these tensors, made once; it goes with the program.
+  /// A captured call with these tensors, made once; it lives as long as the program.
   const Graph& replay_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs, bool traced);
   [[nodiscard]] RankTables tables_for(const std::vector<Base>& callers, bool traced) const;
   [[nodiscard]] ClockMatch match_with_host() const;
@@ -104,13 +104,13 @@ class CudaProgram final : public Program {
 
   CudaGroup& group_;
   Plan plan_;
-  std::vector<int> lanes_;                    ///< mine, in the whole plan
+  std::vector<int> lanes_;                    ///< numbers of this rank's lanes in the whole plan
   std::vector<int64_t> totals_;               ///< signal_totals of the whole plan
-  std::vector<std::vector<int64_t>> places_;  ///< see order_of_tasks; of my lanes
+  std::vector<std::vector<int64_t>> places_;  ///< order_of_tasks, of this rank's lanes
   Workspace workspace_;
-  std::vector<std::unique_ptr<Bound>> bound_;  ///< most recent first
-  const Bound* traced_ = nullptr;              ///< of the last call, if it is traced
-  ClockMatch clock_{};                         ///< where ranks share a device: since the program was loaded
+  std::vector<std::unique_ptr<Bound>> bound_;  ///< most recently used first
+  const Bound* traced_ = nullptr;              ///< the tables of the last call, if it was traced
+  ClockMatch clock_{};                         ///< if ranks share a device: matched when the program was loaded
 };
 
 }  // namespace tilewire::cuda

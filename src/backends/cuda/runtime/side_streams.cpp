@@ -1,4 +1,4 @@
-// Streams beside the callers', made when a call first needs them.
+// Streams in addition to the callers', made when a call first needs them.
 // Called when calls are enqueued.
 #include "backends/cuda/runtime/side_streams.hpp"
 
@@ -9,15 +9,15 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Whether a stream of a set is still part of a capture.
+/// Whether the streams of a set are still in a capture.
 bool is_captured(const std::vector<std::unique_ptr<SideStream>>& streams) {
   return !streams.empty() && capture_of(streams[0]->stream.get()) != 0;
 }
 
 }  // namespace
 
-/// NOTE: a stream that takes part in a capture does so until the capture ends; eager calls and other captures have
-/// streams of their own.
+/// NOTE: a stream in a capture stays in it until the capture ends. So eager calls and each capture have streams of
+/// their own.
 SideStreams::Set& SideStreams::set_of(uint64_t capture) {
   const auto fits = [&](const std::unique_ptr<Set>& set) {
     if (set->capture == capture) return true;

@@ -1,5 +1,6 @@
-// Streams beside the callers': for copies, calls of libraries, and kernels that start late. Owned by a group, whose
-// calls follow each other, so that all its operators use the same ones; captures have some of their own.
+// Streams in addition to the callers': for copies, library calls, and kernels that start late. Owned by a group, whose
+// calls
+// run one after another, so that all of its operators use the same streams; captures have their own.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace tilewire::cuda {
 
-/// `copied` comes after each piece of work that the notifier tells.
+/// `copied` is recorded after each copy whose completion the notify stream signals.
 struct SideStream {
   Stream stream;
   Event end;
@@ -19,15 +20,15 @@ struct SideStream {
   Event copied;
 };
 
-/// What one call uses.
+/// The streams of one call.
 struct CallStreams {
   const Event* fork = nullptr;
-  std::vector<const SideStream*> all{};  ///< one for each of its uses
+  std::vector<const SideStream*> all{};  ///< one for each StreamUse
 };
 
 class SideStreams {
  public:
-  /// `capture`: capture_of the caller's stream. Good until the next call of a program of the group.
+  /// `capture`: capture_of the caller's stream. Valid until the next call of a program of the group.
   [[nodiscard]] CallStreams of_call(uint64_t capture, const std::vector<StreamUse>& uses);
 
  private:

@@ -1,4 +1,4 @@
-// Chunks of device memory, mapped side by side on every rank.
+// Chunks of device memory, mapped one after another, for every rank.
 // Called by CudaGroup.
 #include "backends/cuda/runtime/symmetric_memory.hpp"
 
@@ -22,13 +22,13 @@ CUmemAllocationProp properties_of(const Driver& driver, int device, bool shareab
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
   properties.requestedHandleTypes = shareable ? kDescriptorHandle : CU_MEM_HANDLE_TYPE_NONE;
-  // For network cards, which may come to address the arena.
+  // For network cards that may address the arena later.
   properties.allocFlags.gpuDirectRDMACapable =
       attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
   return properties;
 }
 
-/// Where ranks that are threads find the addresses of a memory, and each other's mappings. Holds none of them in life.
+/// Where ranks that are threads find the addresses of a memory, and each other's mappings. It keeps none of them alive.
 struct Board {
   std::mutex mutex;
   std::weak_ptr<const AddressRange> addresses;

@@ -1,6 +1,6 @@
-// Device memory that every rank can address, by CUDA's virtual memory management: the same offset on every rank, every
-// peer's part mapped into this process, pointers known on the host.
-// Owned by CudaGroup.
+// Device memory that every rank can address, by CUDA's virtual memory management: the same offset on every rank, all
+// peers'
+// parts mapped into this process, addresses known on the host. Owned by CudaGroup.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace tilewire::cuda {
 
-/// Physical memory of one device; lives on while it is mapped anywhere, also in another process.
+/// Physical memory of one device. It exists as long as a mapping of it, also in another process.
 class Memory {
  public:
-  /// Throws Error(invalid_input) where the device has no room.
+  /// Throws Error(invalid_input) if the device has no room.
   static Memory create(const Driver& driver, int device, int64_t bytes, bool shareable);
-  /// What another process exported.
+  /// Memory that another process has exported.
   static Memory import(const Driver& driver, const Descriptor& descriptor, int64_t bytes);
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&&) = delete;
@@ -39,8 +39,8 @@ class Memory {
   int64_t bytes_;
 };
 
-/// Addresses of this process for the memory of all ranks, at equal distances in the order of the ranks: what goes to
-/// the same place on each of them is a matrix more of a batch.
+/// Addresses of this process for the memory of all ranks, at equal distances in rank order: so a strided batch can
+/// store to the same place on each rank.
 class AddressRange {
  public:
   /// Reserve `limit` bytes of addresses for each of `num_ranks`.
@@ -59,9 +59,9 @@ class AddressRange {
   int64_t bytes_;
 };
 
-/// One rank's memory as this process sees it: a range of addresses with memory behind its first part.
-/// NOTE: ranks that are threads share one mapping, because a device does not keep two mappings of the same memory
-/// coherent while a kernel runs.
+/// One rank's memory in this process: a range of addresses, of which the first part has memory. NOTE: ranks that are
+/// threads share one mapping, because a device does not keep two mappings of the same memory coherent while a kernel
+/// runs.
 class Mapping {
  public:
   Mapping(const Driver& driver, std::shared_ptr<const AddressRange> addresses, int rank)
@@ -71,9 +71,9 @@ class Mapping {
   ~Mapping();
 
   [[nodiscard]] std::byte* base() const { return reinterpret_cast<std::byte*>(base_); }
-  /// Put `memory` behind the next addresses, for loads and stores of `devices`.
+  /// Map `memory` to the next addresses, for loads and stores of `devices`.
   void append(const Memory& memory, std::span<const int> devices);
-  /// Take away what lies beyond the first `bytes`, where a chunk must end.
+  /// Unmap everything beyond the first `bytes`, where a chunk must end.
   void truncate(int64_t bytes);
 
  private:
@@ -86,20 +86,20 @@ class Mapping {
 
 class SymmetricMemory {
  public:
-  /// A group's memories by what they are for.
+  /// The two symmetric memories of a group.
   enum class Use { arena, workspace };
-  /// Addresses for `limit` bytes on every rank, no memory yet. `devices`: every rank's, as this process numbers them;
-  /// where ranks are processes only mine counts. Collective.
+  /// Addresses for `limit` bytes on every rank, without memory. `devices`: of every rank, in this process's numbers; if
+  /// ranks are processes, only this rank's entry is used. Collective.
   SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit,
                   Use use = Use::arena);
 
-  /// Where the memory of `rank` begins: a pointer for my device, and for the host's calls.
+  /// The address of the memory of `rank`, for this rank's device and for CUDA's host functions.
   [[nodiscard]] std::byte* base(int rank) const { return mappings_[rank]->base(); }
-  /// Bytes of every rank that have memory behind them.
+  /// Bytes of every rank's addresses that have memory.
   [[nodiscard]] int64_t backed() const { return backed_; }
   [[nodiscard]] int64_t limit() const { return limit_; }
-  /// Have memory behind the first `bytes`, at most the limit. Its content is undefined. Collective. Throws the same
-  /// Error on all ranks, Error(invalid_input) that names the rank whose device has no room; then nothing has changed.
+  /// Give memory to at least the first `bytes`, at most the limit; its content is undefined. Collective. Throws the
+  /// same Error on all ranks: invalid_input that names the rank whose device has no room. Then nothing has changed.
   void grow_to(int64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Traces of calls on GPUs: what kernels noted, on the clock that all ranks share.
+// Traces of calls on GPUs: the times that kernels have recorded, on the clock of all ranks.
 // Called by users through Program.
 #include <algorithm>
 #include <tuple>
@@ -13,12 +13,12 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Whether a task waits before it begins, not for addends alone.
+/// Whether a task has waits other than those for its addends.
 bool waits_first(const Task& task) {
   return !std::ranges::all_of(task.waits, [&](const Wait& wait) { return is_for_addends(task, wait); });
 }
 
-/// Workers, which are CTAs so far, become rows: each CTA has as many as it needs.
+/// Replace the workers, which are CTAs, by rows: each CTA gets as many rows as its tasks overlap.
 void put_in_rows(std::vector<TraceEvent>& events) {
   std::ranges::sort(events, {}, [](const TraceEvent& event) {
     return std::tuple(event.lane, event.worker, event.taken_ns, event.end_ns, event.task);
@@ -43,7 +43,7 @@ void put_in_rows(std::vector<TraceEvent>& events) {
 }  // namespace
 
 std::shared_ptr<std::byte> new_spans(size_t count, cudaStream_t stream) {
-  // NOTE: a copy, not a kernel: where ranks share a device, calls of others may run.
+  // NOTE: a copy, not a kernel: if ranks share a device, calls of other ranks may run now.
   const std::vector<TaskSpan> zeros(count);
   const auto bytes = static_cast<int64_t>(count * sizeof(TaskSpan));
   std::shared_ptr<std::byte> memory = new_device_memory(bytes, stream);
@@ -58,7 +58,7 @@ std::vector<TraceEvent> events_of(const Plan& plan, std::span<const int> lanes, 
   for (size_t i = 0; i < spans.size(); ++i) {
     const TaskName& name = names[i];
     const TaskSpan& span = spans[i];
-    // Where a call has failed, some tasks have not run, and some have not ended.
+    // After a failed call, some tasks have not run, and some have not ended.
     if (name.again || span.end == 0 || span.end < span.start) continue;
     if (name.sum) {
       if (events.empty() || events.back().task != name.task || events.back().lane != lanes[name.lane]) continue;
@@ -93,7 +93,7 @@ Trace CudaProgram::trace() const {
   const CurrentDevice device(group_.driver(), group_.device());
   const BesideCapture beside;
   static_cast<void>(group_.calls().wait());
-  // NOTE: where ranks share a device, calls of others may run, and no kernel may come in between.
+  // NOTE: if ranks share a device, calls of other ranks may run, and no other kernel may come between.
   const ClockMatch clock = group_.shares_device() ? clock_ : match_with_host();
   if (clock.error_ns < 0) fail(ErrorKind::timeout, "GPU {} does not tell its time: no trace", group_.device());
   std::vector<TaskSpan> spans(traced_->tables.names.size());

@@ -1,4 +1,4 @@
-// A look at the driver's library and the device files.
+// Looks for the driver's library and for device files.
 // Called by the table of backends.
 #include "backends/cuda/runtime/unavailable.hpp"
 
@@ -21,7 +21,7 @@ bool is_gpu(const std::string& file) {
 }  // namespace
 
 std::optional<std::string> missing_gpu(const char* driver_library, const std::string& devices) {
-  // NOTE: loaded for good; CUDA's runtime would load it again.
+  // NOTE: never unloaded, as CUDA's runtime would load it again.
   void* library = dlopen(driver_library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return std::string("no NVIDIA driver (") + driver_library + " cannot be loaded)";
   dlclose(library);

@@ -1,4 +1,4 @@
-// Host vectors become tables in device memory.
+// Copies host vectors to tables in device memory.
 // Called where tables are made.
 #pragma once
 
@@ -10,17 +10,17 @@
 
 namespace tilewire::cuda {
 
-/// Copies of host vectors, one behind the other in one allocation.
+/// Copies of host vectors, one after another in one allocation.
 class Upload {
  public:
-  /// `items` lives until finish; `where` becomes its copy's address.
+  /// `items` must live until finish, which sets `where` to the address of the copy.
   template <class T>
   void add(const std::vector<T>& items, const T** where) {
     const auto bytes = static_cast<int64_t>(items.size() * sizeof(T));
     parts_.push_back({items.data(), bytes, size_, [where](std::byte* at) { *where = reinterpret_cast<const T*>(at); }});
     size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  /// Allocate, copy, and tell everybody's `where`, by way of `stream`. Complete on return.
+  /// Allocate, copy and set every `where`, in `stream`. Complete on return.
   [[nodiscard]] std::shared_ptr<std::byte> finish(cudaStream_t stream) const {
     std::shared_ptr<std::byte> memory = new_device_memory(size_, stream);
     for (const Part& part : parts_) {

@@ -1,4 +1,4 @@
-// Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
+// Tables of the GEMM kernel on the host and in device memory, and the tile order of a plain product on one GPU.
 // Used by cuda programs, tests and benchmarks.
 #include "backends/cuda/tables/gemm_table.hpp"
 
@@ -121,7 +121,7 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std
       continue;
     }
     TileRecord empty = tiles[i];
-    // NOTE: it loads its share of what the two have in common, which must have arrived.
+    // NOTE: the padding tile loads its part of the shared operand, which must have arrived.
     empty.rows = empty.cols = empty.num_partial_waits = empty.num_posts = empty.num_writes = 0;
     paired.push_back(empty);
   }
@@ -130,7 +130,7 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std
 
 namespace {
 
-/// The waits of one part of a tile's K, and after those of the first one what the sum that it completes waits for.
+/// Give one part of a tile's K the waits that its steps need, followed by the waits for the partials of the tile's sum.
 void wait_for_part(std::vector<WaitRecord>& waits, TileRecord& part, int first_step) {
   const auto mine = waits.begin() + part.first_wait;
   const bool all_first = std::all_of(mine, mine + part.num_waits, [](const WaitRecord& w) { return w.step == 0; });
@@ -160,7 +160,7 @@ void split_k_in_cluster(HostTable& table, int parts) {
       const int first_step = tile.k_steps * i / parts;
       part.k_begin += first_step * kTileK;
       part.k_steps = tile.k_steps * (i + 1) / parts - first_step;
-      // NOTE: adders_of has the same rule: what completes a sum or posts is sent on by the first CTA alone.
+      // NOTE: as in adders_of, the first CTA alone stores a tile that completes a sum or posts.
       if (i > 0 && (tile.num_partials > 0 || tile.num_posts > 0)) {
         part.num_partials = 0;
         part.rows = part.cols = part.num_partial_waits = part.num_posts = part.num_writes = 0;
@@ -192,7 +192,7 @@ std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_
 
 namespace {
 
-/// The epilogue of a matrix for its tile at (row, col).
+/// Add the epilogue of a matrix for its tile at (row, col).
 void add_epilogue(HostTable& table, TileRecord& tile, const std::vector<EpilogueRecord>& steps, int64_t row,
                   int64_t col) {
   tile.first_step = static_cast<uint32_t>(table.epilogue.size());

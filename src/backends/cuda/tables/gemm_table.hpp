@@ -1,4 +1,4 @@
-// Tables on the host and in device memory, and the order of tiles of a plain product on one GPU.
+// Tables of the GEMM kernel on the host and in device memory, and the tile order of a plain product on one GPU.
 // Used by cuda programs, whose tables come from a Plan, and by tests and benchmarks of the GEMM kernel.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace tilewire::cuda {
 
-/// A tensor map of a matrix at a relative address: made when there is one to put into it.
+/// A tensor map of a matrix at a relative address. It is made when a launch gives the base.
 struct MovingMap {
   uint16_t number = 0;  ///< in HostTable::maps
   MatrixView matrix{};
   std::function<CUtensorMap(const MatrixView&)> make{};
 };
 
-/// A GemmTable that is being made.
+/// A GemmTable in the making, on the host.
 struct HostTable {
   std::vector<TileRecord> tiles{};
   std::vector<WaitRecord> waits{};
@@ -31,7 +31,7 @@ struct HostTable {
   std::vector<PartialRecord> parts{};
   std::vector<EpilogueRecord> epilogue{};
   std::vector<CUtensorMap> maps{};
-  std::vector<MovingMap> moving{};  ///< of `maps`, empty there
+  std::vector<MovingMap> moving{};  ///< maps of relative addresses; empty in `maps`
   std::vector<RowSplit> splits{};   ///< at most kMostSplits
   CacheHints cache_hints{};
 };
@@ -42,36 +42,35 @@ struct DeviceTable {
   std::shared_ptr<std::byte> memory{};
 };
 
-/// Number maps so that moving ones come first, if not all go with a launch.
+/// Renumber the maps so that moving ones come first, if a launch cannot carry all maps.
 void put_moving_first(HostTable& table);
 
-/// Make the moving maps that go with a launch.
+/// Make the moving maps for a launch with these bases.
 void make_moving(const HostTable& host, const Bases& bases, GemmTable& table);
 
-/// Copy a table to the current device, by way of `stream`; complete on return. Its moving maps go with launches
-/// (make_moving).
+/// Copy a table to the current device, in `stream`; complete on return. Launches carry its moving maps (make_moving).
 [[nodiscard]] DeviceTable upload(const HostTable& table, cudaStream_t stream = cudaStreamPerThread);
 
-/// A hint as the kernel takes it.
+/// A cache hint as the kernel takes it.
 [[nodiscard]] Eviction eviction_of(CacheHint hint);
 
-/// Give the tiles of a table their hints (HintFinder), when they are in their order; before in_pairs and
+/// Set the cache hints of a table (HintFinder). Call it when the tiles are in their order, before in_pairs and
 /// split_k_in_cluster.
 void set_cache_hints(HostTable& table, TileShape shape, int64_t reach);
 
-/// The same tiles in pairs that share B or A: neighbours of which both are `in_pair` (form_clusters), each of the
-/// others beside an empty partner.
+/// The tiles in pairs that share B or A. Neighbours that are both `in_pair` (form_clusters) are a pair; every other
+/// tile gets an empty partner.
 [[nodiscard]] std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std::vector<bool>& in_pair);
 
-/// The same tiles over parts of K, of at least least_part_steps each: neighbouring records for ClusterShape::k.
-/// Each waits for what its part needs; the first alone posts and completes sums.
+/// Replace each tile by `parts` neighbouring records over parts of K (ClusterShape::k), of at least least_part_steps
+/// each. Each record has the waits that its part needs; the first one alone posts and completes sums.
 void split_k_in_cluster(HostTable& table, int parts);
 
-/// Positions (row tile, column tile) in the order in which they are to start. `group_m` row tiles are grouped,
-/// column by column; 0 = along a Hilbert curve.
+/// The tile order, as positions (row tile, column tile): groups of `group_m` row tiles, column by column; 0 = along a
+/// Hilbert curve.
 [[nodiscard]] std::vector<std::pair<int, int>> tile_order(int tiles_m, int tiles_n, int group_m);
 
-/// C = A * B on one GPU, and an epilogue.
+/// C = A * B on one GPU, with an epilogue.
 struct PlainProduct {
   MatrixView a{};  ///< [M,K]
   MatrixView b{};  ///< [N,K], or [K,N] where b_is_kn
@@ -84,7 +83,7 @@ struct PlainProduct {
   StoreVia via = StoreVia::pointer;
 };
 
-/// Tiles of all of C.
+/// The table of all tiles of C.
 [[nodiscard]] HostTable plain_table(const PlainProduct& product);
 
 }  // namespace tilewire::cuda

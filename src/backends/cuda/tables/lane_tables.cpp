@@ -1,4 +1,4 @@
-// From a plan to the records that one rank's kernels execute: tiles for tensor cores, steps for everything else.
+// From a lowered plan to the records of one rank's kernels: tiles for tensor cores, ops for everything else.
 // Called by cuda programs.
 #include "backends/cuda/tables/lane_tables.hpp"
 
@@ -26,7 +26,7 @@ class TableMaker {
   RankTables make() {
     const bool fast = !has_stages(plan_, view_.rank) && !slow_tiles(plan_) && loads_by_tensor_map(view_);
     out_.stream_ordered = has_stages(plan_, view_.rank);
-    // NOTE: where tensors are not as tensor copies want them, tiles are steps of the call's one kernel.
+    // NOTE: if tensors do not suit tensor copies, the tiles are ops of the call's one kernel.
     out_.lanes_apart = !out_.stream_ordered && has_several_kernels(plan_, view_.rank) &&
                        (has_library_lane(plan_, view_.rank) || (room_.streams && fast));
     out_.kind = kind_of(plan_);
@@ -54,7 +54,7 @@ class TableMaker {
   }
 
  private:
-  /// What the kernel of the rank's tiles must know before the first one: clusters, sums, rows of A in two places.
+  /// Set what the rank's GEMM kernel needs before its first tile: the cluster, sums, rows of A in two places.
   void start_tiles() {
     const TileCluster cluster = cluster_of_tiles(plan_, view_.rank);
     out_.cluster = {.m = static_cast<uint32_t>(cluster.m),
@@ -70,7 +70,7 @@ class TableMaker {
     }
   }
 
-  /// As many as the plan says, of which all must be resident at once; helper CTAs need not be.
+  /// Set the CTAs as in the plan. All but the helper CTAs must be resident at once.
   void set_ctas() {
     const auto tiles = static_cast<uint32_t>(out_.gemm.tiles.size());
     const uint32_t cluster = cluster_ctas(out_.cluster);
@@ -83,7 +83,7 @@ class TableMaker {
       if (lane.helped)
         workers.helper_ctas = std::max(workers.helper_ctas, std::min(out_.gemm_ctas, lane.num_ops - lane.ctas));
     }
-    // NOTE: the library's calls must get on while CTAs wait for them.
+    // NOTE: library calls need SMs while CTAs wait for them.
     const bool beside = !out_.stream_ordered && has_library_lane(plan_, view_.rank);
     const bool waits = beside && counts_of(workers, false).ctas + out_.gemm_ctas > 0;
     const int sms = std::max(1, room_.sms - (waits ? kLeastForLibrary : 0));
@@ -94,7 +94,7 @@ class TableMaker {
     }
   }
 
-  /// Handshakes before and after the tiles of a lane are the worker CTA's: they move nothing.
+  /// Handshakes before and after the tiles of a lane form a sync-only lane, as they move no data.
   void add_tile_lane(int index) {
     const Lane& lane = plan_.lanes[index];
     std::vector<Place> others;
@@ -116,12 +116,12 @@ class TableMaker {
     return stream_copy(view_, task);
   }
 
-  /// Whether the lane's call is made between two kernels of the caller's stream.
+  /// Whether the lane is a stream-ordered GEMM, between two kernels.
   [[nodiscard]] bool calls_in_stage(int index) const {
     return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
   }
 
-  /// Of stage 0 for the kernel before the call, of stage 2 for the one after it.
+  /// Add a lane of stage 0 to the kernel before the GEMM, or of stage 2 to the kernel after it.
   void add_staged_lane(int index) {
     if (calls_in_stage(index)) return add_stream_ordered_call(index);
     if (goes_with_call(plan_, index)) return;
@@ -130,7 +130,8 @@ class TableMaker {
     if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = plan_.lanes[index].stage == 2;
   }
 
-  /// The call: the kernel before it does what its lane has before it, and waits for it, the one after it posts.
+  /// Add a stream-ordered GEMM. The kernel before it executes the handshakes of its lane and its waits, the kernel
+  /// after it posts.
   void add_stream_ordered_call(int index) {
     const Lane& lane = plan_.lanes[index];
     const Task& task = lane.tasks[0];
@@ -154,7 +155,7 @@ class TableMaker {
     post_in_preamble(out_.preamble, task, waits ? out_.workers.ops.back().task : 0);
   }
 
-  /// A kernel posts for the task, number `name`, as it begins.
+  /// Let a kernel post for the task, number `name`, in its preamble.
   void post_in_preamble(Preamble& preamble, const Task& task, uint32_t name) const {
     std::vector<PostRecord> posts;
     view_.add_posts(task, posts);
@@ -165,9 +166,9 @@ class TableMaker {
     preamble.waited = !task.waits.empty();
   }
 
-  /// Which tasks of a lane the sync-only lane lets go and waits for. All, where one waits or posts, or times are taken.
-  /// Beside a collective, whose end must have a deadline, those that follow other work and that nobody waits for need
-  /// no doorbell of their own.
+  /// Which tasks of a stream's lane have a doorbell, by which the sync-only lane starts them and waits for them: all,
+  /// if one of them waits or posts, or the call is traced. Beside a collective, whose end needs a deadline, a task that
+  /// follows other work and neither waits nor posts needs none.
   [[nodiscard]] std::vector<bool> doorbells_of(const Lane& lane) const {
     if (room_.traced) return std::vector<bool>(lane.tasks.size(), true);
     const auto meets = [](const Task& task) { return !task.waits.empty() || !task.posts.empty(); };
@@ -181,7 +182,7 @@ class TableMaker {
     return doorbells;
   }
 
-  /// Whether the tasks before one in its lane have waited for all that it waits for.
+  /// Whether earlier tasks of the lane have waited for everything that this task waits for.
   [[nodiscard]] static bool waits_are_over(const Lane& lane, size_t index) {
     return std::ranges::all_of(lane.tasks[index].waits, [&](const Wait& wait) {
       return std::any_of(lane.tasks.begin(), lane.tasks.begin() + static_cast<ptrdiff_t>(index), [&](const Task& task) {
@@ -192,7 +193,8 @@ class TableMaker {
     });
   }
 
-  /// A sync-only lane waits and posts, a stream of its own does the work: at once, where nobody waits.
+  /// Let a stream execute the lane's work, and a sync-only lane wait and post for it. Without waits and posts, the work
+  /// begins with the call.
   void add_stream_lane(int index) {
     const Lane& lane = plan_.lanes[index];
     const std::vector<bool> doorbells = doorbells_of(lane);
@@ -230,9 +232,9 @@ class TableMaker {
     if (!moves_data(lane)) return add_ops(all_of(index), 1, true);
     require_workers(lane);
     const bool serial = is_serial(lane.engine);
-    // NOTE: a serial lane's products are whole steps of one CTA.
+    // NOTE: in a serial lane one CTA makes each product whole.
     const bool one = serial && std::ranges::any_of(lane.tasks, computes);
-    // Tiles that tensors keep from tensor cores: of a cluster that shares K each CTA takes one.
+    // Tiles whose tensors do not suit tensor cores: each CTA of a cluster for split-K takes a tile of its own.
     const int ctas = lane.workers * (by_tensor_cores(lane) ? cluster_of_tiles(plan_, view_.rank).split_k : 1);
     const int64_t most = serial ? ctas : std::min<int64_t>(ctas, std::ssize(lane.tasks));
     add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
@@ -306,7 +308,7 @@ class TableMaker {
     for (const auto* regions : {&task.reads, &task.addends}) {
       for (const Region& read : *regions) {
         const bool below = regions == &task.reads && computes(task) && &read - task.reads.data() > 1;
-        if (below && read.rows == 0) continue;  // OpRecord::rows_below counts the source
+        if (below && read.rows == 0) continue;  // OpRecord::rows_below = 0: no such source
         workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
       }
     }

@@ -1,4 +1,4 @@
-// Which lanes the plain worker CTAs can take, and their steps as these want them.
+// Which lanes the kernels for plain ops can execute, and the ops in these kernels' layout.
 // Called by programs when tables are made.
 #include "backends/cuda/kernels/plain_ops.hpp"
 

@@ -1,4 +1,4 @@
-// One rank's tables in the making: where its regions lie, and how waits and posts become records.
+// One rank's tables in the making: addresses of its regions, and the records of its waits and posts.
 // Used by lane_tables.cpp and tile_records.cpp.
 #pragma once
 
@@ -12,20 +12,20 @@
 
 namespace tilewire::cuda {
 
-/// How many waits or posts a record has.
+/// The number of waits or posts in a record. Throws Error(invalid_input) if there are too many.
 [[nodiscard]] inline uint16_t count_in_record(size_t count) {
   require(count <= UINT16_MAX, "a task has {} waits or posts, at most {} on GPUs: larger chunks have fewer", count,
           UINT16_MAX);
   return static_cast<uint16_t>(count);
 }
 
-/// How many sources, destinations or steps of an epilogue (`what`) a record has.
+/// The number of sources, destinations or epilogue steps (`what`) in a record. Throws Error(invalid_input) likewise.
 [[nodiscard]] inline uint8_t small_count(const char* what, size_t count) {
   require(count <= UINT8_MAX, "a task has {} {}, at most {} on GPUs", count, what, UINT8_MAX);
   return static_cast<uint8_t>(count);
 }
 
-/// A plan as one rank sees it, and its tables so far.
+/// A plan as one rank sees it, and the tables made so far.
 struct RankView {
   const Plan& plan;
   int rank;
@@ -42,7 +42,7 @@ struct RankView {
     return at.data + (region.row * at.ld + region.col) * bytes_of(dtype_of(region));
   }
 
-  /// Whoever reads flags looks at them, and reads nothing else (refuses_ll).
+  /// Whether a task polls LL data. Such a task reads nothing else (refuses_ll).
   [[nodiscard]] bool polls_data(const Task& task) const { return !task.reads.empty() && is_ll(plan, task.reads[0]); }
   [[nodiscard]] StoreMode mode_of(const Write& write) const {
     if (write.mode == WriteMode::accumulate) return StoreMode::accumulate;
@@ -53,14 +53,14 @@ struct RankView {
     out.names.push_back({.lane = lane, .task = task});
     return static_cast<uint32_t>(out.names.size() - 1);
   }
-  /// Of the addends of the task that was named last.
+  /// The name of the sum of a task's addends; call it after name_task of the task.
   uint32_t name_sum(int lane, int64_t task) {
     out.names.push_back({.lane = lane, .task = task, .sum = true});
     return static_cast<uint32_t>(out.names.size() - 1);
   }
 
-  /// Which of a task's waits: all, at once; those of a tile's product, each with the step of K that needs it; or those
-  /// for what is added to it.
+  /// Which of a task's waits: all, with step 0; those of a tile's product, each with the step of K that needs it; or
+  /// those for a tile's addends.
   enum class Waits { all, of_product, of_addends };
   void add_waits(const Task& task, Waits which, std::vector<WaitRecord>& waits) const {
     for (size_t i = 0; i < task.waits.size(); ++i) {

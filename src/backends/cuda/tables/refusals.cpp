@@ -19,16 +19,16 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Why the vendor's GEMM cannot be called, or nothing.
+/// Why cuBLASLt cannot make the plan's GEMM calls, or nothing.
 std::optional<std::string> no_library(const Plan& plan, bool shares_device) {
   if (!calls_library(plan)) return std::nullopt;
-  // NOTE: its kernels would have to be resident together with those of the other ranks.
+  // NOTE: the library's kernels would have to be resident together with those of other ranks.
   if (shares_device) return "ranks share a GPU";
   if (auto reason = missing_cublaslt()) return reason;
   return refuses_library(plan);
 }
 
-/// The same for the vendor's collectives.
+/// The same for NCCL's collectives.
 std::optional<std::string> no_collective(const Plan& plan, bool shares_device, const std::string& failed_before) {
   if (!calls_collective(plan)) return std::nullopt;
   if (shares_device) return "ranks share a GPU";
@@ -36,7 +36,7 @@ std::optional<std::string> no_collective(const Plan& plan, bool shares_device, c
   return missing_nccl();
 }
 
-/// The tensor cores' kernel takes tiles alone: why a lane of them has more, or nothing.
+/// The GEMM kernel takes tiles alone: why a lane of tiles has other tasks, or nothing.
 std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
   if (slow_tiles(plan)) return std::nullopt;
   for (const Lane& lane : plan.lanes) {
@@ -50,7 +50,7 @@ std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Why kernels cannot read the rows of A of a tile that lie in several places, or nothing.
+/// Why kernels cannot read a tile's rows of A from several places, or nothing.
 std::optional<std::string> refuses_pieces(const Plan& plan, int lane, int64_t index) {
   const Task& tile = plan.lanes[lane].tasks[index];
   if (!is_gemm_tile(tile) || tile.reads.size() == 2) return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<std::string> refuses_pieces(const Plan& plan, int lane, int64_t in
                      to_string(plan.buffers[below.buffer].dtype), above.cols, to_string(type));
 }
 
-/// The same for all tiles, and for what a rank's tiles take together.
+/// The same for all tiles, and for all tiles of a rank together.
 std::optional<std::string> refuses_pieces(const Plan& plan) {
   const bool fast = !slow_tiles(plan);
   std::vector<std::set<std::array<int64_t, 5>>> splits(plan.team.num_ranks);
@@ -85,7 +85,7 @@ std::optional<std::string> refuses_pieces(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Why a lane's tiles are not of one cluster that the kernel has, or nothing.
+/// Why the kernel does not have the clusters of a lane's tiles, or nothing.
 std::optional<std::string> refuses_mixed_clusters(const Plan& plan, const Lane& lane) {
   const TileCluster all = cluster_of_tiles(plan, lane.rank);
   if (ctas_of(all) == 1) return std::nullopt;
@@ -105,7 +105,7 @@ std::optional<std::string> refuses_mixed_clusters(const Plan& plan, const Lane& 
   return std::nullopt;
 }
 
-/// Why the tiles of a lowered plan are no pairs as their fields say, or nothing.
+/// Why tiles of a lowered plan do not form pairs as their fields demand, or nothing.
 std::optional<std::string> refuses_clusters(const Plan& plan) {
   if (plan.target.empty() || slow_tiles(plan)) return std::nullopt;
   for (const Lane& lane : plan.lanes) {
@@ -127,7 +127,7 @@ std::optional<std::string> refuses_clusters(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Why launches cannot say where callers' tensors lie, or nothing.
+/// Why a launch cannot carry a base for each of the callers' tensors, or nothing.
 std::optional<std::string> refuses_tensors(const Plan& plan) {
   const auto callers = std::ranges::count_if(
       plan.buffers, [](const Buffer& b) { return b.scope == Scope::input || b.scope == Scope::output; });
@@ -135,7 +135,7 @@ std::optional<std::string> refuses_tensors(const Plan& plan) {
   return fmt::format("{} tensors of callers, want at most {}", callers, kMostBases - 1);
 }
 
-/// Whether a copy lane is to add.
+/// Whether a copy lane has copies that add.
 bool engines_add(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) {
     return lane.engine == Engine::copy && std::ranges::any_of(lane.tasks, [](const Task& task) {
@@ -144,7 +144,7 @@ bool engines_add(const Plan& plan) {
   });
 }
 
-/// The parts of a plan that the tables and kernels of this backend have a meaning for.
+/// The features of plans that the tables and kernels of this backend implement.
 Known known_to_kernels() {
   const std::vector<DType> floats{DType::fp32, DType::bf16, DType::fp16};
   return {
@@ -167,7 +167,7 @@ Known known_to_kernels() {
   };
 }
 
-/// Tensor cores and the library take both operands of a product in one type.
+/// Tensor cores and the library need both operands of a product in one type: the products that have not, or nothing.
 std::optional<std::string> refuses_operands(const Plan& plan) {
   const bool fast = !slow_tiles(plan);
   for (const Lane& lane : plan.lanes) {
@@ -183,7 +183,7 @@ std::optional<std::string> refuses_operands(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Tensor copies would store beyond what a tile writes. Before a plan is lowered, `tma` is a wish.
+/// Why tensor copies would store beyond a tile's destination, or nothing. Before a plan is lowered, `tma` is a wish.
 std::optional<std::string> refuses_stores(const Plan& plan) {
   if (plan.target.empty() || slow_tiles(plan)) return std::nullopt;
   for (int lane = 0; lane < std::ssize(plan.lanes); ++lane) {
@@ -202,7 +202,7 @@ std::optional<std::string> refuses_stores(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Stages are a kernel, a call of the library, and a kernel.
+/// Why a rank's stages are not a kernel, a library GEMM and a kernel, or nothing.
 std::optional<std::string> refuses_stages(const Plan& plan) {
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
     int calls = 0;
@@ -231,7 +231,7 @@ std::optional<std::string> refuses_stages(const Plan& plan) {
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   std::vector<std::string> missing = unknown_parts(known_to_kernels(), plan);
-  // NOTE: what follows relies on tasks that have a meaning here.
+  // NOTE: the functions below rely on tasks that this backend implements.
   if (!missing.empty()) return missing;
   const int split_k = most_split_k(plan);
   const bool kernels = std::ranges::any_of(plan.lanes, [](const Lane& lane) { return lane.kernel > 0; });
@@ -257,7 +257,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (kernels && shares_device_)
     missing.push_back(
         "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");
-  // NOTE: those beside the library are split_kernels', and need no tiles.
+  // NOTE: kernels beside the library come from split_kernels, and need no tiles.
   const bool by_library = !plan.target.empty() && (calls_library(plan) || calls_collective(plan));
   if (const auto slow = slow_tiles(plan); kernels && slow && !by_library)
     missing.push_back("several kernels: tiles run without tensor cores: " + *slow);

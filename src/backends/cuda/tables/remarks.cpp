@@ -1,4 +1,4 @@
-// What users should know of how a plan runs on GPUs, in words.
+// Remarks for users about how a plan runs on GPUs.
 // Called by CudaGroup::remarks.
 #include "backends/cuda/tables/remarks.hpp"
 
@@ -11,7 +11,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// An operand whose rows cannot all be aligned to 16 bytes, or nothing.
+/// A remark about an operand whose rows cannot all be aligned to 16 bytes, or nothing.
 std::optional<std::string> unaligned_rows(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {

@@ -1,4 +1,4 @@
-// What users should know of how a plan runs on GPUs, in words.
+// Remarks for users about how a plan runs on GPUs.
 // Called by CudaGroup::remarks.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace tilewire::cuda {
 
-/// A line for each: tiles that tensor cores do not take, and why; sums that tiles complete. Of rank 0, so that all
-/// ranks say the same.
+/// One line for each remark: tiles that tensor cores do not take, and why. For the tiles of rank 0, so that all ranks
+/// return the same.
 [[nodiscard]] std::vector<std::string> remarks_on(const Plan& plan);
 
 }  // namespace tilewire::cuda

@@ -1,4 +1,4 @@
-// Waits of tiles and steps that repeat what earlier ones of the same CTA waited for.
+// Removes waits of tiles and ops that repeat waits of earlier ones of the same CTA.
 // Called when tables are made.
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Every `stride`-th record from `first` on, which a CTA takes in order.
+/// Handle every `stride`-th record from `first` on, which one CTA takes in order.
 template <typename Record>
 void drop_repeated(std::span<Record> records, uint32_t first, uint32_t stride, const std::vector<WaitRecord>& waits) {
   std::map<const uint64_t*, uint64_t> seen;
@@ -34,8 +34,9 @@ void drop_repeated_waits(RankTables& tables) {
     drop_repeated(std::span(tables.gemm.tiles), cta, tables.gemm_ctas, tables.gemm.waits);
   HostWorkerTable& workers = tables.workers;
   for (const LaneRecord& lane : workers.lanes) {
-    if (lane.helped) continue;  // steps are anybody's
-    // NOTE: of warpgroups, a CTA has one, two or three, by kernel: whichever, steps so far apart are one warpgroup's.
+    if (lane.helped) continue;  // any CTA may take any op
+    // NOTE: a CTA has one, two or three warpgroups, depending on the kernel. In each case the same warpgroup takes ops
+    // that are so far apart.
     constexpr uint32_t kWarpgroups = 6;
     static_assert(kMostWarpgroups <= 3);
     const uint32_t takers = lane.serial ? 1 : lane.ctas * (lane.warpgroups ? kWarpgroups : 1);

@@ -1,4 +1,4 @@
-// Which CTA makes which tile of a turn, so that all of them complete as many sums.
+// Swaps tiles within waves, so that all CTAs complete equally many sums.
 // Called when tables are made.
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,8 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Where each of the tiles of a turn goes: those of most parts to the CTAs that had fewest, of as many parts in order.
+/// The new place of each tile of a wave: tiles with the most partials go to the CTAs that had the fewest; tiles with
+/// equally many partials stay in order.
 std::vector<size_t> places_of(std::span<const uint32_t> parts, std::span<const uint64_t> had) {
   std::vector<size_t> places(parts.size());
   std::iota(places.begin(), places.end(), 0);
@@ -49,8 +50,8 @@ std::vector<TileRecord> spread(const RankTables& tables) {
   return moved;
 }
 
-/// With tiles in this order, the parts of the CTA that has most to do for sums. Those that cannot come during its next
-/// tile, as that one waits itself (comes_late), hold it up: they count three times.
+/// The number of partials of the CTA with the most, for tiles in this order. Partials that cannot be loaded during the
+/// CTA's next tile, since that tile waits (comes_late), delay the CTA: they count three times.
 int64_t most_parts_of_a_cta(const RankTables& whole, const std::vector<TileRecord>& order) {
   constexpr int64_t kHeldUp = 3;
   RankTables tables{.gemm = {.tiles = order, .waits = whole.gemm.waits}, .gemm_ctas = whole.gemm_ctas};

@@ -1,4 +1,4 @@
-// The records of what streams do for a plan's lanes.
+// The records of the streams' work for a plan's lanes.
 // Called by lane_tables.cpp.
 #include "backends/cuda/tables/stream_lanes.hpp"
 
@@ -9,13 +9,14 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Copies that follow the one before them in a lane without a notifier. A word takes its stream 2.6 us, in which it
-/// copies nothing; by way of another stream it comes about 12 us later, which only many copies make up for, and long
-/// ones: of short ones tiles need the first soon, and all are there long before they are needed (docs/decisions.md).
+/// A lane of copies gets a notify stream only above these limits: the number of copies that follow the copy before
+/// them, and their average size. A doorbell write stops the copies of its stream for 2.6 us. A notify stream writes it
+/// about 12 us later, which pays off only for many long copies. Tiles need the first of short copies soon, and all
+/// short copies are complete long before they are needed (docs/decisions.md).
 constexpr ptrdiff_t kMostToldInPlace = 4;
 constexpr int64_t kLeastNotified = 2 << 20;  // bytes, on average
 
-/// Bytes from each destination to the next one.
+/// Bytes from each destination to the next one. Throws Error(unsupported) unless they are all equal and positive.
 int64_t step_between(const RankView& view, const std::vector<Write>& writes) {
   int64_t step = 0;
   for (size_t i = 1; i < writes.size(); ++i) {
@@ -108,8 +109,8 @@ void start_workers_late(RankTables& tables, Doorbell* doorbells) {
     const TaskName first = tables.names[guard.task];
     const TaskName last = tables.names[tables.workers.ops[lane.first_op + lane.num_ops - 1].task];
     const auto stream = static_cast<int>(tables.streams.size());
-    // NOTE: where nobody waits there is a doorbell, too: the sync-only kernel, which ends the call, must not end
-    // before.
+    // NOTE: a lane without waits has a doorbell, too: the sync-only kernel, which ends the call, must not end before
+    // it.
     guard.code = OpCode::doorbell;
     guard.doorbell = doorbells + tables.works.size();
     guard.num_posts = 0;

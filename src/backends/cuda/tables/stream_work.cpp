@@ -1,4 +1,4 @@
-// Which tasks streams can do, and the calls that enqueue them.
+// Which tasks streams can execute, and the functions that enqueue them.
 // Called when tables are made, and by programs.
 #include "backends/cuda/tables/stream_work.hpp"
 
@@ -10,7 +10,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// One destination, or one for each of equal parts of the columns, from left to right.
+/// Why the destinations are neither one nor equal parts of the columns from left to right, or nothing.
 std::optional<std::string> refuses_destinations(const Task& task) {
   const Shape result = result_shape(task);
   const Region& first = task.writes[0].to;
@@ -37,7 +37,7 @@ std::optional<std::string> refuses_task(const Plan& plan, const Task& task) {
   if (out != dtype_of(task.reads[0]) && out != DType::fp32) return "output of " + to_string(out);
   const auto& steps = task.epilogue;
   if (task.writes.size() > 1 && !steps.empty()) return "an epilogue of a result with several destinations";
-  // NOTE: worker CTAs make these.
+  // NOTE: worker CTAs make such products.
   if (task.writes.size() > 1 && depth_of(task) == 0) return "several destinations of a product of depth 0";
   const bool bias = !steps.empty() && steps[0].kind == EpilogueKind::bias;
   if (bias && dtype_of(*steps[0].operand) != out) {
@@ -81,7 +81,7 @@ int64_t most_stream_work(const Plan& plan) {
   std::vector<int64_t> works(plan.team.num_ranks, 0);
   for (const Lane& lane : plan.lanes) {
     const bool streams = lane.engine == Engine::copy || lane.engine == Engine::library;
-    // A lane that executes may be two: its begin and its end.
+    // A lane with a kernel of its own has two works: its begin and its end.
     works[lane.rank] += 2 + (streams ? std::ssize(lane.tasks) : 0);
   }
   return *std::ranges::max_element(works);

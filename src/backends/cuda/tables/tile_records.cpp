@@ -1,5 +1,5 @@
-// The tiles of a rank as the tensor-core kernel takes them: tensor maps, records, destinations, sums that they
-// complete. Used by lane_tables.cpp.
+// The tiles of a rank as records of the GEMM kernel: tensor maps, destinations, sums that they complete.
+// Used by lane_tables.cpp.
 #include "backends/cuda/tables/tile_records.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// What sets maps of a buffer apart: those to load A, by the rows that they bring, and B, and those to store through.
+/// The kinds of maps of a buffer: to load A (by the rows of a box), to load B, to store, to store the rest of the rows.
 constexpr int kOfA = 0;
 constexpr int kOfB = 1;
 constexpr int kStores = 2;
@@ -46,8 +46,7 @@ void TileRecords::finish() {
   put_moving_first(view_.out.gemm);
 }
 
-/// Put the tiles of a pair, as the plan names them, beside each other, or cut K of each tile, as the tables' cluster
-/// says.
+/// Form the clusters of the tables: put the tiles of a pair beside each other, or cut the K of each tile.
 void TileRecords::form_clusters() {
   const ClusterShape& cluster = view_.out.cluster;
   if (cluster_ctas(cluster) == 1 || view_.out.gemm.tiles.empty()) return;
@@ -62,7 +61,8 @@ void TileRecords::form_clusters() {
   }
 }
 
-/// A tile that pads a pair, or has another part of K, is a copy of its partner, whose times it must not take.
+/// Rename a tile that pads a pair or has a later part of K: it is a copy of its partner, and must not overwrite its
+/// times.
 void TileRecords::name_apart(TileRecord& tile) {
   const auto again = [&](uint32_t task) {
     TaskName name = view_.out.names[task];
@@ -95,7 +95,7 @@ void TileRecords::add_split(const Task& task) {
                                    .first = static_cast<uint16_t>(first)});
 }
 
-/// A map over all rows of A, and the range of K that a region spans, which brings so many rows at once.
+/// A map over all rows of A and the range of K of a region, in boxes of `rows` rows.
 uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
   const MapKey key{kOfA, rows, region.rank, region.buffer, region.col, region.cols};
   if (const auto found = maps_.find(key); found != maps_.end()) return found->second;
@@ -107,7 +107,7 @@ uint16_t TileRecords::a_map(const Region& region, int64_t rows) {
   });
 }
 
-/// A map over all columns of the result, and the range of K that a region of B spans.
+/// A map over all columns of the result and the range of K of a region of B.
 uint16_t TileRecords::b_map(const Region& region) {
   const GemmBodyKind& kind = view_.out.kind;
   const bool kn = kind.b_is_kn;
@@ -136,7 +136,7 @@ uint16_t TileRecords::remember(const MapKey& key, const MatrixView& matrix,
   return maps_[key] = number;
 }
 
-/// Whether nobody writes a region during a call.
+/// Whether no task writes a region during a call.
 bool TileRecords::stands(const Region& region) const {
   return view_.plan.buffers[region.buffer].scope == Scope::input && region.rank == view_.rank;
 }
@@ -175,7 +175,7 @@ void TileRecords::add(int lane, int64_t index) {
   in_pair_.push_back(in_cluster(task));
 }
 
-/// Where a tile's rows of A are.
+/// Set the place of a tile's rows of A.
 void TileRecords::add_rows(TileRecord& tile, const Task& task) {
   const Region& a = task.reads[0];
   const bool split = task.reads.size() > 2;
@@ -186,13 +186,13 @@ void TileRecords::add_rows(TileRecord& tile, const Task& task) {
   tile.split = static_cast<uint8_t>(found - splits_.begin() + 1);
 }
 
-/// Each of a tile's waits comes before the step of K that needs it.
+/// Sort a tile's waits by the step of K that needs them.
 void TileRecords::sort_waits(const TileRecord& tile) {
   const auto mine = std::span(view_.out.gemm.waits).subspan(tile.first_wait, tile.num_waits);
   std::ranges::stable_sort(mine, {}, &WaitRecord::step);
 }
 
-/// What is added to a tile's product. `name`: of the sum, for reports.
+/// Add the partials of the sum that a tile completes. `name`: of the sum, for reports.
 void TileRecords::add_sum(TileRecord& tile, const Task& task, uint32_t name) {
   tile.first_partial = static_cast<uint32_t>(view_.out.gemm.parts.size());
   tile.num_partials = small_count("addends", task.addends.size());
@@ -236,14 +236,14 @@ void TileRecords::add_write(TileRecord& tile, const Write& write) {
   ++tile.num_writes;
 }
 
-/// Whether every row of a region starts and ends where bulk copies may.
+/// Whether every row of a region begins and ends at multiples of 16 bytes, as bulk copies need.
 bool TileRecords::fits_bulk(const Region& to) const {
   const int64_t size = bytes_of(view_.dtype_of(to));
   return reinterpret_cast<uintptr_t>(view_.data_of(to)) % 16 == 0 && view_.base(to).ld * size % 16 == 0 &&
          to.cols * size % 16 == 0;
 }
 
-/// Whether a buffer lies as tensor copies want it.
+/// Whether a buffer has the alignment that tensor copies need.
 bool TileRecords::takes_tensor_stores(const Region& to) const {
   const Base& at = view_.base(to);
   return reinterpret_cast<uintptr_t>(at.data) % 16 == 0 && at.ld * bytes_of(view_.dtype_of(to)) % 16 == 0;
@@ -252,7 +252,7 @@ bool TileRecords::takes_tensor_stores(const Region& to) const {
 /// A map over the whole buffer, in boxes of a chunk.
 uint16_t TileRecords::whole_map(const Region& region) { return buffer_map(region, kStores, make_output_map); }
 
-/// And in boxes of kRestRows, where those of a chunk would go beyond the region.
+/// The same in boxes of kRestRows, if boxes of a chunk would store beyond the region; else kNoMap.
 uint16_t TileRecords::rest_map(const Region& to) {
   const bool ends = to.row + to.rows == shape_on(view_.plan.buffers[to.buffer], to.rank).rows;
   return ends || to.rows % kStoreRows == 0 ? kNoMap : buffer_map(to, kRests, make_rest_map);

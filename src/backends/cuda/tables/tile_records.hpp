@@ -1,5 +1,5 @@
-// The tiles of a rank as the tensor-core kernel takes them: tensor maps, records, destinations, sums that they
-// complete. Used by lane_tables.cpp.
+// The tiles of a rank as records of the GEMM kernel: tensor maps, destinations, sums that they complete.
+// Used by lane_tables.cpp.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ class TileRecords {
  public:
   explicit TileRecords(RankView& view) : view_(view) {}
 
-  /// Before the first tile: a tile to come has rows of A in two places.
+  /// Before the first tile: announce a tile whose rows of A are in two places.
   void add_split(const Task& task);
   /// Add a task of a tile lane to the table.
   void add(int lane, int64_t index);
-  /// When all are there: say what the L2 cache is told, and form clusters.
+  /// After the last tile: set the cache hints, and form clusters.
   void finish();
 
  private:
@@ -46,7 +46,7 @@ class TileRecords {
 
   RankView& view_;
   std::map<MapKey, uint16_t> maps_;
-  std::vector<std::pair<Region, int64_t>> splits_{};  ///< rows of A below, and how many lie above, of each split
+  std::vector<std::pair<Region, int64_t>> splits_{};  ///< the last rows of A, and the number of rows before them
   std::vector<bool> in_pair_{};                       ///< of each tile
 };
 

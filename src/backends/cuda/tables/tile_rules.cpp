@@ -1,4 +1,4 @@
-// Which tiles the tensor-core kernel takes.
+// Which tiles the GEMM kernel takes, and which of its bodies.
 // Called when a program is loaded and its tables are made.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Plays a plan on the host, with one worker for each lane.
+// Plays a plan on the host, with one worker per lane.
 // Called by programs.
 #include "backends/cuda/tables/work_order.hpp"
 
@@ -19,14 +19,14 @@ std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
   for (bool moved = true; moved;) {
     moved = false;
     std::vector<size_t> come;
-    // A task of each lane in turn: lanes that run side by side stay so.
+    // One task of each lane after the other, so that lanes advance side by side.
     for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
       const auto& tasks = plan.lanes[lane].tasks;
       if (places[lane].size() == tasks.size()) continue;
       const Task& task = tasks[places[lane].size()];
       const auto met = [&](const Wait& wait) { return value(wait.signal) >= wait.at_least; };
       if (!std::ranges::all_of(task.waits, met)) continue;
-      // Parts of a collective: those of all ranks at once. A rank has them in one lane.
+      // The parts of all ranks in a collective come at once. A rank has its parts in one lane.
       const bool meets = task.kind == TaskKind::collective_call;
       if (meets) come.push_back(lane);
       if (!meets) execute(lane), moved = true;
@@ -36,7 +36,7 @@ std::vector<std::vector<int64_t>> order_of_tasks(const Plan& plan) {
       moved = true;
     }
   }
-  // A plan that comes to a stop is no plan; the checker says so, and here nothing is lost.
+  // The checker refuses a plan that deadlocks; here its remaining tasks only come last.
   for (size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     places[lane].resize(plan.lanes[lane].tasks.size(), std::numeric_limits<int64_t>::max());
   }

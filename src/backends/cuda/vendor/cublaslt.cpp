@@ -1,4 +1,4 @@
-// cuBLASLt: the look-up of its entry points, the choice among its candidates, its calls.
+// cuBLASLt: its entry points, the choice among its candidates, its calls.
 // Called by cuda programs, and by `tilewire info`.
 #include "backends/cuda/vendor/cublaslt.hpp"
 
@@ -22,7 +22,7 @@ namespace tilewire::cuda {
 namespace {
 
 constexpr int kMostCandidates = 12;
-/// Of one measurement; two of them for each candidate.
+/// Duration of one measurement; each candidate has two.
 constexpr double kBurstUs = 2000;
 constexpr int kMostCalls = 20;
 
@@ -77,7 +77,7 @@ cudaDataType_t cuda_type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/// Bytes that the address is a multiple of, and what lies `step` bytes further, at most the library's default.
+/// The largest power of two, at most the library's default, that divides the address and the address + `step` bytes.
 uint32_t alignment_of(const std::byte* address, int64_t step = 0) {
   constexpr int kMost = 8;
   return 1U << std::min(kMost, std::countr_zero(reinterpret_cast<uintptr_t>(address) | static_cast<uintptr_t>(step)));
@@ -89,7 +89,7 @@ uint32_t alignment_of_b(const LibraryGemm& g) {
 
 uint32_t alignment_of_c(const LibraryGemm& g) { return alignment_of(g.c, g.next_part); }
 
-/// What a choice among candidates depends on.
+/// All that the choice among candidates depends on.
 using Key = std::array<int64_t, 18>;
 
 Key key_of(const LibraryGemm& g) {
@@ -113,8 +113,8 @@ Key key_of(const LibraryGemm& g) {
           g.sms};
 }
 
-/// A product in the library's words. It thinks in columns: what is stored row by row is a transposed matrix to it, so
-/// it is asked for C^T = B^T * A^T.
+/// A product as the library describes it. The library is column-major: a row-major matrix is a transposed one, so the
+/// product is C^T = B^T * A^T.
 class Description {
  public:
   Description(const LtFunctions& lt, const LibraryGemm& g) : lt_(lt), gemm_(g) {
@@ -147,7 +147,7 @@ class Description {
     if (desc_ != nullptr) lt_.desc_destroy(desc_);
   }
 
-  /// The library's proposals, the one that it likes best first.
+  /// The library's candidates, in its order of preference.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle) const {
     cublasLtMatmulPreference_t wish = nullptr;
     lt_.check(lt_.preference_create(&wish), "cublasLtMatmulPreferenceCreate");
@@ -155,7 +155,7 @@ class Description {
       lt_.preference_set(wish, what, &value, sizeof value);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kLibraryWorkspace));
-    // NOTE: other ways to sum split K round in between, or in an order that chance decides.
+    // NOTE: other schemes for split-K round intermediate sums, or add in a random order.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of_b(gemm_));
@@ -195,7 +195,7 @@ class Description {
         "cublasLtMatrixLayoutCreate");
   }
 
-  /// Of every part: a batch of products, in the library's words. `step`: elements from one to the next.
+  /// Make a layout a strided batch with one matrix for each part. `step`: elements from one matrix to the next.
   void repeat(cublasLtMatrixLayout_t layout, int64_t step) {
     const auto set = [&](cublasLtMatrixLayoutAttribute_t what, const auto& value) {
       lt_.check(lt_.layout_set(layout, what, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
@@ -229,7 +229,7 @@ class BoundCall final : public LibraryCall {
   std::byte* workspace_;
 };
 
-/// Operands of a product of these sizes, filled with random numbers: on zeros a device is faster.
+/// Operands of a product of these sizes, filled with random numbers: a device is faster on zeros.
 struct Scratch {
   cudaStream_t stream = nullptr;
   std::vector<std::shared_ptr<std::byte>> memory{};
@@ -276,7 +276,7 @@ struct Library::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, cublasLtMatmulAlgo_t> chosen{};
 
-  /// us for one call, or infinity where the candidate does not run.
+  /// us for one call, or infinity if the candidate does not run.
   double measure(const Description& product, const cublasLtMatmulAlgo_t& algo, std::byte* workspace, int calls) const {
     if (product.multiply(handle, algo, workspace, {}, stream) != CUBLAS_STATUS_SUCCESS) {
       static_cast<void>(cudaGetLastError());

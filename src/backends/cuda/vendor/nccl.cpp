@@ -1,4 +1,4 @@
-// NCCL: the look-up of its entry points, a team's communicator, calls that cannot hang their callers.
+// NCCL: its entry points, a team's communicator, calls that cannot hang their callers.
 // Called by groups, programs, and `tilewire info`.
 #include "backends/cuda/vendor/nccl.hpp"
 
@@ -22,7 +22,7 @@
 namespace tilewire::cuda {
 namespace {
 
-/// NCCL's declarations, which have not changed since its version 2.10: its header is not needed.
+/// NCCL's declarations, unchanged since version 2.10, so that its header is not needed.
 struct NcclId {
   std::array<char, 128> bytes{};
 };
@@ -66,14 +66,14 @@ NcclFunctions look_up_nccl(const char* name) {
   return all;
 }
 
-/// What NCCL reads when it is first used, unless the user says otherwise.
+/// Set variables that NCCL reads at its first use, unless the user has set them.
 void set_defaults() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Nothing of tilewire uses NVLink multicast, and what is measured beside it does not either (docs/cuda.md).
+    // tilewire uses no NVLink multicast, so NCCL does not use it in comparisons, either (docs/cuda.md).
     env::set_default("NCCL_NVLS_ENABLE", "0");
-    // NOTE: between threads of one process NCCL writes into tensors directly, which fails where the other GPU cannot
-    // address them: memory of cudaMallocAsync.
+    // NOTE: between threads of one process NCCL writes directly into tensors. This fails if the other GPU cannot
+    // address them, as memory of cudaMallocAsync.
     env::set_default("NCCL_P2P_DIRECT_DISABLE", "1");
   });
 }
@@ -92,7 +92,7 @@ NcclType nccl_type_of(DType dtype) {
   return NcclType::int32;
 }
 
-/// An id as text, and back: what ranks exchange is JSON.
+/// An id as hexadecimal text, and back: ranks exchange JSON.
 std::string text_of(const NcclId& id) {
   std::string text;
   for (const char byte : id.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -106,13 +106,13 @@ NcclId id_of(const std::string& text) {
   return id;
 }
 
-/// Work of a thread, and what came of it.
+/// Work on a thread of its own, and its error.
 struct Aside {
   host::Slot ended;
-  std::optional<Error> error{};  ///< to be read when it has ended
+  std::optional<Error> error{};  ///< valid after `ended`
 };
 
-/// Begin `work` on a thread that nobody must wait for.
+/// Start `work` on a detached thread.
 std::shared_ptr<Aside> begin_aside(int device, std::function<void()> work) {
   auto aside = std::make_shared<Aside>();
   host::start_thread([aside, device, work = std::move(work)]() mutable {
@@ -124,16 +124,17 @@ std::shared_ptr<Aside> begin_aside(int device, std::function<void()> work) {
     } catch (const std::exception& error) {
       aside->error.emplace(ErrorKind::internal, error.what());
     }
-    work = nullptr;  // whoever sees the end finds nothing left of it
+    work = nullptr;  // destroy it before `ended` is posted
     host::post(aside->ended, 1);
   }).detach();
   return aside;
 }
 
-/// How long NCCL may take: so that the others, who may be done and wait for me, hear of it before they give up.
+/// How long NCCL may take: less than the group's deadline, so that waiting ranks get this rank's Error before it.
 double patience_s(const host::HostGroup& ranks) { return 0.9 * std::min(ranks.timeout_s(), 1e9); }
 
-/// Wait for the end of `work` on a thread of its own. Where peers are lost, or it takes too long, it is left behind.
+/// Execute `work` on a thread of its own, and wait for its end. If peers are lost, or it takes too long, throw and
+/// leave the thread behind.
 void do_aside(const host::HostGroup& ranks, int device, const char* what, double limit_s, std::function<void()> work) {
   constexpr int64_t kPeriodNs = 5'000'000;
   const int64_t deadline_ns = host::now_ns() + static_cast<int64_t>(limit_s * 1e9);
@@ -190,8 +191,8 @@ struct Communicator::State {
     fail(ErrorKind::internal, "{} is not called", to_string(call.kind));
   }
 
-  /// What is to be ended, once. NOTE: who is inside NCCL may never come back before it is aborted, so the mutex is not
-  /// waited for long; and not held at the end, which may wait for graphs.
+  /// Take the communicator to end it, once. NOTE: a thread inside NCCL may not return before the abort, so wait only
+  /// briefly for the mutex. Do not hold it during the end, which may wait for graphs.
   NcclComm take() {
     constexpr std::chrono::seconds kPatience{1};
     std::unique_lock lock(mutex, std::defer_lock);
@@ -203,7 +204,7 @@ struct Communicator::State {
     if (NcclComm gone = take(); gone != nullptr) nccl.check(nccl.abort(gone), "ncclCommAbort");
   }
 
-  /// The communicator is made; who waited for it may have given up.
+  /// Keep the new communicator, or abort it if its rank has given up meanwhile.
   void arrive(NcclComm made) {
     {
       const std::lock_guard lock(mutex);
@@ -264,7 +265,7 @@ void Communicator::start(const std::string& id) {
 }
 
 Communicator::~Communicator() {
-  // NOTE: it may wait for graphs that have its calls, and for peers that still use it.
+  // NOTE: the end may wait for graphs that have its calls, and for peers that still use it.
   constexpr int64_t kAbortNs = 1'000'000'000;
   constexpr double kDestroyS = 5;
   if (ranks_.segment().broken()) abort();
@@ -278,12 +279,12 @@ Communicator::~Communicator() {
         state->nccl.check(state->nccl.destroy(comm), "ncclCommDestroy");
     });
   } catch (const Error&) {
-    // What is left behind is the library's.
+    // The library keeps the communicator.
   }
 }
 
 void Communicator::prepare(const std::vector<LibraryCollective>& calls) {
-  /// NOTE: kept by the thread that uses it, which may be left behind.
+  /// NOTE: owned by the thread that uses it, which may be left behind.
   struct Scratch {
     Stream stream;
     std::vector<std::shared_ptr<std::byte>> memory;
@@ -328,7 +329,7 @@ void Communicator::abort() {
   try {
     state_->aborting = begin_aside(device_, [state = state_] { state->leave(); });
   } catch (const Error&) {
-    // The system gives no thread: what runs on the device stays there.
+    // The system gives no thread: the communicator's work stays on the device.
   }
 }
 

@@ -1,4 +1,4 @@
-// The few calls of libnvidia-ml.so.1 that we need, declared here: its header is not part of every toolkit.
+// The functions of libnvidia-ml.so.1 in use, declared here, as not every toolkit has its header.
 // Called by facts.cpp.
 #include "backends/cuda/vendor/nvml.hpp"
 

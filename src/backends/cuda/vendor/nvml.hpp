@@ -1,4 +1,4 @@
-// What CUDA does not tell of a GPU's links, clock and power, asked of NVIDIA's management library where there is one.
+// Links, clock and power of a GPU, which CUDA does not report, from NVIDIA's management library if it is there.
 // Called by facts.cpp.
 #pragma once
 
@@ -6,14 +6,14 @@
 
 namespace tilewire::cuda {
 
-/// A GPU's links to the outside.
+/// A GPU's links to other devices.
 struct OuterLinks {
   int nvlinks = -1;         ///< active ones; -1 = unknown
   int pcie_generation = 0;  ///< 0 = unknown
   int pcie_width = 0;
 };
 
-/// What bounds a GPU's speed; 0 = unknown.
+/// Limits of a GPU's speed; 0 = unknown.
 struct Limits {
   int sm_mhz = 0;   ///< highest clock of its SMs
   int power_w = 0;  ///< enforced
@@ -26,16 +26,16 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml();
 
-  /// Whether the library is there and answers.
+  /// Whether the library is there and initialised.
   [[nodiscard]] bool usable() const { return usable_; }
-  /// Of the NVIDIA driver, "580.159.04"; empty = unknown.
+  /// Version of the NVIDIA driver, "580.159.04"; empty = unknown.
   [[nodiscard]] std::string driver_version() const;
-  /// By a bus address like "0000:1b:00.0".
+  /// Of the GPU with a bus address like "0000:1b:00.0".
   [[nodiscard]] OuterLinks links_of(const std::string& pci) const;
   [[nodiscard]] Limits limits_of(const std::string& pci) const;
 
  private:
-  /// Null where it is not known.
+  /// Null if it is unknown.
   [[nodiscard]] void* device_at(const std::string& pci) const;
   template <class Function>
   [[nodiscard]] Function look_up(const char* name) const;

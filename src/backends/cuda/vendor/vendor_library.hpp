@@ -1,4 +1,4 @@
-// A library of the vendor that is looked up at run time: its entry points by name, or what is missing.
+// A vendor's library that is loaded at run time: its entry points by name, or what is missing.
 // Used by cublaslt.cpp and nccl.cpp.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace tilewire::cuda {
 
 class VendorLibrary {
  public:
-  /// The first of `names` that can be loaded, for good: what it starts, on the device or as threads, may outlive its
-  /// users here. `title`: what people call it.
+  /// Load the first of `names` that can be loaded, and never unload it: its work on the device and its threads may
+  /// outlive this object. `title`: the library's usual name.
   VendorLibrary(const char* title, std::span<const char* const> names) {
     for (const char* name : names) {
       handle_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
@@ -29,14 +29,14 @@ class VendorLibrary {
     if (handle_ != nullptr) dlclose(handle_);
   }
 
-  /// Set a pointer to the entry point of this name; null where there is none.
+  /// Set a pointer to the entry point of this name; null if there is none.
   template <class Function>
   void find(Function& function, const char* name) {
     if (handle_ == nullptr) return;
     function = reinterpret_cast<Function>(dlsym(handle_, name));
     if (function == nullptr && missing_.empty()) missing_ = fmt::format("{} has no {}", loaded_, name);
   }
-  /// Why it cannot be called; empty = it can.
+  /// Why the library cannot be called; empty = it can.
   [[nodiscard]] const std::string& missing() const { return missing_; }
 
  private:
