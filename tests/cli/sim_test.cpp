@@ -62,7 +62,7 @@ TEST(SimVerb, ARowHasBenchsFieldsAndNanoseconds) {
   EXPECT_EQ(row["total_us"].get<double>(), row["total_ns"].get<double>() * 1e-3);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(TILEWIRE_ASAN) && !defined(TILEWIRE_TSAN)
 TEST(SimVerb, APlanThatIsTooLargeIsListedWithTheReason) {
   const Outcome outcome = run_tilewire("sim all_reduce -m 4096 -n 4096 --machine dlrm_torus128 --json -");
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 // Sanitizers make minutes of it; the code is that of the smaller tests.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr bool kSlow = true;
 #else
 constexpr bool kSlow = false;

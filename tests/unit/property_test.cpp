@@ -63,7 +63,7 @@ Problem random_problem(Random& random, const char* op) {
 }
 
 /// Sanitizers take ten times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr int kRounds = 6;
 #else
 constexpr int kRounds = 60;
