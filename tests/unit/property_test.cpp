@@ -64,7 +64,7 @@ Problem random_problem(Random& random, const char* op) {
 
 /// Sanitizers take ten times as long.
 #if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
-constexpr int kRounds = 6;
+constexpr int kRounds = 4;
 #else
 constexpr int kRounds = 60;
 #endif
