@@ -8,6 +8,8 @@ install(TARGETS tilewire EXPORT tilewireTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tilewire_c EXPORT tilewire_cTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tilewire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Projects may also link what is built here, without an installation (TILEWIRE_PREBUILT).
+export(EXPORT tilewireTargets NAMESPACE tilewire:: FILE ${PROJECT_BINARY_DIR}/tilewireTargets.cmake)
 install(EXPORT tilewireTargets NAMESPACE tilewire:: DESTINATION ${TILEWIRE_CONFIG_DIR})
 install(EXPORT tilewire_cTargets NAMESPACE tilewire:: DESTINATION ${TILEWIRE_CONFIG_DIR})
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds tilewire three times and runs its tests: optimised, all tests; with AddressSanitizer
-# and
-# UndefinedBehaviorSanitizer, all but operators on more than 4 ranks and tables of studies; with ThreadSanitizer, those
-# whose
-# ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
-# All builds compile several sources at once (CMAKE_UNITY_BUILD), which halves their time.
-# TILEWIRE_CUDA=ON requires the cuda backend; without it, it is built if there is nvcc.
-# The stage `python` builds the package's wheel without CUDA in an environment of its own, and tests the installed
-# package.
-# The stage `torch` does the same with PyTorch; it runs only on request.
+# Installs what is missing, builds tilewire three times and passes its tests: all of them optimised; with
+# AddressSanitizer and UndefinedBehaviorSanitizer all but operators on more than 4 ranks and tables of studies; with
+# ThreadSanitizer those whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
+# All builds compile several sources at once (CMAKE_UNITY_BUILD) with precompiled headers (TILEWIRE_PCH), and, but for
+# the optimised library, at the level that g++ compiles fastest (TILEWIRE_DRAFT). AddressSanitizer sees the library and
+# the command, not the tests themselves.
+# TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
+# The stage `python` builds the package's wheel in an environment of its own, and tests what is installed.
+# The stage `torch` does the same with PyTorch, where it is asked for.
 # Usage: tools/test.sh [stage ...], stages: format size release python torch asan tsan (default: all but torch)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -49,20 +48,24 @@ check_size() {
   fi
 }
 
-# Build a target of a preset and run its tests; $3... are further arguments of ctest.
+# Build a target of a preset.
+build() {
+  local preset=$1 target=$2
+  # g++ 12 warns of its own headers where code is instrumented.
+  local strict=OFF
+  [[ $preset == release ]] && strict=$werror
+  # The sanitizers' presets leave CUDA out, and have the rest themselves.
+  local only_release=()
+  [[ $preset == release ]] && only_release=(-DTILEWIRE_CUDA="${TILEWIRE_CUDA:-AUTO}" -DTILEWIRE_CUDA_DRAFT="$draft" -DTILEWIRE_DRAFT=ON -DTILEWIRE_PCH=ON -DCMAKE_UNITY_BUILD=ON)
+  cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_STUDIES=ON -DTILEWIRE_WERROR="$strict" "${only_release[@]}" &&
+    cmake --build --preset "$preset" --target "$target"
+}
+
+# Build a target of a preset and pass its tests; $3... are further arguments of ctest.
 build_and_test() {
   local preset=$1 target=$2
   shift 2
-  # g++ 12 warns about its own headers in instrumented code.
-  local strict=OFF
-  [[ $preset == release ]] && strict=$werror
-  # The sanitizers' presets leave CUDA out, and set the unity build themselves.
-  local only_release=()
-  [[ $preset == release ]] && only_release=(-DTILEWIRE_CUDA="${TILEWIRE_CUDA:-AUTO}" -DTILEWIRE_CUDA_DRAFT="$draft" -DCMAKE_UNITY_BUILD=ON)
-  if ! { cmake --preset "$preset" -DTILEWIRE_TESTS=ON -DTILEWIRE_STUDIES=ON -DTILEWIRE_WERROR="$strict" "${only_release[@]}" && cmake --build --preset "$preset" --target "$target"; } >"$log" 2>&1; then
-    fail_stage "$preset" "does not build"
-    return
-  fi
+  build "$preset" "$target" >"$log" 2>&1 || { fail_stage "$preset" "does not build"; return; }
   ctest --preset "$preset" --parallel "$(nproc)" "$@" >"$log" 2>&1
   local good=$?
   local summary
@@ -94,8 +97,10 @@ make_environment() {
   return 1
 }
 
+# The package with the library of the stage `release`, which is not built again.
 install_package() {
-  "$PWD/build/$1-venv/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_CUDA=OFF >"$log" 2>&1 && return
+  { build release tilewire &&
+    "$PWD/build/$1-venv/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_PREBUILT="$PWD/build/release"; } >"$log" 2>&1 && return
   fail_stage "$1" "does not build"
   return 1
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "core/vector_loops.hpp"
 
@@ -14,12 +15,16 @@ namespace {
 
 template <class Word, class Convert>
 TILEWIRE_INLINE void load_words(const void* from, int64_t n, float* to, const Convert& convert) {
+  announce_read(from, sizeof(Word) * static_cast<size_t>(n));
+  announce_write(to, sizeof(float) * static_cast<size_t>(n));
   const auto* words = static_cast<const Word*>(from);
   for (int64_t i = 0; i < n; ++i) to[i] = convert(words[i]);
 }
 
 template <class Word, class Convert>
 TILEWIRE_INLINE void store_words(const float* from, int64_t n, void* to, const Convert& convert) {
+  announce_read(from, sizeof(float) * static_cast<size_t>(n));
+  announce_write(to, sizeof(Word) * static_cast<size_t>(n));
   auto* words = static_cast<Word*>(to);
   for (int64_t i = 0; i < n; ++i) words[i] = convert(from[i]);
 }
@@ -67,8 +72,7 @@ uint16_t fp16_from(float value) { return round_to_fp16(value); }
 
 float from_fp16(uint16_t bits) { return widen_fp16(bits); }
 
-TILEWIRE_VECTOR_LOOPS
-void load_row(const void* from, DType dtype, int64_t n, float* to) {
+TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void load_row(const void* from, DType dtype, int64_t n, float* to) {
   switch (dtype) {
     case DType::fp32:
       if (n > 0) std::memcpy(to, from, static_cast<size_t>(n) * 4);
@@ -83,8 +87,7 @@ void load_row(const void* from, DType dtype, int64_t n, float* to) {
   fail(ErrorKind::internal, "load_row: unknown dtype {}", static_cast<int>(dtype));
 }
 
-TILEWIRE_VECTOR_LOOPS
-void store_row(const float* from, int64_t n, void* to, DType dtype) {
+TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void store_row(const float* from, int64_t n, void* to, DType dtype) {
   switch (dtype) {
     case DType::fp32:
       if (n > 0) std::memcpy(to, from, static_cast<size_t>(n) * 4);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/convert.hpp"
+#include "core/race_ranges.hpp"
 
 namespace tilewire {
 namespace {
@@ -182,6 +183,7 @@ double element(const Tensor& tensor, int64_t row, int64_t col) {
   return static_cast<double>(load_one(element_at(tensor, row, col), tensor.dtype));
 }
 
+TILEWIRE_ANNOUNCED
 std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
   std::vector<float> values(b.rows * b.cols);
   std::vector<float> line(b.cols);
@@ -195,6 +197,7 @@ std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
 }
 
 // NOTE: the inner loop runs over columns, so that it vectorises and each element adds its products in the order of k.
+TILEWIRE_ANNOUNCED
 void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum) {
   std::vector<float> line(a.cols);
   std::vector<double> dots(sum.cols);

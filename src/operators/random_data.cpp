@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/convert.hpp"
+#include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "tilewire/spi/operator.hpp"
 
@@ -48,7 +49,9 @@ void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float*
 
 }  // namespace
 
+TILEWIRE_ANNOUNCED
 void random_row(uint64_t stream, int64_t row, int64_t col, int64_t n, DType dtype, float* to) {
+  announce_write(to, sizeof(float) * static_cast<size_t>(n));
   const uint64_t start = mix(stream + kGolden * static_cast<uint64_t>(row + 1));
   for (int64_t i = 0; i < n; ++i) {
     // NOTE: 24 bits fit into fp32 exactly, so no rounding changes the value.

@@ -35,7 +35,7 @@ TEST(StartOfTheCommand, ClosedStreamsLoseOnlyWhatIsPrinted) {
 
 TEST(StartOfTheCommand, LimitsAreNamedWithTheArenaAndItsFlag) {
   const std::string err = fresh_folder() + "/err";
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(TILEWIRE_ASAN) && !defined(TILEWIRE_TSAN)
   EXPECT_EQ(run_shell("ulimit -v 20000000; tilewire " + kSmall + "--ranks 4 >/dev/null 2>" + err), 2);
   for (const char* part :
        {"64 GiB", "4 ranks with arenas of 16 GiB", "19.07 GiB: ulimit -v", "--arena-gib", "arena_bytes"}) {

@@ -23,7 +23,7 @@ namespace {
 const std::vector<const char*> kOperators = testing::operator_names();
 
 /// Sanitizers take ten times as long: fewer configs, and large problems of half the size in each dimension.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr size_t kMost = 8;
 constexpr int kPart = 2;
 #else

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/convert.hpp"
+#include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "ranks/shared_memory.hpp"
 #include "tilewire/make_plan.hpp"
@@ -23,10 +24,15 @@ namespace {
 
 void fill_random(const Tensor& tensor, std::mt19937_64& random) {
   std::uniform_real_distribution<float> uniform(-1, 1);
-  const int64_t size = bytes_of(tensor.dtype);
-  for (int64_t i = 0; i < tensor.rows * tensor.cols; ++i) {
-    store_one(uniform(random), static_cast<std::byte*>(tensor.data) + i * size, tensor.dtype);
-  }
+  std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
+  for (float& value : values) value = uniform(random);
+  store_row(values.data(), std::ssize(values), tensor.data, tensor.dtype);
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
+  load_row(tensor.data, tensor.dtype, std::ssize(values), values.data());
+  return values;
 }
 
 /// Mean square of an output element for uniform random inputs. In a few elements terms cancel, but not their rounding
@@ -35,20 +41,23 @@ double typical_square(const Problem& problem, int num_ranks) {
   return problem.op == "all_reduce" ? num_ranks / 3.0 : static_cast<double>(problem.k) / 9.0;
 }
 
-/// |x - ref| / |ref| over one output, or infinity if only one of them is a number. |ref| is at least the typical value.
+/// |x - ref| / |ref| over one output, or infinity where only one of them is a number. |ref| is taken to be
+/// at least what is typical.
+TILEWIRE_ANNOUNCED
 double relative_error(const Tensor& got, const Tensor& want, double typical) {
   double difference = 0;
   double norm = 0;
-  const int64_t size = bytes_of(got.dtype);
-  for (int64_t i = 0; i < got.rows * got.cols; ++i) {
-    const double x = static_cast<double>(load_one(static_cast<std::byte*>(got.data) + i * size, got.dtype));
-    const double y = static_cast<double>(load_one(static_cast<std::byte*>(want.data) + i * size, want.dtype));
+  const std::vector<float> xs = values_of(got);
+  const std::vector<float> ys = values_of(want);
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const auto x = static_cast<double>(xs[i]);
+    const auto y = static_cast<double>(ys[i]);
     if (std::isnan(x) != std::isnan(y)) return INFINITY;
     if (std::isnan(x)) continue;
     norm += y * y;
     if (x != y) difference += (x - y) * (x - y);
   }
-  norm = std::max(norm, typical * static_cast<double>(got.rows * got.cols));
+  norm = std::max(norm, typical * static_cast<double>(xs.size()));
   return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 

@@ -11,7 +11,7 @@
 namespace tilewire::testing {
 
 /// ThreadSanitizer does not see that processes wait for each other, and reports false races.
-#ifdef __SANITIZE_THREAD__
+#ifdef TILEWIRE_TSAN
 constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;

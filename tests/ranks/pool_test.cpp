@@ -183,7 +183,7 @@ TEST(PoolThreads, AForkedProcessNeitherHasNorJoinsThem) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need more address space than the limit
+#if !defined(TILEWIRE_TSAN) && !defined(TILEWIRE_ASAN)  // they need more address space than the limit
 TEST(PoolThreads, ThoseOfBeforeServeOnWhereThereAreNoMore) {
   launch(1, small_launch(false), [](Group&) {
     Pool pool;

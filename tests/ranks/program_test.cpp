@@ -320,7 +320,7 @@ TEST_P(Programs, PeersReachTensorsInTheArenaWhereverTheyLie) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need more address space than the limit
+#if !defined(TILEWIRE_TSAN) && !defined(TILEWIRE_ASAN)  // they need more address space than the limit
 TEST(ProgramThreads, ThatCannotStartAreAnError) {
   launch(1, small_launch(false), [](Group& group) {
     Plan plan = new_plan("many", 1);

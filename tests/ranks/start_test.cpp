@@ -41,7 +41,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kAtOnce = 20 * kSecond;
 constexpr double kTimeout = 30;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr bool kSanitizer = true;
 #else
 constexpr bool kSanitizer = false;

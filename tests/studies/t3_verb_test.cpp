@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 // This takes minutes with sanitizers; the smaller tests run the same code.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr bool kSlow = true;
 #else
 constexpr bool kSlow = false;

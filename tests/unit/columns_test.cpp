@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "every.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/spi/operator.hpp"
 #include "tilewire/spi/schedule.hpp"
@@ -49,7 +50,7 @@ TEST(Columns, EveryPlanMovesWhatItMust) {
       const std::vector<Config> variants =
           all_variants(problem, {.num_ranks = ranks}, {.tile_m = 8, .tile_n = 8, .chunk_rows = 5});
       EXPECT_GT(variants.size(), 3U) << op;
-      for (const Config& config : variants) {
+      for (const Config& config : testing::every(variants)) {
         const Plan plan = proven(problem, ranks, config);
         // Rings and what memory adds up pass parts on; all others send each element once.
         if (config.algorithm != Algorithm::direct) continue;

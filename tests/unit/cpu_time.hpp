@@ -12,7 +12,7 @@
 namespace tilewire {
 
 /// Whether times are meaningful: not those of sanitized or unoptimised builds.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN) || !defined(NDEBUG)
 inline constexpr bool kTimesCount = false;
 #else
 inline constexpr bool kTimesCount = true;

@@ -62,8 +62,8 @@ Problem random_problem(Random& random, const char* op) {
 }
 
 /// Sanitizers take ten times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kRounds = 6;
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
+constexpr int kRounds = 4;
 #else
 constexpr int kRounds = 60;
 #endif

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "every.hpp"
 #include "operator_names.hpp"
 #include "schedules/tile_order.hpp"
 #include "schedules/variants.hpp"
@@ -345,7 +346,7 @@ TEST(Rules, EveryAcceptedKnobChangesThePlan) {
   for (const char* op : testing::operator_names()) {
     const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
     const Team team{.num_ranks = 4};
-    for (const Config& config : all_variants(problem, team, {.tile_m = 8, .tile_n = 8})) {
+    for (const Config& config : testing::every(all_variants(problem, team, {.tile_m = 8, .tile_n = 8}))) {
       const Plan plan = make_plan(problem, team, config);
       for (const auto& [knob, value] : changes) {
         Config changed = config;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "every.hpp"
 #include "lower/lane_roles.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/spi/lower.hpp"
@@ -47,7 +48,7 @@ int64_t bytes_with_one_output(Problem problem, int ranks) {
 TEST_P(SeveralOutputs, AreMadeOfOneGather) {
   for (const int ranks : {1, 2, 3, 7}) {
     const Config base{.tile_m = 8, .tile_n = 4, .chunk_rows = 5};
-    for (const Config& config : all_variants(problem(), {.num_ranks = ranks}, base)) {
+    for (const Config& config : testing::every(all_variants(problem(), {.num_ranks = ranks}, base))) {
       const Plan plan = make_plan(problem(), {.num_ranks = ranks}, config);
       require_proven(plan);
       int64_t bytes = 0;

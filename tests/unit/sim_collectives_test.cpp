@@ -34,7 +34,7 @@ void expect_within_half_a_percent(double ns, double wanted, const std::string& w
   EXPECT_NEAR(ns, wanted, 0.005 * wanted) << what;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TILEWIRE_ASAN) || defined(TILEWIRE_TSAN)
 constexpr int kMostTested = 32;  // sanitizers take ten times as long
 #else
 constexpr int kMostTested = 256;

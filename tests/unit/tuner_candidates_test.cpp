@@ -94,7 +94,7 @@ TEST(TunerCandidates, TheFastestMeasuredConfigsAreAmongThose) {
   int rows = 0;
   int missed = 0;
   std::string which;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TILEWIRE_ASAN)
   const std::vector<std::string> files{"ragged_x2"};  // the simulator takes ten times as long
 #else
   const std::vector<std::string> files{"peers_x4", "peers_x2", "others_x4", "others_x2", "ragged_x4", "ragged_x2"};

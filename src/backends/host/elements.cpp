@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/convert.hpp"
+#include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "core/vector_loops.hpp"
 
@@ -52,8 +53,7 @@ int64_t take_words(std::byte* from, int64_t n, std::byte* to) {
   return n;
 }
 
-TILEWIRE_VECTOR_LOOPS
-void add(const float* values, int64_t n, float* sums) {
+TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void add(const float* values, int64_t n, float* sums) {
   for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
 }
 
@@ -75,6 +75,8 @@ void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* s
     load_row(row, dtype, n, spare);
     values = spare;
   }
+  announce_read(values, sizeof(float) * static_cast<size_t>(n));
+  announce_write(sums, sizeof(float) * static_cast<size_t>(n));
   add(values, n, sums);
 }
 
