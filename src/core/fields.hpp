@@ -79,7 +79,7 @@ TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"})
 TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
 TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
-TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {indices, "indices"})
+TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},

@@ -209,7 +209,7 @@ class SmSharer {
 
   /// Subtract the SMs of sync-only lanes, of tiles, and of data lanes that run beside the library.
   void set_library_sms(int sms) {
-    if (handshakes_[0] > 0) --sms;
+    sms -= static_cast<int>(parts_of(handshakes_[0], kHandshakesOfCta));
     sms -= tile_ctas_;
     for (const DataLane& data : data_) {
       if (!is_serial(data.lane->engine) && !is_late(plan_, *data.lane)) sms -= data.ctas;

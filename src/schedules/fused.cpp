@@ -19,6 +19,7 @@ namespace {
 bool reduces_tiles(const Problem& problem) { return reduces(problem) && multiplies(problem); }
 bool sends_by_turns(const Problem& problem) { return gathers_rows(problem) || reduces_tiles(problem); }
 bool has_copies(const Problem& problem) { return gathers(problem) || exchanges(problem) || reduces(problem); }
+bool has_chunks(const Problem& problem) { return has_copies(problem) && !all_reduces(problem); }
 bool has_pacing(const Problem& problem) { return has_copies(problem) && !gathers_columns(problem); }
 
 std::vector<Knob> knobs() {
@@ -41,7 +42,7 @@ std::vector<Knob> knobs() {
                  {"group_owners", sends_by_turns, "", "1, 2"},
                  {"rounds", sends_by_turns, "", "1, 2"},
                  {"rounds", exchanges, "", "1, 2"},
-                 {"chunk_rows", has_copies},
+                 {"chunk_rows", has_chunks},
                  {"chunk_cols", gathers_rows},
                  {"copy_lanes", has_copies, "", "1, 2"},
                  {"pacing", has_pacing, "unpaced, lockstep"},

@@ -170,16 +170,16 @@ __device__ inline bool load_tile(const Cta<Body>& cta, const TileRecord& tile, L
   if (Body::kSums && sum.slot >= 0) {
     sum.step = min(tile.k_steps, steps_before_sum<Body>(control.slots[sum.slot], tile.k_steps));
   }
-  bool cache_hints = my.goes || my.wait_step == INT_MAX;
-  if (!my.goes && cache_hints) announce(cta, my.slot.index);
+  bool announced = my.goes || my.wait_step == INT_MAX;
+  if (!my.goes && announced) announce(cta, my.slot.index);
   bool next_goes = false;
 #pragma unroll 1
   for (int step = 0; step < tile.k_steps || (Body::kSums && sum.slot >= 0);) {
     if (step >= my.wait_step) [[unlikely]] {
       my.wait_step = pass_waits(cta, tile, step, my.epoch, my.waited, my.abandoned);
       control.slots[my.slot.index].abandoned = my.abandoned ? 1 : 0;
-      if (!cache_hints && my.wait_step == INT_MAX) announce(cta, my.slot.index);
-      cache_hints = cache_hints || my.wait_step == INT_MAX;
+      if (!announced && my.wait_step == INT_MAX) announce(cta, my.slot.index);
+      announced = announced || my.wait_step == INT_MAX;
     }
     const int look = min(tile.k_steps, step / kStepsPerPoll * kStepsPerPoll + kStepsPerPoll);
     load_steps(cta, tile, step, min(min(look, my.wait_step), Body::kSums && sum.slot >= 0 ? sum.step : look), my.early,
