@@ -73,7 +73,7 @@ class Tracer {
     }
     for (size_t lane = 0; lane < next_.size(); ++lane) {
       if (next_[lane] == plan_.lanes[lane].tasks.size()) continue;
-      fail(ErrorKind::refused_plan, "the plan comes to a halt at {}",
+      fail(ErrorKind::refused_plan, "the plan deadlocks at {}",
            task_name(plan_, static_cast<int>(lane), static_cast<int64_t>(next_[lane])));
     }
     return std::move(traces_);

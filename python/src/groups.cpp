@@ -43,12 +43,12 @@ class PyOp {
   void run(const std::vector<const View*>& inputs, const std::vector<const View*>& outputs,
            std::optional<uintptr_t> stream) const {
     static_cast<void>(get());
-    for (const View* output : outputs) require(output->writable, "an output that may only be read");
+    for (const View* output : outputs) require(output->writable, "the output is read-only");
     const bool on_host = group_->group->host_addresses_memory();
     const auto tensors_of = [&](const std::vector<const View*>& views) {
       std::vector<Tensor> tensors;
       for (const View* view : views) {
-        require(!on_host || !view->on_gpu, "a tensor on GPU {} for CPU ranks", view->device);
+        require(!on_host || !view->on_gpu, "a tensor on GPU {}, but the group has CPU ranks", view->device);
         tensors.push_back(view->tensor);
       }
       return tensors;

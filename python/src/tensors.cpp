@@ -33,9 +33,9 @@ View view_of(const nb::ndarray<nb::ro>& array, nb::object owner, const std::stri
   require(bytes_of(type) * 8 == array.dtype().bits, "elements of {} bits are not {}", array.dtype().bits, name);
   const auto rows = static_cast<int64_t>(array.shape(0));
   const auto cols = static_cast<int64_t>(array.shape(1));
-  require(cols <= 1 || array.stride(1) == 1, "elements of a row lie {} apart, want 1: rows must be contiguous",
+  require(cols <= 1 || array.stride(1) == 1, "stride of columns is {}, want 1: rows must be contiguous",
           array.stride(1));
-  require(rows <= 1 || array.stride(0) >= cols, "rows lie {} elements apart, want {} or more", array.stride(0), cols);
+  require(rows <= 1 || array.stride(0) >= cols, "stride of rows is {}, want {} or more", array.stride(0), cols);
   const int device = array.device_type();
   const bool on_gpu = device == nb::device::cuda::value;
   require(on_gpu || device == nb::device::cpu::value, "a tensor on a device of type {}: want the host or CUDA", device);

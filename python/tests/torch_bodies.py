@@ -276,7 +276,7 @@ def misuse() -> None:
         ),
         (
             lambda: tt._gradients.call(torch.ops.tilewire.all_reduce_out.default, False, x, name, tensor(1, 12, 6).t()),
-            "y does not lie in memory like rows of one matrix",
+            "y: its rows are not contiguous or have no common stride",
         ),
         (
             lambda: tt.matmul_reduce_scatter(x, b, op="avg", activation="relu"),
@@ -386,7 +386,7 @@ def failures() -> None:
         tt.all_reduce(tensor(1, 4 + rank, 8))
         raise AssertionError("ranks asked for different things")
     except tilewire.Error as error:
-        assert error.kind == "invalid_input" and "ranks 0 and 1 ask for different things" in str(error), error
+        assert error.kind == "invalid_input" and "ranks 0 and 1 make different requests" in str(error), error
     equal(tt.all_reduce(tensor(1, 4, 8)), size * tensor(1, 4, 8))
     seen: list[tilewire.Error] = []
     watch = tt.on_failure(seen.append, interval_s=0.05)

@@ -32,7 +32,7 @@ def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor
     if kind.__module__ == "numpy":
         may_write = array.flags.writeable
         if writable and not may_write:
-            raise Error("an output that may only be read", "invalid_input")
+            raise Error("the output is read-only", "invalid_input")
         if array.dtype.name == "bfloat16":
             return _core.Tensor(array.view("uint16"), array, "bf16", may_write)
         return _core.Tensor(array, array, "", may_write)

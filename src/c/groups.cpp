@@ -118,7 +118,7 @@ tilewire_status tilewire_leave(tilewire_group* group) {
   return guarded([&] {
     if (group == nullptr) return;
     require_live(group, "tilewire_leave");
-    require(group->joined != nullptr, "tilewire_leave: tilewire_launch ends the group of its ranks");
+    require(group->joined != nullptr, "tilewire_leave: tilewire_launch owns this group and ends it");
     require(group->ops.empty(), "tilewire_leave: {} operators of the group are not freed", group->ops.size());
     delete group;
   });

@@ -41,14 +41,14 @@ Listed::~Listed() {
 
 void require_live(const tilewire_group* group, const char* function) {
   require_pointer(group, function, "group");
-  require(is_live(group, HandleKind::group), "{}: no group of this process: it has been left, or was never joined",
+  require(is_live(group, HandleKind::group), "{}: not a live group handle: it has been left, or was never joined",
           function);
 }
 
 void require_live(const tilewire_op* op, const char* function) {
   require_pointer(op, function, "op");
   require(is_live(op, HandleKind::op),
-          "{}: no operator of this process: it has been freed, its group has ended, or it was never made", function);
+          "{}: not a live operator handle: it has been freed, its group has ended, or it was never made", function);
 }
 
 }  // namespace tilewire::c

@@ -24,8 +24,8 @@ DType dtype_of(tilewire_dtype dtype, const std::string& where) {
     case TILEWIRE_INT32:
       return DType::int32;
     default:
-      fail(ErrorKind::invalid_input, "{}: no element type is {}: want 0 (fp32), 1 (bf16), 2 (fp16) or 3 (int32)", where,
-           dtype);
+      fail(ErrorKind::invalid_input, "{}: unknown element type {}: want 0 (fp32), 1 (bf16), 2 (fp16) or 3 (int32)",
+           where, dtype);
   }
 }
 

@@ -67,7 +67,7 @@ void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Repo
     for (int rank = 0; rank < num_ranks; ++rank) {
       const Shape shape = shape_on(plan.buffers[buffer], rank);
       if (shape.rows > 0 && shape.cols > 0 && !known.contains({buffer, rank}))
-        report.add(Rule::structure, "nothing says what {} on rank {} stands for", plan.buffers[buffer].name, rank);
+        report.add(Rule::structure, "no meaning is given for {} on rank {}", plan.buffers[buffer].name, rank);
     }
   }
 }

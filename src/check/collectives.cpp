@@ -33,17 +33,17 @@ class CollectiveCheck {
     const Task& task = *tasks_.task[t];
     const std::string name = tasks_.name(t);
     if (plan_.lanes[tasks_.lane[t]].engine != Engine::library)
-      refuse("{}: only a lane of the engine library calls one", name);
+      refuse("{}: a collective_call needs a lane of engine library", name);
     for (const auto& calls : tasks_.meetings) {
       for (const int other : calls) {
         if (other < t && tasks_.rank[other] == tasks_.rank[t] && tasks_.lane[other] != tasks_.lane[t])
-          return refuse("{} and {} are in two lanes: nothing says which comes first", tasks_.name(other), name);
+          return refuse("{} and {} are in two lanes of one rank: their order is undefined", tasks_.name(other), name);
       }
     }
-    if (task.collective == Collective::none) return refuse("{}: which collective?", name);
+    if (task.collective == Collective::none) return refuse("{}: collective = none", name);
     for (const Region& region : {from(t), to(t)}) check_region(t, region);
     if (task.writes[0].mode != WriteMode::store || task.writes[0].first_row != 0 || task.writes[0].first_col != 0)
-      refuse("{}: a library stores whole results", name);
+      refuse("{}: a collective_call stores its whole result", name);
     if (dtype_of(from(t)) != dtype_of(to(t)))
       refuse("{} takes {} and gives {}: dtypes differ", name, to_string(dtype_of(from(t))), to_string(dtype_of(to(t))));
     const bool sums = task.collective != Collective::all_gather && task.collective != Collective::all_to_all;
@@ -55,7 +55,8 @@ class CollectiveCheck {
   void check_region(int t, const Region& region) {
     const std::string name = tasks_.name(t);
     if (region.rank != tasks_.rank[t])
-      refuse("{}: {} is another rank's; a library is told of one's own", name, region_name(plan_, region));
+      refuse("{}: {} is memory of another rank; a collective_call uses its own rank's", name,
+             region_name(plan_, region));
     // NOTE: a rank with an empty part would not wait for the other ranks' parts.
     if (region.rows == 0 || region.cols == 0) refuse("{}: {} is empty", name, region_name(plan_, region));
     if (region.rows > 1 && region.cols != shape_on(plan_.buffers[region.buffer], region.rank).cols)
@@ -77,7 +78,7 @@ class CollectiveCheck {
   void check_meeting(const std::vector<int>& calls) {
     for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
       if (std::ranges::none_of(calls, [&](int t) { return tasks_.rank[t] == rank; }))
-        refuse("{}: rank {} has no call that goes with it", tasks_.name(calls[0]), rank);
+        refuse("{}: rank {} has no matching call", tasks_.name(calls[0]), rank);
     }
     for (const int t : calls) {
       const auto key = [&](int call) {

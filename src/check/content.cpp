@@ -63,7 +63,7 @@ int Values::sum(int x, int y) {
 
 std::string Values::describe(const Patch& patch) const {
   static constexpr std::array kNames{"A",      "B",       "bias",       "residual",
-                                     "output", "indices", "a constant", "what was refused before"};
+                                     "output", "indices", "a constant", "the content of an earlier violation"};
   const Value& value = all_[patch.content.value];
   const std::string where = extent_name("rows", patch.content.row, patch.at.row0, patch.at.row1) +
                             extent_name("cols", patch.content.col, patch.at.col0, patch.at.col1);

@@ -77,7 +77,7 @@ std::optional<std::string> refuses_write(const Plan& plan, const Lane& lane, con
     return fmt::format("a lane of engine {} of rank {} writes {}", to_string(lane.engine), rank, name);
   if (write.mode != WriteMode::store) return fmt::format("{} is added to", name);
   if (write.to.rank == rank || awaits(plan, task, write.to.rank, posters)) return std::nullopt;
-  return fmt::format("rank {} writes {} of rank {}, whose readiness it does not wait for", rank, name, write.to.rank);
+  return fmt::format("rank {} writes {} of rank {} without its ready handshake", rank, name, write.to.rank);
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ std::optional<std::string> refuses_ll(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (reads_blindly(plan, lane, task))
-        return fmt::format("a {} of lane {} of rank {} cannot look at what it reads", to_string(task.kind), lane.name,
+        return fmt::format("a {} of lane {} of rank {} reads LL data without polling", to_string(task.kind), lane.name,
                            lane.rank);
       for (const Region& read : task.reads) {
         if (!is_ll(plan, read)) continue;

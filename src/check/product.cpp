@@ -60,7 +60,8 @@ std::vector<Strip> strips_of(const Values& values, const std::vector<Patch>& pat
     for (const Patch& patch : patches) {
       if (span(patch).begin > cuts[i] || span(patch).end <= cuts[i]) continue;
       if (from && span(*from).offset != span(patch).offset)
-        refuse("multiplies {} and {} as if they were of one row", values.describe(*from), values.describe(patch));
+        refuse("combines {} and {}, which belong to different rows or columns", values.describe(*from),
+               values.describe(patch));
       from = &patch;
     }
     ensure(from != nullptr, "an operand has a gap at {}", cuts[i]);
@@ -75,7 +76,8 @@ Side side_of(const Values& values, const Operand& operand, What what, bool depth
   for (const Patch& patch : operand.patches) {
     require_what(values, patch, what, what == What::a ? "elements of A" : "elements of B");
     if (depth(patch) != depth(first))
-      refuse("reads {} next to {}: their K does not follow on", values.describe(first), values.describe(patch));
+      refuse("reads {} next to {}: their ranges of K are not contiguous", values.describe(first),
+             values.describe(patch));
   }
   const int64_t extent = depth_in_cols ? operand.shape.rows : operand.shape.cols;
   return {strips_of(values, operand.patches, depth_in_cols, extent), depth(first)};

@@ -83,19 +83,16 @@ class RaceCheck {
     const bool late = (order_.ends[task] & owner) == 0;
     if (plan_.buffers[region.buffer].shared) {
       if (early || late)
-        report_.add(Rule::race, "{} touches {}, which rank {}'s other operators use, {}", tasks_.name(task),
-                    region_name(plan_, region), region.rank,
-                    early ? "perhaps before its call has begun" : "perhaps after its call has ended");
+        report_.add(Rule::race, "{} accesses shared workspace {}, possibly {} rank {}'s call has {}", tasks_.name(task),
+                    region_name(plan_, region), early ? "before" : "after", region.rank, early ? "begun" : "ended");
       return;
     }
     const char* verb = access == Access::read ? "reads" : "writes";
     if (early)
-      report_.add(Rule::race,
-                  "{} {} {}, a caller's buffer, but nothing makes it wait until rank {} has begun this call",
+      report_.add(Rule::race, "{} {} {}, a caller's buffer, but rank {}'s call may begin after this access",
                   tasks_.name(task), verb, region_name(plan_, region), region.rank);
     if (late)
-      report_.add(Rule::race,
-                  "{} {} {}, a caller's buffer, but nothing makes rank {}'s call wait for that before it ends",
+      report_.add(Rule::race, "{} {} {}, a caller's buffer, but rank {}'s call may end before this access",
                   tasks_.name(task), verb, region_name(plan_, region), region.rank);
   }
 
@@ -140,7 +137,7 @@ class RaceCheck {
   void check_next_call(const Pair& pair, const Touch& now, const Touch& next) {
     if (order_.before_next_call(now.task, next.task)) return;
     report_.add(Rule::race,
-                "across calls: {}; in the next call {}; nothing orders the two: no wait of rank {} proves that rank {} "
+                "across calls: {}; in the next call {}; the two are unordered: no wait of rank {} proves that rank {} "
                 "has begun that call",
                 name(pair, now), name(pair, next), tasks_.rank[next.task], tasks_.rank[now.task]);
   }
@@ -184,7 +181,7 @@ class RaceCheck {
       if (sources[bit] != pending_[i].first.task) ++bit;
       const Pair& pair = pending_[i];
       if ((reached_[pair.second.task][bit / 64] >> (bit % 64) & 1) != 0) continue;
-      report_.add(Rule::race, "{}; {}; nothing orders the two", name(pair, pair.first), name(pair, pair.second));
+      report_.add(Rule::race, "{}; {}; the two are unordered", name(pair, pair.first), name(pair, pair.second));
     }
     return end;
   }

@@ -59,9 +59,9 @@ void check_apart(const std::vector<FlagFile>& outputs, const std::vector<FlagFil
     const auto identity = place.identity();
     if (!identity) continue;
     const auto [known, fresh] = there.emplace(*identity, &output);
-    require(fresh, "{}: {} goes there", text_of(output), known->second->flag);
+    require(fresh, "{}: is also {}", text_of(output), known->second->flag);
     // NOTE: otherwise tables would go to a file that a rename replaces.
-    require(place.opened || !standard.regular() || standard.identity() != identity, "{}: standard output goes there",
+    require(place.opened || !standard.regular() || standard.identity() != identity, "{}: is also standard output",
             text_of(output));
   }
   for (const FlagFile& input : inputs) {

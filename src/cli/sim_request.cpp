@@ -172,7 +172,7 @@ void refuse_plan_flags(const CLI::App& verb, const char* why) {
 
 void refuse_knobs(const SimRequest& request) {
   const std::vector<std::string>& set = request.options.set;
-  require(set.empty(), "--set {}: there is no knob to set here", fmt::join(set, ", "));
+  require(set.empty(), "--set {}: no plan here has knobs", fmt::join(set, ", "));
 }
 
 void check_request(const CLI::App& verb, const SimRequest& request) {

@@ -23,8 +23,9 @@ Finding ok(std::string what, std::string seen) { return {Health::ok, std::move(w
 Finding cores(const MachineState& machine, const Wanted& wanted) {
   const std::string seen = fmt::format("{} for {} ranks", machine.cores, wanted.ranks);
   if (wanted.backend != "host" || machine.cores >= wanted.ranks) return ok("cores", seen);
-  return {Health::warning, "cores", seen,
-          fmt::format("ranks take turns, so that times say little: --ranks {}", machine.cores)};
+  return {
+      Health::warning, "cores", seen,
+      fmt::format("more ranks than cores: ranks run one after another, times mean little: --ranks {}", machine.cores)};
 }
 
 Finding descriptors(const MachineState& machine, const Wanted& wanted) {

@@ -46,7 +46,7 @@ class Limits : public nlohmann::json_sax<Json> {
     std::vector<std::string>& keys = keys_[depth_ - 1];
     std::ranges::sort(keys);
     const auto twice = std::ranges::adjacent_find(keys);
-    if (twice != keys.end()) fail(ErrorKind::invalid_input, "key {} is there twice in one object", shown(*twice));
+    if (twice != keys.end()) fail(ErrorKind::invalid_input, "key {} appears twice in one object", shown(*twice));
     return close();
   }
   /// Stop; Json::parse then throws the parser's own error.

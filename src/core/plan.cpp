@@ -52,7 +52,7 @@ void validate_buffers(const Plan& plan) {
     require(!buffer.ll || (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     require(!buffer.shared || (buffer.scope == Scope::symmetric && !buffer.ll),
-            "buffer {}: what operators share is symmetric workspace without LL data", buffer.name);
+            "buffer {}: `shared` needs scope symmetric and ll = false", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
@@ -113,7 +113,7 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
   within("cluster_n", gemm.cluster_n, 1, 16);
   within("cluster_split_k", gemm.cluster_split_k, 1, 8);
   if (gemm.cluster_split_k > 1 && gemm.cluster_m * gemm.cluster_n > 1)
-    refuse("{}: cluster_split_k = {} with cluster_m = {}, cluster_n = {}: CTAs that share K share no operand",
+    refuse("{}: cluster_split_k = {} with cluster_m = {}, cluster_n = {}: cluster split-K excludes shared loads",
            at.name(), gemm.cluster_split_k, gemm.cluster_m, gemm.cluster_n);
 }
 
@@ -121,9 +121,9 @@ void validate_task(const Place& at, const Task& task, int signals) {
   if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) validate_gemm(at, task.gemm);
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Region& region : task.addends) validate_region(at, region);
-  if (!task.addends.empty() && !is_gemm_tile(task)) refuse("{}: it has addends, and makes no tile", at.name());
+  if (!task.addends.empty() && !is_gemm_tile(task)) refuse("{}: it has addends, but is no GEMM tile", at.name());
   if (task.product_place < 0 || task.product_place > std::ssize(task.addends))
-    refuse("{}: its product comes after {} of {} addends", at.name(), task.product_place, task.addends.size());
+    refuse("{}: product_place = {}: want 0 to {}", at.name(), task.product_place, task.addends.size());
   for (const Write& write : task.writes) {
     validate_region(at, write.to);
     if (!(write.first_row >= 0)) refuse("{}: first_row {} is negative", at.name(), write.first_row);
@@ -139,7 +139,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
     validate_signal(at, wait.signal, wait.at_least, signals);
     const int64_t most = is_gemm_tile(task) && !task.reads.empty() ? task.reads[0].cols : 0;
     if (!(wait.from_col >= 0 && wait.from_col <= most))
-      refuse("{}: a wait from column {} on, want 0 to {}", at.name(), wait.from_col, most);
+      refuse("{}: wait with from_col = {}: want 0 to {}", at.name(), wait.from_col, most);
   }
   for (const Post& post : task.posts) validate_signal(at, post.signal, post.add, signals);
   const auto [least, most] = num_reads(task);

@@ -33,11 +33,12 @@ std::string by_sms(const Plan& plan, const Lane& lane, const Target& target) {
     local = local && task.reads[0].rank == lane.rank &&
             std::ranges::all_of(task.writes, [&](const Write& write) { return write.to.rank == lane.rank; });
   }
-  if (!std::ranges::all_of(lane.tasks, is_whole_copy)) return "engines make whole copies with one destination";
+  if (!std::ranges::all_of(lane.tasks, is_whole_copy))
+    return "copy engines take only whole copies with one destination";
   const int64_t least = local ? target.least_local_copy : target.least_engine_copy;
   if (bytes < copies * least)
-    return fmt::format("{} KiB on average, and engines are for {} KiB and more{}", bytes / copies / 1024, least / 1024,
-                       local ? " within a GPU" : "");
+    return fmt::format("copies have {} KiB on average, copy engines take {} KiB or more{}", bytes / copies / 1024,
+                       least / 1024, local ? " within a GPU" : "");
   return {};
 }
 

@@ -60,13 +60,13 @@ std::string elide_signals(Plan& plan, const Target&) {
       posts += std::erase_if(task.posts, is_elided);
     }
   }
-  if (waits == 0) return "no signal that LL data could stand for";
+  if (waits == 0) return "no signal that polling of LL data could replace";
   // Prove the plan without these signals: they may also order other memory, about which LL data reveal nothing.
   if (!shares_ll_data_alone(plan)) {
-    if (const auto race = checking::first_race(without)) return "signals of LL data order more than that: " + *race;
+    if (const auto race = checking::first_race(without)) return "signals of LL data also order other data: " + *race;
   }
   plan = std::move(without);
-  return fmt::format("LL data stands for {} waits and {} posts", waits, posts);
+  return fmt::format("polling of LL data replaces {} waits and {} posts", waits, posts);
 }
 
 }  // namespace tilewire::lowering

@@ -17,7 +17,7 @@ void load_alone(Task& tile) { tile.gemm.cluster_m = tile.gemm.cluster_n = 1; }
 
 /// The reason why a rank's tiles cannot be in pairs, or nothing. NOTE: a pair needs two SMs besides one for each lane.
 std::optional<std::string> refuses_pairs(const Plan& plan, int rank, const Target& target) {
-  if (!target.whole_gpu) return "others' kernels are on the GPU";
+  if (!target.whole_gpu) return "other kernels use the GPU";
   int64_t tiles = 0;
   int workers = target.sms;
   int lanes = 0;
@@ -88,7 +88,7 @@ std::string form_clusters(Plan& plan, const Target& target) {
   }
   if (pairs > 0) return fmt::format("{} tiles in pairs", pairs);
   if (share_k > 0) return fmt::format("CTAs share the K of {} tiles", share_k);
-  return why.empty() ? "no tiles in clusters" : "tiles load for themselves: " + why;
+  return why.empty() ? "no tiles in clusters" : "tiles load without clusters: " + why;
 }
 
 }  // namespace tilewire::lowering

@@ -243,13 +243,13 @@ std::string share_sms(Plan& plan, const Target& target) {
     SmSharer sharer(plan, target, rank);
     sharer.share();
     if (rank == 0)
-      text = fmt::format("rank 0: {} CTAs for tiles, {} for what moves data, of {} SMs", sharer.tile_ctas(),
+      text = fmt::format("rank 0: {} CTAs for tiles, {} for lanes that move data, of {} SMs", sharer.tile_ctas(),
                          sharer.data_ctas(), target.sms);
   }
   const auto helped = [&](auto field) {
     return std::ranges::count_if(plan.lanes, [&](const Lane& lane) { return lane.rank == 0 && lane.*field; });
   };
-  if (const auto count = helped(&Lane::helped); count > 0) text += fmt::format("; {} lanes get help", count);
+  if (const auto count = helped(&Lane::helped); count > 0) text += fmt::format("; helper CTAs help {} lanes", count);
   if (const auto count = helped(&Lane::warpgroups); count > 0)
     text += fmt::format("; {} lanes give tasks to warpgroups", count);
   return text;

@@ -27,12 +27,12 @@ std::optional<std::string> slow_addends(const Plan& plan, const Task& task, DTyp
 std::optional<std::string> slow_pieces(const Task& task, TileShape shape) {
   constexpr size_t kWhole = 2;
   if (task.reads.size() == kWhole) return std::nullopt;
-  if (task.reads.size() > kWhole + 1) return fmt::format("rows of A in {} places", task.reads.size() - 1);
+  if (task.reads.size() > kWhole + 1) return fmt::format("rows of A from {} places", task.reads.size() - 1);
   if (!takes_splits(shape) || in_cluster(task) || task.gemm.cluster_split_k > 1)
-    return fmt::format("rows of A in two places, of a tile of {} x {}{}", shape.m, shape.n,
+    return fmt::format("rows of A from two places, of a tile of {} x {}{}", shape.m, shape.n,
                        takes_splits(shape) ? " in a cluster" : "");
   if (task.reads[0].rows % kRowsOfSplit != 0)
-    return fmt::format("{} rows of A in one place and {} in another, want a multiple of {}", task.reads[0].rows,
+    return fmt::format("{} rows of A from one place and {} from another, want a multiple of {}", task.reads[0].rows,
                        task.reads[kWhole].rows, kRowsOfSplit);
   return std::nullopt;
 }

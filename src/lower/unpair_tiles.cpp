@@ -50,7 +50,7 @@ std::string unpair_tiles(Plan& plan, const Target&) {
   if (!any) return "no tiles in clusters";
   const auto first = std::ranges::find_if(reasons, [](const std::string& reason) { return !reason.empty(); });
   if (first == reasons.end()) return "tiles load in clusters on all ranks";
-  return fmt::format("tiles of {} of {} ranks load for themselves: {}",
+  return fmt::format("tiles of {} of {} ranks load without clusters: {}",
                      std::ranges::count_if(reasons, [](const std::string& reason) { return !reason.empty(); }),
                      reasons.size(), *first);
 }

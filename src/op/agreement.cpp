@@ -55,7 +55,7 @@ json request_of(const Problem& problem, const std::optional<Config>& config, con
 void require_same(Group& group, const std::function<json()>& read) {
   const std::vector<std::string> all = agree(group, "make_op", [&] { return json_text(read()); });
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    require(all[rank] == all[0], "ranks 0 and {} ask for different things: {}", rank,
+    require(all[rank] == all[0], "ranks 0 and {} make different requests: {}", rank,
             differences(parse_json(all[0], "a request"), parse_json(all[rank], "a request")));
   }
 }

@@ -84,9 +84,9 @@ void validate(const Problem& problem, int num_ranks) {
   validate_types(problem);
   validate_epilogue(problem);
   require(!problem.gathered_output || op.structure.before == Collective::all_gather,
-          "gathered_output: {} gathers nothing", problem.op);
+          "gathered_output: {} has no gather", problem.op);
   const bool gathers_a = op.structure.before == Collective::all_gather && op.structure.multiplies;
-  require(problem.more_n.empty() || gathers_a, "more_n: {} has one output, as it gathers nothing for several",
+  require(problem.more_n.empty() || gathers_a, "more_n: only all_gather_* operators have several outputs, {} has one",
           problem.op);
   require(problem.more_n.size() < kMostOutputs, "more_n: {} outputs, at most {}", problem.more_n.size() + 1,
           kMostOutputs);

@@ -199,7 +199,7 @@ void validate(const Config& config) {
   within("launches", config.launches, 1, 2);
   within("rounds", config.rounds, 1, 4096);
   require(config.cluster_split_k == 1 || config.cluster_m * config.cluster_n == 1,
-          "knob cluster_split_k = {} with cluster_m = {}, cluster_n = {}: blocks that share K share no operand",
+          "knob cluster_split_k = {} with cluster_m = {}, cluster_n = {}: cluster split-K excludes shared loads",
           config.cluster_split_k, config.cluster_m, config.cluster_n);
   require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
 }

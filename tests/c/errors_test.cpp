@@ -313,7 +313,7 @@ TEST(CErrors, ForeignJsonOfOneRankIsToldToAll) {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   expect_both_hear(deep, "sequential", "deeper than 100 levels");
   expect_both_hear("{\"op\": \"\xff\"}", "sequential", "malformed JSON");
-  expect_both_hear(R"({"op": "all_reduce", "m": 4, "m": 4, "n": 3})", "sequential", "key \"m\" is there twice");
+  expect_both_hear(R"({"op": "all_reduce", "m": 4, "m": 4, "n": 3})", "sequential", "key \"m\" appears twice");
   expect_both_hear(kProblem, "{\"schedule\": " + deep + "}", "deeper than 100 levels");
   expect_both_hear(kProblem, "\xff", "unknown schedule");
   expect_both_hear(kProblem, "", "config is empty");
@@ -339,7 +339,7 @@ TEST_F(OfOne, TensorsAreCheckedBeforeAnythingRuns) {
   expect_failure(tilewire_run(op_, &in, 0, &out, 1, nullptr), "invalid_input: ", "input x is missing: 0 were given");
   const tilewire_tensor two[] = {in, in};
   expect_failure(tilewire_run(op_, two, 2, &out, 1, nullptr), "invalid_input: ", "2 tensors were given");
-  expect_failure(run(dense(x.data(), 9, 4, 3)), "invalid_input: ", "tilewire_run: input 0: no element type is 9");
+  expect_failure(run(dense(x.data(), 9, 4, 3)), "invalid_input: ", "tilewire_run: input 0: unknown element type 9");
   expect_failure(run(dense(x.data(), TILEWIRE_BF16, 4, 3)), "invalid_input: ", "is bf16, must be fp32");
   expect_failure(run(dense(x.data(), TILEWIRE_FP32, 3, 4)), "invalid_input: ", "3 x 4, must be 4 x 3");
   expect_failure(run({x.data(), TILEWIRE_FP32, 4, 3, 2}), "invalid_input: ", "3 elements 2 apart");
@@ -360,7 +360,7 @@ TEST_F(OfOne, TensorsAreCheckedBeforeAnythingRuns) {
 
 TEST_F(OfOne, MemoryOfTheArena) {
   tilewire_tensor tensor = dense(&tensor, TILEWIRE_FP32, 1, 1);
-  expect_failure(tilewire_allocate(group_, 4, 1, 1, &tensor), "invalid_input: ", "no element type is 4");
+  expect_failure(tilewire_allocate(group_, 4, 1, 1, &tensor), "invalid_input: ", "unknown element type 4");
   EXPECT_EQ(tensor.data, nullptr) << "nothing is given where the call fails";
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, -1, 1, &tensor), "invalid_input: ", "-1 x 1");
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, 1 << 20, 1, &tensor), "invalid_input: ", "4194304 bytes");

@@ -18,9 +18,9 @@ static_assert(kVersion == TILEWIRE_PROJECT_VERSION, "tilewire/c.h has not the ve
 #error "TILEWIRE_VERSION is not made of its parts, or not for #if"
 #endif
 
-constexpr std::string_view kNoGroup = "no group of this process: it has been left, or was never joined";
+constexpr std::string_view kNoGroup = "not a live group handle: it has been left, or was never joined";
 constexpr std::string_view kNoOp =
-    "no operator of this process: it has been freed, its group has ended, or it was never made";
+    "not a live operator handle: it has been freed, its group has ended, or it was never made";
 const char* const kSmall = R"({"op": "all_reduce", "m": 4, "n": 3, "dtype": "fp32"})";
 
 void expect_gone(tilewire_status status, const std::string& function, std::string_view why) {

@@ -200,18 +200,18 @@ TEST_F(Written, FilesThatMeetAreRefusedBeforeTheWork) {
     EXPECT_EQ(outcome.out, "") << args;
   };
   refused(bench + "-m 8 -n 8 --json " + at("hard.json") + " --trace " + at("soft.json"),
-          "--trace " + at("soft.json") + ": --json goes there");
-  refused(bench + "-m 8 -n 8 --json " + at("new.json") + " --trace " + at("here/new.json"), ": --json goes there");
+          "--trace " + at("soft.json") + ": is also --json");
+  refused(bench + "-m 8 -n 8 --json " + at("new.json") + " --trace " + at("here/new.json"), ": is also --json");
   refused(bench + "--shapes " + at("one.json") + " --json " + at("hard.json"),
           "--json " + at("hard.json") + ": --shapes would be overwritten");
   refused("plan all_reduce --shapes " + at("one.json") + " --json " + at("./one.json"), ": --shapes would be");
   refused(command("c=" + at("a.npy")), "--output c=" + at("a.npy") + ": --input a would be overwritten");
   refused(command("c=" + at("here/b.npy")), ": --input b would be overwritten");
-  refused(command("c=" + at("c.npy"), "--trace " + at("here/c.npy")), ": --trace goes there");
-  refused(command("c=" + at("c{rank}.npy")), "--output c=" + at("c1.npy") + ": --output c goes there");
+  refused(command("c=" + at("c.npy"), "--trace " + at("here/c.npy")), ": is also --trace");
+  refused(command("c=" + at("c{rank}.npy")), "--output c=" + at("c1.npy") + ": is also --output c");
   const std::string gathered = "run all_gather_gemm --ranks 2 --schedule fused --input a=" + at("a.npy") +
                                " --input b=" + at("b.npy") + " --output gathered=" + at("x.npy");
-  refused(gathered + " --output c=" + at("./x.npy"), ": --output c goes there");
+  refused(gathered + " --output c=" + at("./x.npy"), ": is also --output c");
   // The tuner's file is read and written.
   const std::string tuned_run = "run gemm_reduce_scatter --ranks 2 --schedule auto --input a=" + at("a.npy") +
                                 " --input b=" + at("b.npy") + " --output c=";
@@ -220,14 +220,14 @@ TEST_F(Written, FilesThatMeetAreRefusedBeforeTheWork) {
     EXPECT_EQ(outcome.code, 2) << args;
     EXPECT_NE(outcome.err.find(says), std::string::npos) << args << "\n" << outcome.err;
   };
-  refused_tuner(tuned_run + at("t.json"), "t.json", "the tuner's file goes there");
+  refused_tuner(tuned_run + at("t.json"), "t.json", "is also the tuner's file");
   refused_tuner(tuned_run + at("c.npy"), "a.npy", "--input a would be overwritten");
   refused_tuner("bench all_reduce --ranks 2 --schedule auto --shapes " + at("one.json"), "soft.json",
                 "--shapes would be overwritten");
   // The tables are output, too.
   const Outcome tables = shell(kTilewire + bench + "-m 8 -n 8 --json " + at("out"));
   EXPECT_EQ(tables.code, 2);
-  EXPECT_NE(tables.err.find(": standard output goes there"), std::string::npos) << tables.err;
+  EXPECT_NE(tables.err.find(": is also standard output"), std::string::npos) << tables.err;
   EXPECT_EQ(run_tilewire(bench + "-m 8 -n 8 --json /dev/null --trace /dev/null").code, 0) << "takes anything";
   EXPECT_EQ(read_text(at("one.json")), "[{\"m\": 8, \"n\": 8}]");
 }

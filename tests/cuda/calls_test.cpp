@@ -274,7 +274,7 @@ TEST_P(CudaCalls, CallsThatOverlapAgainstThePromiseAreNamed) {
     } catch (const Error& error) {
       said = error.what();
     }
-    if (said.find("a call was under way when another began") == std::string::npos)
+    if (said.find("two calls overlapped") == std::string::npos)
       throw Error(ErrorKind::internal, "the overlap is not named: " + said);
   };
   launch_ranks(body, CallOrder::stream);

@@ -320,7 +320,7 @@ TEST_P(CudaJoin, LoweredPlansWithTilesThatTheKernelHasNotAreRefused) {
       return why_refused(group, plan, change);
     };
     want(of_rows([](Tiles&) {}).empty(), "rows in two places are refused");
-    has(of_rows([](Tiles& tiles) { tiles[0]->reads.push_back(tiles[0]->reads[2]); }), "rows of A in 3 places");
+    has(of_rows([](Tiles& tiles) { tiles[0]->reads.push_back(tiles[0]->reads[2]); }), "rows of A from 3 places");
     has(of_rows([](Tiles& tiles) { tiles[0]->reads[2].cols -= 8; }), "504 columns of bf16 below 512 of bf16");
     has(of_rows([](Tiles& tiles) {
           tiles[0]->reads[0].rows -= 8;

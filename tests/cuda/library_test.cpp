@@ -79,8 +79,7 @@ TEST(CublasLt, RefusesDestinationsThatAreNoEqualColumns) {
             "destinations that are no equal parts of the columns, from left to right");
   EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].to.buffer = 0; }), "destinations in different buffers");
   EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].to.rows = 32; }), "part of a result");
-  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].mode = WriteMode::accumulate; }),
-            "a result that is added to what is there");
+  EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.writes[1].mode = WriteMode::accumulate; }), "an accumulating result");
   EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.epilogue = {{EpilogueKind::relu}}; }),
             "an epilogue of a result with several destinations");
   EXPECT_EQ(reason(64, [](Plan&, Task& t) { t.reads[0].cols = t.reads[1].cols = 0; }),

@@ -302,7 +302,7 @@ TEST_P(OnGpus, LongRows) {
 
 /// LL data: the summing CTAs poll the elements; on tensor cores and worker CTAs, in 16 and 32 bits, full and ragged.
 TEST_P(OnGpus, FlagsTravelWithTheData) {
-  if (!sums(structure())) GTEST_SKIP() << "tiles cannot look at what they load";
+  if (!sums(structure())) GTEST_SKIP() << "tiles load LL data without polling";
   const bool scatters = structure().after == Collective::reduce_scatter;
   uint64_t seed = 800;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {

@@ -227,7 +227,8 @@ TEST_P(Groups, NonsenseIsRefused) {
       want(error.kind() == ErrorKind::invalid_input && error.what() == text, "{}", error.what());
     };
     refused([&] { static_cast<void>(group.new_memory(-1)); }, "new_memory: -1 bytes");
-    refused([&] { static_cast<void>(group.allocate(static_cast<DType>(9), 1, 1)); }, "allocate: no element type is 9");
+    refused([&] { static_cast<void>(group.allocate(static_cast<DType>(9), 1, 1)); },
+            "allocate: unknown element type 9");
     refused([&] { group.copy(nullptr, &mine, 4); }, "copy: 4 bytes to a null pointer");
     refused([&] { group.copy(&mine, nullptr, 4); }, "copy: 4 bytes from a null pointer");
     refused([&] { group.copy(&mine, &mine, -4); }, "copy: -4 bytes");

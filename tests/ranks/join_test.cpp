@@ -45,14 +45,14 @@ TEST(Join, SilentRanksAreNamedOnEveryRank) {
     processes.start([&, rank] { return try_to_join(options_of(job, rank, 5, rank == 0 ? 5 : 0.5)); });
   }
   const auto lines = processes.lines();
-  expect_all(lines, 2, "no word from rank 1, 3, 4 of 5");
+  expect_all(lines, 2, "ranks 1, 3, 4 of 5 have not joined");
   expect_all(lines, 2, fmt::format("{}: ", static_cast<int>(ErrorKind::timeout)));
 }
 
 TEST(Join, SilentRankZeroIsNamed) {
   const Error error = error_of([] { static_cast<void>(join("host", options_of(unique_name(), 1, 2, 0.3))); });
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
-  EXPECT_NE(std::string(error.what()).find("no word from rank 0"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("rank 0 of 2 has not joined"), std::string::npos) << error.what();
 }
 
 TEST(Join, TwoProcessesOfOneRankAreNamed) {

@@ -297,7 +297,7 @@ TEST_F(Ops, RanksWithDifferentPlansAreNamed) {
     Plan plan = make_plan(kProblem, group.team(), kFused);
     if (group.team().rank == 1) plan.lanes[0].name += "x";
     const std::string text = error_of([&] { static_cast<void>(make_op(group, plan, options_)); }).what();
-    EXPECT_NE(text.find("ranks 0 and 1 ask for different things: plan (hash)"), std::string::npos) << text;
+    EXPECT_NE(text.find("ranks 0 and 1 make different requests: plan (hash)"), std::string::npos) << text;
   });
 }
 

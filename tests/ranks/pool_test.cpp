@@ -148,7 +148,7 @@ TEST(PoolThreads, OneTurnAtATime) {
   const Pool::Turn turn(pool);
   std::string text;
   std::thread([&] { text = error_of([&] { const Pool::Turn second(pool); }).what(); }).join();
-  EXPECT_EQ(text, "a group serves one thread at a time: another one is calling an operator");
+  EXPECT_EQ(text, "a group serves one thread at a time: another thread is calling an operator of this group");
 }
 
 TEST(PoolThreads, AForkedProcessNeitherHasNorJoinsThem) {

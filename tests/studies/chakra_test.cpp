@@ -255,7 +255,7 @@ TEST(Chakra, AWaitForSomeOfThePostsTakesTheFirst) {
     (void)chakra_of(plan);
     FAIL() << "it waits for a post that never comes";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "the plan comes to a halt at task 1 of lane b on rank 0 (sync)");
+    EXPECT_STREQ(error.what(), "the plan deadlocks at task 1 of lane b on rank 0 (sync)");
   }
 }
 

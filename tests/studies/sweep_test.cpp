@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
         SweepRefusal{"all_reduce --bytes 8 --topology ring:4", "--sweep is required"},
         SweepRefusal{"--machine h200x4 --sweep links.latency_ns=1,2", "name an operator, a collective or the file"},
         SweepRefusal{"all_reduce --bytes 8 --topology ring:4 --set tile_m=3 --sweep links.latency_ns=1,2",
-                     "there is no knob to set here"}));
+                     "no plan here has knobs"}));
 
 }  // namespace
 }  // namespace tilewire::testing

@@ -115,7 +115,7 @@ TEST(CheckCost, RefusalsAreNotSlower) {
       std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::data; });
   }
   const Timed no_data = timed(plan, "no data waits");
-  expect_refused(no_data.result, Rule::race, {"nothing orders the two"});
+  expect_refused(no_data.result, Rule::race, {"the two are unordered"});
   if (kTimesCount) {
     EXPECT_LT(std::max(no_handshake.seconds, no_data.seconds), 2);
   }

@@ -74,7 +74,7 @@ TEST(CheckStructure, RefusesAnUnknownOperatorUnlessMeaningsAreGiven) {
   Plan plan = gather_plan();
   change_problem(plan, [](Problem& problem) { problem.op = "gather"; });
   expect_refused(plan, Rule::structure, {"unknown operator 'gather'"});
-  expect_refused(check(plan, Specification{}), Rule::structure, {"nothing says what a on rank 0 stands for"});
+  expect_refused(check(plan, Specification{}), Rule::structure, {"no meaning is given for a on rank 0"});
 }
 
 TEST(CheckStructure, RefusesBuffersThatAreNotTheOperators) {
@@ -373,13 +373,14 @@ TEST(CheckShared, RefusesAWriteThatMayComeBeforeOrAfterItsRanksCall) {
   plan.buffers[3].shared = true;
   plan.lanes[1].tasks[0].waits.clear();
   expect_refused(plan, Rule::race,
-                 {"task 0 of lane copy on rank 0 (copy) touches rank 1 gathered", "rank 1's other operators use",
-                  "perhaps before its call has begun"});
+                 {"task 0 of lane copy on rank 0 (copy) accesses shared workspace rank 1 gathered",
+                  "possibly before rank 1's call has begun"});
   plan = gather_plan();
   plan.buffers[3].shared = true;
   plan.lanes[0].tasks[2].waits.clear();
   expect_refused(plan, Rule::race,
-                 {"task 0 of lane copy on rank 1 (copy) touches rank 0 gathered", "perhaps after its call has ended"});
+                 {"task 0 of lane copy on rank 1 (copy) accesses shared workspace rank 0 gathered",
+                  "possibly after rank 0's call has ended"});
 }
 
 TEST(CheckShared, OwnersThatBroadcastKeepWhatTheirPeersSendToThemselves) {
@@ -391,14 +392,14 @@ TEST(CheckShared, OwnersThatBroadcastKeepWhatTheirPeersSendToThemselves) {
   EXPECT_TRUE(plan.buffers.back().shared) << plan.buffers.back().name;
   expect_accepted(plan);
   staged->shared = true;
-  expect_refused(plan, Rule::race, {"staged", "perhaps before its call has begun"});
+  expect_refused(plan, Rule::race, {"accesses shared workspace", "staged", "possibly before rank"});
 }
 
 TEST(CheckShared, OnlySymmetricWorkspaceWithoutFlagsIsShared) {
   for (const int buffer : {0, 2}) {
     Plan plan = gather_plan();
     plan.buffers[buffer].shared = true;
-    expect_refused(plan, Rule::structure, {"what operators share is symmetric workspace without LL data"});
+    expect_refused(plan, Rule::structure, {"`shared` needs scope symmetric and ll = false"});
   }
 }
 

@@ -283,7 +283,7 @@ std::vector<Spoiled> spoiled_meetings() {
   const auto two_lanes = [](Plan& p) {
     p.lanes.push_back({.rank = 1, .engine = Engine::library, .name = "second", .tasks = {call_of(p, 1)}});
   };
-  return {{"no call", kGather, kRule, {"rank 1 has no call that goes with it"}, drop_call},
+  return {{"no call", kGather, kRule, {"rank 1 has no matching call"}, drop_call},
           {"one call too many", kReduce, kRule, {"rank 0 has no call"}, call_twice},
           {"another collective", kReduce, kRule, {"is reduce_scatter of", "is all_reduce of"}, scatter},
           {"another size", kReduce, kRule, {"is all_reduce of 47 x 40 bf16", "is all_reduce of 48 x 40 bf16"}, shrink},
@@ -304,14 +304,14 @@ std::vector<Spoiled> spoiled_calls() {
   const auto pool = [](Plan& p) { lane_of(p, 1).engine = Engine::tiles; };
   const auto add = [](Plan& p) { call_of(p, 1).writes[0].mode = WriteMode::accumulate; };
   const auto more = [](Plan& p) { call_of(p, 1).writes.push_back(call_of(p, 1).writes[0]); };
-  return {{"no collective", kReduce, kRule, {"which collective?"}, none},
+  return {{"no collective", kReduce, kRule, {"collective = none"}, none},
           {"all to all of parts", kReduce, kRule, {"has no 4 equal parts"}, to_all},
           {"sizes that do not fit", kScatter, kRule, {"reduce_scatter of", "on 4 ranks does not give"}, misfit},
-          {"another rank's memory", kGather, kRule, {"is another rank's"}, elsewhere},
+          {"another rank's memory", kGather, kRule, {"is memory of another rank"}, elsewhere},
           {"part of the columns", kGather, kRule, {"is not whole rows"}, half},
           {"nothing", kReduce, kRule, {"is empty"}, empty},
-          {"another engine", kGather, kRule, {"only a lane of the engine library"}, pool},
-          {"adds", kReduce, kRule, {"a library stores whole results"}, add},
+          {"another engine", kGather, kRule, {"a collective_call needs a lane of engine library"}, pool},
+          {"adds", kReduce, kRule, {"a collective_call stores its whole result"}, add},
           {"two results", kReduce, kRule, {"2 writes, want 1"}, more}};
 }
 
@@ -335,7 +335,7 @@ std::vector<Spoiled> spoiled_orders() {
   };
   return {{"before the product", kScatter, Rule::coverage, {"which nothing has written"}, reverse},
           {"after the product", kGather, Rule::coverage, {"which nothing has written"}, reverse},
-          {"beside the product", kScatter, Rule::race, {"nothing orders the two"}, beside},
+          {"beside the product", kScatter, Rule::race, {"the two are unordered"}, beside},
           {"shifted rows", kGather, Rule::coverage, {"which nothing has written"}, shift},
           {"waits for another's end", kReduce, Rule::progress, {"deadlock", "waits for"}, await_end}};
 }
@@ -355,7 +355,7 @@ TEST(CheckCollectives, RefusesWhatIsSpoiled) {
 TEST(CheckCollectives, ADroppedWaitOfTheFinishIsARace) {
   Plan plan = with_bias("gemm_reduce_scatter");
   lane_of(plan, 2, 1).tasks[0].waits.clear();
-  expect_refused(plan, Rule::race, {"lane finish on rank 2", "nothing orders the two"});
+  expect_refused(plan, Rule::race, {"lane finish on rank 2", "the two are unordered"});
 }
 
 TEST(CheckCollectives, CallsInAnotherOrderDoNotFit) {

@@ -48,10 +48,10 @@ TEST(LlData, StandsForEverySignalButReadiness) {
       const int64_t by_signal = waits_of(plan, Purpose::data);
       const int64_t for_owners = waits_of(plan, Purpose::ready);
       const std::string note = elide(plan);
-      EXPECT_EQ(note.rfind("LL data stands for " + std::to_string(by_signal) + " waits and ", 0), 0u) << note;
+      EXPECT_EQ(note.rfind("polling of LL data replaces " + std::to_string(by_signal) + " waits and ", 0), 0u) << note;
       EXPECT_EQ(waits_of(plan, Purpose::data), 0) << op;
       EXPECT_EQ(waits_of(plan, Purpose::ready), for_owners) << op;
-      EXPECT_EQ(elide(plan), "no signal that LL data could stand for");
+      EXPECT_EQ(elide(plan), "no signal that polling of LL data could replace");
     }
   }
 }
@@ -119,29 +119,29 @@ TEST(LlData, PlansThatCannotHaveItAreRefusedInWords) {
     return found.text;
   };
   EXPECT_EQ(refusal(lands, [](Plan&, Lane& lane, Task&) { lane.engine = Engine::copy; }),
-            "LL data: a copy of lane land of rank 1 cannot look at what it reads");
+            "LL data: a copy of lane land of rank 1 reads LL data without polling");
   EXPECT_EQ(refusal(sums,
                     [](Plan& plan, Lane&, Task& task) {
                       task.reads[0].buffer = static_cast<int>(plan.buffers.size() - 1);
                       plan.buffers.back().scope = Scope::local;
                       plan.buffers.back().ll = false;
                     }),
-            "LL data: a reduce of lane reduce of rank 1 cannot look at what it reads");
+            "LL data: a reduce of lane reduce of rank 1 reads LL data without polling");
   EXPECT_EQ(
       refusal(sums, [](Plan&, Lane&,
                        Task& task) { task.epilogue = {{.kind = EpilogueKind::residual, .operand = task.reads[0]}}; }),
-      "LL data: a reduce of lane reduce of rank 1 cannot look at what it reads");
+      "LL data: a reduce of lane reduce of rank 1 reads LL data without polling");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane& lane, Task&) { lane.engine = Engine::library; }),
             "LL data: a lane of engine library of rank 1 writes staged");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.writes[0].mode = WriteMode::accumulate; }),
             "LL data: staged is added to");
   EXPECT_EQ(refusal(makes, [](Plan&, Lane&, Task& task) { task.waits.clear(); }),
-            "LL data: rank 1 writes staged of rank 2, whose readiness it does not wait for");
+            "LL data: rank 1 writes staged of rank 2 without its ready handshake");
   EXPECT_EQ(refusal(sums,
                     [](Plan&, Lane&, Task& task) {
                       std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::ready; });
                     }),
-            "LL data: rank 1 writes result of rank 2, whose readiness it does not wait for");
+            "LL data: rank 1 writes result of rank 2 without its ready handshake");
   EXPECT_EQ(refusal(sums, [](Plan&, Lane&, Task& task) { task.reads[1] = task.reads[0]; }),
             "LL data: staged of rank 1 is read twice, from row 0 column 0 on");
   EXPECT_EQ(refusal(sums, [](Plan&, Lane&, Task& task) { task.reads.pop_back(); }),
@@ -211,7 +211,7 @@ TEST(LlData, OrdersNothingButItself) {
       EXPECT_EQ(result.violations[0].rule, Rule::race) << result.violations[0].text;
     } else {
       const Plan before = plan;
-      EXPECT_EQ(elide(plan).rfind("signals of LL data order more than that: ", 0), 0U) << elide(plan);
+      EXPECT_EQ(elide(plan).rfind("signals of LL data also order other data: ", 0), 0U) << elide(plan);
       EXPECT_TRUE(plan == before);
     }
   }

@@ -94,7 +94,8 @@ TEST(AssignEngines, LargeCopiesAreForEnginesSmallOnesForSms) {
   const auto [few, small, because] = engines(64, target);
   EXPECT_EQ(few, 0);
   EXPECT_EQ(small, 4);
-  EXPECT_NE(because.find("256 KiB on average, and engines are for 512 KiB and more"), std::string::npos) << because;
+  EXPECT_NE(because.find("copies have 256 KiB on average, copy engines take 512 KiB or more"), std::string::npos)
+      << because;
   Target shared = target;
   shared.streams = false;
   EXPECT_EQ(std::get<0>(engines(256, shared)), 0);
@@ -129,7 +130,7 @@ TEST(UnpairTiles, OnlyWhereNoPairWaitsForEver) {
   const Config turns{.cluster_m = 2, .reduce_mode = ReduceMode::accumulate, .tile_order = TileOrder::naive};
   const Lowered bad = lower(plan_for(any, target, turns), target, "unpair_tiles");
   EXPECT_FALSE(in_pairs(bad.plan));
-  EXPECT_NE(note_of_pass(bad, "unpair_tiles").find("load for themselves: task "), std::string::npos)
+  EXPECT_NE(note_of_pass(bad, "unpair_tiles").find("load without clusters: task "), std::string::npos)
       << note_of_pass(bad, "unpair_tiles");
 }
 

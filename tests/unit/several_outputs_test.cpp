@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Gathers, SeveralOutputs, ::testing::Values("all_gather_
 
 TEST(SeveralOutputsOf, OperatorsThatGatherNothingAreRefused) {
   EXPECT_EQ(refusal_of({.op = "gemm_all_reduce", .m = 4, .n = 4, .k = 4, .more_n = {4}}),
-            "more_n: gemm_all_reduce has one output, as it gathers nothing for several");
+            "more_n: only all_gather_* operators have several outputs, gemm_all_reduce has one");
   EXPECT_EQ(refusal_of({.op = "all_gather_gemm", .m = 4, .n = 4, .k = 4, .more_n = {4, -1}}),
             "more_n = -1 is negative");
   EXPECT_EQ(refusal_of({.op = "all_gather_gemm", .m = 4, .n = 4, .k = 4, .more_n = std::vector<int64_t>(64, 1)}),

@@ -120,7 +120,7 @@ TEST(FormClusters, BesideOthersKernelsThereAreNone) {
   target.whole_gpu = false;
   for (const GemmParams& tile : {GemmParams{.tile_n = 128, .cluster_m = 2}, GemmParams{.cluster_split_k = 4}}) {
     Plan plan = plan_of(128, {copies(100)}, tile);
-    EXPECT_TRUE(lowering::form_clusters(plan, target).starts_with("tiles load for themselves: "));
+    EXPECT_TRUE(lowering::form_clusters(plan, target).starts_with("tiles load without clusters: "));
     static_cast<void>(lowering::split_kernels(plan, target));
     static_cast<void>(lowering::share_sms(plan, target));
     int workers = 0;
@@ -151,12 +151,12 @@ TEST(FormClusters, TilesThatAgreeFollowEachOther) {
   EXPECT_EQ(shared(other).lanes[0].workers, 5);
   const auto note = [&](Plan plan, int sms = 132) { return lowering::form_clusters(plan, gpu_target("h200", 1, sms)); };
   EXPECT_EQ(note(plan_of(5, {}, pair)), "4 tiles in pairs");
-  EXPECT_EQ(note(plan_of(1, {}, pair)), "tiles load for themselves: one tile");
-  EXPECT_EQ(note(plan_of(4, {}, pair), 2), "tiles load for themselves: 2 SMs for 1 lanes");
-  EXPECT_EQ(note(plan_of(4, {}, {.tile_m = 64, .cluster_n = 2})), "tiles load for themselves: tiles of 64 rows");
+  EXPECT_EQ(note(plan_of(1, {}, pair)), "tiles load without clusters: one tile");
+  EXPECT_EQ(note(plan_of(4, {}, pair), 2), "tiles load without clusters: 2 SMs for 1 lanes");
+  EXPECT_EQ(note(plan_of(4, {}, {.tile_m = 64, .cluster_n = 2})), "tiles load without clusters: tiles of 64 rows");
   EXPECT_EQ(note(plan_of(4, {}, {.cluster_split_k = 4})), "CTAs share the K of 4 tiles");
   EXPECT_EQ(note(plan_of(4, {}, {.cluster_split_k = 4}), 7),
-            "tiles load for themselves: no room for clusters of 4 on 7 SMs");
+            "tiles load without clusters: no room for clusters of 4 on 7 SMs");
   EXPECT_EQ(note(plan_of(4, {})), "no tiles in clusters");
 }
 

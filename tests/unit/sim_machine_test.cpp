@@ -66,7 +66,8 @@ TEST(Machines, ABadOneIsRefusedByKeyAndReason) {
   EXPECT_EQ(refused("compute.efficiency", "1.5"),
             "machine round: compute.efficiency = 1.5: want more than 0 and at most 1");
   EXPECT_EQ(refused("compute.side_units", "2"),
-            "machine round: compute.side_units = 2: want 0 to compute.units = 1; to have other units set both");
+            "machine round: compute.side_units = 2: want 0 to compute.units = 1; change compute.units and "
+            "compute.side_units together");
   EXPECT_EQ(refused("compute.tile_efficiency", R"({"8x8": 0})"),
             "machine round: compute.tile_efficiency.8x8 = 0: want more than 0 and at most 1");
   EXPECT_EQ(refused("compute.tile_efficiency", R"({"0x-1": 0.5})"),
@@ -119,7 +120,7 @@ TEST(Machines, AFileIsReadAsStrictly) {
             std::string::npos);
   EXPECT_NE(loaded(R"({"links": {"latency_ns": NaN}})").find("JSON has no NaN and no Infinity"), std::string::npos);
   EXPECT_EQ(loaded(R"({"links": {"dims": [2], "latency_ns": 1, "latency_ns": 2}})"),
-            path + ": machine: key \"latency_ns\" is there twice in one object");
+            path + ": machine: key \"latency_ns\" appears twice in one object");
   for (const char* key : {"links.speed", "links", "controller.queue", "sources.x"}) {
     nlohmann::json machine = sim_machines::round_numbers(2);
     machine["sources"][key] = "guessed";
@@ -263,7 +264,7 @@ TEST(Machines, ABadMemoryControllerOrTrackerIsRefused) {
   EXPECT_EQ(refused("controller.channels", "2000000000"),
             "machine t3_ring: controller.channels = 2000000000: want at most 1048576");
   EXPECT_EQ(refused("memory.bandwidth_GBps", "4000"),
-            "machine t3_ring: memory.bandwidth_GBps = 4000: the bank groups of controller reach 2048 GB/s; "
+            "machine t3_ring: memory.bandwidth_GBps = 4000: the controller's bank groups provide only 2048 GB/s; "
             "controller.channels = 32, controller.bank_groups = 4, controller.column_bytes = 32, "
             "controller.column_clocks = 2, controller.clock_GHz = 1");
   EXPECT_NE(refused("memory.bandwidth_GBps", "1e-3").find("of a channel's bus: want at most"), std::string::npos);

@@ -208,14 +208,14 @@ TEST(LocalRows, ThatTheKernelDoesNotTakeMakeTilesSlow) {
   };
   EXPECT_EQ(reason([](Task&) {}), "none");
   EXPECT_EQ(reason([](Task& tile) { --tile.reads[0].rows, ++tile.reads[2].rows; }),
-            "127 rows of A in one place and 129 in another, want a multiple of 8");
+            "127 rows of A from one place and 129 from another, want a multiple of 8");
   EXPECT_EQ(reason([](Task& tile) {
               tile.reads[2].rows /= 2;
               tile.reads.push_back(tile.reads[2]);
             }),
-            "rows of A in 3 places");
+            "rows of A from 3 places");
   EXPECT_EQ(reason([](Task& tile) { tile.gemm.cluster_m = 2; }),
-            "rows of A in two places, of a tile of 256 x 192 in a cluster");
+            "rows of A from two places, of a tile of 256 x 192 in a cluster");
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, co
   if (!std::ranges::equal(given.sizes(), sizes))
     fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(given), fmt::join(sizes, ", "));
   const std::optional<Tensor> rows = rows_where_they_lie(given);
-  require(rows.has_value(), "{} does not lie in memory like rows of one matrix: want a dense tensor", name);
+  require(rows.has_value(), "{}: its rows are not contiguous or have no common stride: want a dense tensor", name);
   return *rows;
 }
 

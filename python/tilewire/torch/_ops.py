@@ -58,7 +58,7 @@ def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
 
 def _refuse_gradient(*given: Tensor | None) -> None:
     if needs_gradient(*given):
-        raise tilewire.Error("out= where a gradient is asked for: want torch.no_grad(), or no out", "invalid_input")
+        raise tilewire.Error("out= excludes a gradient: want torch.no_grad(), or no out", "invalid_input")
 
 
 def _written(out: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ class Doorkeeper {
     if (received.call.error == EAGAIN) return true;
     if (received.call.value <= 0) return false;
     if (received.call.value != sizeof(hello) || hello.protocol != kProtocol) {
-      note(ErrorKind::invalid_input, fmt::format("process {} speaks another version of tilewire", guest.pid));
+      note(ErrorKind::invalid_input, fmt::format("process {} uses another version of tilewire", guest.pid));
       return true;
     }
     guest.hello = hello;
@@ -261,8 +261,9 @@ class Doorkeeper {
                                     [&](const Guest& guest) { return guest.hello && guest.hello->rank == rank; });
       if (!here) silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
     }
-    return fmt::format("no word from rank {} of {} within {} s{}", silent, options_.num_ranks, options_.timeout_s,
-                       ignored_);
+    const bool one = silent.find(',') == std::string::npos;
+    return fmt::format("{} {} of {} {} not joined within {} s{}", one ? "rank" : "ranks", silent, options_.num_ranks,
+                       one ? "has" : "have", options_.timeout_s, ignored_);
   }
 
   void tell(const Guest& guest) const {

@@ -53,7 +53,7 @@ class Exchange {
   }
 
   [[noreturn]] void refused(int peer, const SystemCall& call) const {
-    const std::string text = fmt::format("rank {} takes no descriptors: {}", peer, call.why());
+    const std::string text = fmt::format("cannot send a descriptor to rank {}: {}", peer, call.why());
     group_.check_whole([&] { return text; });
     throw Error(ErrorKind::rank_lost, text);
   }

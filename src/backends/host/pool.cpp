@@ -27,7 +27,7 @@ Pool::~Pool() {
 
 Pool::Turn::Turn(Pool& pool) : pool_(pool) {
   require(!pool.busy_.exchange(true, std::memory_order_acquire),
-          "a group serves one thread at a time: another one is calling an operator");
+          "a group serves one thread at a time: another thread is calling an operator of this group");
 }
 
 void Pool::grow(int workers) {

@@ -149,8 +149,8 @@ Membership meet(const JoinOptions& options) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   const std::string other =
-      ending == 0 ? "" : fmt::format("; process {} has not left another job of the name, which is ending", ending);
-  fail(ErrorKind::timeout, "job '{}' did not start: no word from rank 0 of {} within {} s{}", options.job,
+      ending == 0 ? "" : fmt::format("; process {} still holds the name for an earlier job that is ending", ending);
+  fail(ErrorKind::timeout, "job '{}' did not start: rank 0 of {} has not joined within {} s{}", options.job,
        options.num_ranks, options.timeout_s, other);
 }
 

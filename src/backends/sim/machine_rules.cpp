@@ -109,13 +109,12 @@ void validate_controller(const Machine& machine, const MemoryController& control
   const double columns_ns = controller.column_clocks / controller.clock_GHz;
   const double reach =
       static_cast<double>(controller.channels) * controller.bank_groups * controller.column_bytes / columns_ns;
-  require(
-      reach >= machine.memory.bandwidth_GBps,
-      "machine {}: memory.bandwidth_GBps = {}: the bank groups of controller reach {} GB/s; controller.channels = {}, "
-      "controller.bank_groups = {}, controller.column_bytes = {}, controller.column_clocks = {}, "
-      "controller.clock_GHz = {}",
-      machine.name, machine.memory.bandwidth_GBps, reach, controller.channels, controller.bank_groups,
-      controller.column_bytes, controller.column_clocks, controller.clock_GHz);
+  require(reach >= machine.memory.bandwidth_GBps,
+          "machine {}: memory.bandwidth_GBps = {}: the controller's bank groups provide only {} GB/s; "
+          "controller.channels = {}, controller.bank_groups = {}, controller.column_bytes = {}, "
+          "controller.column_clocks = {}, controller.clock_GHz = {}",
+          machine.name, machine.memory.bandwidth_GBps, reach, controller.channels, controller.bank_groups,
+          controller.column_bytes, controller.column_clocks, controller.clock_GHz);
   const double request_ns =
       static_cast<double>(controller.request_bytes) * controller.channels / machine.memory.bandwidth_GBps;
   require(request_ns <= kLongestRequest,
@@ -166,7 +165,8 @@ void validate(const Machine& machine) {
     want_share(machine, "compute.tile_efficiency." + shape, efficiency);
   }
   require(compute.side_units >= 0 && compute.side_units <= compute.units,
-          "machine {}: compute.side_units = {}: want 0 to compute.units = {}; to have other units set both",
+          "machine {}: compute.side_units = {}: want 0 to compute.units = {}; change compute.units and "
+          "compute.side_units together",
           machine.name, compute.side_units, compute.units);
   want_rate(machine, "memory.bandwidth_GBps", machine.memory.bandwidth_GBps);
   want_rate_or_none(machine, "memory.unit_bandwidth_GBps", machine.memory.unit_bandwidth_GBps);

@@ -82,7 +82,7 @@ Simulation simulate(const Plan& plan, const Machine& machine, const TrafficReque
   static_cast<void>(checking::check_progress(checking::Tasks(timed), report));
   std::string words;
   for (const Violation& violation : report.violations()) words += (words.empty() ? "" : "; ") + violation.text;
-  fail(ErrorKind::refused_plan, "the plan comes to a halt: {}", words);
+  fail(ErrorKind::refused_plan, "the plan deadlocks: {}", words);
 }
 
 Team team_of(const Machine& machine, int num_ranks) {

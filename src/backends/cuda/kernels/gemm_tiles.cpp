@@ -158,7 +158,10 @@ void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaS
   full.ctas = std::min(full.ctas, tiles);
   if (full.ctas == 0) return;
   if (full.ctas % cluster != 0 || tiles % cluster != 0 || (cluster > 1 && full.counter != nullptr)) {
-    fail(ErrorKind::unsupported, "gemm_tiles: clusters need whole groups and a fixed order");
+    fail(ErrorKind::unsupported,
+         "gemm_tiles: {} CTAs, {} tiles{} in clusters of {}: with clusters, CTAs and tiles must be multiples of the "
+         "cluster size, and the order is fixed",
+         full.ctas, tiles, full.counter != nullptr ? " in dynamic order" : "", cluster);
   }
   const auto stages = static_cast<uint32_t>(num_stages(kind.shape, kind.b_is_kn));
   const GemmBodyEntry& body = find_body(kind);

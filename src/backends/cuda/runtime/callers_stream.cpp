@@ -9,8 +9,8 @@ cudaStream_t callers_stream(void* handle, bool shares_device) {
   const auto stream = handle == nullptr ? cudaStreamLegacy : static_cast<cudaStream_t>(handle);
   // NOTE: in one stream a second rank's kernel would start after the end of the first one, which waits for it.
   require(!shares_device || stream != cudaStreamLegacy,
-          "stream {}: ranks share a GPU, where the legacy default stream is one for all of them: want a stream of this "
-          "rank's own, or run_and_wait",
+          "stream {}: ranks share a GPU, where the legacy default stream is shared by all ranks of the process: want a "
+          "stream of this rank's own, or run_and_wait",
           reinterpret_cast<uintptr_t>(handle));
   return stream;
 }

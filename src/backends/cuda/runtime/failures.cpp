@@ -26,7 +26,7 @@ std::optional<Error> Failures::first() {
   const WaitFailure report = *report_;
   const auto owner = owners_.find(report.owner);
   if (owner == owners_.end()) {
-    first_.emplace(ErrorKind::internal, "a kernel of nobody's gave up a wait");
+    first_.emplace(ErrorKind::internal, "a kernel of no loaded program reported a failed wait");
   } else {
     first_.emplace(owner->second(report));
   }

@@ -201,7 +201,7 @@ void CudaGroup::choose_device(const JoinOptions& options) {
   shares_device_ = different.size() < gpus.size();
   // NOTE: in one queue, the work of a rank waits for the calls of other ranks, and these wait for its own call.
   if (shares_device_ && env::device_connections() == 1) {
-    fail(ErrorKind::unsupported, "{} ranks share {} GPUs, and CUDA_DEVICE_MAX_CONNECTIONS=1 leaves each one queue",
+    fail(ErrorKind::unsupported, "{} ranks share {} GPUs, and CUDA_DEVICE_MAX_CONNECTIONS=1 gives each GPU one queue",
          gpus.size(), different.size());
   }
 }

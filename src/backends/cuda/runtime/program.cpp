@@ -392,11 +392,10 @@ void CudaProgram::throw_if_failed() {
 
 Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) const {
   if (failure.wait == kOverlap || failure.overlaps != 0) {
-    return {
-        ErrorKind::invalid_input,
-        fmt::format("{} on rank {}: a call was under way when another began; order = stream promises that calls and "
-                    "replays of a team follow each other, as in one stream",
-                    plan_.op, group_.rank())};
+    return {ErrorKind::invalid_input,
+            fmt::format("{} on rank {}: two calls overlapped: with order = stream the caller must run a team's calls "
+                        "and graph replays one after another",
+                        plan_.op, group_.rank())};
   }
   WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {

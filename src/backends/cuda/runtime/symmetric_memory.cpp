@@ -53,7 +53,8 @@ Memory Memory::create(const Driver& driver, int device, int64_t bytes, bool shar
   size_t granularity = 0;
   driver.check(driver.mem_get_allocation_granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                "cuMemGetAllocationGranularity");
-  ensure(kGranularity % static_cast<int64_t>(granularity) == 0, "memory comes in pieces of {} bytes", granularity);
+  ensure(kGranularity % static_cast<int64_t>(granularity) == 0,
+         "CUDA's allocation granularity is {} bytes, want a divisor of {}", granularity, kGranularity);
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = driver.mem_create(&handle, static_cast<size_t>(bytes), &properties, 0);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {

@@ -95,7 +95,7 @@ Trace CudaProgram::trace() const {
   static_cast<void>(group_.calls().wait());
   // NOTE: if ranks share a device, calls of other ranks may run, and no other kernel may come between.
   const ClockMatch clock = group_.shares_device() ? clock_ : match_with_host();
-  if (clock.error_ns < 0) fail(ErrorKind::timeout, "GPU {} does not tell its time: no trace", group_.device());
+  if (clock.error_ns < 0) fail(ErrorKind::timeout, "GPU {} did not answer clock queries: no trace", group_.device());
   std::vector<TaskSpan> spans(traced_->tables.names.size());
   copy_now(spans.data(), traced_->spans.get(), static_cast<int64_t>(spans.size() * sizeof(TaskSpan)), group_.stream());
   return {events_of(plan_, lanes_, traced_->tables.names, spans, clock.offset_ns)};

@@ -39,7 +39,7 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   DeviceTable out;
   Upload all;
   out.table.cache_hints = table.cache_hints;
-  require(table.splits.size() <= kMostSplits, "{} splits of tiles' rows, at most {}", table.splits.size(), kMostSplits);
+  require(table.splits.size() <= kMostSplits, "{} row splits of A, want at most {}", table.splits.size(), kMostSplits);
   std::ranges::copy(table.splits, out.table.splits);
   const auto at_hand = static_cast<std::ptrdiff_t>(std::min<size_t>(table.maps.size(), kMapsAtHand));
   std::copy_n(table.maps.begin(), at_hand, out.table.at_hand);
@@ -116,7 +116,7 @@ std::vector<TileRecord> in_pairs(const std::vector<TileRecord>& tiles, const std
   for (size_t i = 0; i < tiles.size(); ++i) {
     paired.push_back(tiles[i]);
     if (in_pair[i]) {
-      require(i + 1 < tiles.size() && in_pair[i + 1], "{} tiles in pairs: the last one is alone", i + 1);
+      require(i + 1 < tiles.size() && in_pair[i + 1], "{} tiles: the last tile of a pair has no partner", i + 1);
       paired.push_back(tiles[++i]);
       continue;
     }

@@ -228,7 +228,7 @@ class TableMaker {
   void add_worker_lane(int index) {
     const Lane& lane = plan_.lanes[index];
     for (const Task& task : lane.tasks)
-      require(!calls_collective(task), "{}: no worker makes a collective call", plan_.op);
+      require(!calls_collective(task), "{}: a worker CTA cannot make a collective call", plan_.op);
     if (!moves_data(lane)) return add_ops(all_of(index), 1, true);
     require_workers(lane);
     const bool serial = is_serial(lane.engine);

@@ -43,7 +43,7 @@ std::optional<std::string> refuses_tile_lanes(const Plan& plan) {
     if (lane.kernel > 0 || is_serial(lane.engine) || std::ranges::none_of(lane.tasks, is_gemm_tile)) continue;
     for (const Task& task : lane.tasks) {
       if (is_gemm_tile(task) || task.kind == TaskKind::sync) continue;
-      return fmt::format("lane {} on rank {}: {} tasks among tiles, want tiles and handshakes alone", lane.name,
+      return fmt::format("lane {} on rank {}: {} tasks in a lane of tiles, want only tiles and sync tasks", lane.name,
                          lane.rank, to_string(task.kind));
     }
   }
@@ -55,7 +55,7 @@ std::optional<std::string> refuses_pieces(const Plan& plan, int lane, int64_t in
   const Task& tile = plan.lanes[lane].tasks[index];
   if (!is_gemm_tile(tile) || tile.reads.size() == 2) return std::nullopt;
   if (tile.reads.size() > 3)
-    return fmt::format("{}: rows of A in {} places, want at most 2", task_name(plan, lane, index),
+    return fmt::format("{}: rows of A from {} places, want at most 2", task_name(plan, lane, index),
                        tile.reads.size() - 1);
   const Region& above = tile.reads[0];
   const Region& below = tile.reads[2];
@@ -100,7 +100,7 @@ std::optional<std::string> refuses_mixed_clusters(const Plan& plan, const Lane& 
     const bool alone = all.split_k == 1 && ctas_of(mine) == 1;
     if (mine != all && !alone) return fmt::format("{}: tiles with {} beside {}", where, in_words(mine), in_words(all));
     if (all.m * all.n == 2 && tile.gemm.tile_m == 64) return where + ": pairs of tiles of 64 rows";
-    if (tile.reads.size() > 2) return where + ": rows of A in two places beside clusters";
+    if (tile.reads.size() > 2) return where + ": rows of A from two places in a lane with clusters";
   }
   return std::nullopt;
 }
@@ -249,11 +249,11 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", split_k, *reason));
   if (split_k > 2 && shares_device_)
-    missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may find no room beside each other");
+    missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may not be resident together");
   const bool beside = kernels || (calls_library(plan) && !slow_tiles(plan));
   if (split_k > 2 && beside)
-    missing.push_back("cluster_split_k > 2: beside other kernels such clusters may find no room");
-  if (engines_add(plan)) missing.push_back("copies that add: copy engines of GPUs store");
+    missing.push_back("cluster_split_k > 2: such clusters and other kernels may not be resident together");
+  if (engines_add(plan)) missing.push_back("copies that add: copy engines only store");
   if (kernels && shares_device_)
     missing.push_back(
         "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");

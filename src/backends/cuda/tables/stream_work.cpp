@@ -20,7 +20,7 @@ std::optional<std::string> refuses_destinations(const Task& task) {
   }
   int64_t col = 0;
   for (const Write& write : task.writes) {
-    if (write.mode != WriteMode::store) return "a result that is added to what is there";
+    if (write.mode != WriteMode::store) return "an accumulating result";
     if (write.first_row != 0 || write.to.rows != result.rows) return "part of a result";
     if (write.first_col != col || write.to.cols != first.cols)
       return "destinations that are no equal parts of the columns, from left to right";
