@@ -114,7 +114,7 @@ TILEWIRE_FIELDS(GemmParams, F(b_layout), F(allow_tf32), F(tile_m), F(tile_n), F(
                 F(b_hint))
 TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
                 F(addends), F(product_place), F(value))
-TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(warpgroups), F(helped), F(kernel), F(stage), F(tasks))
+TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(warpgroups), F(helped), F(kernel), F(stage), F(joined), F(tasks))
 TILEWIRE_FIELDS(PlanNote, F(problem), F(config))
 TILEWIRE_FIELDS(Plan, F(op), F(note), F(target), F(team), F(buffers), F(signals), F(lanes))
 TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns), F(sum_taken_ns), F(sum_ns))

@@ -34,6 +34,9 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
 /// Remove waits for LL data by tasks that poll them, and posts that no other task waits for.
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
+/// Let the CTAs that make tiles of few rows sum them, too, where a rank has tiles, their sums by LL data, and nothing
+/// else: the GEMV kernel.
+[[nodiscard]] std::string join_sums(Plan& plan, const Target& target);
 /// Give data lanes beside library calls, or beside a lane with its own kernel, kernels of their own. Such a kernel
 /// starts when the waits of its first task are over, and holds no SMs before.
 [[nodiscard]] std::string split_kernels(Plan& plan, const Target& target);

@@ -66,6 +66,7 @@ class SmSharer {
     if (staged_ && goes_with_call(plan_, index)) return;
     const bool after = staged_ && lane.stage == 2;
     if (!moves_data(lane)) return static_cast<void>(++handshakes_[after ? 1 : 0]);
+    if (lane.joined) return;  // in the CTAs of the tiles
     if (!staged_ && by_stream(lane)) return static_cast<void>(handshakes_[0] += waits_or_posts(lane) ? 1 : 0);
     const bool serial = is_serial(lane.engine);
     int ctas = workers_of(lane);

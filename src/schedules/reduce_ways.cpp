@@ -145,6 +145,15 @@ std::vector<Way> ways_of_reductions() {
       {"tiles stored at owners", kAll, 1, reduces_on_gpus, first_tile, by_stores},
       // NOTE: early: mostly the fastest where it is a choice, and without a model `auto` has only so much time.
       {"library stores columns at owners", {0, 1024}, 2, has_even_columns, nullptr, columns_at_owners},
+      {"GEMV, one-shot",
+       {1, 17},
+       2,
+       all_reduces_tiles,
+       gemv_tile,
+       [](const Workload& /*work*/, Config& config) {
+         config.algorithm = Algorithm::one_shot;
+         config.transport = Transport::ll;
+       }},
       {"flags in the data",
        {0, 65},
        1,

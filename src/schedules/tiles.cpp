@@ -161,6 +161,17 @@ Tiles tiles_that_share_k(const Workload& work) {
   return list;
 }
 
+Tiles gemv_tile(const Workload& work) {
+  const Problem& problem = work.problem;
+  const int64_t sms = work.team.devices[0].sms - kOtherSms;
+  const int64_t depth = problem.k / work.team.num_ranks;
+  const bool even = problem.n % 8 == 0 && problem.k % (8 * work.team.num_ranks) == 0 && depth > 0;
+  if (!has_fast_tiles(problem) || out_dtype_of(problem) != problem.dtype || problem.b_layout != BLayout::nk) return {};
+  if (!even || sms < 1) return {};
+  const TileChoice tile{.m = 16, .n = size_of_each(problem.n, sms)};
+  return tile.n <= 128 ? Tiles{tile} : Tiles{};
+}
+
 int64_t waves_of(const Workload& work, const TileChoice& tile) {
   return ceil_div(tiles_of(work, tile), sms_with_tiles(work));
 }

@@ -45,6 +45,10 @@ using Tiles = std::vector<TileChoice>;
 /// one CTA more. None where tiles are many, K is short, or tensor cores do not take the tile.
 [[nodiscard]] Tiles tiles_that_share_k(const Workload& work);
 
+/// Of up to 16 rows: all rows, and as many columns as give each SM a tile, for the GEMV kernel. None where it does not
+/// take the problem: B [N, K], 16-bit types, K of a rank and N in multiples of 8.
+[[nodiscard]] Tiles gemv_tile(const Workload& work);
+
 /// SMs without a tile: they copy, sum, wait and post.
 inline constexpr int64_t kOtherSms = 4;
 

@@ -85,7 +85,9 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
 void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
   WorkerLaunch workers = all;
   workers.begins = true;
-  if (bound.tables.gemm_ctas > 0) {
+  if (bound.tables.gemv) {
+    launch_gemv(workers, *bound.tables.gemv, stream);
+  } else if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{
         .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};
     if (bound.tables.lanes_apart) gemm.workers.table.ctas = 0;

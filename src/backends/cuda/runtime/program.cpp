@@ -8,6 +8,7 @@
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/callers_stream.hpp"
 #include "backends/cuda/runtime/upload.hpp"
+#include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/work_order.hpp"
 #include "backends/tensors.hpp"
 #include "core/implied_order.hpp"
@@ -143,6 +144,7 @@ void Workspace::fill() {
   counters_ = new_device_memory(counters);
   load_worker_kernel();
   if (calls_library(plan_)) load_plain_ops_kernels();
+  if (has_joined_sums(plan_, group_.rank())) load_gemv_kernels();
   load_clock_kernel();
   if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
   set_bytes(counters_.get(), counters, 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/stream_lanes.hpp"
 #include "backends/cuda/tables/tile_records.hpp"
 #include "core/text.hpp"
@@ -30,9 +31,11 @@ class TableMaker {
     out_.lanes_apart = !out_.stream_ordered && has_several_kernels(plan_, view_.rank) &&
                        (has_library_lane(plan_, view_.rank) || (room_.streams && fast));
     out_.kind = kind_of(plan_);
+    out_.gemv = gemv_table(view_);
     if (fast) start_tiles();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
+      if (out_.gemv && moves_data(plan_.lanes[lane])) continue;
       if (fast && by_tensor_cores(plan_.lanes[lane])) {
         add_tile_lane(lane);
       } else if (out_.stream_ordered) {
@@ -236,7 +239,8 @@ class TableMaker {
     const bool one = serial && std::ranges::any_of(lane.tasks, computes);
     // Tiles whose tensors do not suit tensor cores: each CTA of a cluster for split-K takes a tile of its own.
     const int ctas = lane.workers * (by_tensor_cores(lane) ? cluster_of_tiles(plan_, view_.rank).split_k : 1);
-    const int64_t most = serial ? ctas : std::min<int64_t>(ctas, std::ssize(lane.tasks));
+    const int64_t room = lane.joined ? room_.sms - lane.workers - 1 : ctas;  // tensors are not aligned
+    const int64_t most = serial ? ctas : std::min({int64_t{ctas}, room, std::ssize(lane.tasks)});
     add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
     // NOTE: products take all threads of a CTA.
     out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, computes);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/kernels/gemv.hpp"
 #include "backends/cuda/kernels/worker_table.hpp"
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "backends/cuda/tables/stream_work.hpp"
@@ -65,11 +66,12 @@ struct RankTables {
   HostWorkerTable workers{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<StreamUse> streams{};
-  bool lanes_apart = false;       ///< data lanes are works: the call's kernel has tiles and sync-only lanes only
-  bool stream_ordered = false;    ///< the only work, a GEMM, is between two kernels (LaneRecord::after)
-  Preamble first{};               ///< of the kernel before the GEMM
-  Preamble preamble{};            ///< of the kernel after the GEMM
-  std::vector<TaskName> names{};  ///< by TileRecord::task and OpRecord::task
+  bool lanes_apart = false;         ///< data lanes are works: the call's kernel has tiles and sync-only lanes only
+  bool stream_ordered = false;      ///< the only work, a GEMM, is between two kernels (LaneRecord::after)
+  Preamble first{};                 ///< of the kernel before the GEMM
+  Preamble preamble{};              ///< of the kernel after the GEMM
+  std::optional<GemvTable> gemv{};  ///< the GEMV kernel is the call; `workers` has sync-only lanes alone
+  std::vector<TaskName> names{};    ///< by TileRecord::task and OpRecord::task
 };
 
 /// Why tiles of the plan cannot use their `cluster_split_k` (tile shape, columns of A), or nothing.

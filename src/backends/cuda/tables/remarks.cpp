@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cuda/runtime/group.hpp"
+#include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "core/text.hpp"
 
@@ -41,6 +42,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     remarks.push_back("slow: tiles run without tensor cores: " + *rows);
     return remarks;
   }
+  if (has_joined_sums(plan, 0)) return remarks;  // the GEMV kernel has tensor cores, too
   if (const auto reason = slow_tiles(plan)) {
     remarks.push_back("slow: tiles run without tensor cores: " + *reason);
   } else if (const double share = slow_share(plan); share > 0) {
