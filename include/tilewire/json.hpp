@@ -7,6 +7,7 @@
 
 #include "tilewire/config.hpp"
 #include "tilewire/print.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 

@@ -46,6 +46,8 @@ std::unique_ptr<Group> join(const std::string& backend, const JoinOptions& optio
   return available_backend(backend).make_group(host::join_host(options), options);
 }
 
+Target Group::target() const { return host_target(); }
+
 void Group::barrier() { static_cast<void>(exchange(*this, "barrier", {})); }
 
 std::shared_ptr<std::byte> Group::new_memory(int64_t bytes) const {

@@ -11,7 +11,7 @@
 #include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/problem.hpp"
-#include "tilewire/sim/machine.hpp"
+#include "tilewire/sim/sim.hpp"
 
 namespace tilewire {
 
