@@ -11,8 +11,10 @@ void __tsan_read_range(void* from, size_t bytes);
 void __tsan_write_range(void* to, size_t bytes);
 }
 
-/// NOTE: only for functions without atomics, and whose accesses are announced, or go to memory that one thread knows.
-#define TILEWIRE_ANNOUNCED __attribute__((no_sanitize_thread, noinline))
+/// Inline functions of others stay calls, so that inner loops take pointers, not vectors. They are optimised as without
+/// the sanitizer. NOTE: only for functions without atomics, and whose accesses are announced, or go to memory that one
+/// thread knows.
+#define TILEWIRE_ANNOUNCED __attribute__((no_sanitize_thread, noinline, optimize("O3")))
 #else
 #define TILEWIRE_ANNOUNCED
 #endif
