@@ -1,6 +1,6 @@
-// Loops over elements under ThreadSanitizer. An instrumented loop calls the sanitizer for each access, which takes
-// twenty times as long as the loop. A loop that is not instrumented announces the ranges that it reads and writes. Used
-// by convert.cpp, the references of operators and the host backend.
+// Loops over elements under ThreadSanitizer. An instrumented loop calls the sanitizer for each access, which takes most
+// of its time. A loop that is not instrumented announces the ranges that it reads and writes. Used by convert.cpp, the
+// references of operators and the host backend.
 #pragma once
 
 #include <cstddef>

@@ -161,7 +161,7 @@ TEST(SimT3, OtherNumbersOfUnits) {
   }
 }
 
-// NOTE: by larger requests and steps, in half of the time; no figure below is another by more than the tolerances.
+// NOTE: by larger requests and steps, in less time; no figure below is another by more than the tolerances.
 TEST(SimClaims, HasPaperAndOurs) {
   if (kSlow) GTEST_SKIP() << "too slow with sanitizers";
   const std::string path = fresh_folder() + "/claims.json";
