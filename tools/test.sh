@@ -2,11 +2,12 @@
 # Installs what is missing, builds tilewire three times and passes its tests: all of them optimised; with
 # AddressSanitizer and UndefinedBehaviorSanitizer all but operators on more than 4 ranks and tables of studies; with
 # ThreadSanitizer those whose ranks are threads, on 2, 3 and 4 ranks. Called by users and by CI.
-# All builds compile several sources at once (CMAKE_UNITY_BUILD) with precompiled headers (TILEWIRE_PCH), and, but for
-# the optimised library, at the level that g++ compiles fastest (TILEWIRE_DRAFT). AddressSanitizer sees the library and
-# the command, not the tests themselves.
+# All builds compile several sources at once (CMAKE_UNITY_BUILD) with precompiled headers (TILEWIRE_PCH). All but the
+# library is compiled at -Og, which takes g++ half of the time (TILEWIRE_DRAFT). AddressSanitizer instruments the library
+# and the command, not the tests. Where cases are many and alike, sanitizers test every fifth (tests/every.hpp).
 # TILEWIRE_CUDA=ON insists on building the cuda backend; without it, it is built where there is nvcc.
-# The stage `python` builds the package's wheel in an environment of its own, and tests what is installed.
+# The stage `python` builds the package's wheel in an environment of its own, and tests what is installed. The wheel has
+# the library of the stage `release`, so that only the module is compiled.
 # The stage `torch` does the same with PyTorch, where it is asked for.
 # Usage: tools/test.sh [stage ...], stages: format size release python torch asan tsan (default: all but torch)
 set -uo pipefail
@@ -97,10 +98,10 @@ make_environment() {
   return 1
 }
 
-# The package with the library of the stage `release`, which is not built again.
+# The package with the library of the stage `release`. NOTE: in a folder that no user's `pip install .` takes up.
 install_package() {
   { build release tilewire &&
-    "$PWD/build/$1-venv/bin/python" -m pip install -q --no-build-isolation . -C cmake.define.TILEWIRE_PREBUILT="$PWD/build/release"; } >"$log" 2>&1 && return
+    "$PWD/build/$1-venv/bin/python" -m pip install -q --no-build-isolation . -C build-dir=build/python-tests -C cmake.define.TILEWIRE_PREBUILT="$PWD/build/release"; } >"$log" 2>&1 && return
   fail_stage "$1" "does not build"
   return 1
 }

@@ -187,11 +187,13 @@ TILEWIRE_ANNOUNCED
 std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
   std::vector<float> values(b.rows * b.cols);
   std::vector<float> line(b.cols);
+  const float* const of_row = line.data();
   const bool nk = problem.b_layout == BLayout::nk;
   for (int64_t row = 0; row < b.rows; ++row) {
     load_row(element_at(b, row, 0), b.dtype, b.cols, nk ? line.data() : values.data() + row * b.cols);
     if (!nk) continue;
-    for (int64_t k = 0; k < b.cols; ++k) values[k * b.rows + row] = line[k];
+    float* const to = values.data() + row;
+    for (int64_t k = 0; k < b.cols; ++k) to[k * b.rows] = of_row[k];
   }
   return values;
 }
@@ -200,16 +202,19 @@ std::vector<float> by_rows_of_k(const Problem& problem, const Tensor& b) {
 TILEWIRE_ANNOUNCED
 void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum) {
   std::vector<float> line(a.cols);
-  std::vector<double> dots(sum.cols);
+  std::vector<double> dots_of_row(sum.cols);
+  const float* const of_row = line.data();
+  double* const dots = dots_of_row.data();
   for (int64_t row = 0; row < sum.rows; ++row) {
     load_row(element_at(a, row, 0), a.dtype, a.cols, line.data());
-    std::ranges::fill(dots, 0);
+    std::fill_n(dots, sum.cols, 0);
     for (int64_t k = 0; k < a.cols; ++k) {
-      const auto factor = static_cast<double>(line[k]);
+      const auto factor = static_cast<double>(of_row[k]);
       const float* of_k = b.data() + k * sum.cols;
       for (int64_t col = 0; col < sum.cols; ++col) dots[col] += factor * static_cast<double>(of_k[col]);
     }
-    for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += dots[col];
+    double* const sums = sum.values.data() + row * sum.cols;
+    for (int64_t col = 0; col < sum.cols; ++col) sums[col] += dots[col];
   }
 }
 

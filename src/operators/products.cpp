@@ -16,7 +16,8 @@ namespace {
 // Sum of x[i] * y[i] in eight chains, so that it runs as vectors.
 TILEWIRE_ANNOUNCED
 double dot(const double* x, const float* y, int64_t n) {
-  std::array<double, 8> sums{};
+  std::array<double, 8> lanes{};
+  double* const sums = lanes.data();
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += x[i + lane] * static_cast<double>(y[i + lane]);

@@ -47,9 +47,12 @@ TILEWIRE_ANNOUNCED
 double relative_error(const Tensor& got, const Tensor& want, double typical) {
   double difference = 0;
   double norm = 0;
-  const std::vector<float> xs = values_of(got);
-  const std::vector<float> ys = values_of(want);
-  for (size_t i = 0; i < xs.size(); ++i) {
+  const std::vector<float> all_got = values_of(got);
+  const std::vector<float> all_wanted = values_of(want);
+  const size_t count = all_got.size();
+  const float* const xs = all_got.data();
+  const float* const ys = all_wanted.data();
+  for (size_t i = 0; i < count; ++i) {
     const auto x = static_cast<double>(xs[i]);
     const auto y = static_cast<double>(ys[i]);
     if (std::isnan(x) != std::isnan(y)) return INFINITY;
@@ -57,7 +60,7 @@ double relative_error(const Tensor& got, const Tensor& want, double typical) {
     norm += y * y;
     if (x != y) difference += (x - y) * (x - y);
   }
-  norm = std::max(norm, typical * static_cast<double>(xs.size()));
+  norm = std::max(norm, typical * static_cast<double>(count));
   return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
