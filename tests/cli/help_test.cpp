@@ -17,7 +17,8 @@ TEST(Knobs, TheDocumentsHaveTheTable) {
   const Outcome outcome = run_tilewire("info --knobs");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(read_text(path).find(outcome.out), std::string::npos)
-      << path << " has another table than tilewire info --knobs:\n" << outcome.out;
+      << path << " has another table than tilewire info --knobs:\n"
+      << outcome.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Help,

@@ -158,5 +158,32 @@ TEST(TileTables, TilesBesideCallsOfTheLibrary) {
   EXPECT_GT(tables.gemm_ctas, 0U);
 }
 
+/// Few rows: one table for all tiles and sums, as CTAs differ in their columns alone.
+TEST(TileTables, TheGemvKernelHasOneTable) {
+  const Problem problem{.op = "gemm_all_reduce", .m = 3, .n = 200, .k = 512, .dtype = DType::bf16};
+  const Plan plan =
+      make_plan(problem, {.num_ranks = 4},
+                {.tile_m = 16, .tile_n = 64, .transport = Transport::ll, .algorithm = Algorithm::one_shot});
+  const RankTables tables = tables_of(plan, true, 2);
+  ASSERT_TRUE(tables.gemv.has_value());
+  const GemvTable& gemv = *tables.gemv;
+  EXPECT_EQ(gemv.ctas, 4u);
+  EXPECT_EQ(gemv.rows, 3);
+  EXPECT_EQ(gemv.cols, 200);
+  EXPECT_EQ(gemv.tile_cols, 64);
+  EXPECT_EQ(gemv.depth, 128);
+  EXPECT_EQ(gemv.num_peers, 3);
+  EXPECT_EQ(gemv.num_partials, 4);
+  EXPECT_EQ(gemv.own_partial, 2);
+  EXPECT_EQ(gemv.num_targets, 1);
+  EXPECT_EQ(gemv.num_waits, 3) << "peers that are ready";
+  EXPECT_EQ(tables.workers.lanes.size(), 1u) << "the handshake";
+  EXPECT_EQ(tables.names.size(), 2 * 4u + 1u);
+  EXPECT_TRUE(serves_any_address(tables));
+  const RankTables unaligned = tables_of(plan, true, 2, false, "b");
+  EXPECT_FALSE(unaligned.gemv.has_value());
+  EXPECT_EQ(unaligned.workers.lanes.size(), 3u) << "worker CTAs make tiles and sums";
+}
+
 }  // namespace
 }  // namespace tilewire::cuda

@@ -1,0 +1,113 @@
+// Which sums are joined to the tiles of few rows, and why others are not.
+// Built as part of the target `unit_core`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/gemm_tasks.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/schedule.hpp"
+
+namespace tilewire {
+namespace {
+
+const Config kGemv{
+    .schedule = "fused", .tile_m = 16, .tile_n = 64, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
+
+Problem few_rows(int64_t m = 4) { return {.op = "gemm_all_reduce", .m = m, .n = 1000, .k = 512, .dtype = DType::bf16}; }
+
+Lowered lowered(const Problem& problem, const Config& config, const char* target = "h200x4") {
+  const Target& found = find_target(target);
+  Lowered result = lower(make_plan(problem, team_of(found, found.ranks), config), found);
+  EXPECT_EQ(from_json_text<Plan>(to_string(result.plan)), result.plan);
+  const CheckResult proof = check(result.plan);
+  EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+  return result;
+}
+
+bool joins(const Plan& plan) { return std::ranges::any_of(plan.lanes, &Lane::joined); }
+
+std::string note_of(const Lowered& lowered, const std::string& pass) {
+  const auto note = std::ranges::find(lowered.notes, pass, &PassNote::pass);
+  return note == lowered.notes.end() ? "no such pass" : note->text;
+}
+
+TEST(JoinSums, EachTileIsFollowedByItsSum) {
+  for (const char* target : {"h200x2", "h200x4"}) {
+    const Lowered made = lowered(few_rows(), kGemv, target);
+    EXPECT_EQ(note_of(made, "join_sums"), "16 CTAs make a tile and its sum");
+    for (int rank = 0; rank < made.plan.team.num_ranks; ++rank) {
+      const Lane* tiles = nullptr;
+      const Lane* sums = nullptr;
+      int others = 0;
+      for (const Lane& lane : made.plan.lanes) {
+        if (lane.rank != rank) continue;
+        if (lane.joined) sums = &lane;
+        if (std::ranges::any_of(lane.tasks, is_gemm_tile)) tiles = &lane;
+        others += std::ranges::all_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::sync; }) ? 1 : 0;
+      }
+      ASSERT_NE(tiles, nullptr);
+      ASSERT_NE(sums, nullptr);
+      EXPECT_EQ(others, 1) << "the handshake";
+      ASSERT_EQ(tiles->tasks.size(), sums->tasks.size());
+      EXPECT_EQ(tiles->workers, 16);
+      EXPECT_EQ(sums->workers, 16);
+      for (size_t i = 0; i < tiles->tasks.size(); ++i) {
+        EXPECT_EQ(tiles->tasks[i].kind, TaskKind::compute);
+        EXPECT_EQ(tiles->tasks[i].reads[1].row, sums->tasks[i].writes[0].to.col);
+      }
+    }
+  }
+}
+
+TEST(JoinSums, ReasonsAgainst) {
+  const auto reason = [&](const Problem& problem, const Config& config) {
+    const Lowered made = lowered(problem, config);
+    EXPECT_FALSE(joins(made.plan));
+    return note_of(made, "join_sums");
+  };
+  Config stores = kGemv;
+  stores.transport = Transport::store;
+  EXPECT_EQ(reason(few_rows(), stores), "no LL data");
+  Config large = kGemv;
+  large.tile_m = 64;
+  EXPECT_EQ(reason(few_rows(), large), "tiles of 64 x 64, want at most 16 x 128");
+  Problem other = few_rows();
+  other.b_layout = BLayout::kn;
+  EXPECT_EQ(reason(other, kGemv), "B of layout kn");
+  other = few_rows();
+  other.dtype = DType::fp32;
+  EXPECT_EQ(reason(other, kGemv), "operands of fp32");
+  other = few_rows();
+  other.n = 1001;
+  EXPECT_EQ(reason(other, kGemv), "tiles of 4 x 41 over K = 128, want columns and K in multiples of 8");
+  other = few_rows();
+  other.n = 64 * 200;
+  EXPECT_EQ(reason(other, kGemv), "200 tiles, want at most 128, one for each CTA");
+  Config wide = kGemv;
+  wide.wire = DType::fp32;
+  EXPECT_EQ(reason(few_rows(), wide), "tiles that are not sent whole as LL data");
+  Config two_phase = kGemv;
+  two_phase.algorithm = Algorithm::direct;
+  EXPECT_FALSE(joins(lowered(few_rows(), two_phase).plan));
+}
+
+TEST(JoinSums, IsACandidateOfFewRows) {
+  const Target& target = find_target("h200x2");
+  const auto found = [&](const Problem& problem) {
+    const auto list = find_schedule("fused").named_candidates(problem, team_of(target, 2));
+    return std::ranges::count(list, std::string("GEMV, one-shot"), &Candidate::way);
+  };
+  EXPECT_EQ(found(few_rows(1)), 1);
+  EXPECT_EQ(found(few_rows(16)), 1);
+  EXPECT_EQ(found(few_rows(17)), 0);
+  Problem odd = few_rows();
+  odd.n = 1001;
+  EXPECT_EQ(found(odd), 0);
+}
+
+}  // namespace
+}  // namespace tilewire
