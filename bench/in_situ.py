@@ -65,7 +65,7 @@ class Row:
     def _ours(self, team):
         """Calls of tilewire, one for each weight."""
         problem = {"op": self._kind, "m": self.m, "n": self.n, "dtype": "bf16"} | ({"k": self.k} if self.k else {})
-        op = team.make_op(problem, "auto")
+        op = team.make_op(problem, "auto_again")
         self._ops.append(op)
         inputs = [[view_of(self.x), view_of(weights)] for weights in self._weights] or [[view_of(self.x)]]
         runs = [op.bind(one, [view_of(self.y)]) for one in inputs]

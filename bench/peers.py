@@ -175,7 +175,7 @@ class OurConfigs:
         except (OSError, ValueError) as error:
             listed, self._refusal = [], str(error)
         if options.all_candidates and case.kind not in options.config:
-            listed = [*listed, "auto"]
+            listed = [*listed, "auto_again"]
         self._configs = {f"ours: {name_of(config)}": config for config in listed}
         self._ours, self._errors = None, {}
 

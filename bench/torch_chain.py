@@ -129,7 +129,7 @@ class Chain:
         def op(kind, n, k, inputs, output):
             problem = {"op": kind, "m": self.rows, "n": n, "k": k, "dtype": "bf16", "reduction": "any"}
             if (kind, n, k) not in self._ops:
-                self._ops[kind, n, k] = self._team.make_op(problem, "auto")
+                self._ops[kind, n, k] = self._team.make_op(problem, "auto_again")
             return self._ops[kind, n, k].bind([view_of(tensor) for tensor in inputs], [view_of(output)])
 
         calls = [(op("all_gather_gemm", QKV, HIDDEN, [self.x, qkv], self.qkv),

@@ -16,38 +16,58 @@ MACHINES = {
     "h200x4": ["peers_x4", "others_x4", "ragged_x4"],
     "h100x2": ["peers_h100_x2"],
 }
+# Buffers in the arena when bench/peers.py measured (contenders.ARENA).
+ARENA = {"gemm_all_reduce": ["c"]}
 
 
-def rows_of(files):
-    """The rows of one machine, each as (operator, m, n, k, us, config); the first file that has a problem counts."""
-    found = {}
+def read(machine, file):
+    """The facts and rows of a result file, which is of that machine. Throws ValueError where it is not."""
+    result = json.loads((BENCH / "results" / f"{file}.json").read_text())
+    facts, rows = result["facts"], [row for row in result["rows"] if "config" in row]
+    if f"x{facts['ranks']}" not in machine or any(row["ranks"] != facts["ranks"] for row in rows):
+        raise ValueError(f"{file}.json has other numbers of ranks than {machine}")
+    if not all(row["ok"] for row in rows):
+        raise ValueError(f"{file}.json has rows with a wrong result")
+    return facts, rows
+
+
+def table_of(machine, files):
+    """The text of a table, one row a line; the first file that has a problem counts."""
+    found, gpus, commits = {}, set(), []
     for file in files:
-        for row in json.loads((BENCH / "results" / f"{file}.json").read_text())["rows"]:
+        facts, rows = read(machine, file)
+        gpus.add(facts["gpu"])
+        commits.append(facts["commit"])
+        for row in rows:
             problem = (row["operator"], row["m"], row["n"], row["k"])
             found.setdefault(problem, {"us": row["total_us"], "config": row["config"]})
-    return [dict(zip(("op", "m", "n", "k"), problem), **found[problem]) for problem in sorted(found)]
-
-
-def table_of(files):
-    """The text of a table: one row a line."""
-    lines = ",\n".join("  " + json.dumps(row, sort_keys=False) for row in rows_of(files))
-    return '{"from": ' + json.dumps(files) + ', "dtype": "bf16", "rows": [\n' + lines + "\n]}\n"
+    if len(gpus) != 1:
+        raise ValueError(f"{machine}: several kinds of GPUs: {sorted(gpus)}")
+    lines = []
+    for problem in sorted(found):
+        row = dict(zip(("op", "m", "n", "k"), problem))
+        if problem[0] in ARENA:
+            row["arena"] = ARENA[problem[0]]
+        lines.append("  " + json.dumps(row | found[problem]))
+    head = {"gpu": gpus.pop(), "ranks": int(machine[machine.index("x") + 1:]), "dtype": "bf16",
+            "measured": dict(zip(files, commits))}
+    return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true", help="only say which tables differ, and exit 1 if any does")
     check = parser.parse_args().check
-    differ = []
-    for machine, files in MACHINES.items():
-        path = TABLES / f"{machine}.json"
-        text = table_of(files)
+    texts = {f"{machine}.json": table_of(machine, files) for machine, files in MACHINES.items()}
+    differ = sorted({path.name for path in TABLES.glob("*.json")} - set(texts))
+    for name, text in texts.items():
+        path = TABLES / name
         if path.exists() and path.read_text() == text:
             continue
-        differ.append(path.name)
+        differ.append(name)
         if not check:
             path.write_text(text)
-    print(f"{'differ' if check else 'written'}: {', '.join(differ) or 'none'}")
+    print(f"{'differ' if check else 'written, or not of this list'}: {', '.join(differ) or 'none'}")
     return int(check and bool(differ))
 
 

@@ -184,10 +184,11 @@ TILEWIRE_API tilewire_status tilewire_copy(tilewire_group* group, void* to, cons
 /// `problem` is JSON: {"op": "all_gather_gemm", "m": 512, "n": 1024, "k": 256, "dtype": "fp32"}. Sizes are global, over
 /// all ranks. The fields are those of tilewire::Problem (docs/c_api.md); unknown fields are errors.
 /// `config` is one of:
-/// - null or "auto": measure the candidates once and remember the winner;
+/// - null or "auto": use the remembered winner, else the one that tilewire ships for the machine, else measure the
+///   candidates and remember the winner;
 /// - "auto_quick": measure only the first few candidates;
 /// - "auto_off": measure nothing; use the remembered winner of the nearest M, else a first choice;
-/// - "auto_again": measure whatever is remembered or shipped, and replace the winner;
+/// - "auto_again": measure again, even if a winner is remembered or shipped, and replace it;
 /// - the name of a schedule, "fused": use the first of its candidates for this problem and team, unmeasured;
 /// - JSON, {"schedule": "fused", "tile_m": 64}: knobs of tilewire::Config. Missing knobs have the fixed defaults of
 ///   Config, the same for all problems and machines.

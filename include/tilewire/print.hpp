@@ -9,24 +9,10 @@
 #include "tilewire/error.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/plan.hpp"
+#include "tilewire/sim/sim.hpp"
 #include "tilewire/trace.hpp"
 
 namespace tilewire {
-
-// sim/machine.hpp
-enum class Topology;
-enum class Forwarding;
-enum class CollectiveAlgorithm;
-enum class Arbitration;
-enum class NearMemory;
-struct ComputeUnits;
-struct DeviceMemory;
-struct MemoryController;
-struct Tracker;
-struct CopyEngines;
-struct Links;
-struct Overheads;
-struct Machine;
 
 // clang-format off
 #define TILEWIRE_FOR_EACH_ENUM(X) \

@@ -43,4 +43,5 @@
 #include "tilewire/env.hpp"
 #include "tilewire/print.hpp"
 // clang-format on
-// Not included: json.hpp; sim/ for the simulator; spi/ for authors of schedules, operators, passes and backends.
+// Not included: json.hpp; sim/ for the simulator; spi/ for authors of schedules, operators, passes and backends in this
+// source tree.

@@ -90,7 +90,8 @@ Plan sequential_plan(Case& c) {
 Plan plan_of(Case& c, const Entry& entry) {
   const Team& team = c.group.team();
   if (entry.schedule != "auto") return make_plan(c.problem, team, config_of(c.bench.options, entry, c.problem, team));
-  const tuner::Choice choice = tuner::choose(c.group, c.problem, {.file = env::tuner_file()});
+  const tuner::Choice choice =
+      tuner::choose(c.group, c.problem, {.file = env::tuner_file(), .tuning = c.bench.options.tuning});
   c.notes.push_back(fmt::format("auto: {}: {}", tuner::describe(choice.config), choice.why));
   return make_plan(c.problem, team, choice.config);
 }

@@ -121,7 +121,7 @@ void check_measured(Check& verb, const std::vector<Problem>& problems, Group& gr
   const bool checks = group.team().rank == 0;
   Progress progress(group.team().rank);
   for (const Problem& problem : problems) {
-    const Op op = make_op(group, problem);
+    const Op op = make_op(group, problem, {}, {.tuning = verb.options.tuning});
     const Plan plan = make_plan(problem, group.team(), op.config());
     if (checks) static_cast<void>(check_one(verb, progress, plan, name_of(problem, op.config())));
   }

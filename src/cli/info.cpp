@@ -146,6 +146,7 @@ void add_info(CLI::App& app) {
                  "all-reduce after a GEMM and alone, A2A: all-to-all, C: by columns), and which values");
   verb->callback([options, knobs] {
     if (*knobs) {
+      require(options->json.empty(), "--knobs prints a table: leave out --json");
       print(knob_table());
       return;
     }

@@ -141,9 +141,17 @@ void add_problem_flags(CLI::App& verb, Options& options) {
 
 void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default) {
   options.schedule = by_default;
-  verb.add_option("--schedule", options.schedule,
-                  fmt::format("{}, all of them, or auto: measured once, then remembered (default: {})",
-                              names_of(schedules()), by_default))
+  const auto take = [&options](const std::string& text) {
+    constexpr std::string_view kWithTuning = "auto_";
+    const bool tunes = text.starts_with(kWithTuning);
+    options.schedule = tunes ? "auto" : text;
+    if (tunes) options.tuning = parse<Tuning>(text.substr(kWithTuning.size()), "--schedule auto_...");
+  };
+  verb.add_option_function<std::string>(
+          "--schedule", take,
+          fmt::format("{}, all of them, or auto: the remembered winner, else the one that tilewire ships for the "
+                      "machine, else measured and remembered; auto_again measures in any case (default: {})",
+                      names_of(schedules()), by_default))
       ->type_name("all|auto|NAME")
       ->group("Schedule");
   verb.add_option("--set", options.set,

@@ -34,6 +34,7 @@ struct Options {
   bool allow_tf32 = false;
   std::vector<std::string> arena;
   // The schedule.
+  Tuning tuning = Tuning::full;  ///< of --schedule auto
   std::string schedule = "all";
   std::vector<std::string> set;
   std::string configs;

@@ -19,6 +19,7 @@
 #include "tilewire/print.hpp"
 #include "tilewire/spi/lower.hpp"
 #include "tuner/candidates.hpp"
+#include "tuner/shipped.hpp"
 #include "tuner/tuner.hpp"
 
 namespace tilewire::cli {
@@ -84,9 +85,15 @@ void show_candidates(const Show& verb, const std::vector<Problem>& problems, con
   for (const Problem& problem : problems) {
     const std::vector<tuner::Predicted> list = tuner::candidates(problem, team, target);
     const size_t measured = tuner::most_measured(list, Tuning::full);
+    const tuner::ShippedWinner* shipped = tuner::find_shipped(target, problem);
     result.push_back({{"problem", problem}, {"target", target.name}, {"ranks", team.num_ranks}});
-    text += fmt::format("{} on {} of {}: {} candidates, of which auto measures the first {}\n", to_string(problem),
-                        counted(team.num_ranks, "rank"), target.name, list.size(), measured);
+    text += fmt::format("{} on {} of {}: {} candidates, of which auto measures the first {} that can run\n",
+                        to_string(problem), counted(team.num_ranks, "rank"), target.name, list.size(), measured);
+    if (shipped != nullptr) {
+      result.back()["shipped"] = {{"config", shipped->config}, {"us", shipped->us}, {"hardware", shipped->hardware}};
+      text += fmt::format("  shipped for {}, so that auto measures nothing there: {:.1f} us, {}\n", shipped->hardware,
+                          shipped->us, tuner::describe(shipped->config));
+    }
     for (size_t i = 0; i < list.size(); ++i) {
       const tuner::Predicted& each = list[i];
       result.back()["candidates"].push_back({{"config", each.config},
@@ -107,7 +114,7 @@ void show_measured(const Show& verb, const std::vector<Problem>& problems, Group
   std::vector<Plan> plans;
   std::vector<std::string> reasons;
   for (const Problem& problem : problems) {
-    const Op op = make_op(group, problem);
+    const Op op = make_op(group, problem, {}, {.tuning = verb.options.tuning});
     plans.push_back(make_plan(problem, group.team(), op.config()));
     reasons.push_back(op.explain());
   }

@@ -90,7 +90,7 @@ void run_on_rank(Group& group, const Run& run, const Problem& problem, const Pro
   tensors.fill(files.reader());
   std::optional<Config> config;
   if (options.schedule != "auto") config = config_of(options, options.schedule, problem, group.team());
-  Op op = make_op(group, problem, config, {.trace = !options.trace.empty()});
+  Op op = make_op(group, problem, config, {.trace = !options.trace.empty(), .tuning = options.tuning});
   tensors.poison();
   group.barrier();
   const auto start = std::chrono::steady_clock::now();

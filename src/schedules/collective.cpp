@@ -124,10 +124,9 @@ class CollectivePlanner {
   DType wire_;
 };
 
-/// Where a part is empty or larger than another, no call of the library does it.
 bool calls_collective(const Asked& a) { return a.config.collective == Provider::library; }
 
-/// Whether the ranks' shares are equal.
+/// Whether the ranks' shares are equal: no call of the library takes others.
 bool shares_are_equal(const Problem& problem, int ranks) {
   if (!all_reduces(problem) && problem.m % ranks != 0) return false;
   return !exchanges(problem) || problem.n % ranks == 0;
@@ -154,8 +153,8 @@ std::vector<KnobRule> rules_of_collectives() {
          return calls_collective(a) && multiplies(a.problem) && reduces(a.problem) &&
                 shard_of(a.problem.k, ranks, ranks - 1).size() == 0;
        }},
-      {"collective = library: it needs compute = library: tiles that wait hold the SMs that the library's collective "
-       "needs",
+      {"collective = library: needs compute = library, since waiting tiles would hold the SMs of the library's "
+       "collective",
        [](const Asked& a) { return calls_collective(a) && multiplies(a.problem) && !by_library(a.config); }},
       {"collective = library: only compute, wire and reduce_workers have a meaning beside it",
        [](const Asked& a) {

@@ -186,8 +186,8 @@ namespace {
 bool scatters_columns(const Workload& work) {
   return scatters(work.problem) && by_columns(work.problem) && on_gpus(work);
 }
-bool gathers_on_gpus(const Workload& work) { return gathers_columns(work.problem) && on_gpus(work); }
-bool gathers_on_host(const Workload& work) { return gathers_columns(work.problem) && !on_gpus(work); }
+bool gathers_columns_on_gpus(const Workload& work) { return gathers_columns(work.problem) && on_gpus(work); }
+bool gathers_columns_on_host(const Workload& work) { return gathers_columns(work.problem) && !on_gpus(work); }
 
 void unpaced(const Workload& /*work*/, Config& config) { config.transport = Transport::copy_engine; }
 
@@ -212,15 +212,16 @@ std::vector<Way> ways_of_columns() {
          unpaced(work, config);
          config.compute = Provider::library;
        }},
-      {"copy engines, quarters of rows", kAll, 1, gathers_on_gpus, first_two_tiles, in_quarters},
-      {"copy engines, quarters of rows, calls of the library", kAll, 1, gathers_on_gpus, nullptr,
+      {"copy engines, quarters of rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, in_quarters},
+      {"copy engines, quarters of rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr,
        in_quarters_of_library},
-      {"copy engines, all rows", kAll, 1, gathers_on_gpus, first_two_tiles, by_engines},
-      {"copy engines, all rows, calls of the library", kAll, 1, gathers_on_gpus, nullptr, by_engines_of_library},
-      {"workers copy", kAll, 1, gathers_on_gpus, first_tile},
-      {"copy lanes, quarters of rows", kAll, 1, gathers_on_host, nullptr, in_quarters},
-      {"copy lanes, all rows", kAll, 1, gathers_on_host, nullptr, by_engines},
-      {"workers copy", kAll, 1, gathers_on_host},
+      {"copy engines, all rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, by_engines},
+      {"copy engines, all rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr,
+       by_engines_of_library},
+      {"workers copy", kAll, 1, gathers_columns_on_gpus, first_tile},
+      {"copy lanes, quarters of rows", kAll, 1, gathers_columns_on_host, nullptr, in_quarters},
+      {"copy lanes, all rows", kAll, 1, gathers_columns_on_host, nullptr, by_engines},
+      {"workers copy", kAll, 1, gathers_columns_on_host},
   };
 }
 

@@ -1,4 +1,4 @@
-// Ways to copy and send on GPUs that several tables of candidates share.
+// Ways to copy and send that several tables of candidates share.
 // Called by the tables: gather_ways.cpp, reduce_ways.cpp and the planners' own.
 #pragma once
 

@@ -60,16 +60,6 @@ bool sums_by_library(const Asked& a) { return by_library(a.config) && all_reduce
 /// Where calls of the library make the products.
 std::vector<KnobRule> rules_of_library() {
   return {
-      {"compute = library: there is no GEMM",
-       [](const Asked& a) { return by_library(a.config) && !multiplies(a.problem); }},
-      {"split_k: the vendor's library decides how to split",
-       [](const Asked& a) { return by_library(a.config) && a.config.split_k > 1; }},
-      {"group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: calls of the library have no tiles",
-       [](const Asked& a) {
-         return by_library(a.config) && (a.config.group_m > 1 || a.config.tile_workers > 0 || has_clusters(a.config));
-       }},
-      {"tile_m, tile_n: with compute = library the library chooses its tiles",
-       [](const Asked& a) { return by_library(a.config) && !reduces(a.problem) && sets_tile(a.config); }},
       {"tile_order, group_owners, rounds: one call of the library makes all columns",
        [](const Asked& a) {
          return by_library(a.config) && scatters(a.problem) && by_columns(a.problem) &&
@@ -113,7 +103,7 @@ std::vector<KnobRule> rules_of_order() {
            [](const Asked& a) { return is_ring(a) && a.config.group_owners > 1; }},
           {"group_owners: needs group_m > 1, which groups row tiles",
            [](const Asked& a) { return a.config.group_owners > 1 && a.config.group_m == 1; }},
-          {"group_owners, rounds: either one sets the order of owners",
+          {"group_owners, rounds: they exclude each other, as each sets the order of owners",
            [](const Asked& a) { return a.config.group_owners > 1 && a.config.rounds > 1; }},
           {"rounds: tiles in step have no rounds",
            [](const Asked& a) { return a.config.rounds > 1 && a.config.tile_order == TileOrder::in_step; }},
@@ -142,7 +132,7 @@ std::vector<KnobRule> rules_of_copies() {
              return a.config.chunk_cols > 0 && (by_library(a.config) || a.config.algorithm == Algorithm::ring ||
                                                 a.config.pacing == Pacing::lockstep);
            }},
-          {"copy_workers: with transport = copy_engine copy lanes copy",
+          {"copy_workers: needs transport = store; with copy_engine copy lanes copy",
            [](const Asked& a) { return a.config.copy_workers > 0 && sends(a.config); }}};
 }
 
@@ -162,7 +152,7 @@ std::vector<KnobRule> rules_of_sending() {
        [](const Asked& a) { return is_ring(a) && (a.config.copy_lanes != 1 || a.config.pacing == Pacing::lockstep); }},
       {"copy_lanes: only transport = copy_engine has copy lanes",
        [](const Asked& a) { return !gathers(a.problem) && !sends(a.config) && a.config.copy_lanes != 1; }},
-      {"pacing = lockstep: the order of tiles paces their stores",
+      {"pacing = lockstep: needs transport = copy_engine; stores follow the order of tiles",
        [](const Asked& a) { return !gathers(a.problem) && !sends(a.config) && a.config.pacing == Pacing::lockstep; }},
       {"algorithm = ring: it has its own way to send and sum, without reduce_mode, reduce_when, transport = ll or "
        "compute "

@@ -17,7 +17,7 @@ constexpr int64_t kPieces = 16;
 /// Workers on the SMs that have no tile, but for one that waits and posts.
 constexpr int kFewWorkers = kOtherSms - 1;
 
-bool gathers_on_gpus(const Workload& work) { return gathers_rows(work.problem) && on_gpus(work); }
+bool gathers_rows_on_gpus(const Workload& work) { return gathers_rows(work.problem) && on_gpus(work); }
 
 /// Columns of A in each of so many cuts: whole steps of the kernel.
 int64_t columns_of_cut(const Workload& work, int64_t cuts) {
@@ -105,20 +105,20 @@ void by_few_workers(const Workload& work, Config& config, int64_t cuts) {
 /// Few rows of a shard: how often B is read counts.
 bool has_small_shards(const Workload& work) {
   constexpr int64_t kMost = 256;
-  return gathers_on_gpus(work) && shard_rows(work) <= kMost;
+  return gathers_rows_on_gpus(work) && shard_rows(work) <= kMost;
 }
 
 bool has_middle_shards(const Workload& work) {
   constexpr int64_t kMost = 512;
-  return gathers_on_gpus(work) && !has_small_shards(work) && shard_rows(work) <= kMost;
+  return gathers_rows_on_gpus(work) && !has_small_shards(work) && shard_rows(work) <= kMost;
 }
 
 bool has_large_shards(const Workload& work) {
-  return gathers_on_gpus(work) && !has_small_shards(work) && !has_middle_shards(work);
+  return gathers_rows_on_gpus(work) && !has_small_shards(work) && !has_middle_shards(work);
 }
 
 bool has_halves_of_columns(const Workload& work) {
-  return gathers_on_gpus(work) && columns_of_cut(work, 2) < work.problem.k;
+  return gathers_rows_on_gpus(work) && columns_of_cut(work, 2) < work.problem.k;
 }
 
 /// Own tiles alone would read all of B long before those of others do.
@@ -156,17 +156,17 @@ Tiles single_first_tile(const Workload& work) {
   return {{.m = first.m, .n = first.n}};
 }
 
-bool gathers_on_host(const Workload& work) { return gathers_rows(work.problem) && !on_gpus(work); }
+bool gathers_rows_on_host(const Workload& work) { return gathers_rows(work.problem) && !on_gpus(work); }
 
 }  // namespace
 
 std::vector<Way> ways_of_gathers() {
   return {
-      {"copy engines, shards", kAll, 1, gathers_on_gpus, first_tile, by_engines},
+      {"copy engines, shards", kAll, 1, gathers_rows_on_gpus, first_tile, by_engines},
       {"copy engines, two owners together",
        {129, 1024},
        3,
-       gathers_on_gpus,
+       gathers_rows_on_gpus,
        pair_of_192_columns,
        [](const Workload& work, Config& config) {
          by_engines(work, config);
@@ -186,10 +186,10 @@ std::vector<Way> ways_of_gathers() {
        [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
       {"copy engines, largest tile", {1024, kAnyRows}, 2, has_large_shards, largest_tile, by_engines},
       {"copy engines, quarters of shards", kAll, 2,
-       [](const Workload& work) { return gathers_on_gpus(work) && has_quarters(work); }, first_tile,
+       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
        in_quarters_of_shard},
       {"copy engines, halves of shards", kAll, 2,
-       [](const Workload& work) { return gathers_on_gpus(work) && has_quarters(work); }, first_tile,
+       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
        in_halves_of_shard},
       {"copy engines, halves of columns", kAll, 2,
        [](const Workload& work) { return has_halves_of_columns(work) && has_quarters(work); }, single_first_tile,
@@ -197,29 +197,29 @@ std::vector<Way> ways_of_gathers() {
       {"copy engines, four rounds of the first tile",
        {1024, kAnyRows},
        2,
-       [](const Workload& work) { return gathers_on_gpus(work) && has_no_quarters(work); },
+       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_no_quarters(work); },
        first_tile,
        [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
-      {"copy engines, calls of the library", kAll, 1, gathers_on_gpus, nullptr, by_engines_of_library},
-      {"workers copy", kAll, 1, gathers_on_gpus, first_tile, by_workers},
+      {"copy engines, calls of the library", kAll, 1, gathers_rows_on_gpus, nullptr, by_engines_of_library},
+      {"workers copy", kAll, 1, gathers_rows_on_gpus, first_tile, by_workers},
       // Smaller tiles end sooner behind the last rows.
-      {"workers copy, smaller tile", {1024, 4097}, 3, gathers_on_gpus, middle_tile, by_workers},
+      {"workers copy, smaller tile", {1024, 4097}, 3, gathers_rows_on_gpus, middle_tile, by_workers},
       {"workers copy halves of columns",
        {0, 65},
        2,
        has_halves_of_columns,
        first_tile,
        by_workers_in_halves_of_columns},
-      {"workers copy, CTAs share K", {0, 513}, 1, gathers_on_gpus, tiles_that_share_k, in_pieces},
-      {"copy engines, CTAs share K", {0, 513}, 1, gathers_on_gpus, tiles_that_share_k, by_engines},
+      {"workers copy, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, in_pieces},
+      {"copy engines, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, by_engines},
       {"workers copy, all owners at once",
        {129, kAnyRows},
        2,
-       [](const Workload& work) { return gathers_on_gpus(work) && shard_rows(work) <= 128; },
+       [](const Workload& work) { return gathers_rows_on_gpus(work) && shard_rows(work) <= 128; },
        pair_of_256_columns,
        all_owners_at_once},
-      {"copy engines, runtime rows", kAll, 1, gathers_on_gpus, tiles_of_runtime_rows, by_engines},
-      {"workers copy, runtime rows", {0, 1024}, 1, gathers_on_gpus, tiles_of_runtime_rows, in_pieces},
+      {"copy engines, runtime rows", kAll, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, by_engines},
+      {"workers copy, runtime rows", {0, 1024}, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, in_pieces},
       {"in step, copy engines",
        {129, kAnyRows},
        2,
@@ -263,22 +263,22 @@ std::vector<Way> ways_of_gathers() {
       {"in step, one wave beside workers",
        {129, 2049},
        2,
-       [](const Workload& work) { return gathers_on_gpus(work) && columns_of_cut(work, 4) < work.problem.k; },
+       [](const Workload& work) { return gathers_rows_on_gpus(work) && columns_of_cut(work, 4) < work.problem.k; },
        one_wave_beside_workers,
        [](const Workload& work, Config& config) { in_step_by(work, config, kPieces, 4); }},
-      {"copy engines, other tiles", kAll, 1, gathers_on_gpus, other_tiles, by_engines},
-      {"copy lanes", kAll, 1, gathers_on_host, nullptr, by_engines},
-      {"copy lanes, quarters of shards", kAll, 1, gathers_on_host, nullptr,
+      {"copy engines, other tiles", kAll, 1, gathers_rows_on_gpus, other_tiles, by_engines},
+      {"copy lanes", kAll, 1, gathers_rows_on_host, nullptr, by_engines},
+      {"copy lanes, quarters of shards", kAll, 1, gathers_rows_on_host, nullptr,
        [](const Workload& work, Config& config) {
          by_engines(work, config);
          config.chunk_rows = ceil_div(shard_rows(work), int64_t{4});
        }},
-      {"copy lanes, pull", kAll, 1, gathers_on_host, nullptr,
+      {"copy lanes, pull", kAll, 1, gathers_rows_on_host, nullptr,
        [](const Workload& work, Config& config) {
          by_engines(work, config);
          config.direction = Direction::pull;
        }},
-      {"workers copy", kAll, 1, gathers_on_host},
+      {"workers copy", kAll, 1, gathers_rows_on_host},
   };
 }
 

@@ -37,9 +37,9 @@ std::vector<Knob> knobs_of_tiles() {
   return {{"tile_m", any_operator},
           {"tile_n", any_operator},
           {"group_m", multiplies},
-          {"cluster_m", any_operator},
-          {"cluster_n", any_operator},
-          {"cluster_split_k", any_operator},
+          {"cluster_m", multiplies},
+          {"cluster_n", multiplies},
+          {"cluster_split_k", multiplies},
           {"split_k", multiplies, "", "1, 3"},
           {"tile_workers", any_operator}};
 }
@@ -71,6 +71,21 @@ bool by_library(const Config& config) { return config.compute == Provider::libra
 bool sets_tile(const Config& config) { return config.tile_m != Config{}.tile_m || config.tile_n != Config{}.tile_n; }
 bool has_clusters(const Config& config) { return config.cluster_m * config.cluster_n * config.cluster_split_k > 1; }
 
+std::vector<KnobRule> rules_of_gemm_calls() {
+  return {
+      {"compute = library: there is no GEMM",
+       [](const Asked& a) { return by_library(a.config) && !multiplies(a.problem); }},
+      {"split_k: the vendor's library decides how to split",
+       [](const Asked& a) { return by_library(a.config) && a.config.split_k > 1; }},
+      {"group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: calls of the library have no tiles",
+       [](const Asked& a) {
+         return by_library(a.config) && (a.config.group_m > 1 || a.config.tile_workers > 0 || has_clusters(a.config));
+       }},
+      {"tile_m, tile_n: with compute = library the library chooses its tiles",
+       [](const Asked& a) { return by_library(a.config) && !reduces(a.problem) && sets_tile(a.config); }},
+  };
+}
+
 std::vector<KnobRule> rules_of_gathers() {
   return {
       {"direction = pull: a ring pushes",
@@ -94,7 +109,7 @@ std::optional<std::string> unknown_operator(const Schedule& schedule, const Prob
   for (const Operator& op : operators()) {
     if (schedule.knows(op.structure)) names += (names.empty() ? "" : ", ") + std::string(op.name);
   }
-  return "it can do " + names;
+  return "it knows only " + names;
 }
 
 /// Why stores and loads between ranks cannot be used in this team, or nothing.
@@ -117,10 +132,12 @@ std::optional<std::string> knob_without_row(const std::vector<Knob>& knobs, cons
   for (const auto& [key, value] : changed.items()) {
     if (key == "schedule") continue;
     const Knob* knob = find_knob(knobs, key, problem);
-    if (knob == nullptr) return fmt::format("knob {} = {} has no meaning here", key, plain_text(value));
+    if (knob == nullptr)
+      return fmt::format("knob {} = {} has no meaning for {} (tilewire info --knobs)", key, plain_text(value),
+                         problem.op);
     const std::vector<std::string_view> allowed = split(knob->values);
     if (!allowed.empty() && std::ranges::find(allowed, plain_text(value)) == allowed.end())
-      return fmt::format("knob {} = {}: want {}", key, plain_text(value), knob->values);
+      return fmt::format("knob {} = {}: for {} want one of: {}", key, plain_text(value), problem.op, knob->values);
   }
   return std::nullopt;
 }
@@ -136,8 +153,9 @@ std::vector<Candidate> Schedule::named_candidates(const Problem& problem, const 
   std::vector<Candidate> list;
   if (!knows(structure_of(problem))) return list;
   const auto add = [&](const Way& way, Config config) {
+    const auto row = static_cast<size_t>(&way - ways.data());
     if (way.set != nullptr) way.set(work, config);
-    if (std::ranges::find(list, config, &Candidate::config) == list.end()) list.push_back({config, way.name});
+    if (std::ranges::find(list, config, &Candidate::config) == list.end()) list.push_back({config, way.name, row});
   };
   for (const Way& way : ways) {
     const bool fits = problem.m >= way.rows.begin && problem.m < way.rows.end && team.num_ranks >= way.least_ranks;

@@ -27,7 +27,7 @@ namespace tilewire {
 [[nodiscard]] bool exchanges(const Problem& problem);
 /// Whether it is a reduce-scatter or an all-reduce.
 [[nodiscard]] bool reduces(const Problem& problem);
-/// Whether a gather is of columns, or a reduce-scatter.
+/// Whether the gather or reduce-scatter is of columns.
 [[nodiscard]] bool by_columns(const Problem& problem);
 [[nodiscard]] bool gathers_columns(const Problem& problem);
 [[nodiscard]] bool gathers_rows(const Problem& problem);
@@ -58,6 +58,8 @@ template <class T>
 /// Whether tile_m or tile_n is set.
 [[nodiscard]] bool sets_tile(const Config& config);
 [[nodiscard]] bool has_clusters(const Config& config);
+/// Rules of products by calls of the library.
+[[nodiscard]] std::vector<KnobRule> rules_of_gemm_calls();
 /// Rules of all-gathers of rows.
 [[nodiscard]] std::vector<KnobRule> rules_of_gathers();
 

@@ -55,16 +55,6 @@ bool in_place(const Asked& a) {
 
 std::vector<KnobRule> rules() {
   return {
-      {"compute = library: there is no GEMM",
-       [](const Asked& a) { return by_library(a.config) && !multiplies(a.problem); }},
-      {"split_k: the vendor's library decides how to split",
-       [](const Asked& a) { return by_library(a.config) && a.config.split_k > 1; }},
-      {"group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: one call of the library has no tiles",
-       [](const Asked& a) {
-         return by_library(a.config) && (a.config.group_m > 1 || a.config.tile_workers > 0 || has_clusters(a.config));
-       }},
-      {"tile_m, tile_n: with compute = library the library chooses its tiles",
-       [](const Asked& a) { return by_library(a.config) && !reduces(a.problem) && sets_tile(a.config); }},
       {"tile_workers: x is summed in place, no tile is made first",
        [](const Asked& a) { return in_place(a) && a.config.tile_workers > 0; }},
       {"chunk_rows, copy_lanes, pacing: with reduce_mode = pull owners read, and nothing is sent",
@@ -122,7 +112,7 @@ Schedule sequential() {
           .summary = "the collective, then the GEMM, or the reverse: no overlap",
           .knows = has_one_collective,
           .knobs = knobs(),
-          .rules = joined(joined(rules_of_collectives(), rules()), rules_of_gathers()),
+          .rules = joined(joined(joined(rules_of_collectives(), rules_of_gemm_calls()), rules()), rules_of_gathers()),
           .ways = ways(),
           .make = make};
 }

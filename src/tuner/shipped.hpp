@@ -1,8 +1,8 @@
 // The winners that tilewire ships: the fastest configs of measured rows, for machines with two and four GPUs.
-// Called by tuner.cpp. The tables are tables/*.json; bench/winner_tables.py makes them from bench/results.
+// Called by tuner.cpp and `tilewire plan`. The tables are tables/*.json; bench/winner_tables.py makes them from
+// bench/results.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +14,8 @@ namespace tilewire::tuner {
 
 /// A measured row of a table.
 struct ShippedWinner {
-  std::string table{};  ///< "h200x2"
+  std::string table{};     ///< name of the target, "h200x2"
+  std::string hardware{};  ///< of the group that was measured (Group::hardware), "2 x NVIDIA H200, 132 SMs"
   Problem problem{};
   Config config{};
   double us = 0;  ///< of a call, when the row was measured
@@ -23,9 +24,9 @@ struct ShippedWinner {
 /// All rows of all tables.
 [[nodiscard]] const std::vector<ShippedWinner>& shipped_winners();
 
-/// The row for a problem on a machine, or null. The problem may differ in its 16-bit type, in `reduction`, and in M by
-/// less than 8 rows; bias, epilogue, layouts and the rest are those of the measurement, the defaults. GPUs that ranks
-/// share or have a part of have no rows.
+/// The row for a problem on a target's machine, or null. Problems with the same calls are equal: either 16-bit type,
+/// any `reduction`, M up to the same multiple of 8. Arena, layout, bias, epilogue and the rest are those of the
+/// measurement. GPUs that ranks share or have a part of have no rows.
 [[nodiscard]] const ShippedWinner* find_shipped(const Target& target, const Problem& problem);
 
 }  // namespace tilewire::tuner

@@ -37,7 +37,7 @@ constexpr double kModelS = 1;  // most seconds of the model
 constexpr double kQuickModelS = 0.2;
 
 /// One config on its way through the selection.
-struct Candidate {
+struct Contender {
   Config config;
   std::string excluded;  ///< why it was not measured; empty = it was
   std::vector<double> us;
@@ -89,7 +89,7 @@ std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem, d
 }
 
 /// Why the config cannot run here, or nothing and its program is loaded. The same on every rank.
-std::string load(Group& group, const Problem& problem, Candidate& candidate) {
+std::string load(Group& group, const Problem& problem, Contender& candidate) {
   std::string reason;
   try {
     const Plan plan = make_plan(problem, group.team(), candidate.config);
@@ -114,7 +114,7 @@ bool as_graphs(const Group& group, const Problem& problem, double us) {
 
 /// One look at a candidate, or why not. The first one is taken whatever the budget.
 void look(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, bool is_first,
-          Candidate& candidate) {
+          Contender& candidate) {
   if (!is_first && budget.spent()) {
     candidate.excluded = "the time for measuring was used up";
     return;
@@ -136,7 +136,7 @@ void look(Group& group, const Problem& problem, const RankTensors& tensors, Budg
 /// One look at so many candidates that can run, each alone in memory, as long as the budget lasts. Those behind them
 /// are dropped.
 void screen(Group& group, const Problem& problem, const RankTensors& tensors, Budget& budget, size_t most,
-            std::vector<Candidate>& candidates) {
+            std::vector<Contender>& candidates) {
   size_t looks = 0;
   size_t tried = 0;
   for (; tried < candidates.size() && looks < most; ++tried) {
@@ -148,29 +148,29 @@ void screen(Group& group, const Problem& problem, const RankTensors& tensors, Bu
 
 /// The few best in turn, as long as the budget lasts.
 void play_final(Group& group, const Problem& problem, const RankTensors& tensors, const Budget& budget,
-                std::vector<Candidate>& candidates) {
-  std::vector<Candidate*> finalists;
-  for (Candidate& candidate : candidates) {
+                std::vector<Contender>& candidates) {
+  std::vector<Contender*> finalists;
+  for (Contender& candidate : candidates) {
     if (candidate.excluded.empty()) finalists.push_back(&candidate);
   }
   std::stable_sort(finalists.begin(), finalists.end(),
-                   [](const Candidate* x, const Candidate* y) { return x->us[0] < y->us[0]; });
+                   [](const Contender* x, const Contender* y) { return x->us[0] < y->us[0]; });
   const auto sequential = std::ranges::find_if(
-      finalists, [](const Candidate* candidate) { return candidate->config.schedule == "sequential"; });
-  Candidate* plain = sequential == finalists.end() ? nullptr : *sequential;  // the fastest
-  const auto too_slow = [&](const Candidate* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
+      finalists, [](const Contender* candidate) { return candidate->config.schedule == "sequential"; });
+  Contender* plain = sequential == finalists.end() ? nullptr : *sequential;  // the fastest
+  const auto too_slow = [&](const Contender* x) { return x->us[0] > kFinalistWithin * finalists[0]->us[0]; };
   finalists.erase(std::find_if(finalists.begin(), finalists.end(), too_slow), finalists.end());
   finalists.resize(std::min(finalists.size(), on_gpus(group.team()) ? kMaxFinalistsOnGpus : kMaxFinalists));
   // What users run today is always measured as well as the winner: a noisy first look must not lose for it.
   if (plain != nullptr && std::ranges::find(finalists, plain) == finalists.end()) finalists.push_back(plain);
   if (finalists.size() < 2) return;
-  for (Candidate* finalist : finalists) {
+  for (Contender* finalist : finalists) {
     const std::string reason = load(group, problem, *finalist);
     if (!reason.empty()) return;
   }
   const bool graphs = as_graphs(group, problem, finalists[0]->us[0]);
   for (int round = 0; round < kMaxRounds && !budget.spent(); ++round) {
-    for (Candidate* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors, graphs));
+    for (Contender* finalist : finalists) finalist->us.push_back(time_call(group, *finalist->program, tensors, graphs));
   }
 }
 
@@ -197,7 +197,7 @@ std::string table_of(std::span<const Timing> timings) {
 Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<Timing>& timings) {
   const bool quick = tuning == Tuning::quick;
   const std::vector<Predicted> all = agreed_candidates(group, problem, quick ? kQuickModelS : kModelS);
-  std::vector<Candidate> candidates;
+  std::vector<Contender> candidates;
   for (const Predicted& each : all) candidates.push_back({.config = each.config});
   {
     const RankTensors tensors(group, problem);
@@ -207,7 +207,7 @@ Choice measure(Group& group, const Problem& problem, Tuning tuning, std::vector<
     play_final(group, problem, tensors, budget, candidates);
   }
   std::string excluded;
-  for (const Candidate& candidate : candidates) {
+  for (const Contender& candidate : candidates) {
     if (candidate.excluded.empty()) {
       timings.push_back({candidate.config, median(candidate.us), std::ssize(candidate.us)});
     } else {
@@ -251,12 +251,26 @@ std::string refused(const Group& group, const Problem& problem, const Config& co
   }
 }
 
+/// A winner of the file, or nothing and a note that it cannot run.
+std::optional<Choice> remembered(Group& group, const Problem& problem, const Options& options, const Winner& winner,
+                                 const json& key, std::string& note) {
+  const std::string reason = first_text(group, refused(group, problem, winner.config));
+  if (!reason.empty()) {
+    note = fmt::format("the remembered {} does not fit: {}", describe(winner.config), reason);
+    return std::nullopt;
+  }
+  const std::string rows = winner.key == key ? "" : fmt::format(" for {} rows", shown(winner.key["problem"]["m"]));
+  return Choice{winner.config, fmt::format("remembered from {}; measured then{}, medians of the slowest rank:{}",
+                                           first_text(group, options.file), rows, table_of(winner.timings))};
+}
+
 /// The winner that tilewire ships for this machine, where there is one that can run.
 std::optional<Choice> shipped(Group& group, const Problem& problem) {
   const ShippedWinner* row = find_shipped(group.target(), problem);
-  if (row == nullptr || !first_text(group, refused(group, problem, row->config)).empty()) return std::nullopt;
-  return Choice{row->config,
-                fmt::format("shipped with tilewire for {}: {:.1f} us when it was measured there", row->table, row->us)};
+  // NOTE: targets name kinds of GPUs; an H200 NVL has other links than an H200.
+  if (row == nullptr || row->hardware != group.hardware()) return std::nullopt;
+  if (!first_text(group, refused(group, problem, row->config)).empty()) return std::nullopt;
+  return Choice{row->config, fmt::format("shipped with tilewire: measured on {}, {:.1f} us", row->hardware, row->us)};
 }
 
 /// Without a measurement: the fastest by the model that can run, where there is one; else the first candidate of
@@ -291,30 +305,28 @@ Choice choose(Group& group, const Problem& problem, const Options& options) {
   const Team& team = group.team();
   const json key = key_of(group.backend(), machine_name(group.hardware()), team.num_ranks, problem, on_gpus(team));
   const bool again = options.tuning == Tuning::again;
-  Recalled recalled = again ? Recalled{} : recall_together(group, options, key);
-  if (recalled.winner) {
-    const std::string reason = first_text(group, refused(group, problem, recalled.winner->config));
-    if (reason.empty()) {
-      const std::string rows =
-          recalled.winner->key == key ? "" : fmt::format(" for {} rows", shown(recalled.winner->key["problem"]["m"]));
-      const std::string why = fmt::format("remembered from {}; measured then{}, medians of the slowest rank:{}",
-                                          first_text(group, options.file), rows, table_of(recalled.winner->timings));
-      return {recalled.winner->config, why};
-    }
-    recalled.note = fmt::format("the remembered {} does not fit: {}", describe(recalled.winner->config), reason);
-  }
-  if (const auto choice = again ? std::nullopt : shipped(group, problem)) return *choice;
-  const bool measures = options.tuning != Tuning::off;
-  Winner winner{.key = key, .config = {}, .timings = {}, .quick = options.tuning == Tuning::quick};
-  Choice choice = measures ? measure(group, problem, options.tuning, winner.timings) : unmeasured(group, problem);
-  winner.config = choice.config;
+  Recalled recalled = recall_together(group, options, key);
+  if (again) recalled.winner.reset();
   std::string note = recalled.note;
-  if (measures && group.team().rank == 0) {
-    if (const auto failure = remember(options.file, winner)) note += (note.empty() ? "" : "; ") + *failure;
+  // A winner of the same key, a shipped one, a winner of other rows, a measurement or the model: the first that can
+  // run.
+  const bool same = recalled.winner && recalled.winner->key == key;
+  std::optional<Choice> choice;
+  if (same) choice = remembered(group, problem, options, *recalled.winner, key, note);
+  if (!choice && !again) choice = shipped(group, problem);
+  if (!choice && recalled.winner && !same) choice = remembered(group, problem, options, *recalled.winner, key, note);
+  if (!choice && options.tuning == Tuning::off) choice = unmeasured(group, problem);
+  if (!choice) {
+    Winner winner{.key = key, .config = {}, .timings = {}, .quick = options.tuning == Tuning::quick};
+    choice = measure(group, problem, options.tuning, winner.timings);
+    winner.config = choice->config;
+    if (team.rank == 0) {
+      if (const auto failure = remember(options.file, winner)) note += (note.empty() ? "" : "; ") + *failure;
+    }
   }
   note = first_text(group, note);
-  if (!note.empty()) choice.why += fmt::format("\nnote: {}", note);
-  return choice;
+  if (!note.empty()) choice->why += fmt::format("\nnote: {}", note);
+  return *choice;
 }
 
 }  // namespace tilewire::tuner

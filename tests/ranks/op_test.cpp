@@ -206,6 +206,23 @@ TEST_F(Ops, ARememberedWinnerIsWhatRuns) {
   });
 }
 
+TEST_F(Ops, AgainMeasuresThoughAWinnerIsKnown) {
+  on_ranks(2, [&](Group& group) { static_cast<void>(make_op(group, kProblem, std::nullopt, options_)); });
+  nlohmann::json file = nlohmann::json::parse(std::ifstream(options_.tuner_file));
+  file["winners"][0]["config"] = {{"schedule", "sequential"}, {"tile_m", 48}, {"tile_n", 16}};
+  std::ofstream(options_.tuner_file) << file;
+  OpOptions again = options_;
+  again.tuning = Tuning::again;
+  on_ranks(2, [&](Group& group) {
+    const Op op = make_op(group, kProblem, std::nullopt, again);
+    EXPECT_NE(op.config().tile_m, 48) << "no candidate";
+    EXPECT_NE(op.explain().find("measured, medians"), std::string::npos) << op.explain();
+  });
+  on_ranks(2, [&](Group& group) {
+    EXPECT_NE(make_op(group, kProblem, std::nullopt, options_).config().tile_m, 48) << "replaced in the file";
+  });
+}
+
 TEST_F(Ops, FinalistsAreListedApartFromFirstLooks) {
   on_ranks(2, [&](Group& group) { static_cast<void>(make_op(group, kProblem, std::nullopt, options_)); });
   nlohmann::json file = nlohmann::json::parse(std::ifstream(options_.tuner_file));

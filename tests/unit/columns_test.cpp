@@ -132,11 +132,13 @@ TEST(Columns, WithoutAWaitTheyAreRefused) {
 TEST(Columns, KnobsThatSayNothingAreRefused) {
   const Problem gather{.op = kColumnGather, .m = 64, .n = 64, .k = 64};
   const Problem scatter{.op = kColumnScatter, .m = 64, .n = 64, .k = 64, .reduction = Reduction::any};
-  EXPECT_EQ(reason("fused", gather, {.rounds = 2}), "knob rounds = 2 has no meaning here");
-  EXPECT_EQ(reason("fused", gather, {.chunk_cols = 8}), "knob chunk_cols = 8 has no meaning here");
+  EXPECT_EQ(reason("fused", gather, {.rounds = 2}),
+            "knob rounds = 2 has no meaning for all_gather_cols_gemm (tilewire info --knobs)");
+  EXPECT_EQ(reason("fused", gather, {.chunk_cols = 8}),
+            "knob chunk_cols = 8 has no meaning for all_gather_cols_gemm (tilewire info --knobs)");
   EXPECT_EQ(reason("fused", gather, {.copy_workers = 2, .transport = Transport::copy_engine}),
             "copy_workers: transport = copy_engine copies by copy lanes");
-  EXPECT_EQ(reason("track_trigger", scatter, {}), "it can do gemm_reduce_scatter, gemm_all_reduce");
+  EXPECT_EQ(reason("track_trigger", scatter, {}), "it knows only gemm_reduce_scatter, gemm_all_reduce");
   EXPECT_EQ(reason("sequential", scatter, {.compute = Provider::library, .collective = Provider::library}),
             "collective = library: the library gathers and scatters rows");
 }

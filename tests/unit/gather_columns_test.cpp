@@ -215,7 +215,7 @@ TEST(InStep, IsOfTilesOfAGather) {
   config.tile_order = TileOrder::in_step;
   config.group_m = 1;
   config.compute = Provider::library;
-  EXPECT_EQ(why(), "tile_order = in_step: calls of the library have no tiles");
+  EXPECT_EQ(why(), "tile_order = in_step, naive, group_owners, rounds: calls of the library have no tiles");
   config.compute = Provider::tiles;
   problem.op = "gemm_reduce_scatter";
   EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
@@ -224,7 +224,7 @@ TEST(InStep, IsOfTilesOfAGather) {
   EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
   config.schedule = "two_stream";
   problem.op = "gemm_all_reduce";
-  EXPECT_EQ(why(), "knob tile_order = in_step has no meaning here");
+  EXPECT_EQ(why(), "knob tile_order = in_step has no meaning for all_gather_gemm (tilewire info --knobs)");
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ TEST(TrackTrigger, RefusesKnobsByName) {
   EXPECT_EQ(refusal([](Config& c) { c.algorithm = Algorithm::one_shot; }),
             cannot + "one_shot: each chunk of the sum has one owner here");
   EXPECT_EQ(refusal([](Config& c) { c.pacing = Pacing::lockstep; }),
-            cannot + "knob pacing = lockstep has no meaning here");
+            cannot + "knob pacing = lockstep has no meaning for gemm_reduce_scatter (tilewire info --knobs)");
 }
 
 TEST(OutputMap, RefusesWhatWouldNeverTrigger) {

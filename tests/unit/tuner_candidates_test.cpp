@@ -4,15 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "core/json_text.hpp"
+#include "core/output_file.hpp"
 #include "core/text_file.hpp"
+#include "schedules/knobs.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
+#include "tilewire/spi/backend.hpp"
 #include "tilewire/spi/operator.hpp"
 #include "tuner/candidates.hpp"
 #include "tuner/shipped.hpp"
+#include "tuner/tuner.hpp"
+#include "tuner/winners.hpp"
 
 namespace tilewire::tuner {
 namespace {
@@ -127,6 +133,7 @@ TEST(Shipped, EveryRowCanBeMadeAndIsFound) {
     Problem problem = each.problem;
     problem.reduction = Reduction::any;
     EXPECT_GT(num_tasks(make_plan(problem, team, each.config)), 0) << each.table << to_string(problem);
+    EXPECT_EQ(problem.arena.size(), all_reduces(problem) ? 1U : 0U) << "as it was measured";
     EXPECT_EQ(find_shipped(target, problem), &each) << each.table << to_string(problem);
   }
 }
@@ -146,11 +153,62 @@ TEST(Shipped, OtherProblemsAndMachinesHaveNone) {
   EXPECT_FALSE(found([](Problem& problem) { problem.n += 8; }));
   EXPECT_FALSE(found([](Problem& problem) { problem.dtype = DType::fp32; }));
   EXPECT_FALSE(found([](Problem& problem) { problem.b_layout = BLayout::kn; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.arena = {"c"}; })) << "the first row is a gather";
+  EXPECT_TRUE(found([](Problem& problem) { problem.out_dtype = problem.dtype; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.out_dtype = DType::fp32; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.gathered_output = true; }));
+  EXPECT_FALSE(found([](Problem& problem) { problem.more_n = {64}; }));
   EXPECT_FALSE(found([](Problem& problem) { problem.epilogue = {{.kind = EpilogueKind::relu}}; }));
   Target part = target;
   part.whole_gpu = false;
   EXPECT_EQ(find_shipped(part, any.problem), nullptr);
   EXPECT_EQ(find_shipped(host_target(), any.problem), nullptr);
+}
+
+/// Two H200, as far as the choice of a config asks. Both ranks say the same.
+class TwoH200 final : public Group {
+ public:
+  explicit TwoH200(std::string hardware) : hardware_(std::move(hardware)) {}
+  [[nodiscard]] const Team& team() const override { return team_; }
+  [[nodiscard]] std::string backend() const override { return "cuda"; }
+  [[nodiscard]] std::string hardware() const override { return hardware_; }
+  [[nodiscard]] Target target() const override { return find_target("h200x2"); }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine) override { return {mine, mine}; }
+  [[nodiscard]] std::vector<std::string> unsupported(const Plan& /*plan*/) const override { return {}; }
+  [[nodiscard]] Tensor allocate(DType /*dtype*/, int64_t /*rows*/, int64_t /*cols*/) override { return {}; }
+  void free(const Tensor& /*tensor*/) override {}
+  void adopt(const std::vector<std::byte*>& /*at*/, int64_t /*bytes*/) override {}
+  [[nodiscard]] std::optional<int64_t> place_of(const Tensor& /*tensor*/) const override { return {}; }
+  [[nodiscard]] std::unique_ptr<Program> load(const Plan& /*plan*/) override { return nullptr; }
+  void fail_with(const Error& /*error*/) override {}
+
+ private:
+  std::string hardware_;
+  Team team_ = team_of(find_target("h200x2"), 2);
+};
+
+TEST(Shipped, ComeBehindTheSameKeyAndAheadOfOtherRows) {
+  const std::string file = ::testing::TempDir() + "shipped_winners.json";
+  std::filesystem::remove(file);
+  const ShippedWinner& row = *std::ranges::find(shipped_winners(), std::string("h200x2"), &ShippedWinner::table);
+  TwoH200 group(row.hardware);
+  const auto why = [&](Group& of) { return choose(of, row.problem, {.file = file, .tuning = Tuning::off}).why; };
+  EXPECT_TRUE(why(group).starts_with("shipped with tilewire: measured on 2 x NVIDIA H200, 132 SMs")) << why(group);
+  TwoH200 other("2 x NVIDIA H200 NVL, 132 SMs");
+  EXPECT_TRUE(why(other).starts_with("unmeasured")) << why(other);
+  const auto key = [&](int64_t m) {
+    Problem problem = row.problem;
+    problem.m = m;
+    return key_of("cuda", machine_name(row.hardware), 2, problem, true);
+  };
+  ASSERT_FALSE(remember(file, {.key = key(2 * row.problem.m), .config = row.config, .timings = {}}).has_value());
+  EXPECT_TRUE(why(group).starts_with("shipped")) << why(group);
+  ASSERT_FALSE(remember(file, {.key = key(row.problem.m), .config = row.config, .timings = {}}).has_value());
+  EXPECT_TRUE(why(group).starts_with("remembered from")) << why(group);
+  write_output(file, "{");
+  EXPECT_NE(why(group).find("note: " + file + " was ignored"), std::string::npos) << why(group);
+  EXPECT_TRUE(why(group).starts_with("shipped"));
+  std::filesystem::remove(file);
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(Gpus, ManyRoundsOfAReduceScatterGroupFewRows) {
 }
 
 TEST(Ways, EveryRowIsACandidateOfSomeProblem) {
-  std::set<std::pair<std::string, std::string>> used;
+  std::set<std::pair<std::string, size_t>> used;
   for (const char* op : testing::operator_names()) {
     for (const int ranks : {1, 2, 4}) {
       for (const int64_t m : {1, 64, 96, 256, 512, 800, 1024, 2048, 4096, 8192, 16384}) {
@@ -120,7 +120,7 @@ TEST(Ways, EveryRowIsACandidateOfSomeProblem) {
           for (const Team& team : {team_of_gpus(ranks), Team{.num_ranks = ranks}}) {
             for (const Schedule& schedule : schedules()) {
               for (const Candidate& each : schedule.named_candidates(problem, team))
-                used.emplace(schedule.name, each.way);
+                used.emplace(schedule.name, each.row);
             }
           }
         }
@@ -128,8 +128,8 @@ TEST(Ways, EveryRowIsACandidateOfSomeProblem) {
     }
   }
   for (const Schedule& schedule : schedules()) {
-    for (const Way& way : schedule.ways)
-      EXPECT_TRUE(used.contains({schedule.name, way.name})) << schedule.name << ": " << way.name;
+    for (size_t row = 0; row < schedule.ways.size(); ++row)
+      EXPECT_TRUE(used.contains({schedule.name, row})) << schedule.name << ": " << schedule.ways[row].name;
   }
 }
 
@@ -168,8 +168,10 @@ TEST(Knobs, AValueThatIsNotInTheTableIsRefusedWithThoseThatAre) {
   const auto why = [&](const Config& config) {
     return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
   };
-  EXPECT_EQ(why({.schedule = "fused", .transport = Transport::ll}), "knob transport = ll: want store, copy_engine");
-  EXPECT_EQ(why({.schedule = "fused", .wire = DType::fp32}), "knob wire = fp32 has no meaning here");
+  EXPECT_EQ(why({.schedule = "fused", .transport = Transport::ll}),
+            "knob transport = ll: for all_gather_gemm want one of: store, copy_engine");
+  EXPECT_EQ(why({.schedule = "fused", .wire = DType::fp32}),
+            "knob wire = fp32 has no meaning for all_gather_gemm (tilewire info --knobs)");
   EXPECT_EQ(why({.schedule = "fused"}), "");
 }
 

@@ -15,10 +15,11 @@
 
 namespace tilewire {
 
-/// A row of a schedule's table of knobs. A knob that has no row for the problem must have its default.
+/// A row of a schedule's table of knobs. The first row of a knob that applies to the problem counts; a knob that has
+/// none must have its default.
 struct Knob {
   const char* name;                 ///< field of Config
-  bool (*applies)(const Problem&);  ///< to which operators the row applies
+  bool (*applies)(const Problem&);  ///< to which operators; may look at nothing but the operator
   const char* values = "";          ///< enumerators that are allowed, "direct, ring"; empty: all that `validate` takes
   const char* tried = "";           ///< values of a number that `tilewire check` and the tests try, "1, 3"; of
                                     ///< enumerators: these instead of all allowed ones
@@ -58,7 +59,7 @@ struct TileChoice {
 /// space that `auto` searches.
 struct Way {
   const char* name;  ///< "copy engines, quarters of shards"
-  Range rows;        ///< M over all ranks, for which the way is worth a measurement
+  Range rows;        ///< M over all ranks, [begin, end), for which the way is worth a measurement
   int least_ranks = 1;
   bool (*when)(const Workload&) = nullptr;                      ///< a further condition
   std::vector<TileChoice> (*tiles)(const Workload&) = nullptr;  ///< null: one config without tiles of its own
@@ -69,6 +70,7 @@ struct Way {
 struct Candidate {
   Config config{};
   const char* way = "";
+  size_t row = 0;  ///< of `ways`
 };
 
 /// One row of the table of schedules.

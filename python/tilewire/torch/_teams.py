@@ -32,10 +32,11 @@ _meeting: dict[_Key, threading.Lock] = {}
 def set_tuning(mode: str) -> None:
     """Set how new operators choose their config. The same on all ranks.
 
-    "off" measures nothing: an operator uses the winner of the nearest number of rows measured on this machine, else the
-    candidate with the shortest simulated time, else a schedule's first candidate. "quick" measures the few candidates
+    An operator uses the remembered winner, else the one that tilewire ships for the machine. "off" measures nothing: it
+    then uses the winner of the nearest number of rows measured on this machine, else the candidate with the shortest
+    simulated time, else a schedule's first candidate. "quick" measures the few candidates
     with the shortest predicted times, for at most 1 s; "full" measures more of them, for at most 4 s. Both remember the
-    winner. "again" measures as "full", whatever is remembered or shipped with tilewire (docs/schedules.md).
+    winner. "again" measures as "full", even if a winner is remembered or shipped with tilewire (docs/schedules.md).
     """
     _core.set_torch(tuning=mode)
 
