@@ -208,9 +208,10 @@ Schedule fused() {
       .summary = "tiles wait for the chunk that they read and leave when they are finished (Flux)",
       .knows = has_one_collective,
       .knobs = knobs(),
-      .rules =
-          joined(joined(joined(joined(rules_of_library(), rules_of_order()), rules_of_gathers()), rules_of_copies()),
-                 rules_of_sending()),
+      .rules = joined(joined(joined(joined(joined(rules_of_gemm_calls(), rules_of_library()), rules_of_order()),
+                                    rules_of_gathers()),
+                             rules_of_copies()),
+                      rules_of_sending()),
       .ways = joined(joined(ways_of_gathers(), ways_of_columns()), joined(ways_of_reductions(), ways_of_exchanges())),
       .make = make};
 }

@@ -18,7 +18,7 @@ constexpr int kWarps = 8;  ///< that multiply
 constexpr int kComputeThreads = kWarps * 32;
 constexpr int kGemvThreads = kComputeThreads + 32;  ///< the last warp waits for signals
 constexpr int kStep = 32;                           ///< elements of K of two instructions
-constexpr int kInFlight = 8;                        ///< steps of a thread's ring
+constexpr int kInFlight = 12;                       ///< steps of a thread's ring
 constexpr int kPieceBytes = 16;
 constexpr int kRingBytes = kInFlight * 2 * kComputeThreads * kPieceBytes;
 constexpr int kTileCols = 16;  ///< columns of a warp
@@ -26,7 +26,7 @@ constexpr int kRowBlock = 8;   ///< rows of A of an instruction
 
 /// Columns of A in shared memory at once, and bytes from row to row: rows begin in different banks.
 template <int kBlocks>
-constexpr int kChunkCols = kBlocks == 1 ? 1024 : 512;
+constexpr int kChunkCols = kBlocks == 1 ? 2048 : 1024;
 template <int kBlocks>
 constexpr int kChunkPitch = kChunkCols<kBlocks> * 2 + 64;
 template <int kBlocks>
@@ -310,7 +310,7 @@ __device__ inline bool await_peers(const GemvTable& table, const WorkerLaunch& l
 }
 
 template <typename T, int kBlocks>
-__global__ void __launch_bounds__(kGemvThreads, 2)
+__global__ void __launch_bounds__(kGemvThreads, 1)
     gemv_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ GemvTable table) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t here[2];
@@ -367,7 +367,7 @@ uint32_t bytes_for(const GemvTable& table) {
 
 template <class Kernel>
 void allow_memory(Kernel kernel) {
-  constexpr int kMost = 112 << 10;  ///< so that two CTAs fit on an SM
+  constexpr int kMost = 180 << 10;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost), "cudaFuncSetAttribute");
 }
 
