@@ -233,8 +233,7 @@ struct Lane {
   bool helped = false;      ///< on GPUs: helper CTAs take tasks of this lane, too
   int kernel = 0;           ///< on GPUs: the kernel of the call that has the lane's workers; kernels run side by side
   int stage = 0;            ///< the lane begins when all lanes of the rank with a smaller stage have ended
-  /// On GPUs: the CTA that makes tile i of the rank's lane of tiles then does task i of this lane, its sum.
-  bool joined = false;
+  bool joined = false;      ///< on GPUs: the CTA that makes tile i of the rank then does task i of this lane, its sum
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;

@@ -3,6 +3,7 @@
 #include "schedules/all_to_all.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "schedules/builder.hpp"
@@ -233,34 +234,34 @@ namespace {
 bool exchanges_on_gpus(const Workload& work) { return exchanges(work.problem) && on_gpus(work); }
 bool exchanges_on_host(const Workload& work) { return exchanges(work.problem) && !on_gpus(work); }
 
+constexpr Way kWays[] = {
+    {"tiles stored at owners", kAll, 1, exchanges_on_gpus, first_tile, by_stores},
+    {"two rounds", kAll, 2, exchanges_on_gpus, first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.rounds = 2;
+     }},
+    {"four rounds", kAll, 2, exchanges_on_gpus, first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.rounds = 4;
+     }},
+    {"other tiles", kAll, 1, exchanges_on_gpus, other_tiles, by_stores},
+    {"largest tile", kAll, 1, exchanges_on_gpus, largest_tile, by_stores},
+    {"runtime rows", kAll, 1, exchanges_on_gpus, tiles_of_runtime_rows, by_stores},
+    {"CTAs share K", kAll, 1, [](const Workload& work) { return exchanges_on_gpus(work) && made_rows(work) <= 512; },
+     tiles_that_share_k, by_stores},
+    {"copy engines send shards", kAll, 1, exchanges_on_gpus, first_tile, by_engines},
+    {"copy engines send results of the library", kAll, 1, exchanges_on_gpus, nullptr, by_engines_of_library},
+    {"library stores at owners", kAll, 1, exchanges_on_gpus, nullptr,
+     [](const Workload& /*work*/, Config& config) { config.compute = Provider::library; }},
+    {"tiles stored at owners", kAll, 1, exchanges_on_host},
+    {"copy lanes send", kAll, 1, exchanges_on_host, nullptr, by_engines},
+    {"copy lanes send results of the library", kAll, 1, exchanges_on_host, nullptr, by_engines_of_library},
+};
+
 }  // namespace
 
-std::vector<Way> ways_of_exchanges() {
-  return {
-      {"tiles stored at owners", kAll, 1, exchanges_on_gpus, first_tile, by_stores},
-      {"two rounds", kAll, 2, exchanges_on_gpus, first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.rounds = 2;
-       }},
-      {"four rounds", kAll, 2, exchanges_on_gpus, first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.rounds = 4;
-       }},
-      {"other tiles", kAll, 1, exchanges_on_gpus, other_tiles, by_stores},
-      {"largest tile", kAll, 1, exchanges_on_gpus, largest_tile, by_stores},
-      {"runtime rows", kAll, 1, exchanges_on_gpus, tiles_of_runtime_rows, by_stores},
-      {"CTAs share K", kAll, 1, [](const Workload& work) { return exchanges_on_gpus(work) && made_rows(work) <= 512; },
-       tiles_that_share_k, by_stores},
-      {"copy engines send shards", kAll, 1, exchanges_on_gpus, first_tile, by_engines},
-      {"copy engines send results of the library", kAll, 1, exchanges_on_gpus, nullptr, by_engines_of_library},
-      {"library stores at owners", kAll, 1, exchanges_on_gpus, nullptr,
-       [](const Workload& /*work*/, Config& config) { config.compute = Provider::library; }},
-      {"tiles stored at owners", kAll, 1, exchanges_on_host},
-      {"copy lanes send", kAll, 1, exchanges_on_host, nullptr, by_engines},
-      {"copy lanes send results of the library", kAll, 1, exchanges_on_host, nullptr, by_engines_of_library},
-  };
-}
+std::vector<Way> ways_of_exchanges() { return {std::begin(kWays), std::end(kWays)}; }
 
 }  // namespace tilewire

@@ -2,9 +2,11 @@
 // tilewire. Called by sequential.cpp.
 #include "schedules/collective.hpp"
 
+#include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "schedules/builder.hpp"
 #include "schedules/knobs.hpp"
+#include "tilewire/json.hpp"
 
 namespace tilewire {
 namespace {
@@ -145,8 +147,13 @@ std::vector<KnobRule> rules_of_collectives() {
          return calls_collective(a) &&
                 (a.problem.m == 0 || a.problem.n == 0 || (multiplies(a.problem) && a.problem.k == 0));
        }},
-      {"collective = library: the library wants equal shares, and rows or columns are no multiple of the ranks",
-       [](const Asked& a) { return calls_collective(a) && !shares_are_equal(a.problem, a.team.num_ranks); }},
+      {"collective = library: the library wants equal shares",
+       [](const Asked& a) { return calls_collective(a) && !shares_are_equal(a.problem, a.team.num_ranks); },
+       [](const Asked& a) {
+         const bool of_rows = !all_reduces(a.problem) && a.problem.m % a.team.num_ranks != 0;
+         return fmt::format("{} {} on {} ranks are not", of_rows ? a.problem.m : a.problem.n,
+                            of_rows ? "rows" : "columns", a.team.num_ranks);
+       }},
       {"collective = library: the last rank has no part of K",
        [](const Asked& a) {
          const int ranks = a.team.num_ranks;
@@ -164,6 +171,11 @@ std::vector<KnobRule> rules_of_collectives() {
          if (reduces(a.problem)) plain.wire = a.config.wire;
          if (reduces(a.problem)) plain.reduce_workers = a.config.reduce_workers;
          return calls_collective(a) && plain != a.config;
+       },
+       [](const Asked& a) {
+         nlohmann::json knobs = a.config;
+         for (const char* known : {"schedule", "compute", "collective"}) knobs.erase(known);
+         return "got " + json_text(knobs);
        }},
       {"collective = library, wire: the library sums x as it is",
        [](const Asked& a) {

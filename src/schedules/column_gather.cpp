@@ -3,6 +3,7 @@
 #include "schedules/column_gather.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "schedules/builder.hpp"
@@ -201,28 +202,27 @@ void in_quarters_of_library(const Workload& work, Config& config) {
   config.compute = Provider::library;
 }
 
+constexpr Way kWays[] = {
+    {"tiles stored at owners", kAll, 1, scatters_columns, first_two_tiles, by_stores},
+    {"copy engines send shards", kAll, 1, scatters_columns, first_tile, unpaced},
+    {"copy engines send results of the library", kAll, 1, scatters_columns, nullptr,
+     [](const Workload& work, Config& config) {
+       unpaced(work, config);
+       config.compute = Provider::library;
+     }},
+    {"copy engines, quarters of rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, in_quarters},
+    {"copy engines, quarters of rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr,
+     in_quarters_of_library},
+    {"copy engines, all rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, by_engines},
+    {"copy engines, all rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr, by_engines_of_library},
+    {"workers copy", kAll, 1, gathers_columns_on_gpus, first_tile},
+    {"copy lanes, quarters of rows", kAll, 1, gathers_columns_on_host, nullptr, in_quarters},
+    {"copy lanes, all rows", kAll, 1, gathers_columns_on_host, nullptr, by_engines},
+    {"workers copy", kAll, 1, gathers_columns_on_host},
+};
+
 }  // namespace
 
-std::vector<Way> ways_of_columns() {
-  return {
-      {"tiles stored at owners", kAll, 1, scatters_columns, first_two_tiles, by_stores},
-      {"copy engines send shards", kAll, 1, scatters_columns, first_tile, unpaced},
-      {"copy engines send results of the library", kAll, 1, scatters_columns, nullptr,
-       [](const Workload& work, Config& config) {
-         unpaced(work, config);
-         config.compute = Provider::library;
-       }},
-      {"copy engines, quarters of rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, in_quarters},
-      {"copy engines, quarters of rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr,
-       in_quarters_of_library},
-      {"copy engines, all rows", kAll, 1, gathers_columns_on_gpus, first_two_tiles, by_engines},
-      {"copy engines, all rows, calls of the library", kAll, 1, gathers_columns_on_gpus, nullptr,
-       by_engines_of_library},
-      {"workers copy", kAll, 1, gathers_columns_on_gpus, first_tile},
-      {"copy lanes, quarters of rows", kAll, 1, gathers_columns_on_host, nullptr, in_quarters},
-      {"copy lanes, all rows", kAll, 1, gathers_columns_on_host, nullptr, by_engines},
-      {"workers copy", kAll, 1, gathers_columns_on_host},
-  };
-}
+std::vector<Way> ways_of_columns() { return {std::begin(kWays), std::end(kWays)}; }
 
 }  // namespace tilewire

@@ -3,6 +3,7 @@
 #include "schedules/gather_ways.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/ceil_div.hpp"
 #include "schedules/copies.hpp"
@@ -158,128 +159,123 @@ Tiles single_first_tile(const Workload& work) {
 
 bool gathers_rows_on_host(const Workload& work) { return gathers_rows(work.problem) && !on_gpus(work); }
 
+constexpr Way kWays[] = {
+    {"copy engines, shards", kAll, 1, gathers_rows_on_gpus, first_tile, by_engines},
+    {"copy engines, two owners together",
+     {129, 1024},
+     3,
+     gathers_rows_on_gpus,
+     pair_of_192_columns,
+     [](const Workload& work, Config& config) {
+       by_engines(work, config);
+       config.group_owners = 2;
+     }},
+    {"copy engines, three rounds",
+     {1024, kAnyRows},
+     2,
+     has_small_shards,
+     pair_of_192_columns,
+     [](const Workload& work, Config& config) { in_rounds(work, config, 3); }},
+    {"copy engines, four rounds",
+     {1024, kAnyRows},
+     2,
+     has_middle_shards,
+     largest_tile,
+     [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
+    {"copy engines, largest tile", {1024, kAnyRows}, 2, has_large_shards, largest_tile, by_engines},
+    {"copy engines, quarters of shards", kAll, 2,
+     [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
+     in_quarters_of_shard},
+    {"copy engines, halves of shards", kAll, 2,
+     [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
+     in_halves_of_shard},
+    {"copy engines, halves of columns", kAll, 2,
+     [](const Workload& work) { return has_halves_of_columns(work) && has_quarters(work); }, single_first_tile,
+     in_halves_of_columns},
+    {"copy engines, four rounds of the first tile",
+     {1024, kAnyRows},
+     2,
+     [](const Workload& work) { return gathers_rows_on_gpus(work) && has_no_quarters(work); },
+     first_tile,
+     [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
+    {"copy engines, calls of the library", kAll, 1, gathers_rows_on_gpus, nullptr, by_engines_of_library},
+    {"workers copy", kAll, 1, gathers_rows_on_gpus, first_tile, by_workers},
+    // Smaller tiles end sooner behind the last rows.
+    {"workers copy, smaller tile", {1024, 4097}, 3, gathers_rows_on_gpus, middle_tile, by_workers},
+    {"workers copy halves of columns", {0, 65}, 2, has_halves_of_columns, first_tile, by_workers_in_halves_of_columns},
+    {"workers copy, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, in_pieces},
+    {"copy engines, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, by_engines},
+    {"workers copy, all owners at once",
+     {129, kAnyRows},
+     2,
+     [](const Workload& work) { return gathers_rows_on_gpus(work) && shard_rows(work) <= 128; },
+     pair_of_256_columns,
+     all_owners_at_once},
+    {"copy engines, runtime rows", kAll, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, by_engines},
+    {"workers copy, runtime rows", {0, 1024}, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, in_pieces},
+    {"in step, copy engines",
+     {129, kAnyRows},
+     2,
+     goes_in_step,
+     middle_tile,
+     [](const Workload& work, Config& config) {
+       config.transport = Transport::copy_engine;
+       in_step(work, config);
+     }},
+    {"in step, copy engines, 256 columns",
+     {129, kAnyRows},
+     2,
+     goes_in_step,
+     tile_of_256_columns,
+     [](const Workload& work, Config& config) {
+       config.transport = Transport::copy_engine;
+       in_step(work, config);
+     }},
+    {"in step, workers, runtime rows",
+     {129, kAnyRows},
+     2,
+     goes_in_step,
+     tiles_of_runtime_rows,
+     [](const Workload& work, Config& config) {
+       in_pieces(work, config);
+       in_step(work, config);
+     }},
+    {"in step, few workers, eighths of columns",
+     {129, kAnyRows},
+     2,
+     fills_in_step,
+     single_largest_tile,
+     [](const Workload& work, Config& config) { by_few_workers(work, config, 8); }},
+    {"in step, few workers, twelfths of columns",
+     {129, kAnyRows},
+     2,
+     fills_in_step,
+     single_largest_tile,
+     [](const Workload& work, Config& config) { by_few_workers(work, config, 12); }},
+    // All row tiles are a group.
+    {"in step, one wave beside workers",
+     {129, 2049},
+     2,
+     [](const Workload& work) { return gathers_rows_on_gpus(work) && columns_of_cut(work, 4) < work.problem.k; },
+     one_wave_beside_workers,
+     [](const Workload& work, Config& config) { in_step_by(work, config, kPieces, 4); }},
+    {"copy engines, other tiles", kAll, 1, gathers_rows_on_gpus, other_tiles, by_engines},
+    {"copy lanes", kAll, 1, gathers_rows_on_host, nullptr, by_engines},
+    {"copy lanes, quarters of shards", kAll, 1, gathers_rows_on_host, nullptr,
+     [](const Workload& work, Config& config) {
+       by_engines(work, config);
+       config.chunk_rows = ceil_div(shard_rows(work), int64_t{4});
+     }},
+    {"copy lanes, pull", kAll, 1, gathers_rows_on_host, nullptr,
+     [](const Workload& work, Config& config) {
+       by_engines(work, config);
+       config.direction = Direction::pull;
+     }},
+    {"workers copy", kAll, 1, gathers_rows_on_host},
+};
+
 }  // namespace
 
-std::vector<Way> ways_of_gathers() {
-  return {
-      {"copy engines, shards", kAll, 1, gathers_rows_on_gpus, first_tile, by_engines},
-      {"copy engines, two owners together",
-       {129, 1024},
-       3,
-       gathers_rows_on_gpus,
-       pair_of_192_columns,
-       [](const Workload& work, Config& config) {
-         by_engines(work, config);
-         config.group_owners = 2;
-       }},
-      {"copy engines, three rounds",
-       {1024, kAnyRows},
-       2,
-       has_small_shards,
-       pair_of_192_columns,
-       [](const Workload& work, Config& config) { in_rounds(work, config, 3); }},
-      {"copy engines, four rounds",
-       {1024, kAnyRows},
-       2,
-       has_middle_shards,
-       largest_tile,
-       [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
-      {"copy engines, largest tile", {1024, kAnyRows}, 2, has_large_shards, largest_tile, by_engines},
-      {"copy engines, quarters of shards", kAll, 2,
-       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
-       in_quarters_of_shard},
-      {"copy engines, halves of shards", kAll, 2,
-       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_quarters(work); }, first_tile,
-       in_halves_of_shard},
-      {"copy engines, halves of columns", kAll, 2,
-       [](const Workload& work) { return has_halves_of_columns(work) && has_quarters(work); }, single_first_tile,
-       in_halves_of_columns},
-      {"copy engines, four rounds of the first tile",
-       {1024, kAnyRows},
-       2,
-       [](const Workload& work) { return gathers_rows_on_gpus(work) && has_no_quarters(work); },
-       first_tile,
-       [](const Workload& work, Config& config) { in_rounds(work, config, 4); }},
-      {"copy engines, calls of the library", kAll, 1, gathers_rows_on_gpus, nullptr, by_engines_of_library},
-      {"workers copy", kAll, 1, gathers_rows_on_gpus, first_tile, by_workers},
-      // Smaller tiles end sooner behind the last rows.
-      {"workers copy, smaller tile", {1024, 4097}, 3, gathers_rows_on_gpus, middle_tile, by_workers},
-      {"workers copy halves of columns",
-       {0, 65},
-       2,
-       has_halves_of_columns,
-       first_tile,
-       by_workers_in_halves_of_columns},
-      {"workers copy, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, in_pieces},
-      {"copy engines, CTAs share K", {0, 513}, 1, gathers_rows_on_gpus, tiles_that_share_k, by_engines},
-      {"workers copy, all owners at once",
-       {129, kAnyRows},
-       2,
-       [](const Workload& work) { return gathers_rows_on_gpus(work) && shard_rows(work) <= 128; },
-       pair_of_256_columns,
-       all_owners_at_once},
-      {"copy engines, runtime rows", kAll, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, by_engines},
-      {"workers copy, runtime rows", {0, 1024}, 1, gathers_rows_on_gpus, tiles_of_runtime_rows, in_pieces},
-      {"in step, copy engines",
-       {129, kAnyRows},
-       2,
-       goes_in_step,
-       middle_tile,
-       [](const Workload& work, Config& config) {
-         config.transport = Transport::copy_engine;
-         in_step(work, config);
-       }},
-      {"in step, copy engines, 256 columns",
-       {129, kAnyRows},
-       2,
-       goes_in_step,
-       tile_of_256_columns,
-       [](const Workload& work, Config& config) {
-         config.transport = Transport::copy_engine;
-         in_step(work, config);
-       }},
-      {"in step, workers, runtime rows",
-       {129, kAnyRows},
-       2,
-       goes_in_step,
-       tiles_of_runtime_rows,
-       [](const Workload& work, Config& config) {
-         in_pieces(work, config);
-         in_step(work, config);
-       }},
-      {"in step, few workers, eighths of columns",
-       {129, kAnyRows},
-       2,
-       fills_in_step,
-       single_largest_tile,
-       [](const Workload& work, Config& config) { by_few_workers(work, config, 8); }},
-      {"in step, few workers, twelfths of columns",
-       {129, kAnyRows},
-       2,
-       fills_in_step,
-       single_largest_tile,
-       [](const Workload& work, Config& config) { by_few_workers(work, config, 12); }},
-      // All row tiles are a group.
-      {"in step, one wave beside workers",
-       {129, 2049},
-       2,
-       [](const Workload& work) { return gathers_rows_on_gpus(work) && columns_of_cut(work, 4) < work.problem.k; },
-       one_wave_beside_workers,
-       [](const Workload& work, Config& config) { in_step_by(work, config, kPieces, 4); }},
-      {"copy engines, other tiles", kAll, 1, gathers_rows_on_gpus, other_tiles, by_engines},
-      {"copy lanes", kAll, 1, gathers_rows_on_host, nullptr, by_engines},
-      {"copy lanes, quarters of shards", kAll, 1, gathers_rows_on_host, nullptr,
-       [](const Workload& work, Config& config) {
-         by_engines(work, config);
-         config.chunk_rows = ceil_div(shard_rows(work), int64_t{4});
-       }},
-      {"copy lanes, pull", kAll, 1, gathers_rows_on_host, nullptr,
-       [](const Workload& work, Config& config) {
-         by_engines(work, config);
-         config.direction = Direction::pull;
-       }},
-      {"workers copy", kAll, 1, gathers_rows_on_host},
-  };
-}
+std::vector<Way> ways_of_gathers() { return {std::begin(kWays), std::end(kWays)}; }
 
 }  // namespace tilewire

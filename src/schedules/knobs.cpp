@@ -179,7 +179,9 @@ std::optional<std::string> Schedule::refuses(const Problem& problem, const Team&
   if (auto op = unknown_operator(*this, problem)) return op;
   if (auto peer = unreachable_peer(team)) return peer;
   for (const KnobRule& rule : rules) {
-    if (rule.broken({problem, team, config})) return rule.text;
+    const Asked asked{problem, team, config};
+    if (!rule.broken(asked)) continue;
+    return rule.seen == nullptr ? rule.text : fmt::format("{}: {}", rule.text, rule.seen(asked));
   }
   return knob_without_row(knobs, problem, config);
 }

@@ -3,6 +3,7 @@
 #include "schedules/reduce_ways.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/ceil_div.hpp"
 #include "schedules/copies.hpp"
@@ -138,206 +139,205 @@ void order_by_stream(const Workload& work, Config& config) {
   config.reduce_mode = ReduceMode::pull;
 }
 
+constexpr Way kWays[] = {
+    {"tiles stored at owners", kAll, 1, reduces_on_gpus, first_tile, by_stores},
+    // NOTE: early: mostly the fastest where it is a choice, and without a model `auto` has only so much time.
+    {"library stores columns at owners", {0, 1024}, 2, has_even_columns, nullptr, columns_at_owners},
+    {"GEMV, one-shot",
+     {1, 17},
+     2,
+     all_reduces_tiles,
+     gemv_tile,
+     [](const Workload& /*work*/, Config& config) {
+       config.algorithm = Algorithm::one_shot;
+       config.transport = Transport::ll;
+     }},
+    {"flags in the data",
+     {0, 65},
+     1,
+     sums_tiles,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       with_summers(work, config);
+       with_flags(work, config);
+     }},
+    {"few rounds", {65, kAnyRows}, 2, sums_tiles, first_tile, in_some_rounds},
+    {"pairs of one owner", {65, kAnyRows}, 2, sums_tiles, pair_of_owner, by_stores},
+    {"4 rounds",
+     {4096, kAnyRows},
+     2,
+     sums_tiles,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       in_rounds(work, config, 4);
+     }},
+    {"32 rounds",
+     {4096, kAnyRows},
+     2,
+     sums_tiles,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       in_rounds(work, config, 32);
+     }},
+    {"8 rounds",
+     {1024, 4096},
+     3,
+     [](const Workload& work) { return scatters_tiles(work) && sums_soon(work); },
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       in_rounds(work, config, 8);
+     }},
+    {"a round for each wave",
+     {1024, 4096},
+     2,
+     [](const Workload& work) { return all_reduces_tiles(work) && waves(work) > 3 && waves(work) <= 8; },
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       in_rounds(work, config, static_cast<int>(waves(work)));
+     }},
+    {"all peers together",
+     {129, 4097},
+     3,
+     sums_tiles,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.group_owners = work.team.num_ranks - 1;
+     }},
+    {"all peers together, pairs of 192 columns",
+     {129, 1024},
+     3,
+     sums_tiles,
+     [](const Workload& /*work*/) -> Tiles { return {{.m = 128, .n = 192, .cluster_n = 2}}; },
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.group_owners = work.team.num_ranks - 1;
+     }},
+    // Sums of small tiles are on their way while other tiles are made.
+    {"small tiles in two rounds",
+     {65, kAnyRows},
+     2,
+     all_reduces_tiles,
+     [](const Workload& /*work*/) -> Tiles { return {{.m = 128, .n = 128, .cluster_m = 2}}; },
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.rounds = 2;
+     }},
+    // A stage of the ring takes several waves of tiles, so that parts are here in time.
+    {"ring",
+     {8192, kAnyRows},
+     3,
+     [](const Workload& work) { return scatters_tiles(work) && work.problem.reduction == Reduction::any; },
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.algorithm = Algorithm::ring;
+     }},
+    {"ring in 16 rounds",
+     {8192, kAnyRows},
+     3,
+     [](const Workload& work) { return scatters_tiles(work) && work.problem.reduction == Reduction::any; },
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.algorithm = Algorithm::ring;
+       in_rounds(work, config, 16);
+     }},
+    {"flags in the data, a row of tiles",
+     {65, 129},
+     1,
+     sums_tiles,
+     one_row_of_tiles,
+     [](const Workload& work, Config& config) {
+       with_summers(work, config);
+       with_flags(work, config);
+     }},
+    {"CTAs share K",
+     {0, 513},
+     1,
+     [](const Workload& work) { return sums_tiles(work) && (all_reduces(work.problem) || work.problem.m > 64); },
+     tiles_that_share_k,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       const bool cuts = scatters(work.problem) || work.problem.m > config.tile_m;
+       if (work.team.num_ranks > 1 && cuts) config.rounds = 2;
+     }},
+    {"CTAs share K, flags in the data",
+     {0, 129},
+     1,
+     [](const Workload& work) { return sums_tiles(work) && (scatters(work.problem) || work.problem.m <= 64); },
+     tiles_that_share_k,
+     [](const Workload& work, Config& config) {
+       if (all_reduces(work.problem)) config.algorithm = Algorithm::one_shot;
+       with_summers(work, config);
+       with_flags(work, config);
+     }},
+    {"runtime rows", kAll, 1, reduces_on_gpus, tiles_of_runtime_rows, by_stores},
+    {"runtime rows in two rounds", kAll, 2, reduces_on_gpus, tiles_of_runtime_rows,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.rounds = 2;
+     }},
+    // B is read once.
+    {"all owners together",
+     {129, 1024},
+     2,
+     sums_tiles,
+     tiles_of_all_owners,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.group_owners = work.team.num_ranks;
+     }},
+    {"copy engines send quarters of shards", kAll, 2,
+     [](const Workload& work) { return scatters_tiles(work) && has_quarters(work); }, first_tile, in_quarters_of_shard},
+    {"copy engines send halves of shards", kAll, 2,
+     [](const Workload& work) { return scatters_tiles(work) && has_quarters(work); }, first_tile,
+     [](const Workload& work, Config& config) { in_parts_of_shard(work, config, 2); }},
+    {"copy engines send shards", kAll, 1,
+     [](const Workload& work) { return scatters_tiles(work) && has_no_quarters(work); }, first_tile, by_engines},
+    {"copy engines send results of the library", kAll, 1, scatters_tiles, nullptr, by_engines_of_library},
+    {"copy engines send results of the library, sums after", kAll, 1, scatters_tiles, nullptr,
+     [](const Workload& work, Config& config) {
+       by_engines_of_library(work, config);
+       config.reduce_when = ReduceWhen::after;
+     }},
+    {"owners read", kAll, 1, reduces_on_gpus, first_tile,
+     [](const Workload& /*work*/, Config& config) { config.reduce_mode = ReduceMode::pull; }},
+    {"one-shot",
+     {65, kAnyRows},
+     1,
+     all_reduces_on_gpus,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       by_stores(work, config);
+       config.algorithm = Algorithm::one_shot;
+     }},
+    {"one-shot, flags in the data",
+     {0, 65},
+     1,
+     all_reduces_on_gpus,
+     first_tile,
+     [](const Workload& work, Config& config) {
+       config.algorithm = Algorithm::one_shot;
+       if (multiplies(work.problem)) with_summers(work, config);
+       with_flags(work, config);
+     }},
+    {"other tiles", kAll, 1, reduces_on_gpus, other_tiles, by_stores},
+    {"tiles stored at owners", kAll, 1, reduces_on_host},
+    {"copy lanes send", kAll, 1, reduces_on_host, nullptr, by_engines},
+    {"owners read", kAll, 1, reduces_on_host, nullptr,
+     [](const Workload& /*work*/, Config& config) { config.reduce_mode = ReduceMode::pull; }},
+    {"one-shot", kAll, 1, [](const Workload& work) { return reduces_on_host(work) && all_reduces(work.problem); },
+     nullptr, [](const Workload& /*work*/, Config& config) { config.algorithm = Algorithm::one_shot; }},
+};
+
 }  // namespace
 
-std::vector<Way> ways_of_reductions() {
-  return {
-      {"tiles stored at owners", kAll, 1, reduces_on_gpus, first_tile, by_stores},
-      // NOTE: early: mostly the fastest where it is a choice, and without a model `auto` has only so much time.
-      {"library stores columns at owners", {0, 1024}, 2, has_even_columns, nullptr, columns_at_owners},
-      {"GEMV, one-shot",
-       {1, 17},
-       2,
-       all_reduces_tiles,
-       gemv_tile,
-       [](const Workload& /*work*/, Config& config) {
-         config.algorithm = Algorithm::one_shot;
-         config.transport = Transport::ll;
-       }},
-      {"flags in the data",
-       {0, 65},
-       1,
-       sums_tiles,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         with_summers(work, config);
-         with_flags(work, config);
-       }},
-      {"few rounds", {65, kAnyRows}, 2, sums_tiles, first_tile, in_some_rounds},
-      {"pairs of one owner", {65, kAnyRows}, 2, sums_tiles, pair_of_owner, by_stores},
-      {"4 rounds",
-       {4096, kAnyRows},
-       2,
-       sums_tiles,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         in_rounds(work, config, 4);
-       }},
-      {"32 rounds",
-       {4096, kAnyRows},
-       2,
-       sums_tiles,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         in_rounds(work, config, 32);
-       }},
-      {"8 rounds",
-       {1024, 4096},
-       3,
-       [](const Workload& work) { return scatters_tiles(work) && sums_soon(work); },
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         in_rounds(work, config, 8);
-       }},
-      {"a round for each wave",
-       {1024, 4096},
-       2,
-       [](const Workload& work) { return all_reduces_tiles(work) && waves(work) > 3 && waves(work) <= 8; },
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         in_rounds(work, config, static_cast<int>(waves(work)));
-       }},
-      {"all peers together",
-       {129, 4097},
-       3,
-       sums_tiles,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.group_owners = work.team.num_ranks - 1;
-       }},
-      {"all peers together, pairs of 192 columns",
-       {129, 1024},
-       3,
-       sums_tiles,
-       [](const Workload& /*work*/) -> Tiles { return {{.m = 128, .n = 192, .cluster_n = 2}}; },
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.group_owners = work.team.num_ranks - 1;
-       }},
-      // Sums of small tiles are on their way while other tiles are made.
-      {"small tiles in two rounds",
-       {65, kAnyRows},
-       2,
-       all_reduces_tiles,
-       [](const Workload& /*work*/) -> Tiles { return {{.m = 128, .n = 128, .cluster_m = 2}}; },
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.rounds = 2;
-       }},
-      // A stage of the ring takes several waves of tiles, so that parts are here in time.
-      {"ring",
-       {8192, kAnyRows},
-       3,
-       [](const Workload& work) { return scatters_tiles(work) && work.problem.reduction == Reduction::any; },
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.algorithm = Algorithm::ring;
-       }},
-      {"ring in 16 rounds",
-       {8192, kAnyRows},
-       3,
-       [](const Workload& work) { return scatters_tiles(work) && work.problem.reduction == Reduction::any; },
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.algorithm = Algorithm::ring;
-         in_rounds(work, config, 16);
-       }},
-      {"flags in the data, a row of tiles",
-       {65, 129},
-       1,
-       sums_tiles,
-       one_row_of_tiles,
-       [](const Workload& work, Config& config) {
-         with_summers(work, config);
-         with_flags(work, config);
-       }},
-      {"CTAs share K",
-       {0, 513},
-       1,
-       [](const Workload& work) { return sums_tiles(work) && (all_reduces(work.problem) || work.problem.m > 64); },
-       tiles_that_share_k,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         const bool cuts = scatters(work.problem) || work.problem.m > config.tile_m;
-         if (work.team.num_ranks > 1 && cuts) config.rounds = 2;
-       }},
-      {"CTAs share K, flags in the data",
-       {0, 129},
-       1,
-       [](const Workload& work) { return sums_tiles(work) && (scatters(work.problem) || work.problem.m <= 64); },
-       tiles_that_share_k,
-       [](const Workload& work, Config& config) {
-         if (all_reduces(work.problem)) config.algorithm = Algorithm::one_shot;
-         with_summers(work, config);
-         with_flags(work, config);
-       }},
-      {"runtime rows", kAll, 1, reduces_on_gpus, tiles_of_runtime_rows, by_stores},
-      {"runtime rows in two rounds", kAll, 2, reduces_on_gpus, tiles_of_runtime_rows,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.rounds = 2;
-       }},
-      // B is read once.
-      {"all owners together",
-       {129, 1024},
-       2,
-       sums_tiles,
-       tiles_of_all_owners,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.group_owners = work.team.num_ranks;
-       }},
-      {"copy engines send quarters of shards", kAll, 2,
-       [](const Workload& work) { return scatters_tiles(work) && has_quarters(work); }, first_tile,
-       in_quarters_of_shard},
-      {"copy engines send halves of shards", kAll, 2,
-       [](const Workload& work) { return scatters_tiles(work) && has_quarters(work); }, first_tile,
-       [](const Workload& work, Config& config) { in_parts_of_shard(work, config, 2); }},
-      {"copy engines send shards", kAll, 1,
-       [](const Workload& work) { return scatters_tiles(work) && has_no_quarters(work); }, first_tile, by_engines},
-      {"copy engines send results of the library", kAll, 1, scatters_tiles, nullptr, by_engines_of_library},
-      {"copy engines send results of the library, sums after", kAll, 1, scatters_tiles, nullptr,
-       [](const Workload& work, Config& config) {
-         by_engines_of_library(work, config);
-         config.reduce_when = ReduceWhen::after;
-       }},
-      {"owners read", kAll, 1, reduces_on_gpus, first_tile,
-       [](const Workload& /*work*/, Config& config) { config.reduce_mode = ReduceMode::pull; }},
-      {"one-shot",
-       {65, kAnyRows},
-       1,
-       all_reduces_on_gpus,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         by_stores(work, config);
-         config.algorithm = Algorithm::one_shot;
-       }},
-      {"one-shot, flags in the data",
-       {0, 65},
-       1,
-       all_reduces_on_gpus,
-       first_tile,
-       [](const Workload& work, Config& config) {
-         config.algorithm = Algorithm::one_shot;
-         if (multiplies(work.problem)) with_summers(work, config);
-         with_flags(work, config);
-       }},
-      {"other tiles", kAll, 1, reduces_on_gpus, other_tiles, by_stores},
-      {"tiles stored at owners", kAll, 1, reduces_on_host},
-      {"copy lanes send", kAll, 1, reduces_on_host, nullptr, by_engines},
-      {"owners read", kAll, 1, reduces_on_host, nullptr,
-       [](const Workload& /*work*/, Config& config) { config.reduce_mode = ReduceMode::pull; }},
-      {"one-shot", kAll, 1, [](const Workload& work) { return reduces_on_host(work) && all_reduces(work.problem); },
-       nullptr, [](const Workload& /*work*/, Config& config) { config.algorithm = Algorithm::one_shot; }},
-  };
-}
+std::vector<Way> ways_of_reductions() { return {std::begin(kWays), std::end(kWays)}; }
 
 Way stream_ordered_gemm() {
   return {"stream-ordered GEMM of the library", kAll, 2, is_stream_ordered, nullptr, order_by_stream};

@@ -47,6 +47,10 @@ void put_in_step(Config& config) {
   config.group_m = std::max<int64_t>(2, config.group_m);
 }
 
+void append(std::vector<Config>& list, const std::vector<Config>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
 /// Keep what the schedule accepts, so that the product stays small.
 void prune(std::vector<Config>& configs, const Schedule& schedule, const Problem& problem, const Team& team) {
   std::erase_if(configs, [&](const Config& config) { return schedule.refuses(problem, team, config).has_value(); });
@@ -81,7 +85,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
       std::vector<Config> chunks = configs;
       for (Config& config : chunks) config.chunk_rows = base.chunk_rows;
       prune(chunks, schedule, problem, team);
-      configs.insert(configs.end(), chunks.begin(), chunks.end());
+      append(configs, chunks);
     }
     // These reorder tiles and change nothing else: beside the simplest of the others.
     std::vector<Config> rounds = configs;
@@ -89,10 +93,10 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
       return config.copy_lanes > 1 || config.split_k > 1 || config.pacing == Pacing::lockstep ||
              config.reduce_when == ReduceWhen::after;
     });
-    std::vector<Config> workers;
-    if (schedule.name == std::string("sequential")) workers = rounds;  // elsewhere it changes only a number
+    const bool counts = schedule.name == std::string_view("sequential");  // elsewhere it changes only a number
+    std::vector<Config> workers = rounds;
     vary(workers, schedule, problem, "copy_workers");
-    std::erase_if(workers, [](const Config& config) { return config.copy_workers == 0; });
+    std::erase_if(workers, [&](const Config& config) { return !counts || config.copy_workers == 0; });
     prune(workers, schedule, problem, team);
     std::vector<Config> in_step = rounds;
     for (Config& config : in_step) put_in_step(config);
@@ -107,11 +111,10 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     }
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;
-    columns.insert(columns.end(), in_step.begin(), in_step.end());
+    append(columns, in_step);
     for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, problem.k / 3);
     prune(columns, schedule, problem, team);
-    for (const auto* list : {&columns, &configs, &rounds, &in_step, &workers})
-      all.insert(all.end(), list->begin(), list->end());
+    for (const auto* list : {&columns, &configs, &rounds, &in_step, &workers}) append(all, *list);
   }
   return all;
 }

@@ -259,7 +259,7 @@ TEST(CErrors, ADeadlineIsATimeout) {
 
 TEST_F(OfOne, ALaunchedGroupIsNotLeftAndAJoinedOneNotWithOperators) {
   expect_failure(on_ranks(1, [](tilewire_group* group) { return tilewire_leave(group); }),
-                 "invalid_input: ", "tilewire_launch ends the group");
+                 "invalid_input: ", "tilewire_launch owns this group and ends it");
   make_op();
   expect_failure(tilewire_leave(group_), "invalid_input: ", "1 operators of the group are not freed");
 }

@@ -1,5 +1,7 @@
 // How tiles of every operator are made and stored: shapes, pairs, parts of K, stores and sums. See on_gpus.hpp.
 // NOTE: part of the executable cuda_operators.
+#include <array>
+
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "on_gpus.hpp"
 #include "tilewire/make_plan.hpp"
@@ -181,6 +183,31 @@ TEST_P(OnGpus, TilesOf160Columns) {
       with([](Config& c) { c.reduce_mode = ReduceMode::pull; });
     }
     expect_right(problem, ranks(), configs, {.num_calls = 3, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+  }
+}
+
+/// The GEMV kernel: up to 16 rows, columns and K in multiples of 8, where it joins the ranks' sums to its tiles. And,
+/// with a tensor that is not aligned, worker CTAs.
+TEST_P(OnGpus, FewRowsByTheGemvKernel) {
+  const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
+  if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
+  uint64_t seed = 850;
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1024, 512},
+                                {2, 8, 8},
+                                {5, 264, 1000},
+                                {8, 1000, 2056},
+                                {9, 40, 136},
+                                {16, 1536, 520},
+                                {13, 2000, 4096}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
+      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
+      Config config{.schedule = "fused", .tile_m = 16, .tile_n = n < 128 ? n : 120};
+      config.transport = Transport::ll;
+      config.algorithm = Algorithm::one_shot;
+      config.wire = dtype;
+      expect_right(problem, ranks(), {config}, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
   }
 }
 

@@ -322,31 +322,6 @@ TEST_P(OnGpus, FlagsTravelWithTheData) {
   }
 }
 
-/// The GEMV kernel: up to 16 rows, columns and K in multiples of 8, where it joins the ranks' sums to its tiles. And,
-/// with a tensor that is not aligned, worker CTAs.
-TEST_P(OnGpus, FewRowsByTheGemvKernel) {
-  const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
-  if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
-  uint64_t seed = 850;
-  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1024, 512},
-                                {2, 8, 8},
-                                {5, 264, 1000},
-                                {8, 1000, 2056},
-                                {9, 40, 136},
-                                {16, 1536, 520},
-                                {13, 2000, 4096}}) {
-    for (const DType dtype : {DType::bf16, DType::fp16}) {
-      Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
-      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
-      Config config{.schedule = "fused", .tile_m = 16, .tile_n = n < 128 ? n : 120};
-      config.transport = Transport::ll;
-      config.algorithm = Algorithm::one_shot;
-      config.wire = dtype;
-      expect_right(problem, ranks(), {config}, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
-    }
-  }
-}
-
 /// Every kind of send, sum and receive once. bench/gpu_check.sh runs it under compute-sanitizer, which makes kernels
 /// hundreds of times slower.
 TEST_P(OnGpus, ForSanitizers) {

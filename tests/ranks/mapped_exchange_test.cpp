@@ -145,7 +145,7 @@ TEST(MappedExchange, RefusesWhatItWouldNotDo) {
   EXPECT_EQ(refusal(ring_all_gather(2), Collective::all_reduce),
             "exchange of an output by all_reduce: want all_gather or all_to_all");
   EXPECT_EQ(refusal(all_to_all(2), Collective::all_to_all, {.split_k = 2}),
-            "exchange of an output: knob split_k = 2 has no meaning for ");
+            "exchange of an output: knob split_k = 2 has no meaning for gemm (tilewire info --knobs)");
   EXPECT_EQ(refusal(ring_all_gather(3), Collective::all_gather),
             "a map of 3 ranks and 3 chunks: all_gather on 2 ranks has 2 chunks");
   EXPECT_EQ(refusal(OutputMap(2), Collective::all_gather), "all_gather: rank 0 makes chunk 1, whose rows rank 1 has");

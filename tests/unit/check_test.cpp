@@ -340,7 +340,8 @@ TEST(CheckRaces, RefusesACallThatEndsBeforeItsInputIsRead) {
     copy.writes[0].to = part(rank, 3, 2 * (1 - rank), 2, 0, 3);
     copy.posts[0].signal.rank = rank;
   }
-  expect_refused(plan, Rule::race, {"task 0 of lane copy on rank 1 (copy) reads rank 0 a", "before it ends"});
+  expect_refused(plan, Rule::race,
+                 {"task 0 of lane copy on rank 1 (copy) reads rank 0 a", "may end before this access"});
   plan.signals.push_back({"taken", 3, 1});
   for (const int rank : {0, 1}) {
     plan.lanes[2 * rank + 1].tasks[0].posts.push_back({{1 - rank, 3}});
@@ -348,7 +349,8 @@ TEST(CheckRaces, RefusesACallThatEndsBeforeItsInputIsRead) {
   }
   expect_accepted(plan);
   plan.lanes[1].tasks[0].waits.clear();
-  expect_refused(plan, Rule::race, {"task 0 of lane copy on rank 0 (copy) reads rank 1 a", "has begun this call"});
+  expect_refused(plan, Rule::race,
+                 {"task 0 of lane copy on rank 0 (copy) reads rank 1 a", "may begin after this access"});
 }
 
 TEST(CheckRaces, RefusesATaskThatReadsWhatItWrites) {

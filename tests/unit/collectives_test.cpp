@@ -112,7 +112,7 @@ TEST(LibraryCollectives, RefuseByNameWhatTheyCannotDo) {
   expect(reason(kScatter, [](auto& p, auto&) { p.reduction = Reduction::repeatable; }), "needs reduction = any");
   expect(reason("all_reduce", [](auto& p, auto&) { p.reduction = Reduction::repeatable; }), "needs reduction = any");
   EXPECT_EQ(reason(kGather, [](auto& p, auto&) { p.reduction = Reduction::repeatable; }), "");
-  expect(reason(kGather, [](auto& p, auto&) { p.m = 50; }), "equal shares, and 50 rows on 4 ranks are not");
+  expect(reason(kGather, [](auto& p, auto&) { p.m = 50; }), "equal shares: 50 rows on 4 ranks are not");
   expect(reason(kScatter, [](auto& p, auto&) { p.m = 50; }), "equal shares");
   EXPECT_EQ(reason("gemm_all_reduce", [](auto& p, auto&) { p.m = 50; }), "");
   expect(reason(kGather, [](auto& p, auto&) { p.k = 0; }), "m, n or k is 0");
@@ -284,7 +284,7 @@ std::vector<Spoiled> spoiled_meetings() {
     p.lanes.push_back({.rank = 1, .engine = Engine::library, .name = "second", .tasks = {call_of(p, 1)}});
   };
   return {{"no call", kGather, kRule, {"rank 1 has no matching call"}, drop_call},
-          {"one call too many", kReduce, kRule, {"rank 0 has no call"}, call_twice},
+          {"one call too many", kReduce, kRule, {"rank 0 has no matching call"}, call_twice},
           {"another collective", kReduce, kRule, {"is reduce_scatter of", "is all_reduce of"}, scatter},
           {"another size", kReduce, kRule, {"is all_reduce of 47 x 40 bf16", "is all_reduce of 48 x 40 bf16"}, shrink},
           {"in two lanes", kReduce, kRule, {"are in two lanes"}, two_lanes}};

@@ -137,7 +137,7 @@ TEST(Columns, KnobsThatSayNothingAreRefused) {
   EXPECT_EQ(reason("fused", gather, {.chunk_cols = 8}),
             "knob chunk_cols = 8 has no meaning for all_gather_cols_gemm (tilewire info --knobs)");
   EXPECT_EQ(reason("fused", gather, {.copy_workers = 2, .transport = Transport::copy_engine}),
-            "copy_workers: transport = copy_engine copies by copy lanes");
+            "copy_workers: needs transport = store; with copy_engine copy lanes copy");
   EXPECT_EQ(reason("track_trigger", scatter, {}), "it knows only gemm_reduce_scatter, gemm_all_reduce");
   EXPECT_EQ(reason("sequential", scatter, {.compute = Provider::library, .collective = Provider::library}),
             "collective = library: the library gathers and scatters rows");

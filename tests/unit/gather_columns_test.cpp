@@ -201,7 +201,7 @@ TEST(InStep, IsOfTilesOfAGather) {
   const auto why = [&] {
     return find_schedule(config.schedule).refuses(problem, {.num_ranks = 2}, config).value_or("");
   };
-  EXPECT_EQ(why(), "tile_order = in_step: needs group_m > 1, which has row tiles walked together");
+  EXPECT_EQ(why(), "tile_order = in_step: needs group_m > 1, which groups row tiles");
   config.group_m = 2;
   EXPECT_EQ(why(), "");
   config.rounds = 2;
@@ -210,7 +210,7 @@ TEST(InStep, IsOfTilesOfAGather) {
   config.group_owners = 2;
   EXPECT_EQ(why(), "");
   config.tile_order = TileOrder::naive;
-  EXPECT_EQ(why(), "group_owners, rounds: only tiles that are not in tile_order = naive turn from owner to owner");
+  EXPECT_EQ(why(), "group_owners, rounds: only tiles that are not in tile_order = naive are grouped by owners");
   config.group_owners = 1;
   config.tile_order = TileOrder::in_step;
   config.group_m = 1;
@@ -221,10 +221,10 @@ TEST(InStep, IsOfTilesOfAGather) {
   EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
   config.schedule = "track_trigger";
   problem.reduction = Reduction::any;
-  EXPECT_EQ(why(), "tile_order = in_step: only tiles of a gather wait for columns of A");
+  EXPECT_EQ(why(), "knob tile_order = in_step: for gemm_reduce_scatter want one of: rank_shifted, naive");
   config.schedule = "two_stream";
   problem.op = "gemm_all_reduce";
-  EXPECT_EQ(why(), "knob tile_order = in_step has no meaning for all_gather_gemm (tilewire info --knobs)");
+  EXPECT_EQ(why(), "knob tile_order = in_step has no meaning for gemm_all_reduce (tilewire info --knobs)");
 }
 
 }  // namespace

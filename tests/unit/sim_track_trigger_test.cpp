@@ -190,9 +190,9 @@ TEST(TrackTrigger, RefusesKnobsByName) {
   };
   const std::string cannot = "schedule track_trigger cannot do gemm_all_reduce: ";
   EXPECT_EQ(refusal([](Config& c) { c.algorithm = Algorithm::one_shot; }),
-            cannot + "one_shot: each chunk of the sum has one owner here");
+            cannot + "knob algorithm = one_shot: for gemm_all_reduce want one of: direct, ring, two_phase");
   EXPECT_EQ(refusal([](Config& c) { c.pacing = Pacing::lockstep; }),
-            cannot + "knob pacing = lockstep has no meaning for gemm_reduce_scatter (tilewire info --knobs)");
+            cannot + "knob pacing = lockstep has no meaning for gemm_all_reduce (tilewire info --knobs)");
 }
 
 TEST(OutputMap, RefusesWhatWouldNeverTrigger) {

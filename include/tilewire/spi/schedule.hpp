@@ -36,6 +36,7 @@ struct Asked {
 struct KnobRule {
   const char* text;  ///< the knobs and the reason: "group_owners: needs group_m > 1"
   bool (*broken)(const Asked& asked);
+  std::string (*seen)(const Asked& asked) = nullptr;  ///< the values that break it, to follow the text
 };
 
 /// What is to be run: what the rows of candidates may look at.

@@ -140,6 +140,30 @@ __device__ inline void clear_tail(const GemvTable& table, uint8_t* chunk, int co
   ptx::cta_meet(1, kComputeThreads);
 }
 
+/// The steps from `step` to `end`, whose columns of A are in shared memory `at` bytes behind `rows`. `slot`: of the
+/// ring.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void multiply_steps(const Ring& ring, const Part& part, const uint32_t (&rows)[kBlocks],
+                                               uint32_t at, int end, int& step, int& slot, float (&sums)[kBlocks][4]) {
+#pragma unroll 4
+  for (; step < end; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight - 1) : "memory");
+    const uint32_t from = ring.place + slot * 2 * kComputeThreads * kPieceBytes;
+    const uint4 x = load_piece(from);
+    const uint4 y = load_piece(from + kComputeThreads * kPieceBytes);
+    if (step + kInFlight < part.steps) ring.load(step + kInFlight, slot);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    if (++slot == kInFlight) slot = 0;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const uint4 v = load_piece(rows[block] + at);
+      multiply(T{}, sums[block], x.x, y.x, x.y, y.y, v.x, v.y);
+      multiply(T{}, sums[block], x.z, y.z, x.w, y.w, v.z, v.w);
+    }
+    at += ring.stride * 2;
+  }
+}
+
 /// The products of this warp's columns and slice of K.
 template <typename T, int kBlocks>
 __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, const Part& part, uint8_t* shared,
@@ -189,24 +213,8 @@ __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, 
     clear_tail<kBlocks>(table, shared + chunk % 2 * kChunkBytes<kBlocks>,
                         min(chunk_cols, table.depth - chunk * chunk_cols));
     const int end = min(part.steps, (chunk + 1) * steps_of_chunk);
-    uint32_t at = chunk % 2 * kChunkBytes<kBlocks>;
-#pragma unroll 4
-    for (; step < end; ++step) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight - 1) : "memory");
-      const uint32_t from = ring.place + slot * 2 * kComputeThreads * kPieceBytes;
-      const uint4 x = load_piece(from);
-      const uint4 y = load_piece(from + kComputeThreads * kPieceBytes);
-      if (step + kInFlight < part.steps) ring.load(step + kInFlight, slot);
-      asm volatile("cp.async.commit_group;" ::: "memory");
-      if (++slot == kInFlight) slot = 0;
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        const uint4 v = load_piece(rows[block] + at);
-        multiply(T{}, sums[block], x.x, y.x, x.y, y.y, v.x, v.y);
-        multiply(T{}, sums[block], x.z, y.z, x.w, y.w, v.z, v.w);
-      }
-      at += ring.stride * 2;
-    }
+    const uint32_t at = chunk % 2 * kChunkBytes<kBlocks>;
+    multiply_steps<T, kBlocks>(ring, part, rows, at, end, step, slot, sums);
     if (chunk + 2 >= chunks) continue;
     ptx::cta_meet(1, kComputeThreads);
     if (threadIdx.x == 0) start_chunk(chunk + 2);
