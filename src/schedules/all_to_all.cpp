@@ -234,7 +234,7 @@ namespace {
 bool exchanges_on_gpus(const Workload& work) { return exchanges(work.problem) && on_gpus(work); }
 bool exchanges_on_host(const Workload& work) { return exchanges(work.problem) && !on_gpus(work); }
 
-constexpr Way kWays[] = {
+constexpr Way kExchangeWays[] = {
     {"tiles stored at owners", kAll, 1, exchanges_on_gpus, first_tile, by_stores},
     {"two rounds", kAll, 2, exchanges_on_gpus, first_tile,
      [](const Workload& work, Config& config) {
@@ -262,6 +262,6 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<Way> ways_of_exchanges() { return {std::begin(kWays), std::end(kWays)}; }
+std::vector<Way> ways_of_exchanges() { return {std::begin(kExchangeWays), std::end(kExchangeWays)}; }
 
 }  // namespace tilewire

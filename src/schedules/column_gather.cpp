@@ -202,7 +202,7 @@ void in_quarters_of_library(const Workload& work, Config& config) {
   config.compute = Provider::library;
 }
 
-constexpr Way kWays[] = {
+constexpr Way kColumnWays[] = {
     {"tiles stored at owners", kAll, 1, scatters_columns, first_two_tiles, by_stores},
     {"copy engines send shards", kAll, 1, scatters_columns, first_tile, unpaced},
     {"copy engines send results of the library", kAll, 1, scatters_columns, nullptr,
@@ -223,6 +223,6 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<Way> ways_of_columns() { return {std::begin(kWays), std::end(kWays)}; }
+std::vector<Way> ways_of_columns() { return {std::begin(kColumnWays), std::end(kColumnWays)}; }
 
 }  // namespace tilewire

@@ -159,7 +159,7 @@ Tiles single_first_tile(const Workload& work) {
 
 bool gathers_rows_on_host(const Workload& work) { return gathers_rows(work.problem) && !on_gpus(work); }
 
-constexpr Way kWays[] = {
+constexpr Way kGatherWays[] = {
     {"copy engines, shards", kAll, 1, gathers_rows_on_gpus, first_tile, by_engines},
     {"copy engines, two owners together",
      {129, 1024},
@@ -276,6 +276,6 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<Way> ways_of_gathers() { return {std::begin(kWays), std::end(kWays)}; }
+std::vector<Way> ways_of_gathers() { return {std::begin(kGatherWays), std::end(kGatherWays)}; }
 
 }  // namespace tilewire

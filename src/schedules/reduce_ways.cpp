@@ -139,7 +139,7 @@ void order_by_stream(const Workload& work, Config& config) {
   config.reduce_mode = ReduceMode::pull;
 }
 
-constexpr Way kWays[] = {
+constexpr Way kReductionWays[] = {
     {"tiles stored at owners", kAll, 1, reduces_on_gpus, first_tile, by_stores},
     // NOTE: early: mostly the fastest where it is a choice, and without a model `auto` has only so much time.
     {"library stores columns at owners", {0, 1024}, 2, has_even_columns, nullptr, columns_at_owners},
@@ -337,7 +337,7 @@ constexpr Way kWays[] = {
 
 }  // namespace
 
-std::vector<Way> ways_of_reductions() { return {std::begin(kWays), std::end(kWays)}; }
+std::vector<Way> ways_of_reductions() { return {std::begin(kReductionWays), std::end(kReductionWays)}; }
 
 Way stream_ordered_gemm() {
   return {"stream-ordered GEMM of the library", kAll, 2, is_stream_ordered, nullptr, order_by_stream};
