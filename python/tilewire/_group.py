@@ -157,12 +157,12 @@ class Group:
         """Make an operator, or run a given plan.
 
         `op`: a name of `operators()`, with sizes over all ranks (docs/operators.md); or a Plan, which replaces all
-        other arguments but `trace`. `config`: "auto" uses the remembered winner, else the one that
-        tilewire ships for the machine, else it measures the candidates and remembers the winner. "auto_quick" measures
-        only the first few, "auto_again" even if a winner is known. "auto_off" measures nothing: it then uses the winner
-        of the nearest M, else the simulator's prediction. The name of a schedule uses its first candidate. A mapping
-        sets the knobs (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run`
-        then takes a, b, b1, ... and c, c1, ... `check`: prove the plan before it runs. `trace`: record calls.
+        other arguments but `trace`. `config`: "auto" uses the remembered winner, else the one that tilewire ships for
+        the machine, else it measures the candidates and remembers the winner. "auto_quick" measures only the first few,
+        "auto_again" even if a winner is known. "auto_off" measures nothing: it then uses the winner of the nearest M,
+        else the simulator's prediction. The name of a schedule uses its first candidate. A mapping sets the knobs
+        (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
+        takes a, b, b1, ... and c, c1, ... `check`: prove the plan before it runs. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks if a rule is broken or ranks make different requests; unsupported;
         refused_plan.
