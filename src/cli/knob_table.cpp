@@ -3,6 +3,7 @@
 #include "cli/knob_table.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "core/text.hpp"
@@ -13,14 +14,15 @@
 namespace tilewire::cli {
 namespace {
 
-/// "AG", "AGC", "RS", "RSC", "AR", "A2A"; an all-reduce without a GEMM is "ar".
+/// "AG", "AGC", "RS", "RSC", "AR", "A2A"; in small letters without a GEMM.
 std::string short_name(const Operator& op) {
   const Problem problem{.op = op.name};
   const std::string columns = by_columns(problem) && !exchanges(problem) ? "C" : "";
-  if (gathers(problem)) return "AG" + columns;
-  if (scatters(problem)) return "RS" + columns;
-  if (exchanges(problem)) return "A2A";
-  return multiplies(problem) ? "AR" : "ar";
+  std::string name = gathers(problem) ? "AG" : scatters(problem) ? "RS" : exchanges(problem) ? "A2A" : "AR";
+  name += columns;
+  if (multiplies(problem)) return name;
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return name;
 }
 
 /// All knobs of all schedules, each once.

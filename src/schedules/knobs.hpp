@@ -34,7 +34,8 @@ namespace tilewire {
 /// All operators.
 [[nodiscard]] bool any_operator(const Problem& problem);
 
-/// Rows of knobs that every schedule hands on to the kernels: tile shape, clusters, workers.
+/// Rows of knobs of tiles and workers. The builder hands them to the kernels, except group_m (order_tiles) and split_k
+/// (expect_products, add_product).
 [[nodiscard]] std::vector<Knob> knobs_of_tiles();
 /// `first`, then `more`.
 template <class T>

@@ -51,7 +51,7 @@ struct World {
 };
 
 Problem problem_of(const std::string& op, DType dtype) {
-  return {.op = op, .m = 70, .n = 90, .k = op == "all_reduce" ? 0 : 50, .dtype = dtype};
+  return {.op = op, .m = 70, .n = 90, .k = find_operator(op).structure.multiplies ? 50 : 0, .dtype = dtype};
 }
 
 float& element_of(const Tensor& tensor, int64_t row, int64_t col) {
@@ -68,7 +68,7 @@ TEST_P(Verify, AcceptsTheReference) {
     for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
       Problem problem = problem_of(GetParam(), dtype);
       problem.b_layout = layout;
-      if (problem.op != "all_reduce") problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::scale, 0.5}};
+      if (structure_of(problem).multiplies) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::scale, 0.5}};
       problem.gathered_output = problem.op == "all_gather_gemm";
       const World world(problem, random_inputs(problem, kRanks, 7));
       for (const VerifyOptions& options : kWays) {

@@ -49,7 +49,7 @@ TEST_P(OnGpus, ManyTilesOfFewWorkers) {
     expect(problem, base, 2, 41, 1);
   }
   // Columns of A that arrive one after another, and owners whose tiles are grouped.
-  if (op() == std::string("all_reduce") || (gathers() && structure().by_columns)) return;
+  if (!structure().multiplies || (gathers() && structure().by_columns)) return;
   std::vector<Config> configs;
   for (const int owners : {1, 2}) {
     Config& config =
@@ -111,7 +111,7 @@ TEST_P(OnGpus, LayoutsBiasGatheredAndArena) {
     for (const bool arena : {false, true}) {
       Problem problem{.op = op(), .m = 300, .n = 264, .k = 136, .dtype = DType::bf16, .b_layout = layout};
       problem.out_dtype = arena ? DType::fp32 : DType::bf16;
-      if (op() != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
+      if (structure().multiplies) problem.epilogue = {{EpilogueKind::bias}};
       problem.gathered_output = gathers();
       if (gathers() && layout == BLayout::nk) problem.more_n = {136, 40};
       if (arena) {
@@ -308,14 +308,14 @@ TEST_P(OnGpus, FlagsTravelWithTheData) {
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const auto& [m, n] : {std::pair<int64_t, int64_t>{16, 1024}, {65, 1032}, {300, 260}, {7, 17}, {0, 8}}) {
       Problem problem{.op = op(), .m = m, .n = n, .k = 136, .dtype = dtype};
-      if (m == 16 && op() != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
+      if (m == 16 && structure().multiplies) problem.epilogue = {{EpilogueKind::bias}};
       if (m == 300) problem.out_dtype = DType::fp32;
-      if (m == 65) problem.arena = {op() == std::string("all_reduce") ? "y" : "c"};
+      if (m == 65) problem.arena = {structure().multiplies ? "c" : "y"};
       const Config stores{.tile_m = 64, .tile_n = 128, .reduce_workers = 5};
       std::vector<Config> configs{stores, stores};
       configs[1].transport = Transport::ll;
       if (m == 16) configs.push_back(configs[1]), configs.back().wire = DType::fp32;
-      if (op() != std::string("all_reduce") && m == 300) configs.push_back(configs[1]), configs.back().split_k = 3;
+      if (structure().multiplies && m == 300) configs.push_back(configs[1]), configs.back().split_k = 3;
       if (!scatters) configs.push_back(configs[1]), configs.back().algorithm = Algorithm::one_shot;
       expect_right(problem, ranks(), configs, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
     }
@@ -342,7 +342,7 @@ TEST_P(OnGpus, ForSanitizers) {
     with([](Config& c) { c.transport = Transport::tma, c.tile_m = 72; });
     with([](Config& c) { c.transport = Transport::tma, c.tile_m = 128, c.cluster_m = 2; });
   } else {
-    const bool products = op() != std::string("all_reduce");
+    const bool products = structure().multiplies;
     with([](Config&) {});
     with([](Config& c) { c.transport = Transport::ll; });
     with([](Config& c) { c.reduce_mode = ReduceMode::accumulate; });
@@ -353,7 +353,7 @@ TEST_P(OnGpus, ForSanitizers) {
     if (products) with([](Config& c) { c.transport = Transport::tma, c.reduce_mode = ReduceMode::accumulate; });
   }
   for (Config& config : configs) {
-    if (op() == std::string("all_reduce")) config.tile_workers = 0;
+    if (!structure().multiplies) config.tile_workers = 0;
   }
   // NOTE: when a rank's kernel has ended, the sanitizer waits for all running kernels of the GPU. Another rank's next
   // call,
@@ -405,7 +405,7 @@ TEST_P(OnGpus, TwoLaunches) {
 
 // NOTE: ranks that share a GPU do not call the library; so several ranks need as many GPUs.
 TEST_P(OnGpus, OneCallOfTheLibrary) {
-  if (op() == std::string("all_reduce")) GTEST_SKIP() << "there is no GEMM";
+  if (!structure().multiplies) GTEST_SKIP() << "there is no GEMM";
   if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
   uint64_t seed = 300;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
@@ -451,7 +451,7 @@ TEST_P(OnGpus, OneCollectiveOfTheLibrary) {
   if (const auto reason = cuda::missing_nccl()) GTEST_SKIP() << *reason;
   if (structure().after == Collective::all_to_all) GTEST_SKIP() << "the library's all-to-all is not called";
   if (structure().by_columns) GTEST_SKIP() << "the library gathers and scatters rows";
-  const bool has_gemm = op() != std::string("all_reduce");
+  const bool has_gemm = structure().multiplies;
   uint64_t seed = 400;
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     for (const bool more : {false, true}) {

@@ -18,6 +18,7 @@
 #include "ranks/shared_memory.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/spi/lower.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -38,7 +39,7 @@ std::vector<float> values_of(const Tensor& tensor) {
 /// Mean square of an output element for uniform random inputs. In a few elements terms cancel, but not their rounding
 /// errors.
 double typical_square(const Problem& problem, int num_ranks) {
-  return problem.op == "all_reduce" ? num_ranks / 3.0 : static_cast<double>(problem.k) / 9.0;
+  return structure_of(problem).multiplies ? static_cast<double>(problem.k) / 9.0 : num_ranks / 3.0;
 }
 
 /// |x - ref| / |ref| over one output, or infinity where only one of them is a number. |ref| is taken to be

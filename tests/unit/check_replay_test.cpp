@@ -62,11 +62,11 @@ Plan random_plan(Random& random) {
   if (below(random, 6) == 0) {
     // Where a library can do the collective, it does.
     problem.reduction = Reduction::any;
-    if (problem.op != "all_reduce") problem.epilogue = {{EpilogueKind::bias}};
+    if (structure_of(problem).multiplies) problem.epilogue = {{EpilogueKind::bias}};
     problem.m *= team.num_ranks;
     problem.k = std::max<int64_t>(problem.k, team.num_ranks);
     Config config{.schedule = "sequential", .collective = Provider::library};
-    if (problem.op != "all_reduce") config.compute = Provider::library;
+    if (structure_of(problem).multiplies) config.compute = Provider::library;
     if (!find_schedule(config.schedule).refuses(problem, team, config)) return make_plan(problem, team, config);
   }
   const std::vector<Config> configs = all_variants(problem, team, {.tile_m = 4, .tile_n = 4, .chunk_rows = 3});

@@ -49,7 +49,7 @@ Problem random_problem(Random& random, const char* op) {
   problem.dtype = any_of<DType>(random, {DType::fp32, DType::bf16, DType::fp16});
   problem.b_layout = any_of<BLayout>(random, {BLayout::nk, BLayout::kn});
   problem.reduction = any_of<Reduction>(random, {Reduction::repeatable, Reduction::any});
-  if (problem.op != "all_reduce" && between(random, 0, 1) == 1)
+  if (find_operator(op).structure.multiplies && between(random, 0, 1) == 1)
     problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}, {EpilogueKind::residual}};
   if (find_operator(op).structure.before == Collective::all_gather) {
     problem.gathered_output = between(random, 0, 1) == 1;
