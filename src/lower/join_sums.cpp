@@ -90,8 +90,8 @@ std::optional<std::vector<Task>> in_order_of(const Plan& plan, const std::vector
   return ordered;
 }
 
-/// Join the lanes of one rank. Returns why not, or the number of tiles in digits.
-std::string join(Plan& plan, int rank, int sms) {
+/// Join the lanes of one rank. Returns why not, or nothing.
+std::optional<std::string> join(Plan& plan, int rank, int sms) {
   const auto lanes = lanes_of(plan, rank);
   if (!lanes) return "a rank has other work than tiles and sums";
   Lane& lane = plan.lanes[lanes->tiles];
@@ -102,7 +102,7 @@ std::string join(Plan& plan, int rank, int sms) {
     if (task.kind != TaskKind::sync) return "a lane of tiles has other tasks";
   }
   for (const Task& tile : tiles) {
-    if (auto reason = unfit_tile(plan, tile)) return *reason;
+    if (auto reason = unfit_tile(plan, tile)) return reason;
   }
   if (std::ssize(tiles) > sms - kBesideGemv)
     return fmt::format("{} tiles, want at most {}, one for each CTA", tiles.size(), sms - kBesideGemv);
@@ -115,7 +115,7 @@ std::string join(Plan& plan, int rank, int sms) {
   lane.tasks = std::move(tiles);
   lane.workers = count;
   if (!others.empty()) plan.lanes.push_back({.rank = rank, .engine = Engine::tiles, .name = "ready", .tasks = others});
-  return std::to_string(count);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -123,15 +123,13 @@ std::string join(Plan& plan, int rank, int sms) {
 std::string join_sums(Plan& plan, const Target& target) {
   if (!uses_ll(plan)) return "no LL data";
   std::string reason;
-  std::string counts;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
-    const std::string what = join(plan, rank, target.sms);
-    const bool joined = std::ranges::any_of(plan.lanes, [&](const Lane& l) { return l.rank == rank && l.joined; });
-    std::string& list = joined ? counts : reason;
-    if (joined ? list.empty() || rank == 0 : list.empty()) list = what;
+    const auto refused = join(plan, rank, target.sms);
+    if (refused && reason.empty()) reason = *refused;
   }
-  if (counts.empty()) return reason;
-  return fmt::format("{} CTAs make a tile and its sum{}", counts,
+  const auto joined = std::ranges::find(plan.lanes, true, &Lane::joined);
+  if (joined == plan.lanes.end()) return reason;
+  return fmt::format("{} CTAs make a tile and its sum{}", joined->workers,
                      reason.empty() ? "" : ", not on all ranks: " + reason);
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/ceil_div.hpp"
+#include "lower/kernel_limits.hpp"
 #include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/tile_order.hpp"
@@ -144,7 +145,7 @@ constexpr Way kReductionWays[] = {
     // NOTE: early: mostly the fastest where it is a choice, and without a model `auto` has only so much time.
     {"library stores columns at owners", {0, 1024}, 2, has_even_columns, nullptr, columns_at_owners},
     {"GEMV, one-shot",
-     {1, 17},
+     {1, kMostGemvRows + 1},
      2,
      all_reduces_tiles,
      gemv_tile,

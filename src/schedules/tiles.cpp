@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/ceil_div.hpp"
+#include "lower/kernel_limits.hpp"
 #include "schedules/knobs.hpp"
 
 namespace tilewire {
@@ -163,13 +164,12 @@ Tiles tiles_that_share_k(const Workload& work) {
 
 Tiles gemv_tile(const Workload& work) {
   const Problem& problem = work.problem;
-  const int64_t sms = work.team.devices[0].sms - kOtherSms;
-  const int64_t depth = problem.k / work.team.num_ranks;
-  const bool even = problem.n % 8 == 0 && problem.k % (8 * work.team.num_ranks) == 0 && depth > 0;
+  const int64_t sms = work.team.devices[0].sms - kBesideGemv;
+  const bool even = problem.n % kGemvUnit == 0 && problem.k > 0 && problem.k % (kGemvUnit * work.team.num_ranks) == 0;
   if (!has_fast_tiles(problem) || out_dtype_of(problem) != problem.dtype || problem.b_layout != BLayout::nk) return {};
   if (!even || sms < 1) return {};
-  const TileChoice tile{.m = 16, .n = size_of_each(problem.n, sms)};
-  return tile.n <= 128 ? Tiles{tile} : Tiles{};
+  const TileChoice tile{.m = kMostGemvRows, .n = size_of_each(problem.n, sms)};
+  return tile.n <= kMostGemvCols ? Tiles{tile} : Tiles{};
 }
 
 int64_t waves_of(const Workload& work, const TileChoice& tile) {

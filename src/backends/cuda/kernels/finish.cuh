@@ -9,29 +9,33 @@
 
 namespace tilewire::cuda {
 
+/// Apply a step of an epilogue to element (row, col) of the result.
+__device__ __forceinline__ void apply_step(const Bases& bases, const EpilogueRecord& what, int row, int col,
+                                           float& value) {
+  switch (what.kind) {
+    case EpilogueKind::bias:
+    case EpilogueKind::residual: {
+      const int64_t at = what.kind == EpilogueKind::bias ? col : row * what.ld + col;
+      value += load_element(resolve(bases, what.operand) + at * element_bytes(what.dtype), what.dtype);
+      break;
+    }
+    case EpilogueKind::gelu:
+      value *= 0.5F * (1.0F + erff(value * 0.70710678F));
+      break;
+    case EpilogueKind::relu:
+      value = value < 0 ? 0 : value;
+      break;
+    case EpilogueKind::scale:
+      value *= what.value;
+      break;
+  }
+}
+
 __device__ __forceinline__ void apply_epilogue(const WorkerTable& table, const OpRecord& step, int row, int col,
                                                float& value) {
 #pragma unroll 1
-  for (uint32_t i = 0; i < step.num_epilogue; ++i) {
-    const EpilogueRecord& what = table.epilogue[step.first_epilogue + i];
-    switch (what.kind) {
-      case EpilogueKind::bias:
-      case EpilogueKind::residual: {
-        const int64_t at = what.kind == EpilogueKind::bias ? col : row * what.ld + col;
-        value += load_element(resolve(*table.bases, what.operand) + at * element_bytes(what.dtype), what.dtype);
-        break;
-      }
-      case EpilogueKind::gelu:
-        value *= 0.5F * (1.0F + erff(value * 0.70710678F));
-        break;
-      case EpilogueKind::relu:
-        value = value < 0 ? 0 : value;
-        break;
-      case EpilogueKind::scale:
-        value *= what.value;
-        break;
-    }
-  }
+  for (uint32_t i = 0; i < step.num_epilogue; ++i)
+    apply_step(*table.bases, table.epilogue[step.first_epilogue + i], row, col, value);
 }
 
 /// Apply the epilogue to one element of the result, round it once, store it to every target.

@@ -32,10 +32,6 @@ constexpr int kChunkPitch = kChunkCols<kBlocks> * 2 + 64;
 template <int kBlocks>
 constexpr int kChunkBytes = kBlocks* kRowBlock* kChunkPitch<kBlocks>;
 
-__device__ __forceinline__ uint32_t shared_address(const void* at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-}
-
 /// Copy `bytes` of 16 to shared memory, and zeros behind them.
 __device__ __forceinline__ void copy_piece(uint32_t to, const std::byte* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -64,6 +60,14 @@ __device__ __forceinline__ void multiply(__half, float (&sum)[4], uint32_t a0, u
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+/// Tiles of kTileCols columns that a CTA makes.
+__host__ __device__ constexpr int tiles_of(const GemvTable& table) {
+  return (table.tile_cols + kTileCols - 1) / kTileCols;
+}
+
+/// Floats from row to row of the slices' sums in shared memory.
+__host__ __device__ constexpr int pitch_of(int tiles) { return tiles * kTileCols + 4; }
+
 /// What the CTA makes, and a thread's part of it.
 struct Part {
   int first_col;  ///< of the result
@@ -79,7 +83,7 @@ __device__ inline Part part_of(const GemvTable& table) {
   Part part;
   part.first_col = static_cast<int>(blockIdx.x) * table.tile_cols;
   part.cols = min(table.tile_cols, table.cols - part.first_col);
-  part.tiles = (table.tile_cols + kTileCols - 1) / kTileCols;
+  part.tiles = tiles_of(table);
   part.slices = kWarps / part.tiles;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   part.tile = warp % part.tiles;
@@ -109,25 +113,13 @@ struct Ring {
 
 /// Start the loads of a chunk of A, by one thread.
 template <int kBlocks>
-__device__ inline void load_chunk(const GemvTable& table, const std::byte* a, uint32_t to, uint32_t barrier, int first,
+__device__ inline void load_chunk(const GemvTable& table, const std::byte* a, uint8_t* to, uint64_t* barrier, int first,
                                   int cols) {
   const int bytes = min(cols, table.depth - first) * 2;
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(table.rows * bytes) : "memory");
+  ptx::barrier_arrive_expect(barrier, table.rows * bytes);
 #pragma unroll 1
-  for (int row = 0; row < table.rows; ++row) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     to + row * kChunkPitch<kBlocks>),
-                 "l"(a + (row * table.lda + first) * 2), "r"(bytes), "r"(barrier)
-                 : "memory");
-  }
-}
-
-__device__ __forceinline__ void wait_for_chunk(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@p bra DONE;\nbra WAIT;\nDONE:\n}" ::
-          "r"(barrier),
-      "r"(parity)
-      : "memory");
+  for (int row = 0; row < table.rows; ++row)
+    ptx::bulk_load(to + row * kChunkPitch<kBlocks>, a + (row * table.lda + first) * 2, bytes, barrier);
 }
 
 /// Zeros behind the last column of A in a chunk: weights there are zeros, but zero times a NaN is none.
@@ -177,7 +169,7 @@ __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, 
   ring.stride = part.slices * kStep;
   ring.first = part.slice * kStep + quad * 8;
   ring.depth = table.depth;
-  ring.place = shared_address(shared + 2 * kChunkBytes<kBlocks>) + threadIdx.x * kPieceBytes;
+  ring.place = ptx::shared_address(shared + 2 * kChunkBytes<kBlocks>) + threadIdx.x * kPieceBytes;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = min(part.tile * kTileCols + group + i * 8, part.cols - 1);
@@ -192,8 +184,8 @@ __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, 
   const int chunk_cols = kChunkCols<kBlocks> / ring.stride * ring.stride;
   const int chunks = (table.depth + chunk_cols - 1) / chunk_cols;
   const auto start_chunk = [&](int chunk) {
-    load_chunk<kBlocks>(table, a, shared_address(shared + chunk % 2 * kChunkBytes<kBlocks>),
-                        shared_address(&here[chunk % 2]), chunk * chunk_cols, chunk_cols);
+    load_chunk<kBlocks>(table, a, shared + chunk % 2 * kChunkBytes<kBlocks>, &here[chunk % 2], chunk * chunk_cols,
+                        chunk_cols);
   };
   if (threadIdx.x == 0) {
     start_chunk(0);
@@ -202,14 +194,14 @@ __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, 
   uint32_t rows[kBlocks];
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block)
-    rows[block] =
-        shared_address(shared) + min(block * kRowBlock + group, table.rows - 1) * kChunkPitch<kBlocks> + ring.first * 2;
+    rows[block] = ptx::shared_address(shared) + min(block * kRowBlock + group, table.rows - 1) * kChunkPitch<kBlocks> +
+                  ring.first * 2;
   const int steps_of_chunk = chunk_cols / ring.stride;
   int slot = 0;
   int step = 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    wait_for_chunk(shared_address(&here[chunk % 2]), chunk / 2 % 2);
+    ptx::barrier_wait(&here[chunk % 2], chunk / 2 % 2);
     clear_tail<kBlocks>(table, shared + chunk % 2 * kChunkBytes<kBlocks>,
                         min(chunk_cols, table.depth - chunk * chunk_cols));
     const int end = min(part.steps, (chunk + 1) * steps_of_chunk);
@@ -221,45 +213,16 @@ __device__ inline void multiply_all(const GemvTable& table, const Bases& bases, 
   }
 }
 
-/// Floats from row to row of the slices' sums in shared memory.
-__device__ inline int pitch_of(const Part& part) { return part.tiles * kTileCols + 4; }
-
 template <int kBlocks>
 __device__ inline void keep_sums(const Part& part, const float (&sums)[kBlocks][4], float* kept) {
   if (part.slice >= part.slices) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float* mine = kept + part.slice * kBlocks * kRowBlock * pitch_of(part) + part.tile * kTileCols;
+  float* mine = kept + part.slice * kBlocks * kRowBlock * pitch_of(part.tiles) + part.tile * kTileCols;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      mine[(block * kRowBlock + lane % 4 * 2 + i % 2) * pitch_of(part) + lane / 4 + i / 2 * 8] = sums[block][i];
-  }
-}
-
-/// Apply a step of the epilogue to eight elements. `col`: of the whole result.
-__device__ inline void apply_step(const Bases& bases, const EpilogueRecord& what, int row, int col,
-                                  float (&values)[kEight]) {
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    float& value = values[i];
-    switch (what.kind) {
-      case EpilogueKind::bias:
-      case EpilogueKind::residual: {
-        const int64_t at = (what.kind == EpilogueKind::bias ? 0 : row * what.ld) + col + i;
-        value += load_element(resolve(bases, what.operand) + at * element_bytes(what.dtype), what.dtype);
-        break;
-      }
-      case EpilogueKind::gelu:
-        value *= 0.5F * (1.0F + erff(value * 0.70710678F));
-        break;
-      case EpilogueKind::relu:
-        value = value < 0 ? 0 : value;
-        break;
-      case EpilogueKind::scale:
-        value *= what.value;
-        break;
-    }
+      mine[(block * kRowBlock + lane % 4 * 2 + i % 2) * pitch_of(part.tiles) + lane / 4 + i / 2 * 8] = sums[block][i];
   }
 }
 
@@ -272,7 +235,7 @@ __device__ inline bool finish_unit(const GemvTable& table, const WorkerLaunch& l
   float values[kEight] = {};
 #pragma unroll 1
   for (int slice = 0; slice < part.slices; ++slice) {
-    const float* from = kept + (slice * kBlocks * kRowBlock + row) * pitch_of(part) + col;
+    const float* from = kept + (slice * kBlocks * kRowBlock + row) * pitch_of(part.tiles) + col;
 #pragma unroll
     for (int i = 0; i < kEight; ++i) values[i] += from[i];
   }
@@ -299,7 +262,10 @@ __device__ inline bool finish_unit(const GemvTable& table, const WorkerLaunch& l
   }
   patience.has_begun();
 #pragma unroll 1
-  for (uint32_t i = 0; i < table.num_steps; ++i) apply_step(bases, table.steps[i], row, static_cast<int>(at), values);
+  for (uint32_t step = 0; step < table.num_steps; ++step) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) apply_step(bases, table.steps[step], row, static_cast<int>(at) + i, values[i]);
+  }
 #pragma unroll 1
   for (uint32_t i = 0; i < table.num_targets; ++i) {
     const TargetRecord& to = table.targets[i];
@@ -333,9 +299,8 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
   const Part part = part_of(table);
   const uint64_t epoch = calls_before(launch);
   if (threadIdx.x == 0) {
-    for (uint64_t& barrier : here)
-      asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (uint64_t& barrier : here) ptx::barrier_init(&barrier, 1);
+    ptx::barrier_init_fence();
   }
   __syncthreads();
   auto* kept = reinterpret_cast<float*>(shared + 2 * kChunkBytes<kBlocks> + kRingBytes);
@@ -367,9 +332,9 @@ auto kernel_for(int rows) {
 
 uint32_t bytes_for(const GemvTable& table) {
   const int blocks = table.rows <= kRowBlock ? 1 : 2;
-  const int tiles = (table.tile_cols + kTileCols - 1) / kTileCols;
+  const int tiles = tiles_of(table);
   const int chunk = blocks == 1 ? kChunkBytes<1> : kChunkBytes<2>;
-  const int kept = kWarps / tiles * blocks * kRowBlock * (tiles * kTileCols + 4) * static_cast<int>(sizeof(float));
+  const int kept = kWarps / tiles * blocks * kRowBlock * pitch_of(tiles) * static_cast<int>(sizeof(float));
   return static_cast<uint32_t>(2 * chunk + kRingBytes + kept);
 }
 
