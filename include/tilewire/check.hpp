@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,15 @@ namespace tilewire {
 
 /// The meaning of an element of a caller's buffer.
 enum class Role {
-  a,         ///< element (row, col) of A: row = m, col = k
-  b,         ///< element of B in the problem's layout
-  bias,      ///< element (0, n) of an epilogue operand
-  residual,  ///< element (m, n) of an epilogue operand
-  partial,   ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
-  indices,   ///< row indices into a table
+  a,            ///< element (row, col) of A: row = m, col = k
+  b,            ///< element of B in the problem's layout
+  bias,         ///< element (0, n) of an epilogue operand
+  residual,     ///< element (m, n) of an epilogue operand
+  partial,      ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
+  indices,      ///< row indices into a table
+  norm_weight,  ///< element (0, n) of the weight of a norm
+  norm_bias,    ///< element (0, n) of the bias of a norm
+  normed,       ///< element (m, n) of the normalised rows of a sum across ranks, with its contributions
 };
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,
@@ -28,7 +32,7 @@ struct Meaning {
   Role role = Role::a;
   int64_t row = 0;
   int64_t col = 0;
-  Range terms{};          ///< `partial`: the contributions held (inputs) or required (outputs)
+  Range terms{};          ///< `partial`, `normed`: the contributions held (inputs) or required (outputs)
   bool finished = false;  ///< outputs: the epilogue has been applied
 
   bool operator==(const Meaning&) const = default;
@@ -39,6 +43,7 @@ struct Specification {
   std::vector<Buffer> buffers{};     ///< callers' buffers in the plan's order; empty = the plan's own
   std::vector<Meaning> meanings{};   ///< Meaning::buffer is an index into the callers' buffers
   std::vector<Epilogue> epilogue{};  ///< applied to finished elements
+  std::optional<Norm> norm{};        ///< of `normed` outputs
   int64_t least_bytes = 0;           ///< least bytes over links, summed over all ranks; 0 = unknown
 };
 

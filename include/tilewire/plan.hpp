@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/body.hpp"
 #include "tilewire/dtype.hpp"
 #include "tilewire/epilogue.hpp"
 #include "tilewire/range.hpp"
@@ -143,11 +144,6 @@ enum class TaskKind {
   collective_call,  ///< one rank's part of a collective by the vendor's library: reads[0] to writes[0], both local
 };
 
-enum class Body {
-  gemm,  ///< reads[0] = A [M,K]; reads[1] = B in `GemmParams::b_layout`; reads[2...] = rows of A below reads[0]
-  pool,  ///< reads[0] = table; reads[1] = int32 indices, one row of them per row of the result
-};
-
 /// n ranks; rank r reads R(r) and writes W(r).
 enum class Collective {
   none,
@@ -155,29 +151,6 @@ enum class Collective {
   reduce_scatter,  ///< W(r) = the r-th of n equal parts of the rows of R(0) + R(1) + ...
   all_reduce,      ///< W = R(0) + R(1) + ... on every rank
   all_to_all,      ///< of n equal parts of the rows of each R and W, part s of R(r) = part r of W(s)
-};
-
-/// L2 eviction priority of the lines that a tile loads.
-enum class CacheHint {
-  automatic,  ///< the backend's choice
-  none,
-  evict_first,
-  evict_normal,
-};
-
-/// How a product is computed, by `gemm_call` or by `compute` with the body gemm.
-struct GemmParams {
-  BLayout b_layout = BLayout::nk;
-  bool allow_tf32 = false;  ///< the library may round fp32 operands to TF32
-  int64_t tile_m = 128;     ///< rows and columns of the kernel's tile; the result may be smaller
-  int64_t tile_n = 256;
-  int cluster_m = 1;  ///< CTAs that share loads of B (cluster_m) and of A (cluster_n)
-  int cluster_n = 1;
-  int cluster_split_k = 1;  ///< CTAs of a cluster that make one tile, each over a part of K
-  CacheHint a_hint = CacheHint::automatic;
-  CacheHint b_hint = CacheHint::automatic;
-
-  bool operator==(const GemmParams&) const = default;
 };
 
 /// A step of an epilogue. The task that finishes an element applies it.
@@ -194,6 +167,7 @@ struct Task {
   TaskKind kind = TaskKind::sync;
   Body body = Body::gemm;                    ///< of `compute`
   GemmParams gemm{};                         ///< of products
+  Norm norm{};                               ///< of the body norm
   Collective collective = Collective::none;  ///< of `collective_call`
   std::vector<Region> reads{};
   std::vector<Write> writes{};

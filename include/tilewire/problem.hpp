@@ -11,6 +11,7 @@
 
 #include "tilewire/dtype.hpp"
 #include "tilewire/epilogue.hpp"
+#include "tilewire/norm.hpp"
 #include "tilewire/range.hpp"
 
 namespace tilewire {
@@ -35,6 +36,9 @@ struct Problem {
   std::optional<DType> out_dtype{};  ///< default: `dtype`
   BLayout b_layout = BLayout::nk;
   std::vector<Epilogue> epilogue{};  ///< in order; bias first
+  /// All-reduces: also return the normalised rows of the rounded output, in its type. Inputs norm_weight (and norm_bias
+  /// of NormKind::layer) of 1 x n, output normed.
+  std::optional<Norm> norm{};
   Reduction reduction = Reduction::repeatable;
   bool gathered_output = false;  ///< all_gather_*: also return the gathered input
   bool allow_tf32 = false;  ///< fp32 products may be rounded to TF32; with `compute` = library cuBLASLt rounds them

@@ -12,7 +12,7 @@ from typing import Any
 from tilewire import _core
 from tilewire._arrays import new_numpy, numpy_of, tensor_of
 from tilewire._error import Error
-from tilewire._text import Config, Epilogue, config_text, problem_text
+from tilewire._text import Config, Epilogue, Norm, config_text, problem_text
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ class Group:
         out_dtype: str | None = None,
         b_layout: str = "nk",
         epilogue: Epilogue = (),
+        norm: Norm | None = None,
         reduction: str = "repeatable",
         more_n: Sequence[int] = (),
         gathered_output: bool = False,
@@ -162,7 +163,8 @@ class Group:
         "auto_again" even if a winner is known. "auto_off" measures nothing: it then uses the winner of the nearest M,
         else the simulator's prediction. The name of a schedule uses its first candidate. A mapping sets the knobs
         (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
-        takes a, b, b1, ... and c, c1, ... `check`: prove the plan before it runs. `trace`: record calls.
+        takes a, b, b1, ... and c, c1, ... `norm`: all-reduces also return the output's rows normalised; `run` then
+        takes norm_weight (and norm_bias) after the epilogue's operands, and c, normed. `check`: prove the plan before it runs. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks if a rule is broken or ranks make different requests; unsupported;
         refused_plan.
@@ -178,6 +180,7 @@ class Group:
             out_dtype=out_dtype,
             b_layout=b_layout,
             epilogue=epilogue,
+            norm=norm,
             reduction=reduction,
             more_n=more_n,
             gathered_output=gathered_output,

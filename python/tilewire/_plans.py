@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewire import _core
 from tilewire._error import Error
-from tilewire._text import Config, Epilogue, config_text, problem_text
+from tilewire._text import Config, Epilogue, Norm, config_text, problem_text
 
 
 def plan(
@@ -21,6 +21,7 @@ def plan(
     out_dtype: str | None = None,
     b_layout: str = "nk",
     epilogue: Epilogue = (),
+    norm: Norm | None = None,
     reduction: str = "repeatable",
     more_n: Sequence[int] = (),
     gathered_output: bool = False,
@@ -47,6 +48,7 @@ def plan(
         out_dtype=out_dtype,
         b_layout=b_layout,
         epilogue=epilogue,
+        norm=norm,
         reduction=reduction,
         more_n=more_n,
         gathered_output=gathered_output,

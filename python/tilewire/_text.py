@@ -8,6 +8,8 @@ from typing import Any
 
 #: "auto", "auto_quick", "auto_off", "auto_again", the name of a schedule, or its knobs.
 Config = str | Mapping[str, Any]
+#: The normalisation of the output's rows: "rms" or "layer", or with another eps than 1e-6, ("rms", 1e-5).
+Norm = str | tuple[str, float]
 #: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
 Epilogue = Sequence[str | tuple[str, float]]
 
@@ -22,6 +24,7 @@ def problem_text(
     out_dtype: str | None,
     b_layout: str,
     epilogue: Epilogue,
+    norm: Norm | None,
     reduction: str,
     more_n: Sequence[int],
     gathered_output: bool,
@@ -39,6 +42,8 @@ def problem_text(
     steps = [{"kind": step} if isinstance(step, str) else {"kind": step[0], "value": step[1]} for step in epilogue]
     if steps:
         problem["epilogue"] = steps
+    if norm is not None:
+        problem["norm"] = {"kind": norm} if isinstance(norm, str) else {"kind": norm[0], "eps": norm[1]}
     if reduction != "repeatable":
         problem["reduction"] = reduction
     if more_n:

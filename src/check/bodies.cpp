@@ -56,8 +56,14 @@ Clauses broken_by_product(const Plan& plan, const Task& task) {
   return broken;
 }
 
-std::vector<Patch> meaning_of_product(Values& values, const Task& task, const Operand& a, const Operand& b) {
-  return product_of(values, task.gemm.b_layout, a, b);
+void put_below(Operand& operand, const Operand& more) {
+  for (const Patch& patch : more.patches) operand.patches.push_back(moved(patch, operand.shape.rows, 0));
+  operand.shape.rows += more.shape.rows;
+}
+
+std::vector<Patch> meaning_of_product(Values& values, const Task& task, std::vector<Operand>& reads) {
+  for (size_t i = 2; i < reads.size(); ++i) put_below(reads[0], reads[i]);
+  return product_of(values, task.gemm.b_layout, reads[0], reads[1]);
 }
 
 Clauses broken_by_pool(const Plan& plan, const Task& task) {
@@ -74,16 +80,44 @@ Clauses broken_by_pool(const Plan& plan, const Task& task) {
   return broken;
 }
 
-std::vector<Patch> meaning_of_pool(Values& values, const Task&, const Operand& table, const Operand& indices) {
-  return pooled(values, table, indices);
+std::vector<Patch> meaning_of_pool(Values& values, const Task&, std::vector<Operand>& reads) {
+  return pooled(values, reads[0], reads[1]);
+}
+
+Clauses broken_by_norm(const Plan& plan, const Task& task) {
+  Clauses broken;
+  const Region& rows = task.reads[0];
+  for (size_t i = 0; i < task.reads.size(); ++i) {
+    const Region& read = task.reads[i];
+    check_number(plan, read, broken);
+    if (i == 0) continue;
+    const Shape all = shape_on(plan.buffers[read.buffer], read.rank);
+    if (read.rows != 1 || read.cols != rows.cols || read.cols != all.cols)
+      broken.push_back(
+          fmt::format("normalises {} with {} of {} x {}: a norm takes whole rows, and one row of weights "
+                      "of as many columns",
+                      region_name(plan, rows), region_name(plan, read), all.rows, all.cols));
+  }
+  const bool wants_bias = task.norm.kind == NormKind::layer;
+  if (wants_bias != (task.reads.size() == 3))
+    broken.push_back(fmt::format("normalises {} by {} with {} reads: only a layer norm has a bias",
+                                 region_name(plan, rows), to_string(task.norm.kind), task.reads.size()));
+  if (rows.cols == 0) broken.push_back(fmt::format("normalises {}, rows without columns", region_name(plan, rows)));
+  return broken;
+}
+
+std::vector<Patch> meaning_of_norm(Values& values, const Task&, std::vector<Operand>& reads) {
+  return normed(values, reads);
 }
 
 constexpr std::array kProofs{
     BodyProof{Body::gemm, broken_by_product, meaning_of_product},
     BodyProof{Body::pool, broken_by_pool, meaning_of_pool},
+    BodyProof{Body::norm, broken_by_norm, meaning_of_norm},
 };
 static_assert(kProofs[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kProofs[static_cast<size_t>(Body::pool)].body == Body::pool);
+static_assert(kProofs[static_cast<size_t>(Body::norm)].body == Body::norm);
 
 }  // namespace
 

@@ -13,10 +13,9 @@ struct BodyProof {
   Body body = Body::gemm;
   /// The rules that a task breaks, as clauses that follow the task's name.
   std::vector<std::string> (*broken)(const Plan& plan, const Task& task) = nullptr;
-  /// The symbolic result, given the symbolic operands. Throws Error(refused_plan) with a clause that follows the task's
-  /// name.
-  std::vector<Patch> (*meaning)(Values& values, const Task& task, const Operand& first,
-                                const Operand& second) = nullptr;
+  /// The symbolic result, given the symbolic reads, which it may change. Throws Error(refused_plan) with a clause that
+  /// follows the task's name.
+  std::vector<Patch> (*meaning)(Values& values, const Task& task, std::vector<Operand>& reads) = nullptr;
 };
 
 /// The row of a body.

@@ -112,7 +112,7 @@ void prove_ordered(const Plan& plan, const Plan& by_signals, const Specification
   if (!report.empty()) return;
   const Tasks tasks(plan);
   const bool same = &plan == &by_signals;
-  check_structure(tasks, wanted.epilogue, report);
+  check_structure(tasks, wanted, report);
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;

@@ -62,8 +62,17 @@ int Values::sum(int x, int y) {
 }
 
 std::string Values::describe(const Patch& patch) const {
-  static constexpr std::array kNames{"A",      "B",       "bias",       "residual",
-                                     "output", "indices", "a constant", "the content of an earlier violation"};
+  static constexpr std::array kNames{"A",
+                                     "B",
+                                     "bias",
+                                     "residual",
+                                     "output",
+                                     "indices",
+                                     "norm weight",
+                                     "norm bias",
+                                     "normed output",
+                                     "a constant",
+                                     "the content of an earlier violation"};
   const Value& value = all_[patch.content.value];
   const std::string where = extent_name("rows", patch.content.row, patch.at.row0, patch.at.row1) +
                             extent_name("cols", patch.content.col, patch.at.col0, patch.at.col1);
@@ -87,6 +96,12 @@ What what_of(Role role) {
       return What::partial;
     case Role::indices:
       return What::indices;
+    case Role::norm_weight:
+      return What::norm_weight;
+    case Role::norm_bias:
+      return What::norm_bias;
+    case Role::normed:
+      return What::normed;
   }
   return What::unknown;
 }

@@ -16,11 +16,23 @@ namespace tilewire::checking {
 /// Offset of content that is equal in every row (or column), such as an empty sum.
 inline constexpr int64_t kAnywhere = std::numeric_limits<int64_t>::min();
 
-enum class What { a, b, bias, residual, partial, indices, constant, unknown };  ///< unknown: after a violation
+enum class What {
+  a,
+  b,
+  bias,
+  residual,
+  partial,
+  indices,
+  norm_weight,
+  norm_bias,
+  normed,  ///< normalised rows of a sum
+  constant,
+  unknown,  ///< after a violation
+};
 
 struct Value {
   What what = What::unknown;
-  std::vector<Range> terms{};  ///< of a sum: the contributions; disjoint, ascending, not adjacent
+  std::vector<Range> terms{};  ///< of a sum, normed or not: the contributions; disjoint, ascending, not adjacent
   bool finished = false;       ///< the epilogue has been applied
 
   bool operator==(const Value&) const = default;

@@ -52,7 +52,7 @@ class Execution {
   Patch patch_of(const Meaning& meaning) {
     const Shape shape = shape_on(plan_.buffers[meaning.buffer], meaning.rank);
     Value value{what_of(meaning.role)};
-    if (meaning.role == Role::partial) value.terms = terms_of(meaning.terms);
+    if (meaning.role == Role::partial || meaning.role == Role::normed) value.terms = terms_of(meaning.terms);
     value.finished = meaning.finished;
     return {{0, shape.rows, 0, shape.cols}, {meaning.row, meaning.col, values_.add(std::move(value))}};
   }
@@ -67,20 +67,14 @@ class Execution {
     return operand;
   }
 
-  static void put_below(Operand& operand, const Operand& more) {
-    for (const Patch& patch : more.patches) operand.patches.push_back(moved(patch, operand.shape.rows, 0));
-    operand.shape.rows += more.shape.rows;
-  }
-
   std::vector<Patch> result_of(const Task& task) {
     std::vector<Patch> result;
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call: {
-        Operand first = read(task.reads[0]);
-        const Operand second = read(task.reads[1]);
-        for (size_t i = 2; i < task.reads.size(); ++i) put_below(first, read(task.reads[i]));
-        result = proof_of(task.body).meaning(values_, task, first, second);
+        std::vector<Operand> operands;
+        for (const Region& region : task.reads) operands.push_back(read(region));
+        result = proof_of(task.body).meaning(values_, task, operands);
         break;
       }
       case TaskKind::copy:

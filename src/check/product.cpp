@@ -125,6 +125,34 @@ std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& i
   return result;
 }
 
+std::vector<Patch> normed(Values& values, const std::vector<Operand>& reads) {
+  const Operand& rows = reads[0];
+  if (std::ranges::any_of(reads, [](const Operand& read) { return is_unknown(read.patches); }))
+    return whole(rows.shape, Values::unknown());
+  if (rows.shape.rows == 0) return {};
+  for (size_t i = 1; i < reads.size(); ++i) {
+    const What what = i == 1 ? What::norm_weight : What::norm_bias;
+    for (const Patch& patch : reads[i].patches) {
+      require_what(values, patch, what, i == 1 ? "the weight of a norm" : "the bias of a norm");
+      if (patch.content.col != 0) refuse("reads {} from a column that is not the first", values.describe(patch));
+    }
+  }
+  const Patch& first = rows.patches[0];
+  for (const Patch& patch : rows.patches) {
+    require_what(values, patch, What::partial, "a sum");
+    if (patch.content.col != 0) refuse("normalises {}: it is not a whole row", values.describe(patch));
+    if (patch.content.value != first.content.value)
+      refuse("normalises {} with {}", values.describe(first), values.describe(patch));
+  }
+  Value value = values[first.content.value];
+  value.what = What::normed;
+  const int id = values.add(std::move(value));
+  std::vector<Patch> result;
+  for (const Strip& strip : strips_of(values, rows.patches, true, rows.shape.rows))
+    result.push_back({{strip.begin, strip.end, 0, rows.shape.cols}, {strip.offset, 0, id}});
+  return result;
+}
+
 std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std::vector<Patch>& y) {
   std::vector<Patch> result;
   for (const Patch& one : x) {

@@ -11,7 +11,7 @@
 namespace tilewire::checking {
 
 /// Rules of single tasks: reachable memory, shapes, types, limits of the checker.
-void check_structure(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report);
+void check_structure(const Tasks& tasks, const Specification& wanted, Report& report);
 /// Library collectives: the calls of all ranks match.
 void check_collectives(const Tasks& tasks, Report& report);
 /// The tasks in an order in which one worker per lane executes them. On a deadlock some are missing.

@@ -14,8 +14,8 @@ constexpr int kMostRanks = 64;  // bits of the masks in order.hpp
 
 class StructureCheck {
  public:
-  StructureCheck(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report)
-      : tasks_(tasks), plan_(tasks.plan), epilogue_(epilogue), report_(report) {}
+  StructureCheck(const Tasks& tasks, const Specification& wanted, Report& report)
+      : tasks_(tasks), plan_(tasks.plan), wanted_(wanted), report_(report) {}
 
   void check_task(int t) {
     t_ = t;
@@ -97,6 +97,9 @@ class StructureCheck {
     for (const Write& write : task.writes) check_number(write.to);
     if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
       refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
+    if (task.kind == TaskKind::compute && task.body == Body::norm && wanted_.norm != task.norm)
+      refuse("{} applies the norm {}, the problem's is {}", name(), to_string(task.norm),
+             wanted_.norm ? to_string(*wanted_.norm) : "none");
     for (const std::string& clause : proof_of(task.body).broken(plan_, task)) refuse("{} {}", name(), clause);
   }
 
@@ -112,9 +115,9 @@ class StructureCheck {
     const auto same = [](const EpilogueStep& step, const Epilogue& asked) {
       return step.kind == asked.kind && (step.kind != EpilogueKind::scale || step.value == asked.value);
     };
-    if (!std::ranges::equal(task.epilogue, epilogue_, same))
+    if (!std::ranges::equal(task.epilogue, wanted_.epilogue, same))
       return refuse("{}: its epilogue of {} steps is not the problem's, of {} steps", name(), task.epilogue.size(),
-                    epilogue_.size());
+                    wanted_.epilogue.size());
     const Shape result = result_shape(task);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.kind == EpilogueKind::bias && (step.operand->rows != 1 || step.operand->cols != result.cols))
@@ -127,18 +130,18 @@ class StructureCheck {
 
   const Tasks& tasks_;
   const Plan& plan_;
-  const std::vector<Epilogue>& epilogue_;
+  const Specification& wanted_;
   Report& report_;
   int t_ = 0;
 };
 
 }  // namespace
 
-void check_structure(const Tasks& tasks, const std::vector<Epilogue>& epilogue, Report& report) {
+void check_structure(const Tasks& tasks, const Specification& wanted, Report& report) {
   const int num_ranks = tasks.plan.team.num_ranks;
   if (num_ranks > kMostRanks)
     report.add(Rule::unsupported, "{} ranks: the checker knows at most {}", num_ranks, kMostRanks);
-  StructureCheck check(tasks, epilogue, report);
+  StructureCheck check(tasks, wanted, report);
   for (int t = 0; t < tasks.size(); ++t) check.check_task(t);
 }
 

@@ -131,6 +131,12 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->delimiter(',')
       ->type_name("STEP")
       ->group(group);
+  verb.add_option("--norm", options.norm, "*_all_reduce: also return the output's rows normalised")
+      ->type_name("rms|layer")
+      ->group(group);
+  verb.add_option("--norm-eps", options.norm_eps, fmt::format("Added to the mean of squares (default {})", Norm{}.eps))
+      ->type_name("EPS")
+      ->group(group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
   verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
   verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")
@@ -238,6 +244,11 @@ std::vector<Epilogue> epilogue_of(const Options& options) {
   return steps;
 }
 
+std::optional<Norm> norm_of(const Options& options) {
+  if (options.norm.empty()) return std::nullopt;
+  return Norm{parse<NormKind>(options.norm, "--norm"), options.norm_eps};
+}
+
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {
   Problem problem{.op = op, .m = m, .n = n, .k = k};
   const Structure structure = structure_of(problem);
@@ -248,7 +259,8 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   problem.reduction = parse<Reduction>(options.reduction, "--reduction");
   // A flag that this operator cannot use is for other operators of the command.
   const bool alone = options.operators.size() <= 1;
-  if (alone || structure.multiplies) problem.epilogue = epilogue_of(options);
+  problem.epilogue = epilogue_of(options);
+  if (alone || structure.after == Collective::all_reduce) problem.norm = norm_of(options);
   if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
   if (alone || (structure.before == Collective::all_gather && structure.multiplies)) problem.more_n = options.more_n;
   problem.allow_tf32 = options.allow_tf32;

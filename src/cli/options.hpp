@@ -30,6 +30,8 @@ struct Options {
   std::string reduction = "repeatable";
   bool bias = false;
   std::vector<std::string> epilogue{};  ///< "gelu", "scale=0.5"
+  std::string norm{};                   ///< "rms", "layer"
+  double norm_eps = Norm{}.eps;
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;
@@ -80,6 +82,8 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 [[nodiscard]] DType dtype_of(const std::string& flag, const std::string& name);
 /// The steps of --bias and --epilogue. Throws Error(invalid_input) for an unknown step.
 [[nodiscard]] std::vector<Epilogue> epilogue_of(const Options& options);
+/// The norm of --norm and --norm-eps. Throws Error(invalid_input) for an unknown kind.
+[[nodiscard]] std::optional<Norm> norm_of(const Options& options);
 /// The problems that the flags name: every operator x every shape. Validated.
 [[nodiscard]] std::vector<Problem> problems_of(const Options& options);
 /// One problem with these sizes and the flags' types. Validated.

@@ -51,6 +51,7 @@ void check_run_names(const Run& run) {
   const Options& options = run.options;
   Problem problem{.op = options.operators.front(), .m = 1, .n = 1, .k = 1};
   problem.epilogue = epilogue_of(options);
+  problem.norm = norm_of(options);
   problem.gathered_output = options.gathered;
   problem.more_n = options.more_n;
   check_buffer_names(problem, run.inputs, run.outputs);
@@ -130,9 +131,9 @@ void run_verb(Run& run) {
   run.inputs = parse_file_names("--input", run.input_texts);
   run.outputs = parse_file_names("--output", run.output_texts);
   const Structure& structure = find_operator(options.operators.front()).structure;
-  options.bias = options.bias || (structure.multiplies && run.inputs.contains("bias"));
+  options.bias = options.bias || run.inputs.contains("bias");
   const bool asked = std::ranges::count(options.epilogue, "residual") > 0;
-  if (structure.multiplies && run.inputs.contains("residual") && !asked) options.epilogue.emplace_back("residual");
+  if (run.inputs.contains("residual") && !asked) options.epilogue.emplace_back("residual");
   options.gathered =
       options.gathered || (structure.before == Collective::all_gather && run.outputs.contains("gathered"));
   check_run_names(run);
@@ -147,8 +148,8 @@ constexpr const char* kRunFooter =
 part; a path without it for one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by
 the operator's rule. Sizes and type come from the files where they hold whole matrices. An output may be a device or a
 pipe: /dev/null, /dev/stdout.
-  inputs   a, b, bias, residual of the GEMM operators; x of all_reduce, always per rank
-  outputs  c, and gathered of all_gather_gemm; y of all_reduce
+  inputs   a, b of the GEMM operators; x of all_reduce, always per rank; bias, residual, norm_weight, norm_bias
+  outputs  c, and gathered of all_gather_gemm; y of all_reduce; normed with --norm
 With --more-n also b1, bias1, residual1 and c1, b2 and so on.
 --input bias=FILE implies --bias, residual=FILE a residual as the last step. --output gathered=FILE implies --gathered. Without --output give --verify or --trace.
 A file of one dimension is a matrix of one row.

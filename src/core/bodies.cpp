@@ -29,12 +29,25 @@ int64_t lookups(const Task& task) { return task.reads[1].rows * task.reads[1].co
 
 double pooled_ops(const Task& task) { return static_cast<double>(lookups(task) * task.reads[0].cols); }
 
+Shape normed_shape(const Task& task) { return {task.reads[0].rows, task.reads[0].cols}; }
+
+// A square and its sum, a factor and a weight for each element.
+double norm_ops(const Task& task) {
+  return 4.0 * static_cast<double>(task.reads[0].rows) * static_cast<double>(task.reads[0].cols);
+}
+
+int64_t normed_rows(const Task& task) { return task.reads[0].rows; }
+
+constexpr int64_t kMany = 1 << 20;
+
 constexpr std::array kBodies{
-    BodyFacts{Body::gemm, product_shape, product_ops, all_rows, true, false},
-    BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, false, true},
+    BodyFacts{Body::gemm, product_shape, product_ops, all_rows, 2, kMany, true, false},
+    BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, 2, 2, false, true},
+    BodyFacts{Body::norm, normed_shape, norm_ops, normed_rows, 2, 3, false, false},
 };
 static_assert(kBodies[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kBodies[static_cast<size_t>(Body::pool)].body == Body::pool);
+static_assert(kBodies[static_cast<size_t>(Body::norm)].body == Body::norm);
 
 }  // namespace
 

@@ -17,6 +17,8 @@ struct BodyFacts {
   double (*ops)(const Task& task) = nullptr;
   /// Rows of A, or of reads[0], that a task reads; a row counts each time that it is read.
   int64_t (*rows_read)(const Task& task) = nullptr;
+  int64_t least_reads = 2;
+  int64_t most_reads = 2;
   bool multiplies = false;  ///< a product along K (depth_of); may have addends
   bool by_indices = false;  ///< reads[1] are int32 indices of rows of reads[0]
 };

@@ -58,6 +58,7 @@ TILEWIRE_NAMES(Reach, {load_store, "load_store"}, {copy, "copy"}, {network, "net
 TILEWIRE_NAMES(BLayout, {nk, "nk"}, {kn, "kn"})
 TILEWIRE_NAMES(Reduction, {repeatable, "repeatable"}, {any, "any"})
 TILEWIRE_NAMES(EpilogueKind, {bias, "bias"}, {gelu, "gelu"}, {relu, "relu"}, {scale, "scale"}, {residual, "residual"})
+TILEWIRE_NAMES(NormKind, {rms, "rms"}, {layer, "layer"})
 TILEWIRE_NAMES(Direction, {push, "push"}, {pull, "pull"})
 TILEWIRE_NAMES(Transport, {store, "store"}, {bulk, "bulk"}, {tma, "tma"}, {copy_engine, "copy_engine"}, {ll, "ll"})
 TILEWIRE_NAMES(Algorithm, {direct, "direct"}, {ring, "ring"}, {one_shot, "one_shot"}, {two_phase, "two_phase"})
@@ -75,11 +76,12 @@ TILEWIRE_NAMES(Via, {automatic, "automatic"}, {threads, "threads"}, {bulk, "bulk
 TILEWIRE_NAMES(CacheHint, {automatic, "automatic"}, {none, "none"}, {evict_first, "evict_first"}, {evict_normal, "evict_normal"})
 TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
                {gemm_call, "gemm_call"}, {collective_call, "collective_call"})
-TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"})
+TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"}, {norm, "norm"})
 TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
 TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
-TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"})
+TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"},
+               {norm_weight, "norm_weight"}, {norm_bias, "norm_bias"}, {normed, "normed"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},
@@ -94,9 +96,10 @@ TILEWIRE_FIELDS(Device, F(node), F(copy_engines), F(sms))
 TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
+TILEWIRE_FIELDS(Norm, F(kind), F(eps))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(more_n), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
-                F(reduction), F(gathered_output), F(allow_tf32), F(arena))
+                F(norm), F(reduction), F(gathered_output), F(allow_tf32), F(arena))
 TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
                 F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
@@ -112,7 +115,7 @@ TILEWIRE_FIELDS(Write, F(to), F(first_row), F(mode), F(first_col), F(via))
 TILEWIRE_FIELDS(EpilogueStep, F(kind), F(value), F(operand))
 TILEWIRE_FIELDS(GemmParams, F(b_layout), F(allow_tf32), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(a_hint),
                 F(b_hint))
-TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
+TILEWIRE_FIELDS(Task, F(kind), F(body), F(gemm), F(norm), F(collective), F(reads), F(writes), F(waits), F(posts), F(epilogue),
                 F(addends), F(product_place), F(value))
 TILEWIRE_FIELDS(Lane, F(rank), F(engine), F(name), F(workers), F(warpgroups), F(helped), F(kernel), F(stage), F(joined), F(tasks))
 TILEWIRE_FIELDS(PlanNote, F(problem), F(config))

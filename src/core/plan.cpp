@@ -87,7 +87,7 @@ std::pair<int64_t, int64_t> num_reads(const Task& task) {
   constexpr int64_t kMany = 1 << 20;
   switch (task.kind) {
     case TaskKind::compute:
-      return {2, is_gemm_tile(task) ? kMany : 2};
+      return {facts_of(task.body).least_reads, facts_of(task.body).most_reads};
     case TaskKind::gemm_call:
       return {2, 2};
     case TaskKind::copy:
@@ -118,7 +118,9 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
 }
 
 void validate_task(const Place& at, const Task& task, int signals) {
-  if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) validate_gemm(at, task.gemm);
+  if (computes(task)) validate_gemm(at, task.gemm);
+  if (task.kind == TaskKind::compute && task.body == Body::norm && !(task.norm.eps > 0))
+    refuse("{}: norm with eps = {}: want more than 0", at.name(), task.norm.eps);
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Region& region : task.addends) validate_region(at, region);
   if (!task.addends.empty() && !is_gemm_tile(task)) refuse("{}: it has addends, but is no GEMM tile", at.name());

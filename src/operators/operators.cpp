@@ -57,6 +57,14 @@ void validate_epilogue(const Problem& problem) {
   require(residuals <= 1, "epilogue: {} residuals, want at most one", residuals);
 }
 
+void validate_norm(const Problem& problem, const Operator& op) {
+  if (!problem.norm) return;
+  require(op.structure.after == Collective::all_reduce,
+          "norm: only outputs of all-reduces are normalised, not those of {}", problem.op);
+  require(problem.norm->eps > 0, "norm: eps = {}: want more than 0", problem.norm->eps);
+  require(problem.n > 0, "norm: n = 0: a norm of no columns is undefined");
+}
+
 }  // namespace
 
 std::span<const Operator> operators() {
@@ -83,6 +91,7 @@ void validate(const Problem& problem, int num_ranks) {
   validate_sizes(problem);
   validate_types(problem);
   validate_epilogue(problem);
+  validate_norm(problem, op);
   require(!problem.gathered_output || op.structure.before == Collective::all_gather,
           "gathered_output: {} has no gather", problem.op);
   const bool gathers_a = op.structure.before == Collective::all_gather && op.structure.multiplies;

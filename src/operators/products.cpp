@@ -9,6 +9,7 @@
 
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
+#include "operators/whole_sums.hpp"
 
 namespace tilewire {
 namespace {
@@ -70,7 +71,8 @@ std::vector<Part> Inputs::input_parts(Role role) const {
 }
 
 bool Inputs::is_product(const Part& output) const {
-  return output.meaning.role == Role::partial && !input_parts(Role::b).empty();
+  const Role role = output.meaning.role;
+  return (role == Role::partial || role == Role::normed) && !input_parts(Role::b).empty();
 }
 
 std::vector<double> Inputs::random_signs(uint64_t seed) const {
@@ -123,9 +125,10 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
       const Buffer& described = buffers_[buffer];
       const Shape shape = shape_on(described, peer);
       const auto of_buffer = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == peer; };
-      const bool sum = std::ranges::find_if(meanings_, of_buffer)->role == Role::partial;
+      const Role role = std::ranges::find_if(meanings_, of_buffer)->role;
       // Keep sums in fp32 in the reference, so that the rounding of the output counts as its error.
-      const DType dtype = described.scope == Scope::output && sum ? DType::fp32 : described.dtype;
+      const bool computed = role == Role::partial || role == Role::normed;
+      const DType dtype = described.scope == Scope::output && computed ? DType::fp32 : described.dtype;
       memory.emplace_back(static_cast<size_t>(shape.rows * shape.cols * bytes_of(dtype)));
       tensors[peer].push_back(make_tensor(memory.back().data(), dtype, shape.rows, shape.cols));
       if (described.scope == Scope::input) fill_rows(read_, buffer, peer, tensors[peer].back());
@@ -169,11 +172,19 @@ void Inputs::for_each_b_row(const Visit& visit) const {
 }
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
+  const bool normed = output.meaning.role == Role::normed;
   DoubleMatrix values(std::ssize(rows), output.shape.cols);
-  if (!is_product(output)) {
-    add_input_rows(output.meaning.role, output, rows, values);
-    return values;
+  if (is_product(output)) {
+    add_product_rows(output, rows, values);
+  } else {
+    add_input_rows(normed ? Role::partial : output.meaning.role, output, rows, values);
   }
+  apply_epilogue_to(output, rows, values);
+  if (normed) apply_norm_to(output, values);
+  return values;
+}
+
+void Inputs::add_product_rows(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const {
   DoubleMatrix a(std::ssize(rows), problem_.k);
   Part a_rows = output;
   a_rows.meaning.col = 0;
@@ -194,8 +205,6 @@ DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> row
         add_scaled(scale, b + cols.begin - part.meaning.col, cols.size(), &values.at(i, cols.begin - first));
     }
   });
-  apply_epilogue_to(output, rows, values);
-  return values;
 }
 
 std::vector<float> Inputs::bias_of(const Part& output) const {
@@ -222,6 +231,23 @@ void Inputs::apply_epilogue_to(const Part& output, std::span<const int64_t> rows
   std::vector<float> bias = bias_of(output);
   const Tensor operand = make_tensor(bias.data(), DType::fp32, 1, std::ssize(bias));
   apply_epilogue(problem_, bias.empty() ? nullptr : &operand, &residual, values);
+}
+
+void Inputs::apply_norm_to(const Part& output, DoubleMatrix& values) const {
+  const auto row_of = [&](Role role) {
+    std::vector<float> line;
+    for (const Meaning& meaning : meanings_) {
+      if (meaning.role != role || meaning.rank != output.meaning.rank) continue;
+      line.resize(shape_of(meaning).cols);
+      read_(meaning.buffer, meaning.rank, 0, line.data());
+    }
+    return line;
+  };
+  std::vector<float> weight = row_of(Role::norm_weight);
+  std::vector<float> bias = row_of(Role::norm_bias);
+  const Tensor of_bias = make_tensor(bias.data(), DType::fp32, 1, std::ssize(bias));
+  apply_norm(*problem_.norm, make_tensor(weight.data(), DType::fp32, 1, std::ssize(weight)),
+             bias.empty() ? nullptr : &of_bias, values);
 }
 
 // For each row of B (each k): its product with the random vector, and its sum of squares.

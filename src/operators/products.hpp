@@ -70,6 +70,10 @@ class Inputs {
   [[nodiscard]] RowSizes weigh_rows(Role role, const Part& output, const RowSizes& weights) const;
   /// The columns of the rank's bias that belong to an output; empty if there is no bias.
   [[nodiscard]] std::vector<float> bias_of(const Part& output) const;
+  /// Add rows of the product of A and B.
+  void add_product_rows(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;
+  /// Normalise rows.
+  void apply_norm_to(const Part& output, DoubleMatrix& values) const;
   /// Apply the epilogue to some local rows.
   void apply_epilogue_to(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;
 

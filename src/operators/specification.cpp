@@ -14,6 +14,7 @@ Specification specification_of(const Problem& problem, int num_ranks) {
   return {.buffers = op.buffers(problem, num_ranks),
           .meanings = op.meanings(problem, num_ranks),
           .epilogue = problem.epilogue,
+          .norm = problem.norm,
           .least_bytes = op.least_bytes(problem, num_ranks)};
 }
 

@@ -220,6 +220,27 @@ Expected::State::State(const Operator& asked, const Problem& problem, int num_ra
 
 namespace {
 
+double squares_of(const DoubleMatrix& values, int64_t row) {
+  double sum = 0;
+  for (int64_t col = 0; col < values.cols; ++col) sum += values.at(row, col) * values.at(row, col);
+  return sum;
+}
+
+// Squares of the exact rows: those of the sum, by the factor of the norm. A norm is not linear, so there are no dots.
+RowSizes sizes_of_normed(const Inputs& inputs, const Verified& target, std::span<const double> signs) {
+  Part sum = target.part;
+  sum.meaning.role = Role::partial;
+  RowSizes sizes = inputs.row_sizes(sum, signs);
+  sizes.dots.clear();
+  const DoubleMatrix before = inputs.exact_rows(sum, target.exact.rows);
+  for (int64_t i = 0; i < before.rows; ++i) {
+    const double size = squares_of(before, i);
+    double& squares = sizes.squares[target.exact.rows[i]];
+    squares = size > 0 ? squares * squares_of(target.exact.values, i) / size : 0;
+  }
+  return sizes;
+}
+
 const Operator& operator_of(const Problem& problem, int num_ranks) {
   validate(problem, num_ranks);
   return find_operator(problem.op);
@@ -244,7 +265,8 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
     const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
     target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
-    target.sizes = inputs.row_sizes(part, state_->signs);
+    target.sizes = part.meaning.role == Role::normed ? sizes_of_normed(inputs, target, state_->signs)
+                                                     : inputs.row_sizes(part, state_->signs);
     state_->targets.push_back(std::move(target));
   }
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "schedules/ranges.hpp"
 #include "schedules/task_limit.hpp"
@@ -73,7 +74,7 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 
 void PlanBuilder::add(int lane, Task task) {
   TaskLimit::check(config_.schedule, ++num_tasks_);
-  if (task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call) task.gemm = gemm_params();
+  if (computes(task) && facts_of(task.body).multiplies) task.gemm = gemm_params();
   // Copies have no tile that leaves.
   const Via via = config_.transport == Transport::bulk  ? Via::bulk
                   : config_.transport == Transport::tma ? Via::tma
@@ -199,6 +200,23 @@ void PlanBuilder::add_product(int lane, int sum_lane, Region a, Range cols, Task
     add_part(lane, slice, cols, {.kind = TaskKind::compute, .writes = {{to}}, .waits = data_waits, .posts = {{made}}});
   }
   add(sum_lane, std::move(task));
+}
+
+void PlanBuilder::add_norms(int lane, int output, Range rows, const Wait& summed) {
+  if (!problem_.norm) return;
+  constexpr int64_t kMostRows = 8;
+  constexpr int64_t kTasks = 128;  // about one for each worker of a GPU, if there are as many rows
+  const int rank = plan_.lanes[lane].rank;
+  const int64_t at_once = std::clamp<int64_t>(problem_.m / kTasks, 1, kMostRows);
+  for (int64_t row = rows.begin; row < rows.end; row += at_once) {
+    const Range some{row, std::min(row + at_once, rows.end)};
+    Task task{.kind = TaskKind::compute, .body = Body::norm, .norm = *problem_.norm};
+    task.reads = {region(rank, output, some, {0, problem_.n}), whole(rank, buffer("norm_weight"))};
+    if (problem_.norm->kind == NormKind::layer) task.reads.push_back(whole(rank, buffer("norm_bias")));
+    task.writes = {{region(rank, buffer("normed"), some, {0, problem_.n})}};
+    task.waits = {summed};
+    add(lane, std::move(task));
+  }
 }
 
 GemmParams PlanBuilder::gemm_params() const {

@@ -71,6 +71,9 @@ class PlanBuilder {
   /// Add one GEMM tile, or with fewer columns of A a part of one, as `task` says; `a` need not have all of K.
   void add_part(int lane, Region a, Range cols, Task task);
 
+  /// Add the norms of rows of the output, after `summed`, to `lane`. Nothing if the problem has no norm.
+  void add_norms(int lane, int output, Range rows, const Wait& summed);
+
   /// The finished plan, with every kAllPosts replaced by the signal's total.
   [[nodiscard]] Plan take();
 

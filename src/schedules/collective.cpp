@@ -96,6 +96,7 @@ class CollectivePlanner {
     const int64_t rows = scatters(problem()) ? m / build_.num_ranks() : m;
     const int sum = more ? build_.add_buffer("sum", wire_, rows, n, Scope::local) : output;
     const int summed = more ? build_.add_signals("summed", 1) : 0;
+    const int finished = problem().norm ? build_.add_signals("finished", 1) : -1;
     for (int rank = 0; rank < build_.num_ranks(); ++rank) {
       const int lane = add_library_lane(rank);
       if (multiplies(problem())) add_product(rank, lane, build_.buffer("a"), {0, n}, build_.whole(rank, partial), {});
@@ -103,14 +104,19 @@ class CollectivePlanner {
                 .collective = scatters(problem()) ? Collective::reduce_scatter : Collective::all_reduce,
                 .reads = {build_.whole(rank, partial)},
                 .writes = {{build_.whole(rank, sum)}}};
-      if (more) call.posts = {{{rank, summed}}};
+      std::vector<Post> told;
+      if (problem().norm) told = {{{rank, finished}}};
+      call.posts = more ? std::vector<Post>{{{rank, summed}}} : told;
       build_.add(lane, std::move(call));
-      if (more) add_finish(rank, sum, output, {{rank, summed}});
+      if (more) add_finish(rank, sum, output, {{rank, summed}}, told);
+      if (problem().norm)
+        build_.add_norms(build_.add_lane(rank, Engine::reduce, "norm", build_.config().reduce_workers), output, {0, m},
+                         {{rank, finished}, kAllPosts});
     }
   }
 
   /// Epilogue and type of the output, tile by tile.
-  void add_finish(int rank, int sum, int output, const Wait& summed) {
+  void add_finish(int rank, int sum, int output, const Wait& summed, const std::vector<Post>& told) {
     const int lane = build_.add_lane(rank, Engine::reduce, "finish", build_.config().reduce_workers);
     const Region all = build_.whole(rank, output);
     for (const Tile& tile : tile_grid(all.rows, all.cols, build_.config().tile_m, build_.config().tile_n)) {
@@ -118,6 +124,7 @@ class CollectivePlanner {
                         .reads = {PlanBuilder::region(rank, sum, tile.rows, tile.cols)},
                         .writes = {{PlanBuilder::region(rank, output, tile.rows, tile.cols)}},
                         .waits = {summed},
+                        .posts = told,
                         .epilogue = build_.epilogue(rank, tile.rows, tile.cols)});
     }
   }
@@ -185,7 +192,7 @@ std::vector<KnobRule> rules_of_collectives() {
       {"collective = library, reduce_workers: the library sums",
        [](const Asked& a) {
          return calls_collective(a) && reduces(a.problem) && a.config.reduce_workers > 0 &&
-                !finishes(a.problem, a.config);
+                !finishes(a.problem, a.config) && !a.problem.norm;
        }},
       {"collective = library: the library sums in an order of its own: needs reduction = any",
        [](const Asked& a) {

@@ -84,8 +84,28 @@ class ReducePlanner {
     if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", slices);
     if (route_ == Route::accumulate && n_ > 2) turn_ = build_.add_signals("turn", slices);
     if (needs_taken()) taken_ = build_.add_signals("taken", 1);
+    if (problem().norm) find_bands();
     if (broadcasts()) landed_ = build_.add_signals("landed", lands_in_output_ && route_ != Route::ring ? 1 : slices);
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
+  }
+
+  /// The fewest rows whose slices have no rows outside: their norms wait for the same slices.
+  void find_bands() {
+    std::vector<const Slice*> by_row;
+    for (const Slice& slice : slices_) by_row.push_back(&slice);
+    std::ranges::stable_sort(by_row, {}, [](const Slice* slice) { return slice->rows.begin; });
+    band_of_.resize(slices_.size());
+    for (const Slice* slice : by_row) {
+      if (bands_.empty() || bands_.back().end <= slice->rows.begin) bands_.push_back(slice->rows);
+      bands_.back().end = std::max(bands_.back().end, slice->rows.end);
+      band_of_[slice_id(*slice)] = static_cast<int>(bands_.size()) - 1;
+    }
+    summed_ = build_.add_signals("summed", static_cast<int>(bands_.size()));
+  }
+
+  /// A task writes a slice to the output of `rank`: tell the norms of its rows.
+  void post_summed(Task& task, int rank, const Slice& slice) const {
+    if (problem().norm) task.posts.push_back({{rank, summed_ + band_of_[slice_id(slice)]}});
   }
 
   /// Whether a rank must hear that its peers have begun. NOTE: an owner's broadcast tells its peers that it has
@@ -126,6 +146,8 @@ class ReducePlanner {
       }
     }
     if (broadcasts()) add_landings(rank);
+    for (int band = 0; band < std::ssize(bands_); ++band)
+      build_.add_norms(reduce_lanes_[rank], output_, bands_[band], {{rank, summed_ + band}, kAllPosts});
     if (needs_taken()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
 
@@ -333,10 +355,12 @@ class ReducePlanner {
     const Region to = in_output(rank, slice);
     task.epilogue = build_.epilogue(rank, {to.row, to.row + to.rows}, {to.col, to.col + to.cols});
     task.writes = {{to}};
+    post_summed(task, rank, slice);
     if (!broadcasts()) return;
     for (const int peer : peers_after(n_, rank)) {
       task.writes.push_back({in_landing(peer, slice)});
       task.posts.push_back({landed(peer, slice)});
+      if (lands_in_output_) post_summed(task, peer, slice);
       if (route_ == Route::ring || uses_ll()) task.waits.push_back(build_.ready(rank, peer));
       if (route_ == Route::ring) break;
     }
@@ -354,11 +378,15 @@ class ReducePlanner {
       const Slice& slice = *each;
       if (slice.owner == rank) continue;
       Task task{.kind = TaskKind::copy, .reads = {in_landing(rank, slice)}, .waits = {{landed(rank, slice)}}};
-      if (!lands_in_output_) task.writes.push_back({in_output(rank, slice)});
+      if (!lands_in_output_) {
+        task.writes.push_back({in_output(rank, slice)});
+        post_summed(task, rank, slice);
+      }
       if (route_ == Route::ring && slice.owner != next) {
         task.writes.push_back({in_landing(next, slice)});
         task.waits.push_back(build_.ready(rank, next));
         task.posts.push_back({landed(next, slice)});
+        if (lands_in_output_) post_summed(task, next, slice);
       }
       if (task.writes.empty()) {
         gate.waits.push_back({landed(rank, slice)});
@@ -384,7 +412,9 @@ class ReducePlanner {
   Staging staging_;
   std::vector<int> tile_order_;  ///< of the tiles, by the rank whose turn it is
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
-  int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0;
+  int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0, summed_ = 0;
+  std::vector<Range> bands_{};  ///< of rows, if the problem has a norm
+  std::vector<int> band_of_{};  ///< by slice
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
   std::vector<std::vector<int>> copy_lanes_;
 };

@@ -31,6 +31,7 @@ std::vector<Knob> knobs() {
 std::vector<KnobRule> rules() {
   return {{"memory sums in the order of arrival: needs reduction = any",
            [](const Asked& a) { return a.problem.reduction == Reduction::repeatable; }},
+          {"it has no norm of the output", [](const Asked& a) { return a.problem.norm.has_value(); }},
           {"copy_lanes, chunk_rows: tiles are stored at their owner, only a ring passes blocks on", [](const Asked& a) {
              return scatters(a.problem) && !is_ring(a.config) && (a.config.copy_lanes > 1 || a.config.chunk_rows > 0);
            }}};

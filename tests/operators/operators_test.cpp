@@ -63,6 +63,7 @@ class EveryOperator : public ::testing::TestWithParam<std::tuple<const char*, in
  protected:
   [[nodiscard]] const char* op() const { return std::get<0>(GetParam()); }
   [[nodiscard]] int ranks() const { return std::get<1>(GetParam()); }
+  [[nodiscard]] bool has_gemm() const { return find_operator(op()).structure.multiplies; }
 };
 
 TEST_P(EveryOperator, AllKnobsAreRight) {
@@ -119,13 +120,12 @@ TEST_P(EveryOperator, AwkwardShapes) {
 }
 
 TEST_P(EveryOperator, LayoutsBiasGatheredAndArena) {
-  const bool has_gemm = find_operator(op()).structure.multiplies;
   uint64_t seed = 200;
   for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
     for (const bool arena : {false, true}) {
       Problem problem{.op = op(), .m = 26, .n = 19, .k = 17, .dtype = DType::bf16, .b_layout = layout};
       problem.out_dtype = DType::fp32;
-      if (has_gemm) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
+      problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       const bool gathers = find_operator(op()).structure.before == Collective::all_gather;
       problem.gathered_output = gathers;
       if (gathers && layout == BLayout::nk) problem.more_n = {5, 21};
@@ -172,7 +172,6 @@ TEST_P(EveryOperator, DataStandsForSignals) {
 }
 
 TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
-  if (!find_operator(op()).structure.multiplies) GTEST_SKIP() << "takes no epilogue";
   if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";
   uint64_t seed = 700;
   for (const DType dtype : {DType::fp32, DType::bf16}) {
@@ -180,10 +179,28 @@ TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
       Problem problem{.op = op(), .m = 31, .n = 22, .k = 17, .dtype = dtype, .reduction = Reduction::any};
       problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::scale, 0.5}};
       problem.epilogue.insert(problem.epilogue.end(), {{EpilogueKind::residual}, {EpilogueKind::relu}});
-      if (arena) problem.arena = {"c", "residual"};
+      if (arena) problem.arena = {has_gemm() ? "c" : "y", "residual"};
       const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
       expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 40, seed),
                    {.num_calls = 2, .seed = seed});
+      ++seed;
+    }
+  }
+}
+
+TEST_P(EveryOperator, NormsOfTheOutputsRows) {
+  if (find_operator(op()).structure.after != Collective::all_reduce) GTEST_SKIP() << "takes no norm";
+  if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";
+  uint64_t seed = 750;
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      Problem problem{.op = op(), .m = 31, .n = 22, .k = 17, .dtype = dtype, .norm = Norm{kind, 1e-5}};
+      problem.reduction = dtype == DType::fp32 ? Reduction::any : Reduction::repeatable;
+      problem.epilogue = {{EpilogueKind::residual}};
+      if (kind == NormKind::layer) problem.arena = {has_gemm() ? "c" : "y", "normed"};
+      const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 60, seed),
+                   {.num_calls = 2, .seed = seed, .lowered = true});
       ++seed;
     }
   }

@@ -2,8 +2,10 @@
 // Called by tasks.cpp.
 #include "backends/host/elements.hpp"
 
+#include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -57,6 +59,25 @@ TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void add(const float* values, int64_t n
   for (int64_t i = 0; i < n; ++i) sums[i] += values[i];
 }
 
+constexpr int64_t kSums = 16;  // partial sums of a row, so that the loop vectorises
+
+// The sum of (value - mean)^power.
+TILEWIRE_VECTOR_LOOPS float sum_of_powers(const float* values, int64_t n, float mean, bool squares) {
+  std::array<float, kSums> sums{};
+  float* const lanes = sums.data();
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t lane = 0; lane < kSums; ++lane) {
+      const float value = values[i + lane] - mean;
+      lanes[lane] += squares ? value * value : value;
+    }
+  }
+  float sum = 0;
+  for (; i < n; ++i) sum += squares ? (values[i] - mean) * (values[i] - mean) : values[i] - mean;
+  for (const float part : sums) sum += part;
+  return sum;
+}
+
 }  // namespace
 
 void copy_block(const Block& from, const Block& to) {
@@ -78,6 +99,14 @@ void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* s
   announce_read(values, sizeof(float) * static_cast<size_t>(n));
   announce_write(sums, sizeof(float) * static_cast<size_t>(n));
   add(values, n, sums);
+}
+
+void normalise(const Norm& norm, float* values, int64_t n, const float* weight, const float* bias) {
+  const auto count = static_cast<float>(n);
+  const float mean = norm.kind == NormKind::layer ? sum_of_powers(values, n, 0, false) / count : 0.0F;
+  const float variance = sum_of_powers(values, n, mean, true) / count;
+  const float factor = 1.0F / std::sqrt(variance + static_cast<float>(norm.eps));
+  for (int64_t i = 0; i < n; ++i) values[i] = (values[i] - mean) * factor * weight[i] + (bias ? bias[i] : 0.0F);
 }
 
 void scale(float* values, int64_t n, float factor) {

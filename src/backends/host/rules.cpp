@@ -55,6 +55,7 @@ struct TaskRules {
     const Task& t = task();
     const Region& a = t.reads[0];
     const Region& b = t.reads[1];
+    if (t.body == Body::norm) return check_norm();
     if (facts_of(t.body).by_indices) return check(dtype(b) == DType::int32, "indices are int32");
     const int64_t a_depth = depth_of(t);
     const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
@@ -68,6 +69,16 @@ struct TaskRules {
       check(Shape{addend.rows, addend.cols} == result, "what is added to a product has its shape");
       check(dtype(addend) == dtype(t.addends[0]) && dtype(addend) != DType::int32,
             "what is added to a product has one floating type");
+    }
+  }
+
+  void check_norm() const {
+    const Task& t = task();
+    check(t.reads.size() == (t.norm.kind == NormKind::layer ? 3U : 2U), "only a layer norm has a bias");
+    for (size_t i = 0; i < t.reads.size(); ++i) {
+      check(dtype(t.reads[i]) != DType::int32, "a norm takes floating types");
+      check(i == 0 || (t.reads[i].rows == 1 && t.reads[i].cols == t.reads[0].cols),
+            "weight and bias of a norm have one row, of the columns of the rows");
     }
   }
 
@@ -89,7 +100,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
   Known host{
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call},
-      .bodies = {Body::gemm, Body::pool},
+      .bodies = {Body::gemm, Body::pool, Body::norm},
       .collectives = {},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},

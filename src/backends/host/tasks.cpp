@@ -33,7 +33,8 @@ TaskRunner::Run TaskRunner::runs_of(Body body) {
     Body body;
     Run run;
   };
-  static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply}, Row{Body::pool, &TaskRunner::pool}};
+  static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply}, Row{Body::pool, &TaskRunner::pool},
+                                    Row{Body::norm, &TaskRunner::norm}};
   return std::ranges::find(kRows, body, &Row::body)->run;
 }
 
@@ -158,6 +159,27 @@ void TaskRunner::pool(const Task& task) {
       }
     }
     finish(task, row, 0, table.cols, sums);
+  }
+}
+
+void TaskRunner::norm(const Task& task) {
+  const Block rows = addresses_->block(task.reads[0]);
+  const int64_t cols = rows.cols;
+  prepare_end(task);
+  float* values = scratch(3 * cols);
+  float* weight = values + cols;
+  float* bias = weight + cols;
+  const auto load = [&](size_t read, float* to) {
+    const Block from = addresses_->block(task.reads[read]);
+    load_row(from.data, from.dtype, cols, to);
+  };
+  load(1, weight);
+  if (task.norm.kind == NormKind::layer) load(2, bias);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    callbacks_->check();
+    load_row(elements_of(task.reads[0], rows, row, 0, cols), rows.dtype, cols, values);
+    normalise(task.norm, values, cols, weight, task.norm.kind == NormKind::layer ? bias : nullptr);
+    finish(task, row, 0, cols, values);
   }
 }
 

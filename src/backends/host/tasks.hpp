@@ -35,6 +35,7 @@ class TaskRunner {
   float* complete(const Task& task, int64_t row, float* product, float* spare);
   [[nodiscard]] bool stored_by_library(const Task& task) const;
   void pool(const Task& task);
+  void norm(const Task& task);
   void copy(const Task& task);
   /// Copy row by row, from LL data or to LL data.
   void copy_rows(const Task& task);

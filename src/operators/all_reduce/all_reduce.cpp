@@ -2,26 +2,23 @@
 // The same collective as that of gemm_all_reduce, as an operator of its own.
 #include "operators/all_reduce/all_reduce.hpp"
 
-#include "core/text.hpp"
 #include "operators/gemm.hpp"
+#include "operators/whole_sums.hpp"
 
 namespace tilewire {
 namespace {
 
-void forbid_epilogue(const Problem& problem, int) {
-  require(problem.epilogue.empty(), "all_reduce: takes no epilogue, got {} steps", problem.epilogue.size());
+std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
+  std::vector<Buffer> all{whole_buffer("x", problem.dtype, Scope::input, {problem.m, problem.n})};
+  add_whole_sum(problem, num_ranks, "y", all);
+  return all;
 }
 
-std::vector<Buffer> buffers(const Problem& problem, int) {
-  return {whole_buffer("x", problem.dtype, Scope::input, {problem.m, problem.n}),
-          whole_buffer("y", out_dtype_of(problem), Scope::output, {problem.m, problem.n})};
-}
-
-std::vector<Meaning> meanings(const Problem&, int num_ranks) {
+std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     all.push_back({.buffer = 0, .rank = rank, .role = Role::partial, .terms = {rank, rank + 1}});
-    all.push_back({.buffer = 1, .rank = rank, .role = Role::partial, .terms = {0, num_ranks}});
+    add_whole_sum_meanings(problem, rank, 1, {0, num_ranks}, all);
   }
   return all;
 }
@@ -37,7 +34,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
       for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += element(mine[0], row, col);
     }
   }
-  for (const std::vector<Tensor>& mine : tensors) store_rows(sum, 0, mine[1]);
+  for (const std::vector<Tensor>& mine : tensors) store_whole_sum(problem, mine, 1, sum);
 }
 
 }  // namespace
@@ -46,7 +43,7 @@ Operator all_reduce() {
   return {.name = "all_reduce",
           .summary = "Y = sum over ranks of X, tile by tile",
           .structure = {.multiplies = false, .after = Collective::all_reduce},
-          .validate = forbid_epilogue,
+          .validate = [](const Problem&, int) {},
           .buffers = buffers,
           .meanings = meanings,
           .least_bytes = least_bytes,

@@ -3,15 +3,14 @@
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
 
 #include "operators/gemm.hpp"
+#include "operators/whole_sums.hpp"
 
 namespace tilewire {
 namespace {
 
 std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
-  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}),
-               std::vector<Shape>(num_ranks, {problem.m, problem.n}), all);
-  all.push_back(whole_buffer("c", out_dtype_of(problem), Scope::output, {problem.m, problem.n}));
+  add_whole_sum(problem, num_ranks, "c", all);
   return all;
 }
 
@@ -19,13 +18,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
-    int buffer = 2;
-    add_operand_meanings(problem, rank, 0, {}, buffer, all);
-    all.push_back({.buffer = buffer,
-                   .rank = rank,
-                   .role = Role::partial,
-                   .terms = {0, problem.k},
-                   .finished = !problem.epilogue.empty()});
+    add_whole_sum_meanings(problem, rank, 2, {0, problem.k}, all);
   }
   return all;
 }
@@ -35,9 +28,8 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 }
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
-  DoubleMatrix sum = k_sharded_sum(problem, tensors);
-  apply_epilogue(problem, tensors[0], sum);
-  for (const std::vector<Tensor>& mine : tensors) store_rows(sum, 0, mine.back());
+  const DoubleMatrix sum = k_sharded_sum(problem, tensors);
+  for (const std::vector<Tensor>& mine : tensors) store_whole_sum(problem, mine, 2, sum);
 }
 
 }  // namespace

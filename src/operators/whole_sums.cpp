@@ -1,0 +1,65 @@
+// Outputs that are sums across ranks, whole on every rank, with epilogue and norm.
+// Called by gemm_all_reduce and all_reduce.
+#include "operators/whole_sums.hpp"
+
+#include <cmath>
+
+namespace tilewire {
+namespace {
+
+bool has_norm_bias(const Problem& problem) { return problem.norm && problem.norm->kind == NormKind::layer; }
+
+}  // namespace
+
+void add_whole_sum(const Problem& problem, int num_ranks, const char* name, std::vector<Buffer>& buffers) {
+  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}),
+               std::vector<Shape>(num_ranks, {problem.m, problem.n}), buffers);
+  const DType dtype = out_dtype_of(problem);
+  if (problem.norm) buffers.push_back(whole_buffer("norm_weight", dtype, Scope::input, {1, problem.n}));
+  if (has_norm_bias(problem)) buffers.push_back(whole_buffer("norm_bias", dtype, Scope::input, {1, problem.n}));
+  buffers.push_back(whole_buffer(name, dtype, Scope::output, {problem.m, problem.n}));
+  if (problem.norm) buffers.push_back(whole_buffer("normed", dtype, Scope::output, {problem.m, problem.n}));
+}
+
+void add_whole_sum_meanings(const Problem& problem, int rank, int buffer, Range terms, std::vector<Meaning>& meanings) {
+  add_operand_meanings(problem, rank, 0, {}, buffer, meanings);
+  const auto add = [&](Role role) { meanings.push_back({.buffer = buffer++, .rank = rank, .role = role}); };
+  if (problem.norm) add(Role::norm_weight);
+  if (has_norm_bias(problem)) add(Role::norm_bias);
+  for (const Role role : {Role::partial, Role::normed}) {
+    if (role == Role::normed && !problem.norm) break;
+    add(role);
+    meanings.back().terms = terms;
+    meanings.back().finished = !problem.epilogue.empty();
+  }
+}
+
+void apply_norm(const Norm& norm, const Tensor& weight, const Tensor* bias, DoubleMatrix& rows) {
+  const auto count = static_cast<double>(rows.cols);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    double mean = 0;
+    for (int64_t col = 0; col < rows.cols && norm.kind == NormKind::layer; ++col) mean += rows.at(row, col) / count;
+    double variance = 0;
+    for (int64_t col = 0; col < rows.cols; ++col) variance += std::pow(rows.at(row, col) - mean, 2) / count;
+    const double factor = 1 / std::sqrt(variance + norm.eps);
+    for (int64_t col = 0; col < rows.cols; ++col)
+      rows.at(row, col) =
+          (rows.at(row, col) - mean) * factor * element(weight, 0, col) + (bias ? element(*bias, 0, col) : 0);
+  }
+}
+
+void store_whole_sum(const Problem& problem, const std::vector<Tensor>& tensors, size_t buffer, DoubleMatrix sum) {
+  const Tensor* bias = has_bias(problem) ? &tensors[buffer++] : nullptr;
+  const DoubleMatrix residual = has_residual(problem) ? doubles_of(tensors[buffer++]) : DoubleMatrix(0, 0);
+  apply_epilogue(problem, bias, &residual, sum);
+  const Tensor* weight = problem.norm ? &tensors[buffer++] : nullptr;
+  const Tensor* norm_bias = has_norm_bias(problem) ? &tensors[buffer++] : nullptr;
+  const Tensor& output = tensors[buffer++];
+  store_rows(sum, 0, output);
+  if (!problem.norm) return;
+  DoubleMatrix rows = doubles_of(output);
+  apply_norm(*problem.norm, *weight, norm_bias, rows);
+  store_rows(rows, 0, tensors[buffer]);
+}
+
+}  // namespace tilewire

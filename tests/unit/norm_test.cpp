@@ -1,0 +1,123 @@
+// Norms in plans: the checker proves them and refuses faults; the simulator counts their bytes.
+// Built as part of the target `unit`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "schedules/variants.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "unit/check_plans.hpp"
+
+namespace tilewire {
+namespace {
+
+using check_plans::expect_accepted;
+using check_plans::expect_refused;
+
+Problem normed_problem(NormKind kind = NormKind::rms) {
+  return {
+      .op = "gemm_all_reduce", .m = 24, .n = 16, .k = 12, .epilogue = {{EpilogueKind::residual}}, .norm = Norm{kind}};
+}
+
+Plan normed_plan(Algorithm algorithm = Algorithm::one_shot, NormKind kind = NormKind::rms) {
+  return make_plan(normed_problem(kind), {.num_ranks = 2}, {.tile_m = 8, .tile_n = 8, .algorithm = algorithm});
+}
+
+bool is_norm(const Task& task) { return task.kind == TaskKind::compute && task.body == Body::norm; }
+
+/// The first norm of a plan.
+Task& norm_of(Plan& plan) {
+  for (Lane& lane : plan.lanes) {
+    const auto found = std::ranges::find_if(lane.tasks, is_norm);
+    if (found != lane.tasks.end()) return *found;
+  }
+  throw std::logic_error("the plan has no norm");
+}
+
+int buffer_of(const Plan& plan, const std::string& name) {
+  return static_cast<int>(std::ranges::find(plan.buffers, name, &Buffer::name) - plan.buffers.begin());
+}
+
+TEST(Norms, EveryVariantIsProven) {
+  for (const char* op : {"gemm_all_reduce", "all_reduce"}) {
+    for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+      Problem problem = normed_problem(kind);
+      problem.op = op;
+      if (problem.op == "all_reduce") problem.k = 0;
+      problem.reduction = Reduction::any;
+      for (const int ranks : {1, 2, 3}) {
+        const Team team{.num_ranks = ranks};
+        for (const Config& config : all_variants(problem, team, {.tile_m = 8, .tile_n = 8, .chunk_rows = 4}))
+          expect_accepted(make_plan(problem, team, config));
+      }
+    }
+  }
+}
+
+TEST(Norms, EveryRowIsNormalisedOnEveryRank) {
+  const Plan plan = normed_plan();
+  std::vector<int64_t> rows(2, 0);
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) rows[lane.rank] += is_norm(task) ? task.writes[0].to.rows : 0;
+  }
+  EXPECT_EQ(rows, (std::vector<int64_t>{24, 24}));
+}
+
+TEST(Norms, PartOfARowIsRefused) {
+  Plan plan = normed_plan();
+  Task& norm = norm_of(plan);
+  norm.reads[0].cols = norm.writes[0].to.cols = 8;
+  expect_refused(plan, Rule::structure, {"a norm takes whole rows"});
+  norm.reads[1].cols = 8;
+  expect_refused(plan, Rule::structure, {"a norm takes whole rows", "of 1 x 16"});
+}
+
+TEST(Norms, AnotherRowIsRefused) {
+  Plan plan = normed_plan();
+  norm_of(plan).reads[0].row += 1;
+  expect_refused(plan, Rule::coverage, {"normed", "must hold"});
+}
+
+TEST(Norms, AWaitThatIsMissingIsRefused) {
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::direct}) {
+    Plan plan = normed_plan(algorithm);
+    norm_of(plan).waits.clear();
+    EXPECT_FALSE(check(plan).ok());
+  }
+}
+
+TEST(Norms, AResidualIsNoWeight) {
+  Plan plan = normed_plan();
+  Task& norm = norm_of(plan);
+  norm.reads[0].buffer = buffer_of(plan, "residual");
+  expect_refused(plan, Rule::coverage, {"reads residual", "where it needs a sum"});
+}
+
+TEST(Norms, AnotherEpsIsRefused) {
+  Plan plan = normed_plan();
+  norm_of(plan).norm.eps = 0.5;
+  expect_refused(plan, Rule::structure, {"applies the norm", "the problem's is"});
+  norm_of(plan).norm.eps = 0;
+  expect_refused(plan, Rule::structure, {"eps = 0: want more than 0"});
+}
+
+TEST(Norms, OnlyALayerNormHasABias) {
+  Plan plan = normed_plan(Algorithm::one_shot, NormKind::layer);
+  expect_accepted(plan);
+  norm_of(plan).reads.pop_back();
+  expect_refused(plan, Rule::structure, {"only a layer norm has a bias"});
+}
+
+TEST(Norms, TakeTimeInTheSimulator) {
+  const Simulation with = simulate(normed_plan(), load_machine("h200x4"));
+  Problem plain = normed_problem();
+  plain.norm.reset();
+  const Config config{.tile_m = 8, .tile_n = 8, .algorithm = Algorithm::one_shot};
+  const Simulation without = simulate(make_plan(plain, {.num_ranks = 2}, config), load_machine("h200x4"));
+  EXPECT_GT(with.total_ns, without.total_ns);
+}
+
+}  // namespace
+}  // namespace tilewire
