@@ -36,8 +36,9 @@ class Op {
 
   /// Make one call. Collective. Throws the Errors of Program::run. Throws Error(invalid_input), before anything runs,
   /// if a tensor's shape or type is not that of its buffer, if its data is not aligned to its elements, if it spans
-  /// more than 2^48 bytes, or if an output overlaps another tensor of the call. Nothing is done in place; inputs may
-  /// overlap. Tensors of equal row strides are compared element by element, all other pairs by their whole spans.
+  /// more than 2^48 bytes, or if an output overlaps another tensor of the call. One pair may be the same memory: the
+  /// epilogue's residual and the output of its shape, unless the plan writes it too early (docs/operators.md). Inputs
+  /// may overlap. Tensors of equal row strides are compared element by element, all other pairs by their whole spans.
   /// cuda: the call is enqueued in `stream`, a cudaStream_t with CUDA's meaning: 0 and 1 are the legacy default stream,
   /// which PyTorch uses by default; 2 is the per-thread default stream; any other value is a stream that the caller
   /// created. Streams may be captured (docs/cuda.md). The call runs after the work in the stream, and `run` returns

@@ -78,6 +78,21 @@ def run_bf16(group: tilewire.Group) -> tuple[str, float]:
     return str(c.dtype), float(np.abs(c.astype(np.float32) - want).max() / np.abs(want).max())
 
 
+def run_norm(group: tilewire.Group, kind: str) -> float:
+    """A residual in place, and the normalised rows: the largest difference from numpy."""
+    m, n, eps = 24, 40, 1e-3
+    x, residual, weight, bias = fp32(1, m, n), fp32(2, m, n), fp32(3, 1, n), fp32(4, 1, n)
+    op = group.make_op("all_reduce", m, n, dtype="fp32", epilogue=["residual"], norm=(kind, eps), config="fused")
+    operands = (weight, bias) if kind == "layer" else (weight,)
+    want = group.num_ranks * x + residual
+    y, normed = residual, np.full_like(x, np.nan)
+    assert op.run(x, residual, *operands, out=(y, normed))[0] is y
+    np.testing.assert_array_equal(y, want)
+    rows = want - want.mean(1, keepdims=True) if kind == "layer" else want
+    scaled = rows / np.sqrt((rows**2).mean(1, keepdims=True) + eps) * weight
+    return float(np.abs(normed - scaled - (bias if kind == "layer" else 0)).max())
+
+
 def run_plan(group: tilewire.Group, text: str) -> bool:
     """A plan from a file, traced, with tensors in the arena."""
     plan = tilewire.Plan.from_json(text)

@@ -13,6 +13,7 @@ from bodies import (
     lose_rank,
     misuse,
     run_bf16,
+    run_norm,
     run_operator,
     run_plan,
     time_calls,
@@ -99,6 +100,15 @@ def test_a_config_of_knobs() -> None:
 def test_bf16_epilogue_and_gathered() -> None:
     for dtype, difference in tilewire.launch(run_bf16, 2):
         assert dtype == "bfloat16" and difference < 0.01
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_norms_and_a_residual_in_place(kind: str) -> None:
+    assert max(tilewire.launch(run_norm, 2, args=(kind,))) < 1e-5
+    with pytest.raises(tilewire.Error, match="only outputs of all-reduces"):
+        tilewire.plan("gemm_reduce_scatter", 8, 8, 8, ranks=2, norm=kind)
+    with pytest.raises(tilewire.Error, match="eps = 0: want more than 0"):
+        tilewire.plan("all_reduce", 8, 8, ranks=2, norm=(kind, 0.0))
 
 
 def test_a_plan_from_json_runs_and_is_traced() -> None:

@@ -2,6 +2,7 @@
 // Called by programs and groups.
 #include "backends/tensors.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -56,6 +57,11 @@ void require_tensor(const Buffer& buffer, int rank, const Tensor& tensor) {
           fmt::ptr(tensor.data), bytes_of(tensor.dtype));
 }
 
+bool coincide(const Tensor& x, const Tensor& y) {
+  return x.data == y.data && x.dtype == y.dtype && x.rows == y.rows && x.cols == y.cols &&
+         (x.rows <= 1 || x.row_stride == y.row_stride);
+}
+
 /// Throw if an output overlaps another tensor: it is written while other tensors are read.
 void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& output, const Tensor& written) {
   if (!overlap(written, tensor)) return;
@@ -67,7 +73,7 @@ void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& out
 }  // namespace
 
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     const ReachableMemory& reachable) {
+                     const ReachableMemory& reachable, std::span<const InPlace> in_place) {
   require_number(plan, Scope::input, inputs);
   require_number(plan, Scope::output, outputs);
   for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
@@ -80,6 +86,8 @@ void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs,
     for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
       // Of two overlapping outputs the error names the later one first.
       if (plan.buffers[index].scope == Scope::output && index >= written) return;
+      const bool allowed = std::ranges::find(in_place, InPlace{index, written}) != in_place.end();
+      if (allowed && coincide(tensor, output)) return;
       require_apart(plan.buffers[index], tensor, plan.buffers[written], output);
     });
   });

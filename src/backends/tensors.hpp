@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backends/reachable_memory.hpp"
+#include "core/in_place.hpp"
 #include "tilewire/plan.hpp"
 #include "tilewire/tensor.hpp"
 
@@ -13,9 +14,9 @@ namespace tilewire {
 
 /// Throw Error(invalid_input) unless the tensors of `rank` obey the rules of Op::run for the plan's buffers: number,
 /// types, shapes, strides, alignment, position in `reachable` memory if peers address the buffer, and no output that
-/// overlaps another tensor.
+/// overlaps another tensor. The two tensors of a pair of `in_place` may be one.
 void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     const ReachableMemory& reachable);
+                     const ReachableMemory& reachable, std::span<const InPlace> in_place);
 
 /// Throw Error(invalid_input) for a negative number of bytes, or for bytes to or from a null pointer.
 void require_copy(const void* to, const void* from, int64_t bytes);

@@ -131,7 +131,7 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->delimiter(',')
       ->type_name("STEP")
       ->group(group);
-  verb.add_option("--norm", options.norm, "*_all_reduce: also return the output's rows normalised")
+  verb.add_option("--norm", options.norm, "All-reduces: also return the output's rows normalised")
       ->type_name("rms|layer")
       ->group(group);
   verb.add_option("--norm-eps", options.norm_eps, fmt::format("Added to the mean of squares (default {})", Norm{}.eps))

@@ -1,5 +1,5 @@
 // Whether two regions of a plan share elements.
-// Used by defer_waits.cpp, fuse_sums.cpp, and by the cuda backend.
+// Used by passes, by in_place.cpp, and by the cuda backend.
 #pragma once
 
 #include "tilewire/plan.hpp"

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/convert.hpp"
+#include "core/in_place.hpp"
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "ranks/shared_memory.hpp"
@@ -126,7 +127,8 @@ std::vector<Tensor> tensors_in_arena(Group& group, const Problem& problem, const
 }
 
 /// One call on one rank: on the callers' tensors, or on copies in the arena if the problem wants it, or on the device.
-void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTensors& mine, size_t inputs) {
+void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTensors& mine, size_t inputs,
+              bool in_place) {
   std::vector<Tensor> used = mine.tensors;
   std::vector<std::shared_ptr<std::byte>> memory;
   const auto& buffers = op.plan().buffers;
@@ -139,6 +141,12 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
       used[i].data = memory.back().get();
     }
     if (used[i].data != mine.tensors[i].data) group.copy(used[i].data, mine.memory[i].data(), bytes);
+  }
+  if (in_place) {
+    // NOTE: callers' buffers are first in a plan. A rank that finishes nothing reads no residual; any output may lie
+    // there.
+    const std::vector<InPlace> pairs = in_place_pairs(op.plan(), group.team().rank);
+    if (!pairs.empty()) used[pairs[0].output].data = used[pairs[0].residual].data;
   }
   op.run_and_wait(std::span(used).first(inputs), std::span(used).subspan(inputs));
   for (size_t i = inputs; i < used.size(); ++i) {
@@ -237,7 +245,7 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
              const bool as_plan = lowered || options.change;
              Op op = as_plan ? make_op(group, plan, options.op) : make_op(group, problem, configs[i], options.op);
              for (int call = 0; call < options.num_calls; ++call) {
-               run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs);
+               run_rank(group, op, in_arena, got[i][call][group.team().rank], inputs, options.in_place);
                if (options.meet) group.barrier();
              }
            }

@@ -34,6 +34,7 @@ struct CaseOptions {
   uint64_t seed = 1;
   std::function<void(Plan&)> change{};  ///< changes each plan before it is loaded
   bool lowered = false;                 ///< the same configs once more, lowered for GPUs
+  bool in_place = false;                ///< the output lies in the residual's memory where the plan allows it
   bool adopted = false;                 ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
   OpOptions op;
 };

@@ -42,6 +42,25 @@ TEST(OpTensors, AnOutputSharesMemoryWithNoOtherTensor) {
   });
 }
 
+TEST(OpTensors, AResidualMayHaveTheOutputsMemory) {
+  launch(2, small_launch(true), [](Group& group) {
+    const Problem problem{
+        .op = "all_reduce", .m = 8, .n = 6, .dtype = DType::fp32, .epilogue = {{EpilogueKind::residual}}};
+    std::vector<float> memory(200, 1);
+    const auto at = [&](int64_t first) { return make_tensor(memory.data() + first, DType::fp32, 8, 6); };
+    Op op = make_op(group, problem, Config{.algorithm = Algorithm::one_shot});
+    const std::vector<Tensor> inputs{at(0), at(48)};
+    op.run(inputs, std::vector{at(48)});
+    op.run(inputs, std::vector{at(48)});
+    EXPECT_EQ(memory[48], 5) << "1 + 2 + 2";
+    EXPECT_EQ(memory[95], 5);
+    const Error error = error_of([&] { op.run(inputs, std::vector{at(49)}); });
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_input);
+    EXPECT_NE(std::string(error.what()).find("output y overlaps input residual: they begin 4 bytes"), std::string::npos)
+        << error.what();
+  });
+}
+
 TEST(OpTensors, InputsMayOverlapOutputsNotEvenEachOther) {
   launch(2, small_launch(true), [](Group& group) {
     Problem problem{.op = "all_gather_gemm", .m = 8, .n = 8, .k = 6, .dtype = DType::fp32};

@@ -14,7 +14,7 @@
 namespace tilewire::host {
 
 Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
-    : group_(group), plan_(plan), addresses_(plan, group.reachable()) {
+    : group_(group), plan_(plan), addresses_(plan, group.reachable()), in_place_(in_place_pairs(whole, group.rank())) {
   announced_offset_ = aligned_bytes(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
   symmetric_offset_ = announced_offset_ + aligned_bytes(std::ssize(plan.buffers) * 8);
   extent_ = group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)),
@@ -81,7 +81,7 @@ std::atomic<int64_t>* Workspace::announced(int rank, int buffer) const {
 }
 
 void Workspace::check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable());
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable(), in_place_);
 }
 
 void Workspace::bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <span>
+#include <vector>
 
 #include "backends/host/addresses.hpp"
 #include "backends/host/group.hpp"
+#include "core/in_place.hpp"
 
 namespace tilewire::host {
 
@@ -36,6 +38,7 @@ class Workspace {
   HostGroup& group_;
   const Plan& plan_;
   Addresses addresses_;
+  std::vector<InPlace> in_place_;
   int64_t announced_offset_ = 0;
   int64_t symmetric_offset_ = 0;
   Extent extent_;

@@ -193,6 +193,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       lanes_(lanes_of(plan, group.rank())),
       totals_(signal_totals(plan)),
       places_(places_of(plan, group.rank())),
+      in_place_(in_place_pairs(plan, group.rank())),
       workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
   // NOTE: all ranks have carved; so if they share a device, no call of any rank runs now.
@@ -214,7 +215,7 @@ CudaProgram::~CudaProgram() {
 }
 
 std::vector<Base> CudaProgram::bases_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable());
+  require_tensors(plan_, group_.rank(), inputs, outputs, group_.reachable(), in_place_);
   std::vector<Base> bases(plan_.buffers.size());
   for_each_tensor(plan_, inputs, outputs, [&](int buffer, const Tensor& tensor) {
     const int part = plan_.buffers[buffer].in_arena ? group_.reachable().part_of(tensor.data, 1).value_or(0) : 0;

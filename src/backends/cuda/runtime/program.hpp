@@ -11,6 +11,7 @@
 #include "backends/cuda/runtime/device_clock.hpp"
 #include "backends/cuda/runtime/group.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
+#include "core/in_place.hpp"
 #include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
@@ -107,6 +108,7 @@ class CudaProgram final : public Program {
   std::vector<int> lanes_;                    ///< numbers of this rank's lanes in the whole plan
   std::vector<int64_t> totals_;               ///< signal_totals of the whole plan
   std::vector<std::vector<int64_t>> places_;  ///< order_of_tasks, of this rank's lanes
+  std::vector<InPlace> in_place_;             ///< of this rank
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recently used first
   const Bound* traced_ = nullptr;              ///< the tables of the last call, if it was traced
