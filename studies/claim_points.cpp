@@ -5,11 +5,6 @@
 #include "core/text.hpp"
 
 namespace tilewire::cli {
-namespace {
-
-std::vector<ClaimPoint> no_points() { return {}; }
-
-}  // namespace
 
 double PointTimes::of(const std::string& entry) const {
   const auto found = ns.find(entry);
@@ -28,7 +23,7 @@ const std::vector<PointPaper>& point_papers() {
   static const std::vector<PointPaper> papers{{"flux", flux_points, flux_claims},
                                               {"ficco", ficco_points, ficco_claims},
                                               {"distfuse", distfuse_points, distfuse_claims},
-                                              {"fused_collectives", no_points, fused_claims}};
+                                              {"fused_collectives", fused_points, fused_claims}};
   return papers;
 }
 

@@ -86,6 +86,7 @@ struct PointPaper {
 [[nodiscard]] PaperClaims ficco_claims(const ClaimTimes& times);
 [[nodiscard]] std::vector<ClaimPoint> distfuse_points();
 [[nodiscard]] PaperClaims distfuse_claims(const ClaimTimes& times);
+[[nodiscard]] std::vector<ClaimPoint> fused_points();
 [[nodiscard]] PaperClaims fused_claims(const ClaimTimes& times);
 
 }  // namespace tilewire::cli

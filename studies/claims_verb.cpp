@@ -62,10 +62,6 @@ void check_machine_flags(const Claims& flags, const std::vector<std::string>& pa
   refuse_sweeps(flags.machine);
   require(flags.machine.set.empty() || papers.size() == 1, "--set {}: name the one --paper whose machines it concerns",
           fmt::join(flags.machine.set, " "));
-  for (const PointPaper& paper : point_papers()) {
-    require(flags.machine.set.empty() || papers.front() != paper.name || !paper.points().empty(),
-            "--set {}: nothing is simulated of {}", fmt::join(flags.machine.set, " "), paper.name);
-  }
   const bool t3_alone = papers == std::vector<std::string>{kT3};
   require(!flags.machine_given || t3_alone, "--machine {}: goes with --paper t3; other papers' machines are their own",
           flags.machine.machine);

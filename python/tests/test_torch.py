@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 import torch_bodies  # noqa: E402
 import torch_gradients  # noqa: E402
 import torch_memory  # noqa: E402
+import torch_norms  # noqa: E402
 import torch_parallel  # noqa: E402
 
 
@@ -45,6 +46,17 @@ def test_gradients_of_gradients() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_epilogues(ranks: int) -> None:
     run(torch_bodies.epilogues, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_norms(ranks: int) -> None:
+    run(torch_norms.norms, ranks)
+    run(torch_norms.flashinfer_arguments, ranks)
+
+
+def test_gradients_and_misuse_of_norms() -> None:
+    run(torch_norms.gradients_of_norms, 2)
+    run(torch_norms.misuse_of_norms, 2)
 
 
 def test_layers() -> None:

@@ -38,6 +38,10 @@ struct Arguments {
   std::string group{};
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
+  std::optional<TorchTensor> normed{};
+  std::optional<TorchTensor> norm_weight{};
+  std::optional<TorchTensor> norm_bias{};
+  double eps = 0;
   std::vector<TorchTensor> bias{};  ///< empty, or one per b
   std::optional<TorchTensor> residual{};
   std::string activation{};
@@ -56,6 +60,12 @@ Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
   all.group = stack.text();
   if (out) all.y = one_or_all();
   if (out && has.gather) all.gathered = stack.maybe_tensor();
+  if (out && has.norm) all.normed = stack.tensor();
+  if (has.norm) {
+    all.norm_weight = stack.tensor();
+    all.norm_bias = stack.maybe_tensor();
+    all.eps = stack.number();
+  }
   if (has.bias && rule.several) all.bias = stack.maybe_tensors();
   if (has.bias && !rule.several) {
     if (std::optional<TorchTensor> bias = stack.maybe_tensor()) all.bias.push_back(std::move(*bias));
@@ -84,14 +94,19 @@ void check_arguments(const Arguments& all, const TorchRule& rule) {
   }
   require(all.bias.empty() || all.bias.size() == all.b.size(), "{} biases of {} products: want one for each, or none",
           all.bias.size(), all.b.size());
-  for (const TorchTensor& bias : all.bias) {
-    require(bias.sizes().size() == 1, "bias has {} dimensions, want 1", bias.sizes().size());
-    check_like(all.x, bias, "bias");
-  }
+  for (const TorchTensor& bias : all.bias) check_row(bias, "bias");
   if (all.residual) {
     check_like(all.x, *all.residual, "residual");
     require(!all.residual->sizes().empty(), "residual has no dimension, want y's");
   }
+  const auto check_row = [&](const std::optional<TorchTensor>& row, const char* name) {
+    if (!row) return;
+    require(row->sizes().size() == 1, "{} has {} dimensions, want 1", name, row->sizes().size());
+    check_like(all.x, *row, name);
+  };
+  check_row(all.norm_weight, "norm_weight");
+  check_row(all.norm_bias, "norm_bias");
+  if (all.normed) check_like(all.x, *all.normed, "normed");
   for (const TorchTensor& y : all.y) check_like(all.x, y, "y");
   if (all.gathered) check_like(all.x, *all.gathered, "gathered");
   require(!all.average || (all.bias.empty() && !all.residual && all.activation.empty()),
@@ -111,6 +126,11 @@ std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   if (all.average) steps.push_back({EpilogueKind::scale, 1.0 / num_ranks});
   if (all.residual) steps.push_back({EpilogueKind::residual});
   return steps;
+}
+
+std::optional<Norm> norm_of(const Arguments& all) {
+  if (!all.norm_weight) return std::nullopt;
+  return Norm{all.norm_bias ? NormKind::layer : NormKind::rms, all.eps};
 }
 
 /// B viewed as a [cols, depth] matrix; nothing unless its columns are contiguous.
@@ -158,13 +178,27 @@ Tensor result_of(const TorchTensor& given, const std::vector<int64_t>& sizes, co
   return *rows;
 }
 
-/// The rows of an input. Copied if the input is also a result, because an operator writes while peers read.
-TorchMatrix rows_to_read(const TorchTensor& x, const std::vector<TorchTensor>& results) {
-  const auto is_x = [&](const TorchTensor& y) {
-    return y.data() == x.data() && std::ranges::equal(y.sizes(), x.sizes()) &&
-           std::ranges::equal(y.strides(), x.strides());
-  };
-  return rows_of(std::ranges::any_of(results, is_x) ? x.copy() : x);
+bool is_same(const TorchTensor& x, const TorchTensor& y) {
+  return y.data() == x.data() && std::ranges::equal(y.sizes(), x.sizes()) &&
+         std::ranges::equal(y.strides(), x.strides());
+}
+
+/// The inputs in the operator's order. One that is also a result is copied, because an operator writes while peers
+/// read; but a residual may be y.
+std::vector<TorchMatrix> inputs_of(const TorchRule& rule, const Arguments& all, BLayout& layout) {
+  const bool normed_is_x = all.normed && is_same(all.x, *all.normed);
+  const bool y_is_x = std::ranges::any_of(all.y, [&](const TorchTensor& y) { return is_same(all.x, y); });
+  std::vector<TorchMatrix> inputs{rows_of(normed_is_x || y_is_x ? all.x.copy() : all.x)};
+  if (rule.product) layout = add_weights(all.b, inputs);
+  for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
+  if (all.residual) {
+    const bool normed_is_residual = all.normed && is_same(*all.residual, *all.normed);
+    inputs.push_back(rows_of(normed_is_residual ? all.residual->copy() : *all.residual));
+  }
+  for (const std::optional<TorchTensor>& row : {all.norm_weight, all.norm_bias}) {
+    if (row) inputs.push_back(rows_of(*row));
+  }
+  return inputs;
 }
 
 void* stream_of(TorchDevice device) {
@@ -203,6 +237,7 @@ Problem problem_of(const TorchRule& rule, const Arguments& all, const Tensor& x,
                                          : x.cols,
                   .dtype = x.dtype,
                   .epilogue = epilogue_of(all, ranks),
+                  .norm = norm_of(all),
                   .reduction = all.repeatable ? Reduction::repeatable : Reduction::any,
                   .gathered_output = all.gather,
                   .allow_tf32 = all.allow_tf32};
@@ -217,6 +252,7 @@ Problem problem_of(const TorchRule& rule, const Arguments& all, const Tensor& x,
 struct Results {
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
+  std::optional<TorchTensor> normed{};
   std::vector<Tensor> outputs{};
 };
 
@@ -233,6 +269,11 @@ Results results_of(const TorchRule& rule, const Arguments& all, bool out, int ra
     results.y.push_back(out ? all.y[i] : all.x.new_empty(sizes));
     results.outputs.push_back(result_of(results.y.back(), sizes, "y"));
   }
+  if (all.norm_weight) {
+    const std::vector<int64_t> sizes = sizes_of_result(rule, all.x, cols[0], ranks);
+    results.normed = out ? all.normed : all.x.new_empty(sizes);
+    results.outputs.push_back(result_of(*results.normed, sizes, "normed"));
+  }
   if (!all.gather) return results;
   std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
   (rule.gathers_cols ? sizes.back() : sizes.front()) *= ranks;
@@ -248,11 +289,10 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   const std::shared_ptr<TorchTeam> team = layer->teams.find(all.group, device.type == layer->shim.cuda, device.index);
   const int ranks = team->num_ranks();
   require_depth(rule, all, ranks);
-  std::vector<TorchMatrix> inputs{rows_to_read(all.x, all.y)};
+  BLayout layout = BLayout::nk;
+  const std::vector<TorchMatrix> inputs = inputs_of(rule, all, layout);
   Problem problem = problem_of(rule, all, inputs.front().view, ranks);
-  if (rule.product) problem.b_layout = add_weights(all.b, inputs);
-  for (const TorchTensor& bias : all.bias) inputs.push_back(rows_of(bias));
-  if (all.residual) inputs.push_back(rows_to_read(*all.residual, all.y));
+  problem.b_layout = layout;
   const Results results = results_of(rule, all, out, ranks);
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
@@ -260,6 +300,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   if (out) return;
   rule.several ? stack.give(results.y) : stack.give(results.y.front());
   if (rule.options.gather) stack.give_or_none(results.gathered);
+  if (results.normed) stack.give(*results.normed);
 }
 
 /// The function that PyTorch calls. Its exceptions pass through PyTorch.

@@ -13,6 +13,8 @@ std::string schema_of(const TorchRule& rule, bool out) {
   text += "str group";
   if (out) text += rule.several ? ", Tensor(a!)[] y" : ", Tensor(a!) y";
   if (out && has.gather) text += ", Tensor(b!)? gathered";
+  if (out && has.norm) text += ", Tensor(b!) normed";
+  if (has.norm) text += ", Tensor norm_weight, Tensor? norm_bias=None, float eps=1e-06";
   // NOTE: no keyword-only arguments: PyTorch has no autograd for operators with keyword-only tensors.
   if (has.bias) text += rule.several ? ", Tensor[]? bias=None" : ", Tensor? bias=None";
   if (has.residual) text += ", Tensor? residual=None";
@@ -21,7 +23,10 @@ std::string schema_of(const TorchRule& rule, bool out) {
   if (has.gather && !out) text += ", bool gather=False";
   if (has.repeatable) text += ", bool repeatable=False";
   if (has.allow_tf32) text += ", bool allow_tf32=False";
-  const char* results = rule.several ? "(Tensor[], Tensor?)" : has.gather ? "(Tensor, Tensor?)" : "Tensor";
+  const char* results = rule.several ? "(Tensor[], Tensor?)"
+                        : has.gather ? "(Tensor, Tensor?)"
+                        : has.norm   ? "(Tensor, Tensor)"
+                                     : "Tensor";
   return text + ") -> " + (out ? "()" : results);
 }
 

@@ -9,6 +9,7 @@ namespace tilewire::python {
 
 /// Optional arguments of an operator, besides x, b and the group.
 struct TorchOptions {
+  bool norm = false;  ///< also returns the normalised rows of y
   bool bias = false;
   bool residual = false;
   bool activation = false;
@@ -49,9 +50,13 @@ inline constexpr std::array kTorchRules{
               .options = {.bias = true, .residual = true, .activation = true, .average = true, .repeatable = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_all_reduce", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
               .options = {.bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_all_reduce_norm", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
+              .options = {.norm = true, .bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_all_to_all", .op = "gemm_all_to_all", .m_by_ranks = true, .keeps_rows = true,
               .options = {.bias = true, .activation = true, .allow_tf32 = true}},
     TorchRule{.name = "all_reduce", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true, .options = {.repeatable = true}},
+    TorchRule{.name = "all_reduce_norm", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true,
+              .options = {.norm = true, .residual = true, .repeatable = true}},
 };
 // clang-format on
 

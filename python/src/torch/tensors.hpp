@@ -2,6 +2,7 @@
 // Used by torch/operators.cpp.
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,6 +70,7 @@ class TorchStack {
   /// Empty if the list is missing.
   [[nodiscard]] std::vector<TorchTensor> maybe_tensors();
   [[nodiscard]] std::string text();
+  [[nodiscard]] double number() { return std::bit_cast<double>(next()); }
   [[nodiscard]] bool flag() { return (next() & 0xff) != 0; }
   /// Pass results, after all arguments have been taken. The first result takes the place of the first argument.
   void give(const TorchTensor& result) { values_[given_++] = reference(result); }

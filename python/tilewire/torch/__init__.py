@@ -17,6 +17,7 @@ from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
 from tilewire.torch._ops import (
     all_gather_matmul,
     all_reduce,
+    all_reduce_add_rms_norm,
     matmul_all_reduce,
     matmul_all_to_all,
     matmul_reduce_scatter,
@@ -30,6 +31,7 @@ __all__ = [
     "adopt",
     "all_gather_matmul",
     "all_reduce",
+    "all_reduce_add_rms_norm",
     "cached",
     "check",
     "clear",

@@ -75,6 +75,12 @@ def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     return x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
 
 
+@torch.library.register_fake("tilewire::matmul_all_reduce_norm")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> tuple[Tensor, Tensor]:
+    y = x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
+    return y, torch.empty_like(y)
+
+
 @torch.library.register_fake("tilewire::matmul_all_to_all")
 def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     size = group_size(group)
@@ -86,6 +92,12 @@ def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+@torch.library.register_fake("tilewire::all_reduce_norm")
+def _(x: Tensor, group: str, *others: Any) -> tuple[Tensor, Tensor]:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return y, torch.empty_like(y)
+
+
 for _name in (
     "all_gather_matmul",
     "all_gather_cols_matmul",
@@ -94,7 +106,9 @@ for _name in (
     "matmul_reduce_scatter",
     "matmul_reduce_scatter_cols",
     "matmul_all_reduce",
+    "matmul_all_reduce_norm",
     "matmul_all_to_all",
     "all_reduce",
+    "all_reduce_norm",
 ):
     torch.library.register_fake(f"tilewire::{_name}_out")(lambda *given: None)

@@ -56,6 +56,21 @@ def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
     return y + residual
 
 
+def _normalise(y: Tensor, weight: Tensor, bias: Tensor | None, eps: float, out: Tensor | None) -> Tensor:
+    """The norm of the rows by PyTorch, for gradients and for GPUs."""
+    size = (y.shape[-1],)
+    functional = torch.nn.functional
+    normed = (
+        functional.rms_norm(y, size, weight, eps) if bias is None else functional.layer_norm(y, size, weight, bias, eps)
+    )
+    return normed if out is None else out.copy_(normed)
+
+
+def _fuses_norm(x: Tensor, grads: bool) -> bool:
+    # NOTE: the cuda backend has no norm yet.
+    return x.device.type == "cpu" and not grads
+
+
 def _refuse_gradient(*given: Tensor | None) -> None:
     if needs_gradient(*given):
         raise tilewire.Error("out= excludes a gradient: want torch.no_grad(), or no out", "invalid_input")
@@ -215,6 +230,33 @@ def matmul_reduce_scatter(
     return y if dim <= 0 else y.movedim(0, dim)
 
 
+@overload
+def matmul_all_reduce(
+    x: Tensor,
+    b: Tensor,
+    group: Group = ...,
+    *,
+    bias: Tensor | None = ...,
+    activation: str = ...,
+    residual: Tensor | None = ...,
+    norm_weight: None = ...,
+    out: Tensor | None = ...,
+) -> Tensor: ...
+@overload
+def matmul_all_reduce(
+    x: Tensor,
+    b: Tensor,
+    group: Group = ...,
+    *,
+    bias: Tensor | None = ...,
+    activation: str = ...,
+    residual: Tensor | None = ...,
+    norm_weight: Tensor,
+    norm_bias: Tensor | None = ...,
+    eps: float = ...,
+    out: Tensor | None = ...,
+    norm_out: Tensor | None = ...,
+) -> tuple[Tensor, Tensor]: ...
 def matmul_all_reduce(
     x: Tensor,
     b: Tensor,
@@ -223,17 +265,43 @@ def matmul_all_reduce(
     bias: Tensor | None = None,
     activation: str = "",
     residual: Tensor | None = None,
+    norm_weight: Tensor | None = None,
+    norm_bias: Tensor | None = None,
+    eps: float = 1e-6,
     out: Tensor | None = None,
-) -> Tensor:
+    norm_out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N]; K is this rank's shard.
 
     After the sum follow `bias` [N], `activation` and `residual`, of the result's shape; bias and residual are the same
     on all ranks. The gradient is that of a tensor-parallel layer: the output's gradient is the same on all ranks.
     Returns a new tensor, or `out`, which may be `residual` itself; `out` excludes a gradient. If `out` comes from
     `tilewire.torch.empty`, the sum is made in it.
+
+    With `norm_weight` [N] it also returns the normalised rows of the result, as the next layer needs them: RMSNorm, or
+    with `norm_bias` [N] LayerNorm. The norm takes the rounded result and computes in fp32; `eps` is added to the mean
+    of the squares. `norm_out`: a tensor for the normalised rows.
     """
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
+    if norm_weight is not None:
+        norm_weight, norm_bias = _autocast(norm_weight, norm_bias)  # type: ignore[assignment]
+        grads = needs_gradient(x, b, bias, residual, norm_weight, norm_bias)
+        if not _fuses_norm(x, grads):
+            y = matmul_all_reduce(x, b, group, bias=bias, activation=activation, residual=residual, out=out)
+            return y, _normalise(y, norm_weight, norm_bias, eps, norm_out)  # type: ignore[arg-type]
+        repeatable = torch.are_deterministic_algorithms_enabled()
+        options = norm_weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
+        name = group_name(group)
+        if out is None and norm_out is None:
+            both: tuple[Tensor, Tensor] = call(_ops.matmul_all_reduce_norm.default, False, x, b, name, *options)
+            return both
+        y = x.new_empty((*x.shape[:-1], b.shape[-1])) if out is None else out
+        normed = torch.empty_like(y) if norm_out is None else norm_out
+        call(_ops.matmul_all_reduce_norm_out.default, False, x, b, name, y, normed, *options)
+        return _written(y), _written(normed)
+    if norm_bias is not None or norm_out is not None:
+        raise tilewire.Error("norm_bias or norm_out without norm_weight", "invalid_input")
     if out is not None:
         _refuse_gradient(x, b, bias, residual, out)
         repeatable = torch.are_deterministic_algorithms_enabled()
@@ -325,3 +393,37 @@ def all_reduce(x: Tensor, group: Group = None, *, out: Tensor | None = None) -> 
         return _written(out)
     y: Tensor = call(_ops.all_reduce.default, needs_gradient(x), flat, group_name(group), repeatable)
     return y if x.dim() > 0 else y.reshape(())
+
+
+def all_reduce_add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    group: Group = None,
+    *,
+    eps: float = 1e-6,
+    out: Tensor | None = None,
+    norm_out: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`y = residual + the sum over ranks of x`, and the RMSNorm of the rows of y: both on every rank.
+
+    `x` and `residual`: [..., N], `residual` the same on all ranks. `norm_weight`: [N]. The norm takes the rounded y and
+    computes in fp32. Returns two new tensors, or `out` and `norm_out`, which exclude a gradient. `out` may be
+    `residual`, and `norm_out` may be `x`.
+    """
+    grads = needs_gradient(x, residual, norm_weight)
+    if out is not None or norm_out is not None:
+        _refuse_gradient(x, residual, norm_weight)
+    if not _fuses_norm(x, grads):
+        total = all_reduce(x, group)
+        y = total + residual if out is None else torch.add(total, residual, out=out)
+        return y, _normalise(y, norm_weight, None, eps, norm_out)
+    repeatable = torch.are_deterministic_algorithms_enabled()
+    options = norm_weight, None, eps, residual, repeatable
+    if out is None and norm_out is None:
+        both: tuple[Tensor, Tensor] = call(_ops.all_reduce_norm.default, False, x, group_name(group), *options)
+        return both
+    y = torch.empty_like(x) if out is None else out
+    normed = torch.empty_like(y) if norm_out is None else norm_out
+    call(_ops.all_reduce_norm_out.default, False, x, group_name(group), y, normed, *options)
+    return _written(y), _written(normed)

@@ -1,0 +1,135 @@
+"""Functions that ranks run to test norms behind all-reduces."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import layer_norm, rms_norm
+from torch_bodies import equal, tensor
+
+import tilewire
+import tilewire.torch as tt
+from tilewire.torch.flashinfer import allreduce_fusion
+
+EPS = 1e-3
+
+
+def near(got: torch.Tensor, want: torch.Tensor) -> None:
+    assert got.dtype == want.dtype and got.shape == want.shape
+    bound = 1e-5 if got.dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(got, want, rtol=bound, atol=bound)
+
+
+def weights(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor(7, 24, dtype=dtype), tensor(8, 24, dtype=dtype)
+
+
+def norms() -> None:
+    """RMSNorm and LayerNorm of sums of products and of sums, in new tensors and in place."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16):
+        x, b = tensor(1 + rank, 2, 3, 12, dtype=dtype), tensor(20 + rank, 12, 24, dtype=dtype)
+        weight, bias = weights(dtype)
+        residual = tensor(9, 2, 3, 24, dtype=dtype)
+        y, normed = tt.matmul_all_reduce(x, b, residual=residual, norm_weight=weight, eps=EPS)
+        equal(y, tt.matmul_all_reduce(x, b, residual=residual))
+        near(normed, rms_norm(y, (24,), weight, EPS))
+        _, normed = tt.matmul_all_reduce(x, b, residual=residual, norm_weight=weight, norm_bias=bias, eps=EPS)
+        near(normed, layer_norm(y, (24,), weight, bias, EPS))
+        inside, again = residual.clone(), torch.empty_like(y)
+        options = {"norm_weight": weight, "eps": EPS, "out": inside, "norm_out": again}
+        assert tt.matmul_all_reduce(x, b, residual=inside, **options)[0] is inside
+        equal(inside, y)
+        near(again, rms_norm(y, (24,), weight, EPS))
+        part = tensor(30 + rank, 2, 3, 24, dtype=dtype)
+        want = sum(tensor(30 + r, 2, 3, 24, dtype=dtype).float() for r in range(size)) + residual.float()
+        y, normed = tt.all_reduce_add_rms_norm(part, residual, weight, eps=EPS)
+        equal(y, want.to(dtype))
+        near(normed, rms_norm(y, (24,), weight, EPS))
+        inside, mine = residual.clone(), part.clone()
+        got = tt.all_reduce_add_rms_norm(mine, inside, weight, eps=EPS, out=inside, norm_out=mine)
+        assert got[0] is inside and got[1] is mine
+        equal(inside, y)
+        equal(mine, normed)
+
+    def step(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y, normed = tt.all_reduce_add_rms_norm(x, r, w)
+        return y + normed
+
+    given = tensor(rank, 6, 24), tensor(9, 6, 24), weights()[0]
+    equal(torch.compile(step, backend="aot_eager", fullgraph=True)(*given), step(*given))
+
+
+def gradients_of_norms() -> None:
+    """Gradients are those of PyTorch's norm behind the sum."""
+    rank = dist.get_rank()
+    grads = []
+    for fused in (True, False):
+        leaves = [tensor(1 + rank, 6, 12), tensor(20 + rank, 12, 24), tensor(9, 6, 24), weights()[0]]
+        x, b, residual, weight = (leaf.requires_grad_() for leaf in leaves)
+        if fused:
+            y, normed = tt.matmul_all_reduce(x, b, residual=residual, norm_weight=weight, eps=EPS)
+            z, last = tt.all_reduce_add_rms_norm(y, residual, weight, eps=EPS)
+        else:
+            y = tt.matmul_all_reduce(x, b) + residual
+            normed = rms_norm(y, (24,), weight, EPS)
+            z = tt.all_reduce(y) + residual
+            last = rms_norm(z, (24,), weight, EPS)
+        (y * normed + z * last).sum().backward()
+        grads.append([leaf.grad for leaf in leaves])
+    for got, want in zip(*grads, strict=True):
+        near(got, want)
+
+
+def flashinfer_arguments() -> None:
+    """FlashInfer's call, in place as engines make it; the patterns that tilewire lacks are refused by name."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x, residual, (weight, _) = tensor(1 + rank, 6, 24), tensor(9, 6, 24), weights()
+    total = sum(tensor(1 + r, 6, 24) for r in range(size))
+    equal(allreduce_fusion(x, None, 0, launch_with_pdl=True), total)
+    norm_out = torch.empty_like(x)
+    got = allreduce_fusion(
+        input=x,
+        workspace=None,
+        pattern=1,
+        residual_in=residual,
+        residual_out=residual,
+        norm_out=norm_out,
+        rms_gamma=weight,
+        rms_eps=EPS,
+        use_oneshot=True,
+        fp32_acc=True,
+        quant_out=None,
+    )
+    assert got is norm_out
+    equal(residual, total + tensor(9, 6, 24))
+    near(norm_out, rms_norm(residual, (24,), weight, EPS))
+    for call, text in (
+        (lambda: allreduce_fusion(x, None, 3), "pattern kARResidualRMSNormFP4Quant"),
+        (lambda: allreduce_fusion(x, None, 99), "pattern 99"),
+        (lambda: allreduce_fusion(x, None, 0, scale_out=x), "allreduce_fusion with scale_out"),
+        (lambda: allreduce_fusion(x, None, 1, rms_gamma=weight), "without residual_in or rms_gamma"),
+    ):
+        refused(call, text)
+
+
+def misuse_of_norms() -> None:
+    x, b, (weight, bias) = tensor(1, 6, 12), tensor(2, 12, 24), weights()
+    for call, text in (
+        (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight, eps=0.0), "norm: eps = 0: want more than 0"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[:20]), "input norm_weight is 1 x 20, must be 1 x 24"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight.bfloat16()), "x and norm_weight are of different types"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[None]), "norm_weight has 2 dimensions, want 1"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_bias=bias), "norm_bias or norm_out without norm_weight"),
+        (lambda: tt.all_reduce_add_rms_norm(x, x[:3], weight[:12]), "residual"),
+    ):
+        refused(call, text)
+
+
+def refused(call: object, text: str) -> None:
+    try:
+        call()  # type: ignore[operator]
+    except tilewire.Error as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"nothing is said of {text}")

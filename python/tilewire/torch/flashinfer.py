@@ -1,0 +1,68 @@
+"""FlashInfer's `allreduce_fusion` by tilewire, for programs that call it with FlashInfer's arguments and numbers.
+
+from tilewire.torch.flashinfer import allreduce_fusion
+
+allreduce_fusion(x, group, 1, residual_in=r, residual_out=r, norm_out=y, rms_gamma=weight, rms_eps=1e-5)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+import tilewire
+from tilewire.torch._ops import all_reduce, all_reduce_add_rms_norm
+
+#: flashinfer.comm.AllReduceFusionPattern, by number.
+PATTERNS = {
+    0: "kAllReduce",
+    1: "kARResidualRMSNorm",
+    2: "kARResidualRMSNormFP8Quant",
+    3: "kARResidualRMSNormFP4Quant",
+    4: "kARResidualRMSNormOutFP8Quant",
+    5: "kARResidualRMSNormOutFP4Quant",
+    6: "kMoEReductionARResidualRMSNorm",
+    7: "kMoEFinalizeARResidualRMSNorm",
+}
+#: Arguments that choose among FlashInfer's kernels. tilewire chooses itself, and always adds in fp32.
+_HINTS = {"launch_with_pdl", "trigger_completion_at_end", "use_oneshot", "fp32_acc"}
+
+
+def allreduce_fusion(
+    input: Tensor,
+    workspace: dist.ProcessGroup | str | None,
+    pattern: int,
+    launch_with_pdl: bool = False,
+    output: Tensor | None = None,
+    residual_out: Tensor | None = None,
+    norm_out: Tensor | None = None,
+    *,
+    residual_in: Tensor | None = None,
+    rms_gamma: Tensor | None = None,
+    rms_eps: float = 1e-6,
+    **others: Any,
+) -> Tensor:
+    """The all-reduce of `input` [tokens, hidden]; with pattern 1 also `residual_in` added and the RMSNorm.
+
+    `workspace`: the process group, its name, or None for the default group; tilewire has no other workspace. `pattern`:
+    0 (kAllReduce) returns `output`; 1 (kARResidualRMSNorm) writes the sum to `residual_out` and returns `norm_out`.
+    Tensors that are not given are made. Raises tilewire.Error(unsupported) with the name of any other pattern, and of
+    an argument that asks for more, such as `quant_out`.
+    """
+    number = int(pattern)
+    if number not in (0, 1):
+        asked_for = PATTERNS.get(number, number)
+        raise tilewire.Error(f"pattern {asked_for}: want {PATTERNS[0]} or {PATTERNS[1]}", "unsupported")
+    asked = [name for name, value in others.items() if name not in _HINTS and (isinstance(value, Tensor) or value)]
+    if asked:
+        raise tilewire.Error(f"allreduce_fusion with {', '.join(asked)}: tilewire has no such argument", "unsupported")
+    if number == 0:
+        return all_reduce(input, workspace, out=output)
+    if residual_in is None or rms_gamma is None:
+        raise tilewire.Error(f"{PATTERNS[1]} without residual_in or rms_gamma", "invalid_input")
+    if output is not None:
+        raise tilewire.Error(f"{PATTERNS[1]} with output: want residual_out and norm_out", "unsupported")
+    given = {"eps": rms_eps, "out": residual_out, "norm_out": norm_out}
+    return all_reduce_add_rms_norm(input, residual_in, rms_gamma, workspace, **given)[1]
