@@ -84,6 +84,12 @@ void check_like(const TorchTensor& x, const TorchTensor& other, const char* name
   require(other.torch_dtype() == x.torch_dtype(), "x and {} are of different types", name);
 }
 
+void check_row(const TorchTensor& x, const std::optional<TorchTensor>& row, const char* name) {
+  if (!row) return;
+  require(row->sizes().size() == 1, "{} has {} dimensions, want 1", name, row->sizes().size());
+  check_like(x, *row, name);
+}
+
 void check_arguments(const Arguments& all, const TorchRule& rule) {
   const size_t least = rule.product ? 2 : 1;
   require(all.x.sizes().size() >= least, "x has {} dimensions, want {} or more", all.x.sizes().size(), least);
@@ -94,18 +100,13 @@ void check_arguments(const Arguments& all, const TorchRule& rule) {
   }
   require(all.bias.empty() || all.bias.size() == all.b.size(), "{} biases of {} products: want one for each, or none",
           all.bias.size(), all.b.size());
-  for (const TorchTensor& bias : all.bias) check_row(bias, "bias");
+  for (const TorchTensor& bias : all.bias) check_row(all.x, bias, "bias");
   if (all.residual) {
     check_like(all.x, *all.residual, "residual");
     require(!all.residual->sizes().empty(), "residual has no dimension, want y's");
   }
-  const auto check_row = [&](const std::optional<TorchTensor>& row, const char* name) {
-    if (!row) return;
-    require(row->sizes().size() == 1, "{} has {} dimensions, want 1", name, row->sizes().size());
-    check_like(all.x, *row, name);
-  };
-  check_row(all.norm_weight, "norm_weight");
-  check_row(all.norm_bias, "norm_bias");
+  check_row(all.x, all.norm_weight, "norm_weight");
+  check_row(all.x, all.norm_bias, "norm_bias");
   if (all.normed) check_like(all.x, *all.normed, "normed");
   for (const TorchTensor& y : all.y) check_like(all.x, y, "y");
   if (all.gathered) check_like(all.x, *all.gathered, "gathered");
