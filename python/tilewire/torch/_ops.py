@@ -71,6 +71,25 @@ def _fuses_norm(x: Tensor, grads: bool) -> bool:
     return x.device.type == "cpu" and not grads
 
 
+def _call_with_norm(
+    ops: tuple[Any, Any],
+    operands: tuple[Any, ...],
+    tail: tuple[Any, ...],
+    cols: int,
+    out: Tensor | None,
+    norm_out: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Call an operator that also normalises, or `ops[1]`, its variant that writes into given tensors."""
+    if out is None and norm_out is None:
+        both: tuple[Tensor, Tensor] = call(ops[0].default, False, *operands, *tail)
+        return both
+    x = operands[0]
+    y = x.new_empty((*x.shape[:-1], cols)) if out is None else out
+    normed = torch.empty_like(y) if norm_out is None else norm_out
+    call(ops[1].default, False, *operands, y, normed, *tail)
+    return _written(y), _written(normed)
+
+
 def _refuse_gradient(*given: Tensor | None) -> None:
     if needs_gradient(*given):
         raise tilewire.Error("out= excludes a gradient: want torch.no_grad(), or no out", "invalid_input")
@@ -285,21 +304,15 @@ def matmul_all_reduce(
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
     if norm_weight is not None:
-        norm_weight, norm_bias = _autocast(norm_weight, norm_bias)  # type: ignore[assignment]
-        grads = needs_gradient(x, b, bias, residual, norm_weight, norm_bias)
-        if not _fuses_norm(x, grads):
-            y = matmul_all_reduce(x, b, group, bias=bias, activation=activation, residual=residual, out=out)
-            return y, _normalise(y, norm_weight, norm_bias, eps, norm_out)  # type: ignore[arg-type]
-        repeatable = torch.are_deterministic_algorithms_enabled()
-        options = norm_weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
-        name = group_name(group)
-        if out is None and norm_out is None:
-            both: tuple[Tensor, Tensor] = call(_ops.matmul_all_reduce_norm.default, False, x, b, name, *options)
-            return both
-        y = x.new_empty((*x.shape[:-1], b.shape[-1])) if out is None else out
-        normed = torch.empty_like(y) if norm_out is None else norm_out
-        call(_ops.matmul_all_reduce_norm_out.default, False, x, b, name, y, normed, *options)
-        return _written(y), _written(normed)
+        weight, norm_bias = _autocast(norm_weight, norm_bias)
+        if _fuses_norm(x, needs_gradient(x, b, bias, residual, weight, norm_bias)):
+            repeatable = torch.are_deterministic_algorithms_enabled()
+            tail = weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
+            operands = x, b, group_name(group)
+            ops = _ops.matmul_all_reduce_norm, _ops.matmul_all_reduce_norm_out
+            return _call_with_norm(ops, operands, tail, b.shape[-1], out, norm_out)
+        y = matmul_all_reduce(x, b, group, bias=bias, activation=activation, residual=residual, out=out)
+        return y, _normalise(y, weight, norm_bias, eps, norm_out)  # type: ignore[arg-type]
     if norm_bias is not None or norm_out is not None:
         raise tilewire.Error("norm_bias or norm_out without norm_weight", "invalid_input")
     if out is not None:
@@ -310,7 +323,7 @@ def matmul_all_reduce(
         return _written(out)
     grads = needs_gradient(x, b, bias, residual)
     given = (None, "") if grads else (residual, activation)
-    y: Tensor = call(
+    y = call(
         _ops.matmul_all_reduce.default,
         grads,
         x,
@@ -418,12 +431,6 @@ def all_reduce_add_rms_norm(
         total = all_reduce(x, group)
         y = total + residual if out is None else torch.add(total, residual, out=out)
         return y, _normalise(y, norm_weight, None, eps, norm_out)
-    repeatable = torch.are_deterministic_algorithms_enabled()
-    options = norm_weight, None, eps, residual, repeatable
-    if out is None and norm_out is None:
-        both: tuple[Tensor, Tensor] = call(_ops.all_reduce_norm.default, False, x, group_name(group), *options)
-        return both
-    y = torch.empty_like(x) if out is None else out
-    normed = torch.empty_like(y) if norm_out is None else norm_out
-    call(_ops.all_reduce_norm_out.default, False, x, group_name(group), y, normed, *options)
-    return _written(y), _written(normed)
+    tail = norm_weight, None, eps, residual, torch.are_deterministic_algorithms_enabled()
+    ops = _ops.all_reduce_norm, _ops.all_reduce_norm_out
+    return _call_with_norm(ops, (x, group_name(group)), tail, x.shape[-1], out, norm_out)

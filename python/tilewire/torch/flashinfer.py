@@ -64,5 +64,7 @@ def allreduce_fusion(
         raise tilewire.Error(f"{PATTERNS[1]} without residual_in or rms_gamma", "invalid_input")
     if output is not None:
         raise tilewire.Error(f"{PATTERNS[1]} with output: want residual_out and norm_out", "unsupported")
-    given = {"eps": rms_eps, "out": residual_out, "norm_out": norm_out}
-    return all_reduce_add_rms_norm(input, residual_in, rms_gamma, workspace, **given)[1]
+    _, normed = all_reduce_add_rms_norm(
+        input, residual_in, rms_gamma, workspace, eps=rms_eps, out=residual_out, norm_out=norm_out
+    )
+    return normed
