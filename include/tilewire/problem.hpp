@@ -36,8 +36,8 @@ struct Problem {
   std::optional<DType> out_dtype{};  ///< default: `dtype`
   BLayout b_layout = BLayout::nk;
   std::vector<Epilogue> epilogue{};  ///< in order; bias first
-  /// All-reduces: also return the normalised rows of the rounded output, in its type. Inputs norm_weight (and norm_bias
-  /// of NormKind::layer) of 1 x n, output normed.
+  /// Sums over ranks (all-reduces, gemm_reduce_scatter): also return the normalised rows of the rounded output, in its
+  /// type. Inputs norm_weight (and norm_bias of NormKind::layer) of 1 x n, output normed.
   std::optional<Norm> norm{};
   Reduction reduction = Reduction::repeatable;
   bool gathered_output = false;  ///< all_gather_*: also return the gathered input

@@ -105,8 +105,8 @@ def test_bf16_epilogue_and_gathered() -> None:
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_norms_and_a_residual_in_place(kind: str) -> None:
     assert max(tilewire.launch(run_norm, 2, args=(kind,))) < 1e-5
-    with pytest.raises(tilewire.Error, match="only outputs of all-reduces"):
-        tilewire.plan("gemm_reduce_scatter", 8, 8, 8, ranks=2, norm=kind)
+    with pytest.raises(tilewire.Error, match="only whole rows of sums"):
+        tilewire.plan("all_gather_gemm", 8, 8, 8, ranks=2, norm=kind)
     with pytest.raises(tilewire.Error, match="eps = 0: want more than 0"):
         tilewire.plan("all_reduce", 8, 8, ranks=2, norm=(kind, 0.0))
 

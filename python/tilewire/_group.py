@@ -163,7 +163,7 @@ class Group:
         "auto_again" even if a winner is known. "auto_off" measures nothing: it then uses the winner of the nearest M,
         else the simulator's prediction. The name of a schedule uses its first candidate. A mapping sets the knobs
         (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
-        takes a, b, b1, ... and c, c1, ... `norm`: all-reduces also return the output's rows normalised; `run` then
+        takes a, b, b1, ... and c, c1, ... `norm`: sums over ranks also return the output's rows normalised; `run` then
         takes norm_weight (and norm_bias) after the epilogue's operands, and c, normed. `check`: prove the plan before
         it runs. `trace`: record calls.
 

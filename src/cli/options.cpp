@@ -131,7 +131,7 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->delimiter(',')
       ->type_name("STEP")
       ->group(group);
-  verb.add_option("--norm", options.norm, "All-reduces: also return the output's rows normalised")
+  verb.add_option("--norm", options.norm, "Sums over ranks: also return the output's rows normalised")
       ->type_name("rms|layer")
       ->group(group);
   verb.add_option("--norm-eps", options.norm_eps, fmt::format("Added to the mean of squares (default {})", Norm{}.eps))
@@ -260,7 +260,7 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   // A flag that this operator cannot use is for other operators of the command.
   const bool alone = options.operators.size() <= 1;
   problem.epilogue = epilogue_of(options);
-  if (alone || structure.after == Collective::all_reduce) problem.norm = norm_of(options);
+  if (alone || leaves_summed_rows(structure)) problem.norm = norm_of(options);
   if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
   if (alone || (structure.before == Collective::all_gather && structure.multiplies)) problem.more_n = options.more_n;
   problem.allow_tf32 = options.allow_tf32;

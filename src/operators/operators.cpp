@@ -59,8 +59,8 @@ void validate_epilogue(const Problem& problem) {
 
 void validate_norm(const Problem& problem, const Operator& op) {
   if (!problem.norm) return;
-  require(op.structure.after == Collective::all_reduce,
-          "norm: only outputs of all-reduces are normalised, not those of {}", problem.op);
+  require(leaves_summed_rows(op.structure), "norm: only whole rows of sums are normalised, not the output of {}",
+          problem.op);
   require(problem.norm->eps > 0, "norm: eps = {}: want more than 0", problem.norm->eps);
   require(problem.n > 0, "norm: n = 0: a norm of no columns is undefined");
 }

@@ -9,7 +9,7 @@
 
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
-#include "operators/whole_sums.hpp"
+#include "operators/summed_rows.hpp"
 
 namespace tilewire {
 namespace {

@@ -110,8 +110,8 @@ class CollectivePlanner {
       build_.add(lane, std::move(call));
       if (more) add_finish(rank, sum, output, {{rank, summed}}, told);
       if (problem().norm)
-        build_.add_norms(build_.add_lane(rank, Engine::reduce, "norm", build_.config().reduce_workers), output, {0, m},
-                         {{rank, finished}, kAllPosts});
+        build_.add_norms(build_.add_lane(rank, Engine::reduce, "norm", build_.config().reduce_workers), output,
+                         {0, rows}, {{rank, finished}, kAllPosts});
     }
   }
 

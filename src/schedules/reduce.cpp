@@ -89,15 +89,15 @@ class ReducePlanner {
     if (config().pacing == Pacing::lockstep) pace_ = build_.add_signals("pace", n_);
   }
 
-  /// The fewest rows whose slices have no rows outside: their norms wait for the same slices.
+  /// Bands: the fewest rows whose slices have no rows outside. Their norms wait for the same slices.
   void find_bands() {
     std::vector<const Slice*> by_row;
     for (const Slice& slice : slices_) by_row.push_back(&slice);
     std::ranges::stable_sort(by_row, {}, [](const Slice* slice) { return slice->rows.begin; });
     band_of_.resize(slices_.size());
     for (const Slice* slice : by_row) {
-      if (bands_.empty() || bands_.back().end <= slice->rows.begin) bands_.push_back(slice->rows);
-      bands_.back().end = std::max(bands_.back().end, slice->rows.end);
+      if (bands_.empty() || bands_.back().rows.end <= slice->rows.begin) bands_.push_back({slice->rows, slice->owner});
+      bands_.back().rows.end = std::max(bands_.back().rows.end, slice->rows.end);
       band_of_[slice_id(*slice)] = static_cast<int>(bands_.size()) - 1;
     }
     summed_ = build_.add_signals("summed", static_cast<int>(bands_.size()));
@@ -146,9 +146,19 @@ class ReducePlanner {
       }
     }
     if (broadcasts()) add_landings(rank);
-    for (int band = 0; band < std::ssize(bands_); ++band)
-      build_.add_norms(reduce_lanes_[rank], output_, bands_[band], {{rank, summed_ + band}, kAllPosts});
+    add_norms(rank);
     if (needs_taken()) build_.add(tile_lanes_[rank], {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
+  }
+
+  /// The norms of the rank's rows of the output.
+  void add_norms(int rank) {
+    const int64_t first = scatters() ? shard_of(problem().m, n_, rank).begin : 0;
+    for (int band = 0; band < std::ssize(bands_); ++band) {
+      const auto& [rows, owner] = bands_[band];
+      if (scatters() && owner != rank) continue;
+      build_.add_norms(reduce_lanes_[rank], output_, {rows.begin - first, rows.end - first},
+                       {{rank, summed_ + band}, kAllPosts});
+    }
   }
 
   void add_tiles(int rank) {
@@ -413,7 +423,11 @@ class ReducePlanner {
   std::vector<int> tile_order_;  ///< of the tiles, by the rank whose turn it is
   int output_ = 0, partial_ = 0, staged_ = 0, sum_ = 0, hop_ = 0, landing_ = 0;
   int arrived_ = 0, made_ = 0, hopped_ = 0, turn_ = 0, taken_ = 0, landed_ = 0, pace_ = 0, summed_ = 0;
-  std::vector<Range> bands_{};  ///< of rows, if the problem has a norm
+  struct Band {
+    Range rows{};
+    int owner = 0;  ///< of all slices, where the output is scattered
+  };
+  std::vector<Band> bands_{};   ///< if the problem has a norm
   std::vector<int> band_of_{};  ///< by slice
   std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
   std::vector<std::vector<int>> copy_lanes_;

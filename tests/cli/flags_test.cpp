@@ -83,7 +83,7 @@ const BadFlags kBadFlags[] = {
     {"ScaleByAWord", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue scale=much", "want a number behind scale="},
     {"BiasTwice", "plan gemm_all_reduce -m 1 -n 1 -k 1 --bias --epilogue gelu,bias", "must be the first"},
     {"TwoResiduals", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue residual,residual", "2 residuals"},
-    {"NormOfAScatter", "plan gemm_reduce_scatter -m 4 -n 1 -k 4 --norm rms", "only outputs of all-reduces"},
+    {"NormOfColumns", "plan gemm_reduce_scatter_cols -m 4 -n 4 -k 4 --norm rms", "only whole rows of sums"},
     {"NormKind", "plan all_reduce -m 1 -n 1 --norm batch", "--norm"},
     {"NormEps", "plan all_reduce -m 1 -n 1 --norm rms --norm-eps 0", "eps = 0: want more than 0"},
     {"NormOfNoColumns", "plan all_reduce -m 1 -n 0 --norm rms", "n = 0: a norm of no columns is undefined"},

@@ -41,7 +41,7 @@ int buffer_of(const Plan& plan, const std::string& name) {
 }
 
 TEST(Norms, EveryVariantIsProven) {
-  for (const char* op : {"gemm_all_reduce", "all_reduce"}) {
+  for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_reduce"}) {
     for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
       Problem problem = normed_problem(kind);
       problem.op = op;

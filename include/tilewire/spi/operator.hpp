@@ -24,6 +24,12 @@ struct Structure {
   bool operator==(const Structure&) const = default;
 };
 
+/// Whether the output is whole rows of a sum over ranks.
+[[nodiscard]] inline bool leaves_summed_rows(const Structure& structure) {
+  const bool sums = structure.after == Collective::all_reduce || structure.after == Collective::reduce_scatter;
+  return sums && !structure.by_columns;
+}
+
 /// One row of the table of operators. Functions take a validated problem.
 struct Operator {
   const char* name;

@@ -3,14 +3,14 @@
 #include "operators/all_reduce/all_reduce.hpp"
 
 #include "operators/gemm.hpp"
-#include "operators/whole_sums.hpp"
+#include "operators/summed_rows.hpp"
 
 namespace tilewire {
 namespace {
 
 std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all{whole_buffer("x", problem.dtype, Scope::input, {problem.m, problem.n})};
-  add_whole_sum(problem, num_ranks, "y", all);
+  add_summed_rows(problem, all_rows(problem, num_ranks), "y", all);
   return all;
 }
 
@@ -18,7 +18,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     all.push_back({.buffer = 0, .rank = rank, .role = Role::partial, .terms = {rank, rank + 1}});
-    add_whole_sum_meanings(problem, rank, 1, {0, num_ranks}, all);
+    add_summed_rows_meanings(problem, rank, 0, 1, {0, num_ranks}, all);
   }
   return all;
 }
@@ -34,7 +34,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
       for (int64_t col = 0; col < sum.cols; ++col) sum.at(row, col) += element(mine[0], row, col);
     }
   }
-  for (const std::vector<Tensor>& mine : tensors) store_whole_sum(problem, mine, 1, sum);
+  for (const std::vector<Tensor>& mine : tensors) store_summed_rows(problem, mine, 1, sum);
 }
 
 }  // namespace

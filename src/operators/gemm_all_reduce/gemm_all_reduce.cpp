@@ -3,14 +3,14 @@
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
 
 #include "operators/gemm.hpp"
-#include "operators/whole_sums.hpp"
+#include "operators/summed_rows.hpp"
 
 namespace tilewire {
 namespace {
 
 std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
-  add_whole_sum(problem, num_ranks, "c", all);
+  add_summed_rows(problem, all_rows(problem, num_ranks), "c", all);
   return all;
 }
 
@@ -18,7 +18,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
-    add_whole_sum_meanings(problem, rank, 2, {0, problem.k}, all);
+    add_summed_rows_meanings(problem, rank, 0, 2, {0, problem.k}, all);
   }
   return all;
 }
@@ -29,7 +29,7 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   const DoubleMatrix sum = k_sharded_sum(problem, tensors);
-  for (const std::vector<Tensor>& mine : tensors) store_whole_sum(problem, mine, 2, sum);
+  for (const std::vector<Tensor>& mine : tensors) store_summed_rows(problem, mine, 2, sum);
 }
 
 }  // namespace

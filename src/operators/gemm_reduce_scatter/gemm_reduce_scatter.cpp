@@ -3,16 +3,20 @@
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 
 #include "operators/gemm.hpp"
+#include "operators/summed_rows.hpp"
 
 namespace tilewire {
 namespace {
 
+std::vector<Range> shards(const Problem& problem, int num_ranks) {
+  std::vector<Range> rows;
+  for (int rank = 0; rank < num_ranks; ++rank) rows.push_back(shard_of(problem.m, num_ranks, rank));
+  return rows;
+}
+
 std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
   std::vector<Buffer> all = k_sharded_inputs(problem, num_ranks);
-  std::vector<Shape> c;
-  for (int rank = 0; rank < num_ranks; ++rank) c.push_back({shard_of(problem.m, num_ranks, rank).size(), problem.n});
-  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}), c, all);
-  all.push_back(sharded_buffer("c", out_dtype_of(problem), Scope::output, c));
+  add_summed_rows(problem, shards(problem, num_ranks), "c", all);
   return all;
 }
 
@@ -20,14 +24,7 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
   std::vector<Meaning> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (const Meaning& meaning : k_sharded_meanings(problem, num_ranks, rank)) all.push_back(meaning);
-    int buffer = 2;
-    add_operand_meanings(problem, rank, 0, {shard_of(problem.m, num_ranks, rank).begin, 0}, buffer, all);
-    all.push_back({.buffer = buffer,
-                   .rank = rank,
-                   .role = Role::partial,
-                   .row = shard_of(problem.m, num_ranks, rank).begin,
-                   .terms = {0, problem.k},
-                   .finished = !problem.epilogue.empty()});
+    add_summed_rows_meanings(problem, rank, shard_of(problem.m, num_ranks, rank).begin, 2, {0, problem.k}, all);
   }
   return all;
 }
@@ -38,12 +35,9 @@ int64_t least_bytes(const Problem& problem, int num_ranks) {
 
 void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
   const DoubleMatrix sum = k_sharded_sum(problem, tensors);
-  for (int rank = 0; rank < std::ssize(tensors); ++rank) {
-    const Range rows = shard_of(problem.m, static_cast<int>(tensors.size()), rank);
-    DoubleMatrix mine = rows_of(sum, rows);
-    apply_epilogue(problem, tensors[rank], mine);
-    store_rows(mine, 0, tensors[rank].back());
-  }
+  const int num_ranks = static_cast<int>(tensors.size());
+  for (int rank = 0; rank < num_ranks; ++rank)
+    store_summed_rows(problem, tensors[rank], 2, rows_of(sum, shard_of(problem.m, num_ranks, rank)));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Outputs that are sums across ranks, whole on every rank, with epilogue and norm.
-// Called by gemm_all_reduce and all_reduce.
-#include "operators/whole_sums.hpp"
+// Outputs that are rows of sums across ranks, with epilogue and norm.
+// Called by gemm_all_reduce, gemm_reduce_scatter and all_reduce.
+#include "operators/summed_rows.hpp"
 
 #include <cmath>
 
@@ -11,24 +11,32 @@ bool has_norm_bias(const Problem& problem) { return problem.norm && problem.norm
 
 }  // namespace
 
-void add_whole_sum(const Problem& problem, int num_ranks, const char* name, std::vector<Buffer>& buffers) {
-  add_operands(problem, std::vector<Shape>(num_ranks, {1, problem.n}),
-               std::vector<Shape>(num_ranks, {problem.m, problem.n}), buffers);
-  const DType dtype = out_dtype_of(problem);
-  if (problem.norm) buffers.push_back(whole_buffer("norm_weight", dtype, Scope::input, {1, problem.n}));
-  if (has_norm_bias(problem)) buffers.push_back(whole_buffer("norm_bias", dtype, Scope::input, {1, problem.n}));
-  buffers.push_back(whole_buffer(name, dtype, Scope::output, {problem.m, problem.n}));
-  if (problem.norm) buffers.push_back(whole_buffer("normed", dtype, Scope::output, {problem.m, problem.n}));
+std::vector<Range> all_rows(const Problem& problem, int num_ranks) {
+  return std::vector<Range>(num_ranks, {0, problem.m});
 }
 
-void add_whole_sum_meanings(const Problem& problem, int rank, int buffer, Range terms, std::vector<Meaning>& meanings) {
-  add_operand_meanings(problem, rank, 0, {}, buffer, meanings);
+void add_summed_rows(const Problem& problem, const std::vector<Range>& rows, const char* name,
+                     std::vector<Buffer>& buffers) {
+  const DType dtype = out_dtype_of(problem);
+  std::vector<Shape> output;
+  for (const Range& of_rank : rows) output.push_back({of_rank.size(), problem.n});
+  add_operands(problem, std::vector<Shape>(rows.size(), {1, problem.n}), output, buffers);
+  if (problem.norm) buffers.push_back(whole_buffer("norm_weight", dtype, Scope::input, {1, problem.n}));
+  if (has_norm_bias(problem)) buffers.push_back(whole_buffer("norm_bias", dtype, Scope::input, {1, problem.n}));
+  buffers.push_back(sharded_buffer(name, dtype, Scope::output, output));
+  if (problem.norm) buffers.push_back(sharded_buffer("normed", dtype, Scope::output, output));
+}
+
+void add_summed_rows_meanings(const Problem& problem, int rank, int64_t row, int buffer, Range terms,
+                              std::vector<Meaning>& meanings) {
+  add_operand_meanings(problem, rank, 0, {row, 0}, buffer, meanings);
   const auto add = [&](Role role) { meanings.push_back({.buffer = buffer++, .rank = rank, .role = role}); };
   if (problem.norm) add(Role::norm_weight);
   if (has_norm_bias(problem)) add(Role::norm_bias);
   for (const Role role : {Role::partial, Role::normed}) {
     if (role == Role::normed && !problem.norm) break;
     add(role);
+    meanings.back().row = row;
     meanings.back().terms = terms;
     meanings.back().finished = !problem.epilogue.empty();
   }
@@ -48,7 +56,7 @@ void apply_norm(const Norm& norm, const Tensor& weight, const Tensor* bias, Doub
   }
 }
 
-void store_whole_sum(const Problem& problem, const std::vector<Tensor>& tensors, size_t buffer, DoubleMatrix sum) {
+void store_summed_rows(const Problem& problem, const std::vector<Tensor>& tensors, size_t buffer, DoubleMatrix sum) {
   const Tensor* bias = has_bias(problem) ? &tensors[buffer++] : nullptr;
   const DoubleMatrix residual = has_residual(problem) ? doubles_of(tensors[buffer++]) : DoubleMatrix(0, 0);
   apply_epilogue(problem, bias, &residual, sum);
