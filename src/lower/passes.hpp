@@ -34,6 +34,8 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
 /// Remove waits for LL data by tasks that poll them, and posts that no other task waits for.
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
+/// Cut sums of LL data by rows where norms follow: each sum of whole rows is followed by their norm.
+[[nodiscard]] std::string sum_whole_rows(Plan& plan, const Target& target);
 /// Let the CTAs that make tiles of few rows sum them, too, where a rank has tiles, their sums by LL data, and nothing
 /// else: the GEMV kernel.
 [[nodiscard]] std::string join_sums(Plan& plan, const Target& target);
