@@ -57,6 +57,7 @@ def test_norms(ranks: int) -> None:
 def test_gradients_and_misuse_of_norms() -> None:
     run(torch_norms.gradients_of_norms, 2)
     run(torch_norms.misuse_of_norms, 2)
+    run(torch_norms.autocast_and_warmup, 2)
 
 
 def test_layers() -> None:

@@ -60,6 +60,20 @@ def norms() -> None:
     equal(torch.compile(step, backend="aot_eager", fullgraph=True)(*given), step(*given))
 
 
+def autocast_and_warmup() -> None:
+    """Weights of fp32 under autocast, and operators that are made in advance."""
+    x, r, (weight, bias) = tensor(1, 6, 24).bfloat16(), tensor(9, 6, 24), weights()
+    with torch.autocast("cpu", torch.bfloat16):
+        for requires in (False, True):
+            y, normed = tt.all_reduce_add_rms_norm(x.clone().requires_grad_(requires), r, weight, eps=EPS)
+            assert y.dtype == normed.dtype == torch.bfloat16
+            given = tensor(1, 6, 24).requires_grad_(requires)
+            _, normed = tt.matmul_all_reduce(given, tensor(2, 24, 24), norm_weight=weight, norm_bias=bias, eps=EPS)
+            assert normed.dtype == torch.bfloat16
+    tt.warmup(tt.all_reduce_add_rms_norm, [(3, 16)], dtype=torch.float32)
+    assert tt.cached()[0].startswith("all_reduce 3 x 16"), tt.cached()
+
+
 def gradients_of_norms() -> None:
     """Gradients are those of PyTorch's norm behind the sum."""
     rank = dist.get_rank()
@@ -86,7 +100,7 @@ def flashinfer_arguments() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     x, residual, (weight, _) = tensor(1 + rank, 6, 24), tensor(9, 6, 24), weights()
     total = sum(tensor(1 + r, 6, 24) for r in range(size))
-    equal(allreduce_fusion(x, None, 0, launch_with_pdl=True), total)
+    equal(allreduce_fusion(x, None, 0, True, True), total)
     norm_out = torch.empty_like(x)
     got = allreduce_fusion(
         input=x,
@@ -106,7 +120,9 @@ def flashinfer_arguments() -> None:
     near(norm_out, rms_norm(residual, (24,), weight, EPS))
     for call, text in (
         (lambda: allreduce_fusion(x, None, 3), "pattern kARResidualRMSNormFP4Quant"),
+        (lambda: allreduce_fusion(x, None, 10), "pattern kARResidualRMSNormDynamicFP8Quant"),
         (lambda: allreduce_fusion(x, None, 99), "pattern 99"),
+        (lambda: allreduce_fusion(x, None, 0, rms_gamma=weight), "allreduce_fusion with rms_gamma"),
         (lambda: allreduce_fusion(x, None, 0, scale_out=x), "allreduce_fusion with scale_out"),
         (lambda: allreduce_fusion(x, None, 1, rms_gamma=weight), "without residual_in or rms_gamma"),
     ):
@@ -115,12 +131,17 @@ def flashinfer_arguments() -> None:
 
 def misuse_of_norms() -> None:
     x, b, (weight, bias) = tensor(1, 6, 12), tensor(2, 12, 24), weights()
+    leaf = x.clone().requires_grad_()
     for call, text in (
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight, eps=0.0), "norm: eps = 0: want more than 0"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[:20]), "input norm_weight is 1 x 20, must be 1 x 24"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight.bfloat16()), "x and norm_weight are of different types"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[None]), "norm_weight has 2 dimensions, want 1"),
         (lambda: tt.matmul_all_reduce(x, b, norm_bias=bias), "norm_bias or norm_out without norm_weight"),
+        (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight, norm_out=x), "out= excludes a gradient"),
+        (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight, eps=-1.0), "norm: eps = -1: want more than 0"),
+        (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight[:3]), "norm_weight is torch.float32 [3], want"),
+        (lambda: tt.all_reduce_add_rms_norm(leaf, x[:1], weight[:12]), "residual is torch.float32 [1, 12], want"),
         (lambda: tt.all_reduce_add_rms_norm(x, x[:3], weight[:12]), "residual"),
     ):
         refused(call, text)

@@ -62,12 +62,15 @@ bool coincide(const Tensor& x, const Tensor& y) {
          (x.rows <= 1 || x.row_stride == y.row_stride);
 }
 
-/// Throw if an output overlaps another tensor: it is written while other tensors are read.
-void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& output, const Tensor& written) {
-  if (!overlap(written, tensor)) return;
+/// Throw if an output overlaps another tensor: it is written while other tensors are read. `may_be_one`: they may be
+/// the same tensor.
+void require_apart(const Buffer& buffer, const Tensor& tensor, const Buffer& output, const Tensor& written,
+                   bool may_be_one) {
+  if (!overlap(written, tensor) || (may_be_one && coincide(tensor, written))) return;
   const auto apart = reinterpret_cast<intptr_t>(written.data) - reinterpret_cast<intptr_t>(tensor.data);
-  fail(ErrorKind::invalid_input, "{} {} overlaps {} {}: they begin {} bytes apart, want memory of its own",
-       to_string(output.scope), output.name, to_string(buffer.scope), buffer.name, std::abs(apart));
+  fail(ErrorKind::invalid_input, "{} {} overlaps {} {}: they begin {} bytes apart, rows {} and {} elements, want {}",
+       to_string(output.scope), output.name, to_string(buffer.scope), buffer.name, std::abs(apart), written.row_stride,
+       tensor.row_stride, may_be_one ? "one tensor, or memory of its own" : "memory of its own");
 }
 
 }  // namespace
@@ -86,9 +89,8 @@ void require_tensors(const Plan& plan, int rank, std::span<const Tensor> inputs,
     for_each_tensor(plan, inputs, outputs, [&](int index, const Tensor& tensor) {
       // Of two overlapping outputs the error names the later one first.
       if (plan.buffers[index].scope == Scope::output && index >= written) return;
-      const bool allowed = std::ranges::find(in_place, InPlace{index, written}) != in_place.end();
-      if (allowed && coincide(tensor, output)) return;
-      require_apart(plan.buffers[index], tensor, plan.buffers[written], output);
+      const bool may_be_one = std::ranges::find(in_place, InPlace{index, written}) != in_place.end();
+      require_apart(plan.buffers[index], tensor, plan.buffers[written], output, may_be_one);
     });
   });
 }

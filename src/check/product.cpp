@@ -140,7 +140,7 @@ std::vector<Patch> normed(Values& values, const std::vector<Operand>& reads) {
   const Patch& first = rows.patches[0];
   for (const Patch& patch : rows.patches) {
     require_what(values, patch, What::partial, "a sum");
-    if (patch.content.col != 0) refuse("normalises {}: it is not a whole row", values.describe(patch));
+    if (!agree(patch.content.col, 0)) refuse("normalises {}: it is not a whole row", values.describe(patch));
     if (patch.content.value != first.content.value)
       refuse("normalises {} with {}", values.describe(first), values.describe(patch));
   }

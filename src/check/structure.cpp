@@ -100,7 +100,21 @@ class StructureCheck {
     if (task.kind == TaskKind::compute && task.body == Body::norm && wanted_.norm != task.norm)
       refuse("{} applies the norm {}, the problem's is {}", name(), to_string(task.norm),
              wanted_.norm ? to_string(*wanted_.norm) : "none");
+    if (task.kind == TaskKind::compute && task.body == Body::norm) check_rows_of_norm(task);
     for (const std::string& clause : proof_of(task.body).broken(plan_, task)) refuse("{} {}", name(), clause);
+  }
+
+  /// A norm takes whole rows of the output, after its rounding.
+  void check_rows_of_norm(const Task& task) {
+    const auto meaning = std::ranges::find(wanted_.meanings, Role::normed, &Meaning::role);
+    if (meaning == wanted_.meanings.end()) return;
+    const Buffer& normed = plan_.buffers[meaning->buffer];
+    const Region& rows = task.reads[0];
+    if (rows.cols != normed.cols)
+      refuse("{} normalises {}, not whole rows of {} columns", name(), region_name(plan_, rows), normed.cols);
+    if (dtype_of(rows) != normed.dtype)
+      refuse("{} normalises {} of {}: a norm takes the output after its rounding to {}", name(),
+             region_name(plan_, rows), to_string(dtype_of(rows)), to_string(normed.dtype));
   }
 
   void check_number(const Region& region) {

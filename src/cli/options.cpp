@@ -134,7 +134,8 @@ void add_problem_flags(CLI::App& verb, Options& options) {
   verb.add_option("--norm", options.norm, "Sums over ranks: also return the output's rows normalised")
       ->type_name("rms|layer")
       ->group(group);
-  verb.add_option("--norm-eps", options.norm_eps, fmt::format("Added to the mean of squares (default {})", Norm{}.eps))
+  verb.add_option("--norm-eps", options.norm_eps,
+                  fmt::format("Added to the mean of squares, or to the variance (default {})", Norm{}.eps))
       ->type_name("EPS")
       ->group(group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
@@ -245,6 +246,7 @@ std::vector<Epilogue> epilogue_of(const Options& options) {
 }
 
 std::optional<Norm> norm_of(const Options& options) {
+  require(!options.norm.empty() || options.norm_eps == Norm{}.eps, "--norm-eps {}: goes with --norm", options.norm_eps);
   if (options.norm.empty()) return std::nullopt;
   return Norm{parse<NormKind>(options.norm, "--norm"), options.norm_eps};
 }

@@ -148,7 +148,7 @@ constexpr const char* kRunFooter =
 part; a path without it for one file that holds the whole matrix, which is cut up (inputs) or put together (outputs) by
 the operator's rule. Sizes and type come from the files where they hold whole matrices. An output may be a device or a
 pipe: /dev/null, /dev/stdout.
-  inputs   a, b of the GEMM operators; x of all_reduce, always per rank; bias, residual, norm_weight, norm_bias
+  inputs   a, b of the GEMM operators; x of all_reduce, always per rank; bias, residual; norm_weight, norm_bias with --norm
   outputs  c, and gathered of all_gather_gemm; y of all_reduce; normed with --norm
 With --more-n also b1, bias1, residual1 and c1, b2 and so on.
 --input bias=FILE implies --bias, residual=FILE a residual as the last step. --output gathered=FILE implies --gathered. Without --output give --verify or --trace.

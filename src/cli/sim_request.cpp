@@ -163,11 +163,11 @@ void refuse_flags(const CLI::App& verb, const std::vector<std::string>& flags, c
 }
 
 void refuse_plan_flags(const CLI::App& verb, const char* why) {
-  refuse_flags(
-      verb,
-      {"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--out-dtype", "--b-layout", "--reduction",
-       "--bias", "--epilogue", "--gathered", "--allow-tf32", "--arena", "--schedule", "--configs"},
-      why);
+  refuse_flags(verb,
+               {"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--out-dtype", "--b-layout",
+                "--reduction", "--bias", "--epilogue", "--norm", "--norm-eps", "--gathered", "--allow-tf32", "--arena",
+                "--schedule", "--configs"},
+               why);
 }
 
 void refuse_knobs(const SimRequest& request) {

@@ -30,7 +30,7 @@ double overlap_of(const Plan& plan, const Trace& trace) {
     const Lane& lane = plan.lanes[event.lane];
     const Task& task = lane.tasks[event.task];
     if (task.kind == TaskKind::sync) continue;
-    (computes(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
+    (is_product(task) ? gemm : other)[lane.rank].emplace_back(event.start_ns, event.end_ns);
     if (event.sum_ns > 0) other[lane.rank].emplace_back(event.sum_ns, event.end_ns);
   }
   int64_t hidden = 0;

@@ -16,9 +16,17 @@ namespace tilewire {
   return task.kind == TaskKind::compute && facts_of(task.body).multiplies;
 }
 
-/// Whether a task computes: a tile, or a whole GEMM by the library.
+/// Whether a task has a compute body.
 [[nodiscard]] inline bool computes(const Task& task) {
   return task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
+}
+
+/// Whether a task multiplies: a tile, or a whole GEMM by the library.
+[[nodiscard]] inline bool is_product(const Task& task) { return computes(task) && facts_of(task.body).multiplies; }
+
+/// Whether a task normalises rows.
+[[nodiscard]] inline bool is_norm(const Task& task) {
+  return task.kind == TaskKind::compute && task.body == Body::norm;
 }
 
 /// Whether the plan has a GEMM by the vendor's library.

@@ -89,12 +89,14 @@ bool in_place(const Plan& plan, int rank, const InPlace& pair) {
 
 }  // namespace
 
-std::vector<InPlace> in_place_pairs(const Plan& plan, int rank) {
+std::vector<InPlace> in_place_pairs(const Plan& plan) {
   std::vector<InPlace> pairs;
   for (const int residual : residuals_of(plan)) {
     if (plan.buffers[residual].scope != Scope::input) continue;
     for (int output = 0; output < std::ssize(plan.buffers); ++output) {
-      if (in_place(plan, rank, {residual, output})) pairs.push_back({residual, output});
+      bool good = true;
+      for (int rank = 0; rank < plan.team.num_ranks && good; ++rank) good = in_place(plan, rank, {residual, output});
+      if (good) pairs.push_back({residual, output});
     }
   }
   return pairs;

@@ -16,8 +16,8 @@ struct InPlace {
   bool operator==(const InPlace&) const = default;
 };
 
-/// The pairs of `rank` that may have the same address, strides and shape: each write to an element of the output is a
-/// store by the one task that reads that element of the residual.
-[[nodiscard]] std::vector<InPlace> in_place_pairs(const Plan& plan, int rank);
+/// The pairs that may have the same address, strides and shape on every rank: each write to an element of the output is
+/// a store by the one task that reads that element of the residual.
+[[nodiscard]] std::vector<InPlace> in_place_pairs(const Plan& plan);
 
 }  // namespace tilewire

@@ -29,7 +29,7 @@ std::vector<bool> elided_signals(const Plan& plan) {
 }
 
 /// Whether ranks share nothing but LL data. All other memory is the callers', and each rank accesses only its own;
-/// outputs are stored once, inputs never.
+/// outputs are stored once and not read, inputs are never stored.
 bool shares_ll_data_alone(const Plan& plan) {
   const auto is_plain = [&](int rank, const Region& region) {
     const Buffer& buffer = plan.buffers[region.buffer];
@@ -38,8 +38,11 @@ bool shares_ll_data_alone(const Plan& plan) {
   };
   return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
     const auto plain = [&](const Region& region) { return is_plain(lane.rank, region); };
+    const auto reads_plain = [&](const Region& region) {
+      return plain(region) || plan.buffers[region.buffer].scope == Scope::output;
+    };
     return std::ranges::any_of(lane.tasks, [&](const Task& task) {
-      return std::ranges::any_of(all_reads(task), plain) || std::ranges::any_of(task.writes, plain, &Write::to) ||
+      return std::ranges::any_of(all_reads(task), reads_plain) || std::ranges::any_of(task.writes, plain, &Write::to) ||
              std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && plain(*s.operand); });
     });
   });

@@ -103,7 +103,7 @@ bool may_stand_alone(const Plan& plan, int rank) {
     if (lane.rank != rank) continue;
     if (lane.engine == Engine::copy) return false;
     // Tiles have a kernel of their own, beside the call.
-    if (std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind) > 0) return false;
+    if (std::ranges::any_of(lane.tasks, is_gemm_tile)) return false;
     if (lane.engine != Engine::library) continue;
     for (const Task& task : lane.tasks) {
       if (task.kind == TaskKind::sync) continue;

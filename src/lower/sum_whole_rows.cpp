@@ -1,4 +1,4 @@
-// Cuts sums of LL data by rows where norms follow them: the worker that sums a row normalises it next.
+// Cuts sums of LL data by rows where norms follow them, and puts each norm behind its sum.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/gemm_tasks.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
 #include "lower/passes.hpp"
@@ -13,11 +14,9 @@
 namespace tilewire::lowering {
 namespace {
 
-bool is_norm(const Task& task) { return task.kind == TaskKind::compute && task.body == Body::norm; }
-
-/// A lane's sums by columns, and the norms of the rows that they make.
+/// Sums by columns, and the norms of the rows that they make.
 struct Band {
-  std::vector<const Task*> sums{};   ///< of the same rows, by columns
+  std::vector<const Task*> sums{};   ///< of the same rows
   std::vector<const Task*> norms{};  ///< in the order of their rows
 };
 
@@ -28,26 +27,36 @@ bool sums_ll(const Plan& plan, const Lane& lane, const Task& task) {
          task.writes[0].first_col == 0 && task.writes[0].mode == WriteMode::store;
 }
 
-/// The bands of a lane that has sums and norms and nothing else, by the signal between them. Nothing where a norm does
-/// not wait for the sums of its own rows alone.
-std::vector<Band> bands_of(const Plan& plan, const Lane& lane) {
+/// Whether no task outside of `norms` waits for the signal.
+bool tells_only(const Plan& plan, const Lane& norms, const Signal& signal) {
+  return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
+    return &lane != &norms && std::ranges::any_of(lane.tasks, [&](const Task& task) {
+      return std::ranges::find(task.waits, signal, &Wait::signal) != task.waits.end();
+    });
+  });
+}
+
+/// The bands of a lane of sums and a lane of norms that have nothing else, by the signal between them. Nothing where a
+/// norm does not wait for the sums of its own rows alone.
+std::vector<Band> bands_of(const Plan& plan, const Lane& sums, const Lane& norms) {
   std::vector<std::pair<Signal, Band>> bands;
   const auto band_of = [&](const Signal& signal) -> Band& {
     const auto found = std::ranges::find(bands, signal, &std::pair<Signal, Band>::first);
     return found == bands.end() ? bands.emplace_back(signal, Band{}).second : found->second;
   };
-  for (const Task& task : lane.tasks) {
-    if (is_norm(task)) {
-      if (task.waits.size() != 1 || !task.posts.empty()) return {};
-      band_of(task.waits[0].signal).norms.push_back(&task);
-    } else if (sums_ll(plan, lane, task)) {
-      band_of(task.posts[0].signal).sums.push_back(&task);
-    } else {
-      return {};
-    }
+  for (const Task& task : sums.tasks) {
+    if (!sums_ll(plan, sums, task)) return {};
+    band_of(task.posts[0].signal).sums.push_back(&task);
+  }
+  for (const Task& task : norms.tasks) {
+    if (!is_norm(task) || task.waits.size() != 1 || !task.posts.empty()) return {};
+    band_of(task.waits[0].signal).norms.push_back(&task);
   }
   std::vector<Band> all;
-  for (auto& [signal, band] : bands) all.push_back(std::move(band));
+  for (auto& [signal, band] : bands) {
+    if (!tells_only(plan, norms, signal)) return {};
+    all.push_back(std::move(band));
+  }
   return all;
 }
 
@@ -107,10 +116,10 @@ Task rows_of(const Task& whole, int64_t first, int64_t rows, const Signal& signa
   return task;
 }
 
-/// The lane's tasks by rows: each sum, then the norm of its rows. Nothing if its sums are no whole rows.
-std::optional<std::vector<Task>> by_rows(const Plan& plan, const Lane& lane, int first_signal) {
+/// The tasks of both lanes by rows: each sum, then the norm of its rows. Nothing if the sums are no whole rows.
+std::optional<std::vector<Task>> by_rows(const Plan& plan, const Lane& sums, const Lane& norms, int first_signal) {
   std::vector<Task> tasks;
-  for (Band& band : bands_of(plan, lane)) {
+  for (Band& band : bands_of(plan, sums, norms)) {
     const std::optional<Task> whole = whole_sum(plan, band);
     if (!whole || band.norms.empty()) return std::nullopt;
     const Region& to = whole->writes[0].to;
@@ -120,7 +129,7 @@ std::optional<std::vector<Task>> by_rows(const Plan& plan, const Lane& lane, int
       const Region& rows = each->reads[0];
       if (rows.buffer != to.buffer || rows.rank != to.rank || rows.row != next) return std::nullopt;
       next += rows.rows;
-      const Signal summed{lane.rank, first_signal + static_cast<int>(tasks.size() / 2)};
+      const Signal summed{sums.rank, first_signal + static_cast<int>(tasks.size() / 2)};
       tasks.push_back(rows_of(*whole, rows.row - to.row, rows.rows, summed));
       tasks.push_back(*each);
       tasks.back().waits = {{summed, 1}};
@@ -130,6 +139,14 @@ std::optional<std::vector<Task>> by_rows(const Plan& plan, const Lane& lane, int
   return tasks.empty() ? std::nullopt : std::optional(std::move(tasks));
 }
 
+/// The rank's lane of sums of LL data that tell the norms, or null.
+Lane* sums_before(Plan& plan, const Lane& norms) {
+  const auto found = std::ranges::find_if(plan.lanes, [&](const Lane& lane) {
+    return &lane != &norms && lane.rank == norms.rank && !lane.tasks.empty() && sums_ll(plan, lane, lane.tasks[0]);
+  });
+  return found == plan.lanes.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 std::string sum_whole_rows(Plan& plan, const Target&) {
@@ -137,17 +154,20 @@ std::string sum_whole_rows(Plan& plan, const Target&) {
   if (std::ranges::none_of(plan.lanes, has_norm)) return "no norms";
   if (!uses_ll(plan)) return "no LL data";
   const int first = num_signals(plan);
-  int most = 0;
+  std::vector<int> used(plan.team.num_ranks, 0);  // signals of each rank
   int lanes = 0;
-  for (Lane& lane : plan.lanes) {
-    if (!has_norm(lane)) continue;
-    std::optional<std::vector<Task>> tasks = by_rows(plan, lane, first);
+  for (Lane& norms : plan.lanes) {
+    Lane* sums = has_norm(norms) ? sums_before(plan, norms) : nullptr;
+    if (sums == nullptr) continue;
+    std::optional<std::vector<Task>> tasks = by_rows(plan, *sums, norms, first + used[norms.rank]);
     if (!tasks) continue;
-    lane.tasks = std::move(*tasks);
-    most = std::max(most, static_cast<int>(lane.tasks.size() / 2));
+    sums->tasks = std::move(*tasks);
+    norms.tasks.clear();
+    used[norms.rank] += static_cast<int>(sums->tasks.size() / 2);
     ++lanes;
   }
   if (lanes == 0) return "sums that are no whole rows of LL data";
+  const int most = *std::ranges::max_element(used);
   plan.signals.push_back({"row summed", first, most});
   return fmt::format("{} sums of whole rows on each of {} lanes, each before its norm", most, lanes);
 }

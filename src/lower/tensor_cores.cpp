@@ -118,7 +118,7 @@ std::optional<std::string> slow_tiles(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     if (lane.kernel > 0) continue;
     for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute) continue;
+      if (!is_gemm_tile(task)) continue;
       if (auto reason = slow_tile(plan, task)) return reason;
       if (kernel_of(plan, task) != kernel_of(plan, *first)) return "tiles of several types, layouts or shapes";
     }
@@ -132,7 +132,7 @@ double slow_share(const Plan& plan) {
   double whole = 0;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute) continue;
+      if (!is_gemm_tile(task)) continue;
       const auto work = multiply_adds(task);
       whole += work;
       if (all || lane.kernel > 0) slow += work;
@@ -145,7 +145,7 @@ const Task* first_product(const Plan& plan) {
   const Task* call = nullptr;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (task.kind == TaskKind::compute && lane.kernel == 0) return &task;
+      if (is_gemm_tile(task) && lane.kernel == 0) return &task;
       if (task.kind == TaskKind::gemm_call && call == nullptr) call = &task;
     }
   }

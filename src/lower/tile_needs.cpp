@@ -56,7 +56,7 @@ int64_t TileNeeds::of_task(const Poster& poster) {
     prefix.busy = true;
     const int64_t waits = of_waits(task);
     prefix.busy = false;
-    const bool tile = task.kind == TaskKind::compute;
+    const bool tile = is_gemm_tile(task);
     int64_t& most = tile ? prefix.of_tiles : prefix.of_others;
     most = std::max(most, waits);
     by_task_[poster.lane][index] = tile ? std::max(most, index) : most;

@@ -17,7 +17,7 @@ std::string held_up(const Plan& plan, int rank, TileNeeds& needs) {
     const Lane& lane = plan.lanes[index];
     if (lane.rank != rank) continue;
     for (int64_t tile = 0; tile < std::ssize(lane.tasks); ++tile) {
-      if (lane.tasks[tile].kind != TaskKind::compute) continue;
+      if (!is_gemm_tile(lane.tasks[tile])) continue;
       for (const Wait& wait : lane.tasks[tile].waits) {
         const int64_t needed = needs.of(wait.signal);
         if (needed >= 0 && needed >= tile - kApart)

@@ -2,6 +2,7 @@
 // Called by make_plan, the checker, the tuner and the command line.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "core/json_text.hpp"
 #include "core/text.hpp"
@@ -61,7 +62,9 @@ void validate_norm(const Problem& problem, const Operator& op) {
   if (!problem.norm) return;
   require(leaves_summed_rows(op.structure), "norm: only whole rows of sums are normalised, not the output of {}",
           problem.op);
-  require(problem.norm->eps > 0, "norm: eps = {}: want more than 0", problem.norm->eps);
+  // NOTE: backends compute in fp32.
+  const auto eps = static_cast<float>(problem.norm->eps);
+  require(eps > 0 && std::isfinite(eps), "norm: eps = {}: want more than 0, and a number of fp32", problem.norm->eps);
   require(problem.n > 0, "norm: n = 0: a norm of no columns is undefined");
 }
 

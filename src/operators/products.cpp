@@ -71,8 +71,7 @@ std::vector<Part> Inputs::input_parts(Role role) const {
 }
 
 bool Inputs::is_product(const Part& output) const {
-  const Role role = output.meaning.role;
-  return (role == Role::partial || role == Role::normed) && !input_parts(Role::b).empty();
+  return output.meaning.role == Role::partial && !input_parts(Role::b).empty();
 }
 
 std::vector<double> Inputs::random_signs(uint64_t seed) const {
@@ -172,15 +171,13 @@ void Inputs::for_each_b_row(const Visit& visit) const {
 }
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
-  const bool normed = output.meaning.role == Role::normed;
   DoubleMatrix values(std::ssize(rows), output.shape.cols);
   if (is_product(output)) {
     add_product_rows(output, rows, values);
   } else {
-    add_input_rows(normed ? Role::partial : output.meaning.role, output, rows, values);
+    add_input_rows(output.meaning.role, output, rows, values);
   }
   apply_epilogue_to(output, rows, values);
-  if (normed) apply_norm_to(output, values);
   return values;
 }
 
@@ -233,7 +230,7 @@ void Inputs::apply_epilogue_to(const Part& output, std::span<const int64_t> rows
   apply_epilogue(problem_, bias.empty() ? nullptr : &operand, &residual, values);
 }
 
-void Inputs::apply_norm_to(const Part& output, DoubleMatrix& values) const {
+void Inputs::normalise(const Part& output, DoubleMatrix& values) const {
   const auto row_of = [&](Role role) {
     std::vector<float> line;
     for (const Meaning& meaning : meanings_) {

@@ -52,6 +52,8 @@ class Inputs {
   [[nodiscard]] std::vector<DoubleMatrix> reference_outputs(int rank) const;
   /// Compute some local rows of an output in double.
   [[nodiscard]] DoubleMatrix exact_rows(const Part& output, std::span<const int64_t> rows) const;
+  /// Normalise rows of a `normed` output by the problem's norm.
+  void normalise(const Part& output, DoubleMatrix& values) const;
   /// Dot products and squares of all rows; empty for outputs that are only moved.
   [[nodiscard]] RowSizes row_sizes(const Part& output, std::span<const double> signs) const;
 
@@ -72,8 +74,6 @@ class Inputs {
   [[nodiscard]] std::vector<float> bias_of(const Part& output) const;
   /// Add rows of the product of A and B.
   void add_product_rows(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;
-  /// Normalise rows.
-  void apply_norm_to(const Part& output, DoubleMatrix& values) const;
   /// Apply the epilogue to some local rows.
   void apply_epilogue_to(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;
 

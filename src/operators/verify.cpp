@@ -111,6 +111,9 @@ struct Expected::State {
   void compare_dots(Comparison& into, const Verified& target, const Tensor& out, double step) const;
   void compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows, const Tensor& out,
                         double step) const;
+  void compare_norms(Comparison& into, Verified target, const Tensor& sum, const Tensor& out, double step) const;
+  /// The output whose rows are normalised.
+  [[nodiscard]] size_t output_of_sum() const;
 };
 
 namespace {
@@ -215,31 +218,39 @@ void Expected::State::compare_dots(Comparison& into, const Verified& target, con
   compare_doubtful(into, target, doubtful, out, step);
 }
 
+// Compare every row with the norm of the sum's row as it is, in batches.
+void Expected::State::compare_norms(Comparison& into, Verified target, const Tensor& sum, const Tensor& out,
+                                    double step) const {
+  constexpr int64_t kBatch = 64;
+  target.sizes.squares.resize(out.rows);
+  std::vector<float> line;
+  for (int64_t begin = 0; begin < out.rows; begin += kBatch) {
+    ExactRows exact;
+    exact.rows.resize(static_cast<size_t>(std::min(kBatch, out.rows - begin)));
+    std::iota(exact.rows.begin(), exact.rows.end(), begin);
+    exact.values = DoubleMatrix(std::ssize(exact.rows), out.cols);
+    for (int64_t row = 0; row < exact.values.rows; ++row) {
+      const float* values = load(sum, begin + row, line);
+      for (int64_t col = 0; col < out.cols; ++col) exact.values.at(row, col) = values[col];
+    }
+    inputs.normalise(target.part, exact.values);
+    for (int64_t row = 0; row < exact.values.rows; ++row) {
+      for (int64_t col = 0; col < out.cols; ++col)
+        target.sizes.squares[begin + row] += exact.values.at(row, col) * exact.values.at(row, col);
+    }
+    compare_exact(into, target, exact, out, step);
+  }
+}
+
+size_t Expected::State::output_of_sum() const {
+  const auto is_sum = [](const Verified& target) { return target.part.meaning.role == Role::partial; };
+  return std::ranges::find_if(targets, is_sum)->output;
+}
+
 Expected::State::State(const Operator& asked, const Problem& problem, int num_ranks, ReadRow read)
     : op(asked), inputs(op, problem, num_ranks, std::move(read)) {}
 
 namespace {
-
-double squares_of(const DoubleMatrix& values, int64_t row) {
-  double sum = 0;
-  for (int64_t col = 0; col < values.cols; ++col) sum += values.at(row, col) * values.at(row, col);
-  return sum;
-}
-
-// Squares of the exact rows: those of the sum, by the factor of the norm. A norm is not linear, so there are no dots.
-RowSizes sizes_of_normed(const Inputs& inputs, const Verified& target, std::span<const double> signs) {
-  Part sum = target.part;
-  sum.meaning.role = Role::partial;
-  RowSizes sizes = inputs.row_sizes(sum, signs);
-  sizes.dots.clear();
-  const DoubleMatrix before = inputs.exact_rows(sum, target.exact.rows);
-  for (int64_t i = 0; i < before.rows; ++i) {
-    const double size = squares_of(before, i);
-    double& squares = sizes.squares[target.exact.rows[i]];
-    squares = size > 0 ? squares * squares_of(target.exact.values, i) / size : 0;
-  }
-  return sizes;
-}
 
 const Operator& operator_of(const Problem& problem, int num_ranks) {
   validate(problem, num_ranks);
@@ -260,13 +271,17 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
   const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
   for (const Part& part : inputs.outputs_of(rank)) {
     Verified target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
+    // The norm's rows are compared with those of the sum, which is verified itself.
+    if (part.meaning.role == Role::normed) {
+      state_->targets.push_back(std::move(target));
+      continue;
+    }
     const int64_t by_work = options.sample_work / std::max<int64_t>(inputs.work_per_row(part), 1);
     const int64_t by_memory = kMostSamples / std::max<int64_t>(part.shape.cols, 1);
     const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
     target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
-    target.sizes = part.meaning.role == Role::normed ? sizes_of_normed(inputs, target, state_->signs)
-                                                     : inputs.row_sizes(part, state_->signs);
+    target.sizes = inputs.row_sizes(part, state_->signs);
     state_->targets.push_back(std::move(target));
   }
 }
@@ -285,6 +300,10 @@ Comparison Expected::compare(std::span<const Tensor> outputs, const Tolerance& t
     require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
             target.name, out.rows, out.cols, shape.rows, shape.cols);
     const double step = state_->step_of(target, out.dtype, tolerance.wire);
+    if (target.part.meaning.role == Role::normed) {
+      state_->compare_norms(sum, target, outputs[state_->output_of_sum()], out, step);
+      continue;
+    }
     state_->compare_exact(sum, target, target.exact, out, step);
     state_->compare_dots(sum, target, out, step);
   }

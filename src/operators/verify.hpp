@@ -1,5 +1,6 @@
 // Verifies outputs: against the operator's reference if that is fast enough, else by sampled rows in double and
-// Freivalds' check of every row. Used by the bench, by `tilewire run --verify` and by tests.
+// Freivalds' check of every row. Every row of a norm is compared with the norm of the verified sum. Used by the bench,
+// by `tilewire run --verify` and by tests.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ Plan gemm_only(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     Lane kept{lane.rank, lane.engine, lane.name, lane.workers};
     for (const Task& task : lane.tasks) {
-      if (!computes(task)) continue;
+      if (!is_product(task)) continue;
       Task& alone = kept.tasks.emplace_back(task);
       alone.waits.clear();
       alone.posts.clear();
@@ -48,7 +48,7 @@ Plan gemm_only(const Plan& plan) {
 Plan communication_only(Plan plan) {
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
-      if (!computes(task)) continue;
+      if (!is_product(task)) continue;
       task = {.kind = TaskKind::sync, .waits = std::move(task.waits), .posts = std::move(task.posts)};
     }
   }

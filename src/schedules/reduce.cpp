@@ -127,6 +127,7 @@ class ReducePlanner {
     for (int lane = 0; route_ == Route::send && lane < config().copy_lanes; ++lane)
       lanes.push_back(build_.add_lane(rank, Engine::copy, "send"));
     reduce_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "reduce", config().reduce_workers));
+    if (problem().norm) norm_lanes_.push_back(build_.add_lane(rank, Engine::reduce, "norm", config().reduce_workers));
     // Where all sums follow one call, whoever has made a sum takes what has landed.
     const bool in_turn = by_library() && waits_for_all() && route_ != Route::send && !lands_in_output_;
     landing_lanes_.push_back(in_turn ? reduce_lanes_[rank] : build_.add_lane(rank, Engine::reduce, "land"));
@@ -156,7 +157,7 @@ class ReducePlanner {
     for (int band = 0; band < std::ssize(bands_); ++band) {
       const auto& [rows, owner] = bands_[band];
       if (scatters() && owner != rank) continue;
-      build_.add_norms(reduce_lanes_[rank], output_, {rows.begin - first, rows.end - first},
+      build_.add_norms(norm_lanes_[rank], output_, {rows.begin - first, rows.end - first},
                        {{rank, summed_ + band}, kAllPosts});
     }
   }
@@ -429,7 +430,7 @@ class ReducePlanner {
   };
   std::vector<Band> bands_{};   ///< if the problem has a norm
   std::vector<int> band_of_{};  ///< by slice
-  std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, landing_lanes_;
+  std::vector<int> tile_lanes_, sum_lanes_, reduce_lanes_, norm_lanes_, landing_lanes_;
   std::vector<std::vector<int>> copy_lanes_;
 };
 

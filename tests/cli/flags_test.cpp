@@ -86,6 +86,7 @@ const BadFlags kBadFlags[] = {
     {"NormOfColumns", "plan gemm_reduce_scatter_cols -m 4 -n 4 -k 4 --norm rms", "only whole rows of sums"},
     {"NormKind", "plan all_reduce -m 1 -n 1 --norm batch", "--norm"},
     {"NormEps", "plan all_reduce -m 1 -n 1 --norm rms --norm-eps 0", "eps = 0: want more than 0"},
+    {"NormEpsAlone", "plan all_reduce -m 1 -n 1 --norm-eps 0.5", "--norm-eps 0.5: goes with --norm"},
     {"NormOfNoColumns", "plan all_reduce -m 1 -n 0 --norm rms", "n = 0: a norm of no columns is undefined"},
     {"NoTimeout", "bench all_reduce -m 1 -n 1 --timeout 0", "--timeout: want more than 0 seconds, got 0"},
     {"NoShapesFile", "bench all_reduce --shapes /nowhere.json",

@@ -150,6 +150,24 @@ TEST(VerifyGathered, MovedBitsMustBeTheSame) {
   EXPECT_EQ(world.compare(kWays[1], {1}).wrong, 1);
 }
 
+TEST(VerifyNorms, EveryRowIsCompared) {
+  for (const char* op : {"gemm_all_reduce", "all_reduce"}) {
+    for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+      Problem problem = problem_of(op, DType::fp32);
+      problem.norm = Norm{kind};
+      const World world(problem, random_inputs(problem, kRanks, 5));
+      const VerifyOptions sampled{.reference_work = -1, .sample_work = 1};
+      const Tolerance tolerance = tolerance_of(problem, {});
+      const Comparison right = world.compare(sampled, tolerance);
+      EXPECT_TRUE(right.ok()) << right.text();
+      element_of(world.outputs(1)[1], 37, 11) += 0.01F;
+      const Comparison wrong = world.compare(sampled, tolerance);
+      EXPECT_EQ(wrong.wrong, 1) << wrong.text();
+      EXPECT_NE(wrong.first.find("row 37 of normed on rank 1"), std::string::npos) << wrong.first;
+    }
+  }
+}
+
 TEST(VerifyHalf, OverflowIsInfinity) {
   Problem problem = problem_of("gemm_all_reduce", DType::fp16);
   const ReadRow read = [](int, int, int64_t, float* to) { std::fill(to, to + 16, 300.0F); };

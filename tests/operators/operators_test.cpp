@@ -198,6 +198,22 @@ TEST_P(EveryOperator, ResidualsInPlace) {
                {.num_calls = 2, .seed = 800, .lowered = true, .in_place = true});
 }
 
+TEST_P(EveryOperator, NormsOfAwkwardShapes) {
+  if (!leaves_summed_rows(find_operator(op()).structure)) GTEST_SKIP() << "takes no norm";
+  if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";
+  uint64_t seed = 770;
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{0, 8, 8}, {2, 9, 0}, {3, 1, 40}, {1, 33, 1}}) {
+    Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = DType::bf16, .norm = Norm{}};
+    problem.out_dtype = DType::fp32;
+    problem.reduction = Reduction::any;
+    if (!has_gemm()) problem.k = 0;
+    expect_right(problem, ranks(),
+                 few(all_variants(problem, {.num_ranks = ranks()}, {.tile_m = 8, .tile_n = 16}), 8, seed),
+                 {.num_calls = 1, .seed = seed, .lowered = true});
+    ++seed;
+  }
+}
+
 TEST_P(EveryOperator, NormsOfTheOutputsRows) {
   if (!leaves_summed_rows(find_operator(op()).structure)) GTEST_SKIP() << "takes no norm";
   if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";

@@ -143,9 +143,8 @@ void run_rank(Group& group, Op& op, const std::vector<Tensor>& in_arena, RankTen
     if (used[i].data != mine.tensors[i].data) group.copy(used[i].data, mine.memory[i].data(), bytes);
   }
   if (in_place) {
-    // NOTE: callers' buffers are first in a plan. A rank that finishes nothing reads no residual; any output may lie
-    // there.
-    const std::vector<InPlace> pairs = in_place_pairs(op.plan(), group.team().rank);
+    // NOTE: callers' buffers are first in a plan.
+    const std::vector<InPlace> pairs = in_place_pairs(op.plan());
     if (!pairs.empty()) used[pairs[0].output].data = used[pairs[0].residual].data;
   }
   op.run_and_wait(std::span(used).first(inputs), std::span(used).subspan(inputs));

@@ -22,7 +22,7 @@ Plan plan_of(const char* op, const Config& config, bool lowered = false) {
 }
 
 std::string pair_of(const Plan& plan) {
-  const std::vector<InPlace> pairs = in_place_pairs(plan, 0);
+  const std::vector<InPlace> pairs = in_place_pairs(plan);
   if (pairs.empty()) return "none";
   return plan.buffers[pairs[0].residual].name + " " + plan.buffers[pairs[0].output].name;
 }
@@ -44,7 +44,7 @@ TEST(InPlace, EveryVariantAllowsIt) {
         .op = op, .m = 64, .n = 64, .k = 64, .epilogue = {{EpilogueKind::residual}}, .reduction = Reduction::any};
     const Team team{.num_ranks = 3};
     for (const Config& config : all_variants(problem, team, {.tile_m = 16, .tile_n = 16, .chunk_rows = 16}))
-      EXPECT_FALSE(in_place_pairs(make_plan(problem, team, config), 1).empty()) << op << " " << to_string(config);
+      EXPECT_FALSE(in_place_pairs(make_plan(problem, team, config)).empty()) << op << " " << to_string(config);
   }
   EXPECT_EQ(pair_of(plan_of("gemm_all_to_all", {})), "none") << "the residual has another shape";
 }
@@ -76,10 +76,10 @@ TEST(InPlace, AnotherTasksReadForbidsIt) {
 TEST(InPlace, OutputsOfAnotherTypeAreApart) {
   Problem problem{.op = "all_reduce", .m = 8, .n = 8, .epilogue = {{EpilogueKind::residual}}, .norm = Norm{}};
   const Plan plan = make_plan(problem, {.num_ranks = 2}, Config{.algorithm = Algorithm::one_shot});
-  EXPECT_EQ(std::ssize(in_place_pairs(plan, 0)), 1) << "y, not normed";
+  EXPECT_EQ(std::ssize(in_place_pairs(plan)), 1) << "y, not normed";
   EXPECT_EQ(pair_of(plan), "residual y");
   problem.epilogue.clear();
-  EXPECT_TRUE(in_place_pairs(make_plan(problem, {.num_ranks = 2}, Config{}), 0).empty());
+  EXPECT_TRUE(in_place_pairs(make_plan(problem, {.num_ranks = 2}, Config{})).empty());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/make_plan.hpp"
@@ -24,8 +25,6 @@ Problem normed_problem(NormKind kind = NormKind::rms) {
 Plan normed_plan(Algorithm algorithm = Algorithm::one_shot, NormKind kind = NormKind::rms) {
   return make_plan(normed_problem(kind), {.num_ranks = 2}, {.tile_m = 8, .tile_n = 8, .algorithm = algorithm});
 }
-
-bool is_norm(const Task& task) { return task.kind == TaskKind::compute && task.body == Body::norm; }
 
 /// The first norm of a plan.
 Task& norm_of(Plan& plan) {
@@ -72,6 +71,32 @@ TEST(Norms, PartOfARowIsRefused) {
   expect_refused(plan, Rule::structure, {"a norm takes whole rows"});
   norm.reads[1].cols = 8;
   expect_refused(plan, Rule::structure, {"a norm takes whole rows", "of 1 x 16"});
+}
+
+TEST(Norms, PartOfARowWithPartOfTheWeightIsRefused) {
+  Plan plan = normed_plan();
+  plan.buffers.push_back({.name = "w", .dtype = DType::bf16, .rows = 1, .cols = 8});
+  Task& norm = norm_of(plan);
+  norm.reads[0].cols = norm.writes[0].to.cols = norm.reads[1].cols = 8;
+  norm.reads[1].buffer = static_cast<int>(plan.buffers.size()) - 1;
+  expect_refused(plan, Rule::structure, {"not whole rows of 16 columns"});
+}
+
+TEST(Norms, ASumThatIsNotRoundedIsRefused) {
+  Plan plan = normed_plan();
+  plan.buffers.push_back({.name = "s", .dtype = DType::fp32, .rows = 24, .cols = 16});
+  norm_of(plan).reads[0].buffer = static_cast<int>(plan.buffers.size()) - 1;
+  expect_refused(plan, Rule::structure, {"of fp32: a norm takes the output after its rounding to bf16"});
+}
+
+TEST(Norms, OfEmptySumsAndOfFewerRowsThanRanks) {
+  for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter"}) {
+    Problem problem{.op = op, .m = 2, .n = 8, .norm = Norm{}};
+    for (const Algorithm algorithm : {Algorithm::direct, Algorithm::one_shot}) {
+      if (problem.op == "gemm_reduce_scatter" && algorithm == Algorithm::one_shot) continue;
+      expect_accepted(make_plan(problem, {.num_ranks = 3}, {.tile_m = 8, .tile_n = 8, .algorithm = algorithm}));
+    }
+  }
 }
 
 TEST(Norms, AnotherRowIsRefused) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
@@ -36,7 +37,6 @@ std::string note_of(const Lowered& lowered) {
 }
 
 const Lane& lane_of_norms(const Plan& plan, int rank) {
-  const auto is_norm = [](const Task& task) { return task.kind == TaskKind::compute && task.body == Body::norm; };
   return *std::ranges::find_if(
       plan.lanes, [&](const Lane& lane) { return lane.rank == rank && std::ranges::any_of(lane.tasks, is_norm); });
 }

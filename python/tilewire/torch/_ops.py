@@ -60,10 +60,27 @@ def _normalise(y: Tensor, weight: Tensor, bias: Tensor | None, eps: float, out: 
     """The norm of the rows by PyTorch, for gradients and for GPUs."""
     size = (y.shape[-1],)
     functional = torch.nn.functional
-    normed = (
-        functional.rms_norm(y, size, weight, eps) if bias is None else functional.layer_norm(y, size, weight, bias, eps)
-    )
+    # NOTE: autocast would make a LayerNorm's result fp32.
+    with torch.autocast(y.device.type, enabled=False):
+        normed = (
+            functional.rms_norm(y, size, weight, eps)
+            if bias is None
+            else functional.layer_norm(y, size, weight, bias, eps)
+        )
     return normed if out is None else out.copy_(normed)
+
+
+def _check_norm(
+    y: tuple[int, ...], dtype: torch.dtype, eps: float, rows: dict[str, Tensor | None], wholes: dict[str, Tensor | None]
+) -> None:
+    """Check what follows a sum of shape `y`: `rows` have its columns, `wholes` its shape. For PyTorch's norm."""
+    if not eps > 0:
+        raise tilewire.Error(f"norm: eps = {eps:g}: want more than 0", "invalid_input")
+    for name, tensor in (*rows.items(), *wholes.items()):
+        want = y[-1:] if name in rows else y
+        if tensor is not None and (tuple(tensor.shape) != tuple(want) or tensor.dtype != dtype):
+            given = f"{tensor.dtype} {list(tensor.shape)}"
+            raise tilewire.Error(f"{name} is {given}, want {dtype} {list(want)}", "invalid_input")
 
 
 def _fuses_norm(x: Tensor, grads: bool) -> bool:
@@ -299,18 +316,24 @@ def matmul_all_reduce(
 
     With `norm_weight` [N] it also returns the normalised rows of the result, as the next layer needs them: RMSNorm, or
     with `norm_bias` [N] LayerNorm. The norm takes the rounded result and computes in fp32; `eps` is added to the mean
-    of the squares. `norm_out`: a tensor for the normalised rows.
+    of the squares, or to the variance. `norm_out`: a tensor for the normalised rows.
     """
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
     if norm_weight is not None:
         weight, norm_bias = _autocast(norm_weight, norm_bias)
-        if _fuses_norm(x, needs_gradient(x, b, bias, residual, weight, norm_bias)):
+        grads = needs_gradient(x, b, bias, residual, weight, norm_bias)
+        if out is not None or norm_out is not None:
+            _refuse_gradient(x, b, bias, residual, weight, norm_bias, out, norm_out)
+        if _fuses_norm(x, grads):
             repeatable = torch.are_deterministic_algorithms_enabled()
             tail = weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
             operands = x, b, group_name(group)
             ops = _ops.matmul_all_reduce_norm, _ops.matmul_all_reduce_norm_out
             return _call_with_norm(ops, operands, tail, b.shape[-1], out, norm_out)
+        shape = (*x.shape[:-1], b.shape[-1])
+        rows = {"norm_weight": weight, "norm_bias": norm_bias}
+        _check_norm(shape, x.dtype, eps, rows, {"residual": residual, "out": out, "norm_out": norm_out})
         y = matmul_all_reduce(x, b, group, bias=bias, activation=activation, residual=residual, out=out)
         return y, _normalise(y, weight, norm_bias, eps, norm_out)  # type: ignore[arg-type]
     if norm_bias is not None or norm_out is not None:
@@ -376,12 +399,15 @@ def warmup(
     For training, run one step outside of the capture instead.
 
     `function`: one of this module. `shapes`: for each operator (rows, K, N) of this rank's x and b, or (rows, N) for
-    all_reduce. `transposed`: b is the transpose of a dense [N, K], like a Linear layer's weight. `options`: passed to
-    the function.
+    sums without a product. `transposed`: b is the transpose of a dense [N, K], like a Linear layer's weight. `options`:
+    passed to the function.
     """
     where = device_of(group, device)
     for rows, *sizes in shapes:
         x = torch.zeros(rows, sizes[0], dtype=dtype, device=where)
+        if function is all_reduce_add_rms_norm:
+            function(x, x.clone(), x.new_ones(sizes[0]), group, **options)
+            continue
         if len(sizes) == 1:
             function(x, group, **options)
             continue
@@ -421,13 +447,17 @@ def all_reduce_add_rms_norm(
     """`y = residual + the sum over ranks of x`, and the RMSNorm of the rows of y: both on every rank.
 
     `x` and `residual`: [..., N], `residual` the same on all ranks. `norm_weight`: [N]. The norm takes the rounded y and
-    computes in fp32. Returns two new tensors, or `out` and `norm_out`, which exclude a gradient. `out` may be
-    `residual`, and `norm_out` may be `x`.
+    computes in fp32. On CPU ranks and without a gradient y is rounded once; otherwise the sum is rounded before the
+    residual is added, and PyTorch's norm follows. Returns two new tensors, or `out` and `norm_out`, which exclude a
+    gradient. `out` may be `residual`, and `norm_out` may be `x`.
     """
-    grads = needs_gradient(x, residual, norm_weight)
+    if torch._C._is_any_autocast_enabled():
+        residual, norm_weight = residual.to(x.dtype), norm_weight.to(x.dtype)
     if out is not None or norm_out is not None:
-        _refuse_gradient(x, residual, norm_weight)
-    if not _fuses_norm(x, grads):
+        _refuse_gradient(x, residual, norm_weight, out, norm_out)
+    if not _fuses_norm(x, needs_gradient(x, residual, norm_weight)):
+        wholes = {"residual": residual, "out": out, "norm_out": norm_out}
+        _check_norm(tuple(x.shape), x.dtype, eps, {"norm_weight": norm_weight}, wholes)
         total = all_reduce(x, group)
         y = total + residual if out is None else torch.add(total, residual, out=out)
         return y, _normalise(y, norm_weight, None, eps, norm_out)

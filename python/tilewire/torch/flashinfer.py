@@ -25,9 +25,14 @@ PATTERNS = {
     5: "kARResidualRMSNormOutFP4Quant",
     6: "kMoEReductionARResidualRMSNorm",
     7: "kMoEFinalizeARResidualRMSNorm",
+    8: "kARResidualRMSNormPerTokenGroupFP8PackedQuant",
+    9: "kARResidualRMSNormOutPerTokenGroupFP8PackedQuant",
+    10: "kARResidualRMSNormDynamicFP8Quant",
+    11: "kARResidualRMSNormOutDynamicFP8Quant",
 }
-#: Arguments that choose among FlashInfer's kernels. tilewire chooses itself, and always adds in fp32.
-_HINTS = {"launch_with_pdl", "trigger_completion_at_end", "use_oneshot", "fp32_acc"}
+#: Further arguments that choose among FlashInfer's kernels, like `launch_with_pdl` and `trigger_completion_at_end`.
+#: tilewire chooses itself, and always adds in fp32.
+_HINTS = {"use_oneshot", "fp32_acc"}
 
 
 def allreduce_fusion(
@@ -35,10 +40,12 @@ def allreduce_fusion(
     workspace: dist.ProcessGroup | str | None,
     pattern: int,
     launch_with_pdl: bool = False,
+    trigger_completion_at_end: bool = True,
     output: Tensor | None = None,
     residual_out: Tensor | None = None,
     norm_out: Tensor | None = None,
-    *,
+    quant_out: Tensor | None = None,
+    scale_out: Tensor | None = None,
     residual_in: Tensor | None = None,
     rms_gamma: Tensor | None = None,
     rms_eps: float = 1e-6,
@@ -48,16 +55,22 @@ def allreduce_fusion(
 
     `workspace`: the process group, its name, or None for the default group; tilewire has no other workspace. `pattern`:
     0 (kAllReduce) returns `output`; 1 (kARResidualRMSNorm) writes the sum to `residual_out` and returns `norm_out`.
-    Tensors that are not given are made. Raises tilewire.Error(unsupported) with the name of any other pattern, and of
-    an argument that asks for more, such as `quant_out`.
+    Tensors that are not given are made. On GPUs pattern 1 is an all-reduce, an addition and PyTorch's norm. Raises
+    tilewire.Error(unsupported) with the name of any other pattern, and of an argument that asks for more, such as
+    `quant_out`.
     """
     number = int(pattern)
     if number not in (0, 1):
         asked_for = PATTERNS.get(number, number)
         raise tilewire.Error(f"pattern {asked_for}: want {PATTERNS[0]} or {PATTERNS[1]}", "unsupported")
+    others.update(quant_out=quant_out, scale_out=scale_out)
+    if number == 0:
+        others.update(residual_in=residual_in, residual_out=residual_out, rms_gamma=rms_gamma, norm_out=norm_out)
     asked = [name for name, value in others.items() if name not in _HINTS and (isinstance(value, Tensor) or value)]
     if asked:
-        raise tilewire.Error(f"allreduce_fusion with {', '.join(asked)}: tilewire has no such argument", "unsupported")
+        raise tilewire.Error(
+            f"allreduce_fusion with {', '.join(asked)}: {PATTERNS[number]} has no such argument here", "unsupported"
+        )
     if number == 0:
         return all_reduce(input, workspace, out=output)
     if residual_in is None or rms_gamma is None:

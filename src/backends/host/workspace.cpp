@@ -14,7 +14,7 @@
 namespace tilewire::host {
 
 Workspace::Workspace(HostGroup& group, const Plan& whole, const Plan& plan)
-    : group_(group), plan_(plan), addresses_(plan, group.reachable()), in_place_(in_place_pairs(whole, group.rank())) {
+    : group_(group), plan_(plan), addresses_(plan, group.reachable()), in_place_(in_place_pairs(whole)) {
   announced_offset_ = aligned_bytes(int64_t{num_signals(plan)} * static_cast<int64_t>(sizeof(Slot)));
   symmetric_offset_ = announced_offset_ + aligned_bytes(std::ssize(plan.buffers) * 8);
   extent_ = group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)),

@@ -40,7 +40,7 @@ void EventEngine::set_workers(const ComputeUnits& compute, bool by_requests) {
   // NOTE: with a memory controller no other rule keeps lanes from using more units than the device has, so the tile
   // lanes of a rank get at most equal parts.
   const auto together = [](const Lane& lane) {
-    const auto tile = std::ranges::find(lane.tasks, TaskKind::compute, &Task::kind);
+    const auto tile = std::ranges::find_if(lane.tasks, is_gemm_tile);
     return tile == lane.tasks.end() ? 1 : tile->gemm.cluster_split_k;
   };
   std::vector<int> tile_lanes(plan_.team.num_ranks);
@@ -79,7 +79,7 @@ void EventEngine::set_memory(const Machine& machine) {
     controllers_.assign(devices, ChannelController(*machine.controller, machine.memory.bandwidth_GBps));
     next_request_.assign(devices, kNever);
     tiles_left_.resize(devices);
-    for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += computes(*tasks_.task[task]);
+    for (int task = 0; task < tasks_.size(); ++task) tiles_left_[tasks_.rank[task]] += is_product(*tasks_.task[task]);
   }
   const auto updated = std::ranges::find(plan_.signals, kUpdatedSignals, &SignalBlock::name);
   if (!machine.tracker || updated == plan_.signals.end()) return;
@@ -371,7 +371,7 @@ void EventEngine::end(int index) {
   rank_end_[rank] = std::max(rank_end_[rank], now_);
   ++num_ended_;
   lanes_[lane].runtime_rows.push(run.row);
-  if (!controllers_.empty() && computes(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
+  if (!controllers_.empty() && is_product(task_of(run)) && --tiles_left_[rank] == 0) controllers_[rank].drain();
   const int next = by_engine(run) ? engines_.leave(rank) : Turns::kNobody;
   if (next != Turns::kNobody) begin(next);
   if (!run.cost.stores_last) release_worker(lane, run.worker);

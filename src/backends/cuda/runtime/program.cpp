@@ -193,7 +193,7 @@ CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
       lanes_(lanes_of(plan, group.rank())),
       totals_(signal_totals(plan)),
       places_(places_of(plan, group.rank())),
-      in_place_(in_place_pairs(plan, group.rank())),
+      in_place_(in_place_pairs(plan)),
       workspace_(group, plan, plan_) {
   std::vector<StreamWork> works;
   // NOTE: all ranks have carved; so if they share a device, no call of any rank runs now.

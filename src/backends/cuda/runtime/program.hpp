@@ -108,7 +108,7 @@ class CudaProgram final : public Program {
   std::vector<int> lanes_;                    ///< numbers of this rank's lanes in the whole plan
   std::vector<int64_t> totals_;               ///< signal_totals of the whole plan
   std::vector<std::vector<int64_t>> places_;  ///< order_of_tasks, of this rank's lanes
-  std::vector<InPlace> in_place_;             ///< of this rank
+  std::vector<InPlace> in_place_;
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bound_;  ///< most recently used first
   const Bound* traced_ = nullptr;              ///< the tables of the last call, if it was traced

@@ -7,6 +7,7 @@
 #include "backends/cuda/runtime/group.hpp"
 #include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::cuda {
@@ -16,7 +17,7 @@ namespace {
 std::optional<std::string> unaligned_rows(const Plan& plan) {
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (lane.rank != 0 || lane.kernel > 0 || task.kind != TaskKind::compute) continue;
+      if (lane.rank != 0 || lane.kernel > 0 || !is_gemm_tile(task)) continue;
       for (const Region& read : task.reads) {
         if (has_aligned_rows(plan, read)) continue;
         const Buffer& buffer = plan.buffers[read.buffer];
@@ -34,7 +35,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
   int64_t tiles = 0;
   for (const Lane& lane : plan.lanes) {
     if (lane.rank != 0) continue;
-    tiles += std::ranges::count(lane.tasks, TaskKind::compute, &Task::kind);
+    tiles += std::ranges::count_if(lane.tasks, is_gemm_tile);
   }
   std::vector<std::string> remarks;
   if (tiles == 0) return remarks;

@@ -18,7 +18,7 @@ std::optional<std::string> refuses_cluster_split_k(const Plan& plan) {
                        kMostClusterSplitRows);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (task.kind != TaskKind::compute || lane.kernel > 0) continue;
+      if (!is_gemm_tile(task) || lane.kernel > 0) continue;
       const int64_t least = int64_t{kTileK} * least_part_steps(shape) * parts;
       if (const int64_t depth = depth_of(task); depth < least)
         return fmt::format("tiles over {} columns of A, want at least {}", depth, least);
@@ -48,7 +48,7 @@ GemmBodyKind kind_of(const Plan& plan) {
   const GemmParams& gemm = product->gemm;
   const auto has_steps = [](const Task& task) {
     const bool one_bias = task.epilogue.size() == 1 && task.epilogue[0].kind == EpilogueKind::bias;
-    return task.kind == TaskKind::compute && !task.epilogue.empty() && !one_bias;
+    return is_gemm_tile(task) && !task.epilogue.empty() && !one_bias;
   };
   const auto lane_has_steps = [&](const Lane& lane) {
     return lane.kernel == 0 && std::ranges::any_of(lane.tasks, has_steps);
