@@ -200,12 +200,12 @@ TILEWIRE_API tilewire_status tilewire_make_op(tilewire_group* group, const char*
 /// TILEWIRE_INVALID_INPUT if the operator was already freed, or if its group has ended.
 TILEWIRE_API tilewire_status tilewire_free_op(tilewire_op* op);
 
-/// Make one call. Collective. Tensors have the order and shapes of docs/operators.md: a, b, bias, residual, norm_weight,
-/// norm_bias (those that there are); then the outputs. They belong to the caller. The caller may neither change nor free
-/// them until the call is complete. No output may overlap another tensor of the call, except that the residual and the
-/// output of its shape may be the same tensor (docs/operators.md). Inputs may overlap each other. Tensors with equal
-/// `row_stride` may be column ranges of one matrix. Tensors with different strides overlap unless one ends before the
-/// other begins.
+/// Make one call. Collective. Tensors have the order and shapes of docs/operators.md: a, b, bias, residual,
+/// norm_weight, norm_bias (those that there are); then the outputs. They belong to the caller. The caller may neither
+/// change nor free them until the call is complete. No output may overlap another tensor of the call, except that the
+/// residual and the output of its shape may be the same tensor (docs/operators.md). Inputs may overlap each other.
+/// Tensors with equal `row_stride` may be column ranges of one matrix. Tensors with different strides overlap unless
+/// one ends before the other begins.
 /// `stream`, with "cuda": a cudaStream_t of this rank's GPU, with CUDA's meaning. 0 (null) and 1 are the legacy default
 /// stream, which PyTorch uses by default; 2 is the per-thread default stream. The call is enqueued behind the work in
 /// the stream, and the function returns without waiting. If ranks share a GPU, 0 and 1 are TILEWIRE_INVALID_INPUT,
