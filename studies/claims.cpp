@@ -19,6 +19,12 @@ std::optional<bool> ClaimResult::holds() const {
   return relation == ClaimRelation::above ? ours > paper : ours < paper;
 }
 
+double average(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
 double geomean(std::span<const double> values) { return values.empty() ? kNone : geometric_mean(values); }
 double most(std::span<const double> values) { return values.empty() ? kNone : std::ranges::max(values); }
 double least(std::span<const double> values) { return values.empty() ? kNone : std::ranges::min(values); }

@@ -82,6 +82,8 @@ template <class Study>
 [[nodiscard]] double geomean(std::span<const double> values);
 [[nodiscard]] double most(std::span<const double> values);
 [[nodiscard]] double least(std::span<const double> values);
+/// Arithmetic mean, for values that may be negative.
+[[nodiscard]] double average(std::span<const double> values);
 /// In %: how far a ratio is above 1, and how far it is below 1.
 [[nodiscard]] double gain(double ratio);
 [[nodiscard]] double loss(double ratio);

@@ -61,13 +61,6 @@ double least_growth(const Times& times) {
   return least(growth);
 }
 
-// Arithmetic mean, as efficiencies may be negative.
-double average(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
 using S = const Times&;
 
 constexpr Claim<Times> kClaims[] = {

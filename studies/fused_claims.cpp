@@ -1,7 +1,5 @@
 // The paper on fused computation-collective operations: GEMV + all-reduce, figures and simulated ones.
 // Called by claim_points.cpp and tests.
-#include <algorithm>
-
 #include "studies/claim_points.hpp"
 
 namespace tilewire::cli {
@@ -23,12 +21,6 @@ double lower(const PointTimes& each) { return loss(each.of(kGemv) / each.sequent
 std::vector<double> lower_of(S times, bool longest) {
   return values_of(
       times, [&](const ClaimPoint& point) { return (point.n == kLongest) == longest; }, lower);
-}
-
-double average(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
 }
 
 std::vector<double> all(S times) {

@@ -5,6 +5,7 @@
 #include "check/bodies.hpp"
 #include "check/proofs.hpp"
 #include "core/bodies.hpp"
+#include "core/gemm_tasks.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::checking {
@@ -97,10 +98,10 @@ class StructureCheck {
     for (const Write& write : task.writes) check_number(write.to);
     if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
       refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
-    if (task.kind == TaskKind::compute && task.body == Body::norm && wanted_.norm != task.norm)
+    if (is_norm(task) && wanted_.norm != task.norm)
       refuse("{} applies the norm {}, the problem's is {}", name(), to_string(task.norm),
              wanted_.norm ? to_string(*wanted_.norm) : "none");
-    if (task.kind == TaskKind::compute && task.body == Body::norm) check_rows_of_norm(task);
+    if (is_norm(task)) check_rows_of_norm(task);
     for (const std::string& clause : proof_of(task.body).broken(plan_, task)) refuse("{} {}", name(), clause);
   }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/ll.hpp"
-#include "core/regions.hpp"
+#include "core/regions_by_row.hpp"
 
 namespace tilewire {
 namespace {
@@ -25,11 +25,10 @@ struct Where {
   size_t task = 0;
 };
 
-/// Accesses of one buffer on one rank: writes, sorted by their first row, and reads of polling tasks.
+/// Accesses of one buffer on one rank: writes, and reads of polling tasks.
 struct Uses {
-  std::vector<std::pair<Region, Where>> writes{};
+  RegionsByRow<Where> writes{};
   std::vector<std::pair<Region, Where>> reads{};
-  int64_t most_rows = 0;  ///< rows of the tallest write
 };
 
 std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
@@ -38,16 +37,13 @@ std::map<BufferOfRank, Uses> uses_of(const Plan& plan) {
     for (size_t index = 0; index < plan.lanes[lane].tasks.size(); ++index) {
       const Task& task = plan.lanes[lane].tasks[index];
       for (const Write& write : task.writes) {
-        if (is_ll(plan, write.to)) uses[buffer_of(write.to)].writes.push_back({write.to, {lane, index}});
+        if (is_ll(plan, write.to)) uses[buffer_of(write.to)].writes.add(write.to, {lane, index});
       }
       if (!polls(plan, plan.lanes[lane], task)) continue;
       for (const Region& read : task.reads) uses[buffer_of(read)].reads.push_back({read, {lane, index}});
     }
   }
-  for (auto& [place, each] : uses) {
-    for (const auto& [write, writer] : each.writes) each.most_rows = std::max(each.most_rows, write.rows);
-    std::ranges::sort(each.writes, {}, [](const auto& write) { return write.first.row; });
-  }
+  for (auto& [place, each] : uses) each.writes.sort();
   return uses;
 }
 
@@ -72,14 +68,10 @@ Plan with_ll_signals(Plan plan) {
     for (const auto& [read, reader] : uses.reads) {
       const Signal there{place.first, next};
       int64_t writers = 0;
-      const auto row_of = [](const auto& use) { return use.first.row; };
-      const auto first_write = std::ranges::lower_bound(uses.writes, read.row - uses.most_rows, {}, row_of);
-      const auto last_write = std::ranges::lower_bound(uses.writes, read.row + read.rows, {}, row_of);
-      for (auto each = first_write; each != last_write; ++each) {
-        if (!overlap(each->first, read)) continue;
-        plan.lanes[each->second.lane].tasks[each->second.task].posts.push_back({there});
+      uses.writes.for_each_overlap(read, [&](const Region&, const Where& writer) {
+        plan.lanes[writer.lane].tasks[writer.task].posts.push_back({there});
         ++writers;
-      }
+      });
       if (writers == 0) continue;
       plan.lanes[reader.lane].tasks[reader.task].waits.push_back({there, writers});
       ++next;

@@ -2,25 +2,21 @@
 // Called by programs.
 #include "core/in_place.hpp"
 
-#include <algorithm>
 #include <set>
 
-#include "core/regions.hpp"
+#include "core/gemm_tasks.hpp"
+#include "core/regions_by_row.hpp"
 
 namespace tilewire {
 namespace {
 
-struct Read {
-  Region region{};
+/// The task that reads a region, and whether as the residual of its epilogue.
+struct Reader {
   const Task* task = nullptr;
   bool residual = false;
 };
 
-/// The tasks' reads of a buffer on a rank, ordered by their first rows.
-struct Reads {
-  std::vector<Read> all;
-  int64_t most_rows = 0;
-};
+using Reads = RegionsByRow<Reader>;
 
 template <class Visit>
 void for_each_task(const Plan& plan, const Visit& visit) {
@@ -39,36 +35,32 @@ std::set<int> residuals_of(const Plan& plan) {
   return found;
 }
 
+/// All reads of a buffer on a rank.
 Reads reads_of(const Plan& plan, int rank, int buffer) {
   Reads reads;
-  const auto add = [&](const Region& region, const Task& task, bool residual) {
-    if (region.rank != rank || region.buffer != buffer) return;
-    reads.all.push_back({region, &task, residual});
-    reads.most_rows = std::max(reads.most_rows, region.rows);
+  const auto add = [&](const Region& region, const Reader& reader) {
+    if (region.rank == rank && region.buffer == buffer) reads.add(region, reader);
   };
   for_each_task(plan, [&](const Task& task) {
-    for (const Region& region : task.reads) add(region, task, false);
-    for (const Region& region : task.addends) add(region, task, false);
+    for (const Region& region : all_reads(task)) add(region, {&task, false});
     for (const EpilogueStep& step : task.epilogue) {
-      if (step.operand) add(*step.operand, task, step.kind == EpilogueKind::residual);
+      if (step.operand) add(*step.operand, {&task, step.kind == EpilogueKind::residual});
     }
   });
-  std::ranges::sort(reads.all, {}, [](const Read& read) { return read.region.row; });
+  reads.sort();
   return reads;
 }
 
-/// Whether no read of the residual can see what `write` stores, if the residual has the output's memory.
-bool stores_what_it_read(const Write& write, const Task& task, const Reads& reads) {
+/// Whether no read of buffer `residual` can see what `write` stores, if the residual has the output's memory.
+bool stores_what_it_read(const Write& write, const Task& task, int residual, const Reads& reads) {
   Region there = write.to;
-  const auto row_of = [](const Read& read) { return read.region.row; };
-  const auto first = std::ranges::lower_bound(reads.all, there.row - reads.most_rows, {}, row_of);
-  const auto last = std::ranges::lower_bound(reads.all, there.row + there.rows, {}, row_of);
-  return std::all_of(first, last, [&](const Read& read) {
-    there.buffer = read.region.buffer;
-    if (!overlap(read.region, there)) return true;
-    return read.task == &task && read.residual && write.mode == WriteMode::store &&
-           read.region.row + write.first_row == there.row && read.region.col + write.first_col == there.col;
+  there.buffer = residual;
+  bool good = true;
+  reads.for_each_overlap(there, [&](const Region& read, const Reader& reader) {
+    good = good && reader.task == &task && reader.residual && write.mode == WriteMode::store &&
+           read.row + write.first_row == there.row && read.col + write.first_col == there.col;
   });
+  return good;
 }
 
 bool in_place(const Plan& plan, int rank, const InPlace& pair) {
@@ -81,7 +73,7 @@ bool in_place(const Plan& plan, int rank, const InPlace& pair) {
   for_each_task(plan, [&](const Task& task) {
     for (const Write& write : task.writes) {
       const bool here = write.to.rank == rank && write.to.buffer == pair.output;
-      good = good && (!here || stores_what_it_read(write, task, reads));
+      good = good && (!here || stores_what_it_read(write, task, pair.residual, reads));
     }
   });
   return good;

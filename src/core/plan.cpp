@@ -119,7 +119,7 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
 
 void validate_task(const Place& at, const Task& task, int signals) {
   if (computes(task)) validate_gemm(at, task.gemm);
-  if (task.kind == TaskKind::compute && task.body == Body::norm && !(task.norm.eps > 0))
+  if (is_norm(task) && !(task.norm.eps > 0))
     refuse("{}: norm with eps = {}: want more than 0", at.name(), task.norm.eps);
   for (const Region& region : task.reads) validate_region(at, region);
   for (const Region& region : task.addends) validate_region(at, region);

@@ -1,5 +1,5 @@
 // Whether two regions of a plan share elements.
-// Used by passes, by in_place.cpp, and by the cuda backend.
+// Used by passes, by regions_by_row.hpp, and by the cuda backend.
 #pragma once
 
 #include "tilewire/plan.hpp"

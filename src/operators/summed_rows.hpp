@@ -1,5 +1,5 @@
 // Outputs that are rows of sums across ranks, with epilogue and norm.
-// Called by gemm_all_reduce, gemm_reduce_scatter and all_reduce.
+// Called by gemm_all_reduce, gemm_reduce_scatter and all_reduce, and by products.cpp.
 #pragma once
 
 #include <vector>
