@@ -37,6 +37,7 @@ struct Buffer {
   int64_t cols = 0;
   Scope scope = Scope::local;
   bool in_arena = false;  ///< a caller's buffer that peers can address
+  bool constant = false;  ///< an input that no work before a call writes
   bool ll = false;        ///< symmetric workspace of LL data: the elements are their own flags
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
   /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
@@ -122,8 +123,8 @@ enum class Via {
   tma,        ///< tensor copies (TMA), also to other GPUs
 };
 
-/// Rows [first_row, first_row + to.rows) of the result go to `to`, with all columns. Of a `gemm_call` only the columns
-/// [first_col, first_col + to.cols) do.
+/// Rows [first_row, first_row + to.rows) of the result go to `to`, with all columns. Of a `gemm_call` or a norm only
+/// the columns [first_col, first_col + to.cols) do.
 struct Write {
   Region to{};
   int64_t first_row = 0;
@@ -207,7 +208,8 @@ struct Lane {
   bool helped = false;      ///< on GPUs: helper CTAs take tasks of this lane, too
   int kernel = 0;           ///< on GPUs: the kernel of the call that has the lane's workers; kernels run side by side
   int stage = 0;            ///< the lane begins when all lanes of the rank with a smaller stage have ended
-  bool joined = false;      ///< on GPUs: the CTA that makes tile i of the rank then does task i of this lane, its sum
+  bool joined = false;      ///< on GPUs: the CTA that makes tile i of the rank then does task i of this lane, its sum;
+                            ///< and, if norms follow all sums, the i-th of these
   std::vector<Task> tasks{};
 
   bool operator==(const Lane&) const = default;

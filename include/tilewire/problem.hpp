@@ -43,6 +43,9 @@ struct Problem {
   bool gathered_output = false;  ///< all_gather_*: also return the gathered input
   bool allow_tf32 = false;  ///< fp32 products may be rounded to TF32; with `compute` = library cuBLASLt rounds them
   std::vector<std::string> arena{};  ///< names of callers' buffers that lie in the arena (Group::allocate)
+  /// Names of inputs that no work in the stream before a call writes, such as weights. On GPUs a call may load them
+  /// before that work is complete.
+  std::vector<std::string> constant{};
 
   bool operator==(const Problem&) const = default;
 };

@@ -28,6 +28,11 @@ def close(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=1.0)
 
 
+def near(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Equal except for the rounding of normalised rows."""
+    torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=2e-2)
+
+
 def say(text: str) -> None:
     """Print a text on rank 0 only."""
     if dist.get_rank() == 0:
@@ -159,6 +164,41 @@ def shared_memory() -> None:
     say("memory that ranks share is used")
 
 
+def norms() -> None:
+    """Sums, residuals in place and RMSNorms of a few and of many rows, eager and in graphs."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    weight = torch.rand(1024, device="cuda").bfloat16()
+    dist.broadcast(weight, 0)
+    for rows in (1, 5, 16, 300):
+        x, b, r = integers(1 + rank, rows, 512), integers(5 + rank, 1024, 512).t(), integers(40, rows, 1024)
+        want = r.float()
+        for other in range(size):
+            want = want + integers(1 + other, rows, 512).float() @ integers(5 + other, 1024, 512).float().t()
+        part = integers(60 + rank, rows, 1024)
+        total = r.float() + sum((integers(60 + o, rows, 1024).float() for o in range(size)), torch.zeros_like(want))
+        y, normed = torch.empty_like(r), torch.empty_like(r)
+
+        def step(x: torch.Tensor = x, b: torch.Tensor = b, y: torch.Tensor = y, normed: torch.Tensor = normed) -> None:
+            tt.matmul_all_reduce(x, b, residual=y, norm_weight=weight, out=y, norm_out=normed)
+
+        y.copy_(r)
+        step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        for run in (step, graph.replay, graph.replay):
+            y.copy_(r)
+            normed.fill_(torch.nan)
+            run()
+            torch.cuda.synchronize()
+            close(y, want)
+            near(normed, torch.nn.functional.rms_norm(y.float(), (1024,), weight.float(), 1e-6))
+        z, last = tt.all_reduce_add_rms_norm(part, r, weight)
+        close(z, total)
+        near(last, torch.nn.functional.rms_norm(z.float(), (1024,), weight.float(), 1e-6))
+    say("norms follow sums")
+
+
 def beside_nccl() -> None:
     """NCCL calls of another group on another stream, before tilewire's calls on some ranks, after them on others."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -269,6 +309,7 @@ def main() -> None:
     graphs()
     captures()
     shared_memory()
+    norms()
     host_times(name)
     beside_nccl()
     torch.cuda.synchronize()

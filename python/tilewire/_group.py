@@ -150,6 +150,7 @@ class Group:
         gathered_output: bool = False,
         allow_tf32: bool = False,
         arena: Sequence[str] = (),
+        constant: Sequence[str] = (),
         config: Config = "auto",
         check: bool | None = None,
         trace: bool = False,
@@ -187,6 +188,7 @@ class Group:
             gathered_output=gathered_output,
             allow_tf32=allow_tf32,
             arena=arena,
+            constant=constant,
         )
         return Op(self, self._core.make_op(text, config_text(config), check, trace, tuner_file))
 

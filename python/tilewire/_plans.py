@@ -27,6 +27,7 @@ def plan(
     gathered_output: bool = False,
     allow_tf32: bool = False,
     arena: Sequence[str] = (),
+    constant: Sequence[str] = (),
     config: Config = "fused",
     target: str = "",
     machine: str = "",
@@ -54,6 +55,7 @@ def plan(
         gathered_output=gathered_output,
         allow_tf32=allow_tf32,
         arena=arena,
+        constant=constant,
     )
     if machine:
         return _core.machine_plan(text, config_text(config), ranks, machine)

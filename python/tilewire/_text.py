@@ -30,6 +30,7 @@ def problem_text(
     gathered_output: bool,
     allow_tf32: bool,
     arena: Sequence[str],
+    constant: Sequence[str],
 ) -> str:
     """A problem as JSON, without fields that have their default."""
     problem: dict[str, Any] = {"op": op, "m": m, "n": n, "dtype": dtype}
@@ -54,6 +55,8 @@ def problem_text(
         problem["allow_tf32"] = True
     if arena:
         problem["arena"] = list(arena)
+    if constant:
+        problem["constant"] = list(constant)
     return json.dumps(problem)
 
 

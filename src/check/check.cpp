@@ -85,6 +85,7 @@ std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, 
   for (size_t i = 0; compares && i < std::min(index.size(), wanted.buffers.size()); ++i) {
     Buffer have = plan.buffers[index[i]];
     have.in_arena = wanted.buffers[i].in_arena;
+    have.constant = wanted.buffers[i].constant;
     if (have != wanted.buffers[i])
       report.add(Rule::structure, "plan: its buffer {} is not {}'s: have {}, want {}", have.name, plan.op,
                  to_string(have), to_string(wanted.buffers[i]));

@@ -144,6 +144,10 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->delimiter(',')
       ->type_name("BUFFER")
       ->group(group);
+  verb.add_option("--constant", options.constant, "Inputs that no work before a call writes, such as weights: b")
+      ->delimiter(',')
+      ->type_name("BUFFER")
+      ->group(group);
 }
 
 void add_schedule_flags(CLI::App& verb, Options& options, const std::string& by_default) {
@@ -267,6 +271,7 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   if (alone || (structure.before == Collective::all_gather && structure.multiplies)) problem.more_n = options.more_n;
   problem.allow_tf32 = options.allow_tf32;
   problem.arena = options.arena;
+  problem.constant = options.constant;
   validate(problem, options.ranks);
   return problem;
 }

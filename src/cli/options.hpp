@@ -35,6 +35,7 @@ struct Options {
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;
+  std::vector<std::string> constant;
   // The schedule.
   Tuning tuning = Tuning::full;  ///< of --schedule auto
   std::string schedule = "all";

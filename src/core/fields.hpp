@@ -99,13 +99,13 @@ TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Norm, F(kind), F(eps))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(more_n), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
-                F(norm), F(reduction), F(gathered_output), F(allow_tf32), F(arena))
+                F(norm), F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(constant))
 TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
                 F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
-TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(ll), F(shared), F(shapes))
+TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(constant), F(ll), F(shared), F(shapes))
 TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))

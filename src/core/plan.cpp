@@ -156,7 +156,7 @@ void validate_task(const Place& at, const Task& task, int signals) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
     const bool fits = write.first_row <= result.rows - write.to.rows && write.first_col <= result.cols - write.to.cols;
     const bool whole_rows = write.to.cols == result.cols;
-    if (!(fits && (whole_rows || task.kind == TaskKind::gemm_call)))
+    if (!(fits && (whole_rows || task.kind == TaskKind::gemm_call || is_norm(task))))
       refuse("{}: writes rows {}..{} x columns {}..{} of a result of {} x {}", at.name(), write.first_row,
              write.first_row + write.to.rows, write.first_col, write.first_col + write.to.cols, result.rows,
              result.cols);

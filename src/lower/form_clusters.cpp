@@ -71,6 +71,10 @@ std::string form_clusters(Plan& plan, const Target& target) {
   std::string why;
   std::vector<std::optional<std::string>> refused;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) refused.push_back(refuses_pairs(plan, rank, target));
+  std::vector<bool> norms(plan.team.num_ranks, false);
+  for (const Lane& lane : plan.lanes) {
+    if (std::ranges::any_of(lane.tasks, is_norm)) norms[lane.rank] = true;
+  }
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
       if (!is_gemm_tile(task)) continue;
@@ -78,6 +82,8 @@ std::string form_clusters(Plan& plan, const Target& target) {
         why = fmt::format("no room for clusters of {} on {} SMs", task.gemm.cluster_split_k, target.sms);
         task.gemm.cluster_split_k = 1;
       }
+      // Norms get kernels of their own, beside which larger clusters may not be resident.
+      if (task.gemm.cluster_split_k > 2 && norms[lane.rank]) task.gemm.cluster_split_k = 2;
       share_k += task.gemm.cluster_split_k > 1 ? 1 : 0;
       const bool in_kernel = by_tensor_cores(lane);
       if (!in_cluster(task) || (in_kernel && !refused[lane.rank])) continue;

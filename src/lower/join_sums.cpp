@@ -1,4 +1,5 @@
-// Lets the CTA that makes a tile of few rows sum the tiles of all ranks, too: the GEMV kernel.
+// Lets the CTA that makes a tile of few rows, or copies a row, sum those of all ranks, too: the GEMV kernel, and the
+// kernel of rows.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -16,6 +17,38 @@
 namespace tilewire::lowering {
 namespace {
 
+/// Whether a task makes a partial of the sums.
+bool makes_partial(const Task& task) { return is_gemm_tile(task) || task.kind == TaskKind::copy; }
+
+/// Whether a task stores its whole result in LL data of its type.
+bool sends_whole_ll(const Plan& plan, const Task& task, const Shape& shape, DType dtype) {
+  return std::ranges::all_of(task.writes, [&](const Write& write) {
+    return is_ll(plan, write.to) && plan.buffers[write.to.buffer].dtype == dtype && write.mode == WriteMode::store &&
+           write.first_row == 0 && write.first_col == 0 && write.to.rows == shape.rows && write.to.cols == shape.cols;
+  });
+}
+
+/// Whether a task neither posts nor waits for data, and ends with its result.
+bool is_plain(const Task& task) {
+  const auto is_ready = [](const Wait& wait) { return wait.purpose == Purpose::ready; };
+  return task.epilogue.empty() && task.addends.empty() && task.posts.empty() &&
+         std::ranges::all_of(task.waits, is_ready);
+}
+
+/// Why the kernel of rows cannot copy a row, or nothing.
+std::optional<std::string> unfit_copy(const Plan& plan, const Task& copy) {
+  const Region& row = copy.reads[0];
+  const Buffer& buffer = plan.buffers[row.buffer];
+  if (bytes_of(buffer.dtype) != 2) return "rows of " + to_string(buffer.dtype);
+  const bool whole = row.rows == 1 && row.col == 0 && row.cols == shape_on(buffer, row.rank).cols;
+  if (!whole || row.cols % kGemvUnit != 0 || row.cols > kMostRowCols)
+    return fmt::format("copies of {} x {}, want whole rows of at most {} columns, a multiple of {}", row.rows, row.cols,
+                       kMostRowCols, kGemvUnit);
+  if (!sends_whole_ll(plan, copy, {row.rows, row.cols}, buffer.dtype)) return "rows that are not sent whole as LL data";
+  if (!is_plain(copy)) return "copies with posts or waits for data";
+  return std::nullopt;
+}
+
 /// Why the GEMV kernel cannot make a tile, or nothing.
 std::optional<std::string> unfit_tile(const Plan& plan, const Task& tile) {
   const GemmParams& gemm = tile.gemm;
@@ -32,48 +65,88 @@ std::optional<std::string> unfit_tile(const Plan& plan, const Task& tile) {
   if (shape.rows == 0 || shape.cols % kGemvUnit != 0 || depth == 0 || depth % kGemvUnit != 0)
     return fmt::format("tiles of {} x {} over K = {}, want columns and K in multiples of {}", shape.rows, shape.cols,
                        depth, kGemvUnit);
-  const auto whole_ll = [&](const Write& write) {
-    return is_ll(plan, write.to) && plan.buffers[write.to.buffer].dtype == dtype && write.mode == WriteMode::store &&
-           write.first_row == 0 && write.first_col == 0 && write.to.rows == shape.rows && write.to.cols == shape.cols;
-  };
-  if (!std::ranges::all_of(tile.writes, whole_ll)) return "tiles that are not sent whole as LL data";
-  const auto is_ready = [](const Wait& wait) { return wait.purpose == Purpose::ready; };
-  const bool plain = tile.epilogue.empty() && tile.addends.empty() && tile.posts.empty();
-  if (!plain || !std::ranges::all_of(tile.waits, is_ready)) return "tiles with posts, addends or waits for data";
+  if (!sends_whole_ll(plan, tile, shape, dtype)) return "tiles that are not sent whole as LL data";
+  if (!is_plain(tile)) return "tiles with posts, addends or waits for data";
   return std::nullopt;
 }
 
-/// Whether `sum` sums the partials of `tile` of all ranks, and is the only reader of the tile's own partial.
+/// Whether `sum` sums the partials of `tile`, or of the row that it copies, of all ranks, and is the only reader of the
+/// tile's own partial.
 bool completes(const Plan& plan, const Lane& lane, const Task& tile, const Task& sum) {
-  if (sum.kind != TaskKind::reduce || !polls(plan, lane, sum) || !sum.waits.empty() || !sum.posts.empty()) return false;
+  if (sum.kind != TaskKind::reduce || !polls(plan, lane, sum) || !sum.waits.empty()) return false;
   const auto own = std::ranges::find_if(tile.writes, [&](const Write& write) { return write.to.rank == lane.rank; });
   if (own == tile.writes.end() || std::ranges::find(sum.reads, own->to) == sum.reads.end()) return false;
-  const Shape shape = result_shape(tile);
+  const Region& shape = own->to;
   return std::ranges::all_of(sum.writes, [&](const Write& write) {
     return !is_ll(plan, write.to) && write.to.rank == lane.rank && write.mode == WriteMode::store &&
            write.first_row == 0 && write.to.rows == shape.rows && write.to.cols == shape.cols;
   });
 }
 
-/// The lanes of a rank that has tiles and sums and nothing else.
+/// The lanes of a rank that has tiles, sums and norms of the sums, and nothing else.
 struct Lanes {
   size_t tiles = 0;
   size_t sums = 0;
+  std::optional<size_t> norms{};
 };
 
 std::optional<Lanes> lanes_of(const Plan& plan, int rank) {
   std::optional<size_t> tiles;
   std::optional<size_t> sums;
+  std::optional<size_t> norms;
   for (size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
     const auto moves = [](const Task& task) { return task.kind != TaskKind::sync; };
     if (lane.rank != rank || std::ranges::none_of(lane.tasks, moves)) continue;
-    const bool multiplies = std::ranges::any_of(lane.tasks, is_gemm_tile);
-    if (lane.stage > 0 || lane.kernel > 0 || is_serial(lane.engine) || (multiplies ? tiles : sums)) return std::nullopt;
-    (multiplies ? tiles : sums) = i;
+    std::optional<size_t>& its = std::ranges::all_of(lane.tasks, is_norm)         ? norms
+                                 : std::ranges::any_of(lane.tasks, makes_partial) ? tiles
+                                                                                  : sums;
+    if (lane.stage > 0 || lane.kernel > 0 || is_serial(lane.engine) || its) return std::nullopt;
+    its = i;
   }
   if (!tiles || !sums) return std::nullopt;
-  return Lanes{*tiles, *sums};
+  return Lanes{*tiles, *sums, norms};
+}
+
+/// Whether a task outside of `norms` waits for the signal.
+bool others_wait(const Plan& plan, const Lane& norms, const Signal& signal) {
+  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
+    return &lane != &norms && std::ranges::any_of(lane.tasks, [&](const Task& task) {
+      return std::ranges::find(task.waits, signal, &Wait::signal) != task.waits.end();
+    });
+  });
+}
+
+/// The norm of the rows of `sum`, which stores the columns of `sum`, made of `norms` that wait for it. Nothing where
+/// these are not the norms of just these rows.
+std::optional<Task> norm_of_columns(const Plan& plan, const Task& sum, const Lane& norms) {
+  if (sum.posts.size() != 1 || sum.writes.size() != 1) return std::nullopt;
+  const Region& own = sum.writes[0].to;
+  const Signal& summed = sum.posts[0].signal;
+  if (others_wait(plan, norms, summed)) return std::nullopt;
+  std::vector<const Task*> parts;
+  for (const Task& norm : norms.tasks) {
+    if (std::ranges::find(norm.waits, summed, &Wait::signal) != norm.waits.end()) parts.push_back(&norm);
+  }
+  std::ranges::sort(parts, {}, [](const Task* norm) { return norm->reads[0].row; });
+  int64_t next = own.row;
+  for (const Task* norm : parts) {
+    const Region& rows = norm->reads[0];
+    const bool whole = norm->writes.size() == 1 && norm->writes[0].first_row == 0 && norm->writes[0].first_col == 0 &&
+                       norm->writes[0].mode == WriteMode::store && norm->writes[0].to.cols == rows.cols;
+    if (rows.buffer != own.buffer || rows.rank != own.rank || rows.row != next || norm->waits.size() != 1 ||
+        !norm->posts.empty() || !whole)
+      return std::nullopt;
+    next += rows.rows;
+  }
+  if (parts.empty() || next != own.row + own.rows) return std::nullopt;
+  Task norm = *parts[0];
+  Write& write = norm.writes[0];
+  norm.reads[0].rows = write.to.rows = own.rows;
+  write.first_col = own.col;
+  write.to.col += own.col;
+  write.to.cols = own.cols;
+  return norm;
 }
 
 /// The sums in the order of the tiles, or nothing where one of them does not belong to its tile.
@@ -97,21 +170,35 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
   Lane& lane = plan.lanes[lanes->tiles];
   std::vector<Task> tiles;
   std::vector<Task> others;
-  for (const Task& task : lane.tasks) (is_gemm_tile(task) ? tiles : others).push_back(task);
+  for (const Task& task : lane.tasks) (makes_partial(task) ? tiles : others).push_back(task);
   for (const Task& task : others) {
     if (task.kind != TaskKind::sync) return "a lane of tiles has other tasks";
   }
   for (const Task& tile : tiles) {
-    if (auto reason = unfit_tile(plan, tile)) return reason;
+    if (is_gemm_tile(tile) != is_gemm_tile(tiles[0])) return "a lane has tiles and copies";
+    if (auto reason = is_gemm_tile(tile) ? unfit_tile(plan, tile) : unfit_copy(plan, tile)) return reason;
   }
   if (std::ssize(tiles) > sms - kBesideGemv)
     return fmt::format("{} tiles, want at most {}, one for each CTA", tiles.size(), sms - kBesideGemv);
-  auto sums = in_order_of(plan, tiles, plan.lanes[lanes->sums]);
-  if (!sums) return "sums that do not belong to one tile each";
   const auto count = static_cast<int>(tiles.size());
-  plan.lanes[lanes->sums].tasks = std::move(*sums);
-  plan.lanes[lanes->sums].joined = true;
-  plan.lanes[lanes->sums].workers = count;
+  if (!is_gemm_tile(tiles[0])) std::ranges::sort(tiles, {}, [](const Task& copy) { return copy.reads[0].row; });
+  Lane& sums = plan.lanes[lanes->sums];
+  auto ordered = in_order_of(plan, tiles, sums);
+  if (!ordered) return "sums that do not belong to one tile each";
+  const bool tell = std::ranges::any_of(*ordered, [](const Task& sum) { return !sum.posts.empty(); });
+  if (tell && !lanes->norms) return "sums that other tasks wait for";
+  if (lanes->norms) {
+    // All sums before the norms: with one CTA for each, no norm then takes the place of a sum that it waits for.
+    for (int i = 0; i < count; ++i) {
+      auto norm = norm_of_columns(plan, (*ordered)[i], plan.lanes[*lanes->norms]);
+      if (!norm) return "norms of other rows than those of the sums";
+      ordered->push_back(std::move(*norm));
+    }
+    plan.lanes[*lanes->norms].tasks.clear();
+  }
+  sums.tasks = std::move(*ordered);
+  sums.joined = true;
+  sums.workers = count;
   lane.tasks = std::move(tiles);
   lane.workers = count;
   if (!others.empty()) plan.lanes.push_back({.rank = rank, .engine = Engine::tiles, .name = "ready", .tasks = others});
@@ -129,8 +216,13 @@ std::string join_sums(Plan& plan, const Target& target) {
   }
   const auto joined = std::ranges::find(plan.lanes, true, &Lane::joined);
   if (joined == plan.lanes.end()) return reason;
-  return fmt::format("{} CTAs make a tile and its sum{}", joined->workers,
-                     reason.empty() ? "" : ", not on all ranks: " + reason);
+  const bool norms = is_norm(joined->tasks.back());
+  const bool tiles = std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
+    return lane.rank == joined->rank && std::ranges::any_of(lane.tasks, is_gemm_tile);
+  });
+  const std::string what = fmt::format("{}{}", tiles ? "make a tile and its sum" : "send a row and sum it",
+                                       norms ? ", and normalise it" : "");
+  return fmt::format("{} CTAs {}{}", joined->workers, what, reason.empty() ? "" : ", not on all ranks: " + reason);
 }
 
 }  // namespace tilewire::lowering

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
@@ -10,10 +11,19 @@
 namespace tilewire::lowering {
 namespace {
 
+/// Whether a rank has norms beside tiles on tensor cores, whose kernel has no code for norms.
+bool has_norms_beside_tiles(const Plan& plan, int rank) {
+  const bool norms = std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
+    return lane.rank == rank && !lane.joined && std::ranges::any_of(lane.tasks, is_norm);
+  });
+  return norms && uses_tensor_cores(plan, rank);
+}
+
 /// Whether a rank's data lanes should have kernels of their own. NOTE: in the call's first kernel they would hold their
 /// SMs from the start, while the library calls need them.
 bool wants_kernels(const Plan& plan, int rank) {
-  return !has_stages(plan, rank) && (has_library_lane(plan, rank) || has_several_kernels(plan, rank));
+  if (has_stages(plan, rank)) return false;
+  return has_library_lane(plan, rank) || has_several_kernels(plan, rank) || has_norms_beside_tiles(plan, rank);
 }
 
 }  // namespace

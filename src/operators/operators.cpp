@@ -108,6 +108,10 @@ void validate(const Problem& problem, int num_ranks) {
     const bool known = std::ranges::any_of(buffers, [&](const Buffer& buffer) { return buffer.name == name; });
     require(known, "arena: {} has no buffer '{}'", problem.op, name);
   }
+  for (const std::string& name : problem.constant) {
+    const auto found = std::ranges::find(buffers, name, &Buffer::name);
+    require(found != buffers.end() && found->scope == Scope::input, "constant: {} has no input '{}'", problem.op, name);
+  }
 }
 
 }  // namespace tilewire

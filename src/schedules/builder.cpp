@@ -41,7 +41,10 @@ PlanBuilder::PlanBuilder(const Problem& problem, const Team& team, const Config&
   plan_.team = team;
   plan_.team.rank = 0;
   plan_.buffers = std::move(buffers);
-  for (Buffer& buffer : plan_.buffers) buffer.in_arena = in_arena(problem, buffer.name);
+  for (Buffer& buffer : plan_.buffers) {
+    buffer.in_arena = in_arena(problem, buffer.name);
+    buffer.constant = std::ranges::find(problem.constant, buffer.name) != problem.constant.end();
+  }
   num_parts_.assign(team.num_ranks, 0);
   for (int rank = 0; !problem.more_n.empty() && rank < team.num_ranks; ++rank)
     columns_.push_back(columns_on(problem, team.num_ranks, rank));

@@ -153,6 +153,15 @@ constexpr Way kReductionWays[] = {
        config.algorithm = Algorithm::one_shot;
        config.transport = Transport::ll;
      }},
+    {"rows, one-shot",
+     {1, 129},
+     2,
+     [](const Workload& work) { return all_reduces_on_gpus(work) && !multiplies(work.problem); },
+     whole_row,
+     [](const Workload& /*work*/, Config& config) {
+       config.algorithm = Algorithm::one_shot;
+       config.transport = Transport::ll;
+     }},
     {"flags in the data",
      {0, 65},
      1,

@@ -172,6 +172,14 @@ Tiles gemv_tile(const Workload& work) {
   return tile.n <= kMostGemvCols ? Tiles{tile} : Tiles{};
 }
 
+Tiles whole_row(const Workload& work) {
+  const Problem& problem = work.problem;
+  const bool fits = problem.n > 0 && problem.n % kGemvUnit == 0 && problem.n <= kMostRowCols;
+  const bool same = bytes_of(problem.dtype) == 2 && out_dtype_of(problem) == problem.dtype;
+  if (!fits || !same || problem.m > work.team.devices[0].sms - kBesideGemv) return {};
+  return {{.m = 1, .n = static_cast<int>(problem.n)}};
+}
+
 int64_t waves_of(const Workload& work, const TileChoice& tile) {
   return ceil_div(tiles_of(work, tile), sms_with_tiles(work));
 }

@@ -48,6 +48,8 @@ using Tiles = std::vector<TileChoice>;
 /// Of up to 16 rows: all rows, and as many columns as give each SM a tile, for the GEMV kernel. None where it does not
 /// take the problem: B [N, K], 16-bit types, K of a rank and N in multiples of 8.
 [[nodiscard]] Tiles gemv_tile(const Workload& work);
+/// One row, for the kernel of rows. None where it does not take the type or the sizes.
+[[nodiscard]] Tiles whole_row(const Workload& work);
 
 /// SMs without a tile: they copy, sum, wait and post.
 inline constexpr int64_t kOtherSms = 4;

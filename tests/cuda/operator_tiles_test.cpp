@@ -211,5 +211,53 @@ TEST_P(OnGpus, FewRowsByTheGemvKernel) {
   }
 }
 
+/// The same with norms: rows go to the first CTAs, which sum and normalise them.
+TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
+  const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
+  if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
+  uint64_t seed = 950;
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 8192, 512},
+                                {1, 16000, 64},
+                                {3, 1000, 2056},
+                                {8, 4104, 136},
+                                {16, 8192, 520},
+                                {13, 2000, 4096}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
+      problem.norm = Norm{seed % 2 == 0 ? NormKind::layer : NormKind::rms, 1e-5};
+      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
+      if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::residual}};
+      Config config{.schedule = "fused", .tile_m = 16, .tile_n = n / 125 > 64 ? 128 : 64};
+      config.transport = Transport::ll;
+      config.algorithm = Algorithm::one_shot;
+      config.wire = dtype;
+      const bool in_place = seed % 3 == 1;
+      expect_right(problem, ranks(), {config},
+                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
+    }
+  }
+}
+
+/// All-reduces of few rows, by the kernel of rows.
+TEST_P(OnGpus, RowsOfAnAllReduce) {
+  if (structure().multiplies || structure().after != Collective::all_reduce || ranks() < 2) GTEST_SKIP();
+  uint64_t seed = 1050;
+  for (const auto& [m, n] :
+       {std::pair<int64_t, int64_t>{1, 8192}, {1, 8}, {3, 1000}, {64, 4104}, {128, 8192}, {5, 16384}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      Problem problem{.op = op(), .m = m, .n = n, .dtype = dtype};
+      if (seed % 4 > 0) problem.norm = Norm{seed % 4 == 1 ? NormKind::layer : NormKind::rms, 1e-5};
+      if (seed % 3 > 0) problem.epilogue = {{EpilogueKind::residual}};
+      Config config{.schedule = "fused", .tile_m = 1, .tile_n = n};
+      config.transport = Transport::ll;
+      config.algorithm = Algorithm::one_shot;
+      config.wire = dtype;
+      const bool in_place = seed % 3 == 1;
+      expect_right(problem, ranks(), {config},
+                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilewire::testing

@@ -32,6 +32,21 @@ TEST_P(OnGpus, KnobsOnTensorCores) {
   }
 }
 
+TEST_P(OnGpus, NormsOfTheOutputsRows) {
+  if (!leaves_summed_rows(structure())) GTEST_SKIP() << "takes no norm";
+  uint64_t seed = 61;
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      for (const int n : {264, 29}) {
+        Problem problem{.op = op(), .m = 300, .n = n, .k = 200, .dtype = dtype, .reduction = Reduction::any};
+        problem.norm = Norm{kind, 1e-5};
+        problem.epilogue = {{EpilogueKind::residual}};
+        expect(problem, {.tile_m = 128, .tile_n = 128, .chunk_rows = 100}, 20, ++seed);
+      }
+    }
+  }
+}
+
 TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {
   for (const auto& [m, n] : {std::pair<int, int>{128, 256}, {256, 128}, {64, 128}, {256, 192}}) {
     const Problem problem{.op = op(), .m = 330, .n = 320, .k = 192, .dtype = DType::bf16};

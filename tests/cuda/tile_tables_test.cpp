@@ -172,11 +172,11 @@ TEST(TileTables, TheGemvKernelHasOneTable) {
   EXPECT_EQ(gemv.cols, 200);
   EXPECT_EQ(gemv.tile_cols, 64);
   EXPECT_EQ(gemv.depth, 128);
-  EXPECT_EQ(gemv.num_peers, 3);
-  EXPECT_EQ(gemv.num_partials, 4);
-  EXPECT_EQ(gemv.own_partial, 2);
-  EXPECT_EQ(gemv.num_targets, 1);
-  EXPECT_EQ(gemv.num_waits, 3) << "peers that are ready";
+  EXPECT_EQ(gemv.exchange.num_peers, 3);
+  EXPECT_EQ(gemv.sum.num_partials, 4);
+  EXPECT_EQ(gemv.sum.own_partial, 2);
+  EXPECT_EQ(gemv.sum.num_targets, 1);
+  EXPECT_EQ(gemv.exchange.num_waits, 3) << "peers that are ready";
   EXPECT_EQ(tables.workers.lanes.size(), 1u) << "the handshake";
   EXPECT_EQ(tables.names.size(), 2 * 4u + 1u);
   EXPECT_TRUE(serves_any_address(tables));

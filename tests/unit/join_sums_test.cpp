@@ -35,6 +35,47 @@ std::string note_of(const Lowered& lowered, const std::string& pass) {
   return note == lowered.notes.end() ? "no such pass" : note->text;
 }
 
+TEST(JoinSums, NormsStoreTheColumnsOfTheirSums) {
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    Problem problem = few_rows(5);
+    problem.norm = Norm{kind};
+    problem.epilogue = {{EpilogueKind::residual}};
+    const Lowered made = lowered(problem, kGemv);
+    EXPECT_EQ(note_of(made, "join_sums"), "16 CTAs make a tile and its sum, and normalise it");
+    const auto joined = std::ranges::find(made.plan.lanes, true, &Lane::joined);
+    ASSERT_EQ(joined->tasks.size(), 32);
+    for (size_t i = 0; i < 16; ++i) {
+      const Task& sum = joined->tasks[i];
+      const Task& norm = joined->tasks[16 + i];
+      const Region& made_here = sum.writes[0].to;
+      EXPECT_EQ(sum.kind, TaskKind::reduce);
+      EXPECT_EQ(norm.norm.kind, kind);
+      EXPECT_EQ(Shape(norm.reads[0].rows, norm.reads[0].cols), Shape(5, 1000)) << "whole rows";
+      EXPECT_EQ(norm.writes[0].first_col, made_here.col);
+      EXPECT_EQ(norm.writes[0].to.col, made_here.col);
+      EXPECT_EQ(norm.writes[0].to.cols, made_here.cols);
+      EXPECT_EQ(norm.waits[0].signal, sum.posts[0].signal);
+    }
+  }
+}
+
+TEST(JoinSums, RowsOfAnAllReduceAreSummedWhereTheyAreSent) {
+  for (const bool norm : {false, true}) {
+    Problem problem{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16};
+    if (norm) problem.norm = Norm{};
+    Config config = kGemv;
+    config.tile_m = 1;
+    config.tile_n = 1000;
+    const Lowered made = lowered(problem, config);
+    EXPECT_EQ(note_of(made, "join_sums"),
+              norm ? "5 CTAs send a row and sum it, and normalise it" : "5 CTAs send a row and sum it");
+    const auto sums = std::ranges::find(made.plan.lanes, true, &Lane::joined);
+    EXPECT_EQ(sums->tasks.size(), norm ? 10 : 5);
+    config.tile_n = 504;
+    EXPECT_NE(note_of(lowered(problem, config), "join_sums").find("want whole rows"), std::string::npos);
+  }
+}
+
 TEST(JoinSums, EachTileIsFollowedByItsSum) {
   for (const char* target : {"h200x2", "h200x4"}) {
     const Lowered made = lowered(few_rows(), kGemv, target);
@@ -97,9 +138,9 @@ TEST(JoinSums, ReasonsAgainst) {
 
 TEST(JoinSums, IsACandidateOfFewRows) {
   const Target& target = find_target("h200x2");
-  const auto found = [&](const Problem& problem) {
+  const auto found = [&](const Problem& problem, const char* way = "GEMV, one-shot") {
     const auto list = find_schedule("fused").named_candidates(problem, team_of(target, 2));
-    return std::ranges::count(list, std::string("GEMV, one-shot"), &Candidate::way);
+    return std::ranges::count(list, std::string(way), &Candidate::way);
   };
   EXPECT_EQ(found(few_rows(1)), 1);
   EXPECT_EQ(found(few_rows(16)), 1);
@@ -107,6 +148,12 @@ TEST(JoinSums, IsACandidateOfFewRows) {
   Problem odd = few_rows();
   odd.n = 1001;
   EXPECT_EQ(found(odd), 0);
+  Problem alone{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16};
+  EXPECT_EQ(found(alone, "rows, one-shot"), 1);
+  alone.m = 129;
+  EXPECT_EQ(found(alone, "rows, one-shot"), 0);
+  alone = {.op = "all_reduce", .m = 5, .n = 1001, .dtype = DType::bf16};
+  EXPECT_EQ(found(alone, "rows, one-shot"), 0);
 }
 
 }  // namespace

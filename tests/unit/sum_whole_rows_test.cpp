@@ -15,7 +15,7 @@ namespace tilewire::row_sums {
 namespace {
 
 const Config kOneShot{
-    .schedule = "fused", .tile_m = 16, .tile_n = 64, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
+    .schedule = "fused", .tile_m = 64, .tile_n = 64, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
 
 Problem normed(const char* op, int64_t m = 5) {
   Problem problem{.op = op, .m = m, .n = 200, .k = 64, .dtype = DType::bf16, .norm = Norm{NormKind::layer}};

@@ -294,6 +294,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   const std::vector<TorchMatrix> inputs = inputs_of(rule, all, layout);
   Problem problem = problem_of(rule, all, inputs.front().view, ranks);
   problem.b_layout = layout;
+  if (rule.product && layer->teams.settings().constant_weights) problem.constant = {"b"};
   const Results results = results_of(rule, all, out, ranks);
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
@@ -358,15 +359,17 @@ void bind_torch(nb::module_& module) {
       "Raise what is known by now to have failed.");
   module.def(
       "set_torch",
-      [](const std::optional<std::string>& tuning, std::optional<int> most_ops) {
+      [](const std::optional<std::string>& tuning, std::optional<int> most_ops, std::optional<bool> constant_weights) {
         TorchSettings& settings = layer->teams.settings();
         if (tuning) settings.tuning = parse<Tuning>(*tuning, "tuning");
+        if (constant_weights) settings.constant_weights = *constant_weights;
         if (!most_ops) return;
         require(*most_ops > 0, "a cache of {} operators: want 1 or more", *most_ops);
         settings.most_ops = static_cast<size_t>(*most_ops);
       },
-      nb::arg("tuning") = nb::none(), nb::arg("most_ops") = nb::none(),
-      "How new operators choose; and how many operators a team keeps beside those that graphs may replay.");
+      nb::arg("tuning") = nb::none(), nb::arg("most_ops") = nb::none(), nb::arg("constant_weights") = nb::none(),
+      "How new operators choose; whether weights are constant; and how many operators a team keeps beside those that "
+      "graphs may replay.");
   module.def(
       "kept_by_torch",
       [](const std::string& group, bool on_gpu, int index) { return layer->teams.kept(group, on_gpu, index); },

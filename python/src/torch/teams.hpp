@@ -18,7 +18,8 @@ namespace tilewire::python {
 
 /// How teams make and cache operators.
 struct TorchSettings {
-  Tuning tuning = Tuning::off;  ///< how new operators choose their config
+  Tuning tuning = Tuning::off;    ///< how new operators choose their config
+  bool constant_weights = false;  ///< no work before a call writes b (Problem::constant)
   size_t most_ops = 256;  ///< operators that a team caches, without those in graphs; the least recently used are freed
 };
 

@@ -23,7 +23,19 @@ from tilewire.torch._ops import (
     matmul_reduce_scatter,
     warmup,
 )
-from tilewire.torch._teams import adopt, cached, check, clear, empty, on_failure, set_cache_size, set_sms, set_tuning
+from tilewire.torch._teams import (
+    adopt,
+    cached,
+    check,
+    clear,
+    empty,
+    on_failure,
+    set_cache_size,
+    set_constant_weights,
+    set_order,
+    set_sms,
+    set_tuning,
+)
 
 __all__ = [
     "ColumnParallelLinear",
@@ -45,6 +57,8 @@ __all__ = [
     "on_failure",
     "report",
     "set_cache_size",
+    "set_constant_weights",
+    "set_order",
     "set_sms",
     "set_tuning",
     "sum_gradients",

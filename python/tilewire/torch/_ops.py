@@ -12,7 +12,7 @@ from torch import Tensor
 import tilewire
 import tilewire.torch._fakes  # noqa: F401 - registers them
 from tilewire.torch._gradients import call, needs_gradient
-from tilewire.torch._teams import device_of, group_name, group_size
+from tilewire.torch._teams import device_of, group_name, group_size, has_constant_weights
 
 _ops = torch.ops.tilewire
 Group: TypeAlias = dist.ProcessGroup | str | None
@@ -27,6 +27,8 @@ def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
     if not torch.is_autocast_enabled(kind):
         return given
     dtype = torch.get_autocast_dtype(kind)
+    if has_constant_weights() and any(x is not None and x.is_floating_point() and x.dtype != dtype for x in given[1:]):
+        raise tilewire.Error("constant weights under autocast: it casts them before each call", "unsupported")
     return tuple(
         x if x is None or not x.is_floating_point() or x.dtype == torch.float64 else x.to(dtype) for x in given
     )
@@ -57,7 +59,7 @@ def _finish(y: Tensor, activation: str, residual: Tensor | None) -> Tensor:
 
 
 def _normalise(y: Tensor, weight: Tensor, bias: Tensor | None, eps: float, out: Tensor | None) -> Tensor:
-    """The norm of the rows by PyTorch, for gradients and for GPUs."""
+    """The norm of the rows by PyTorch, for gradients and for many rows on GPUs."""
     size = (y.shape[-1],)
     functional = torch.nn.functional
     # NOTE: autocast would make a LayerNorm's result fp32.
@@ -83,9 +85,14 @@ def _check_norm(
             raise tilewire.Error(f"{name} is {given}, want {dtype} {list(want)}", "invalid_input")
 
 
-def _fuses_norm(x: Tensor, grads: bool) -> bool:
-    # NOTE: the cuda backend has no norm yet.
-    return x.device.type == "cpu" and not grads
+#: Rows up to which kernels for few rows have norms. Beside other kernels PyTorch's norm is faster.
+_MOST_ROWS_OF_PRODUCT = 16
+_MOST_ROWS_ALONE = 128
+
+
+def _fuses_norm(x: Tensor, most_rows: int, grads: bool) -> bool:
+    rows = x.numel() // max(1, x.shape[-1])
+    return not grads and (x.device.type == "cpu" or (x.element_size() == 2 and rows <= most_rows))
 
 
 def _call_with_norm(
@@ -325,7 +332,7 @@ def matmul_all_reduce(
         grads = needs_gradient(x, b, bias, residual, weight, norm_bias)
         if out is not None or norm_out is not None:
             _refuse_gradient(x, b, bias, residual, weight, norm_bias, out, norm_out)
-        if _fuses_norm(x, grads):
+        if _fuses_norm(x, _MOST_ROWS_OF_PRODUCT, grads):
             repeatable = torch.are_deterministic_algorithms_enabled()
             tail = weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
             operands = x, b, group_name(group)
@@ -447,15 +454,15 @@ def all_reduce_add_rms_norm(
     """`y = residual + the sum over ranks of x`, and the RMSNorm of the rows of y: both on every rank.
 
     `x` and `residual`: [..., N], `residual` the same on all ranks. `norm_weight`: [N]. The norm takes the rounded y and
-    computes in fp32. On CPU ranks and without a gradient y is rounded once; otherwise the sum is rounded before the
-    residual is added, and PyTorch's norm follows. Returns two new tensors, or `out` and `norm_out`, which exclude a
+    computes in fp32. On CPU ranks, and on GPUs of up to 128 rows of a 16-bit type, y is rounded once if there is no
+    gradient; otherwise the sum is rounded before the residual is added, and PyTorch's norm follows. Returns two new tensors, or `out` and `norm_out`, which exclude a
     gradient. `out` may be `residual`, and `norm_out` may be `x`.
     """
     if torch._C._is_any_autocast_enabled():
         residual, norm_weight = residual.to(x.dtype), norm_weight.to(x.dtype)
     if out is not None or norm_out is not None:
         _refuse_gradient(x, residual, norm_weight, out, norm_out)
-    if not _fuses_norm(x, needs_gradient(x, residual, norm_weight)):
+    if not _fuses_norm(x, _MOST_ROWS_ALONE, needs_gradient(x, residual, norm_weight)):
         wholes = {"residual": residual, "out": out, "norm_out": norm_out}
         _check_norm(tuple(x.shape), x.dtype, eps, {"norm_weight": norm_weight}, wholes)
         total = all_reduce(x, group)

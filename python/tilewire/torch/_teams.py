@@ -26,6 +26,8 @@ _Key = tuple[str, bool, int]
 _groups: dict[_Key, tuple[Any, tilewire.Group | tilewire.Error]] = {}
 _lock = threading.Lock()
 _sms = 0
+_order = "any"
+_constant_weights = False
 _meeting: dict[_Key, threading.Lock] = {}
 
 
@@ -39,6 +41,33 @@ def set_tuning(mode: str) -> None:
     winner. "again" measures as "full", even if a winner is remembered or shipped with tilewire (docs/schedules.md).
     """
     _core.set_torch(tuning=mode)
+
+
+def set_constant_weights(constant: bool) -> None:
+    """Declare whether no work in the stream before a call writes its b, as in inference. The same on all ranks.
+
+    On GPUs a product of few rows then loads weights while the kernel before it still runs, if `set_order("stream")`.
+    A program that changes weights waits for that work (`torch.cuda.synchronize`) before the next call.
+    """
+    global _constant_weights
+    _core.set_torch(constant_weights=constant)
+    _constant_weights = constant
+
+
+def has_constant_weights() -> bool:
+    return _constant_weights
+
+
+def set_order(order: str) -> None:
+    """Set who orders the calls of new teams on GPUs: "any", the default, or "stream". The same on all ranks.
+
+    With "stream" the program enqueues all calls and graphs of a group in an order that streams and events keep, the
+    same on all ranks. tilewire then enqueues a call's kernels alone, which saves time per call (docs/cuda.md).
+    """
+    global _order
+    if order not in ("any", "stream"):
+        raise tilewire.Error(f"order {order!r}: want 'any' or 'stream'", "invalid_input")
+    _order = order
 
 
 def set_sms(sms: int) -> None:
@@ -188,7 +217,7 @@ def _join(process_group: Any, on_gpu: bool, index: int) -> tilewire.Group | tile
     job = _awaited(store, f"{key}/job")
     if not on_gpu:
         return tilewire.join("host", rank, size, job=job)
-    return tilewire.join("cuda", rank, size, job=job, local_rank=index, sms=_sms)
+    return tilewire.join("cuda", rank, size, job=job, local_rank=index, order=_order, sms=_sms)
 
 
 def check() -> None:

@@ -55,7 +55,7 @@ def allreduce_fusion(
 
     `workspace`: the process group, its name, or None for the default group; tilewire has no other workspace. `pattern`:
     0 (kAllReduce) returns `output`; 1 (kARResidualRMSNorm) writes the sum to `residual_out` and returns `norm_out`.
-    Tensors that are not given are made. On GPUs pattern 1 is an all-reduce, an addition and PyTorch's norm. Raises
+    Tensors that are not given are made. Raises
     tilewire.Error(unsupported) with the name of any other pattern, and of an argument that asks for more, such as
     `quant_out`.
     """

@@ -209,6 +209,8 @@ Cost Costs::tile(const Task& task, const Lane& lane) {
   if (!body.multiplies) {
     Region rows = task.reads[0];
     rows.rows = body.rows_read(task);
+    // A CTA that made these columns of the rows has them (Lane::joined).
+    if (lane.joined) rows.cols = task.writes[0].to.cols;
     read(loop, rows, lane.rank, bytes_of_region(rows), true);
   } else {
     const int64_t rows = std::max(shape.rows, task.gemm.tile_m);

@@ -1,13 +1,15 @@
 // The GEMV kernel: few rows of A by many columns, at the rate of memory, and the sums across ranks behind it.
 // Called by programs through gemv.hpp.
 //
-// A CTA makes up to 128 columns. A warp takes a slice of K of 16 columns: weights are the first operand of
-// mma.m16n8k16, so that 16 columns x 8 rows of A are one instruction. Each thread loads the 16 bytes of a row of B that
-// it multiplies itself, through a ring of its own in shared memory, so that no barrier is between the loads and the
-// products. Eight consecutive elements of K are a thread's operands of two instructions; A is read in the same order.
+// A CTA makes up to 128 columns. Its warps slice K: weights are the first operand of mma.m16n8k16, so that 16 columns x
+// 8 rows of A are one instruction. Each thread loads the pieces of B and of A that it multiplies itself, 16 bytes each,
+// through a ring of its own in shared memory, so that no barrier is between the loads and the products. Eight
+// consecutive elements of K are a thread's operands of two instructions.
 #include <algorithm>
+#include <array>
 
 #include "backends/cuda/kernels/gemv.hpp"
+#include "backends/cuda/kernels/gemv_norm.cuh"
 #include "backends/cuda/kernels/workers.cuh"
 #include "backends/cuda/runtime/driver.hpp"
 
@@ -18,23 +20,29 @@ constexpr int kWarps = 8;  ///< that multiply
 constexpr int kComputeThreads = kWarps * 32;
 constexpr int kGemvThreads = kComputeThreads + 32;  ///< the last warp waits for signals
 constexpr int kStep = 32;                           ///< elements of K of two instructions
-constexpr int kInFlight = 12;                       ///< steps of a thread's ring
 constexpr int kPieceBytes = 16;
-constexpr int kRingBytes = kInFlight * 2 * kComputeThreads * kPieceBytes;
-constexpr int kTileCols = 16;  ///< columns of a warp
+constexpr int kTileCols = 16;  ///< columns of an instruction
 constexpr int kRowBlock = 8;   ///< rows of A of an instruction
+constexpr int kMostRingBytes = 108 << 10;
 
-/// Columns of A in shared memory at once, and bytes from row to row: rows begin in different banks.
-template <int kBlocks>
-constexpr int kChunkCols = kBlocks == 1 ? 2048 : 1024;
-template <int kBlocks>
-constexpr int kChunkPitch = kChunkCols<kBlocks> * 2 + 64;
-template <int kBlocks>
-constexpr int kChunkBytes = kBlocks* kRowBlock* kChunkPitch<kBlocks>;
+/// What a warp multiplies in a step: `kTiles` x kTileCols columns by `kBlocks` x kRowBlock rows of A. And the ring of
+/// steps in flight, of a thread's pieces: two of B for each tile, and one of A for each block.
+template <int kTiles, int kBlocks>
+struct Ring {
+  static constexpr int kPieces = 2 * kTiles + kBlocks;
+  static constexpr int kSteps = kMostRingBytes / (kPieces * kComputeThreads * kPieceBytes);
+  static constexpr int kLoads = kSteps * kTiles;
+  static constexpr int kWarpBytes = kSteps * kPieces * 32 * kPieceBytes;
+  static constexpr int kPitch = kTiles * kTileCols + 4;  ///< floats from row to row of a warp's sums, in its ring
+  static_assert(kBlocks * kRowBlock * kPitch * 4 <= kWarpBytes);
+};
 
 /// Copy `bytes` of 16 to shared memory, and zeros behind them.
-__device__ __forceinline__ void copy_piece(uint32_t to, const std::byte* from, uint32_t bytes) {
+__device__ __forceinline__ void copy_weights(uint32_t to, const std::byte* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy_piece(uint32_t to, const std::byte* from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ uint4 load_piece(uint32_t from) {
@@ -60,195 +68,281 @@ __device__ __forceinline__ void multiply(__half, float (&sum)[4], uint32_t a0, u
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/// Tiles of kTileCols columns that a CTA makes.
-__host__ __device__ constexpr int tiles_of(const GemvTable& table) {
-  return (table.tile_cols + kTileCols - 1) / kTileCols;
-}
+/// How the warps of a CTA share its columns and K: `groups` of warps take neighbouring tiles, `slices` of K each.
+struct Sharing {
+  int tiles;  ///< of kTileCols columns, of a warp
+  int groups;
+  int slices;
 
-/// Floats from row to row of the slices' sums in shared memory.
-__host__ __device__ constexpr int pitch_of(int tiles) { return tiles * kTileCols + 4; }
+  __host__ __device__ explicit constexpr Sharing(int cols)
+      : tiles((cols + kTileCols - 1) / kTileCols), groups(tiles > 4 ? 2 : 1), slices(kWarps / groups) {
+    tiles = (tiles + groups - 1) / groups;
+  }
+};
 
-/// What the CTA makes, and a thread's part of it.
+/// What the CTA makes, and a warp's part of it.
 struct Part {
+  Sharing sharing;
   int first_col;  ///< of the result
   int cols;
-  int tiles;   ///< of kTileCols columns
-  int slices;  ///< of K
-  int tile;    ///< of this warp
   int slice;
-  int steps;  ///< of this warp; 0: it has no slice
+  int tile_col;  ///< first column of the warp, of the CTA's
+  int steps;     ///< of the warp
 };
 
 __device__ inline Part part_of(const GemvTable& table) {
-  Part part;
+  Part part{.sharing = Sharing(table.tile_cols)};
   part.first_col = static_cast<int>(blockIdx.x) * table.tile_cols;
   part.cols = min(table.tile_cols, table.cols - part.first_col);
-  part.tiles = tiles_of(table);
-  part.slices = kWarps / part.tiles;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  part.tile = warp % part.tiles;
-  part.slice = warp / part.tiles;
+  part.slice = warp % part.sharing.slices;
+  part.tile_col = warp / part.sharing.slices * part.sharing.tiles * kTileCols;
   const int all = (table.depth + kStep - 1) / kStep;
-  part.steps = part.slice < part.slices ? (all - part.slice + part.slices - 1) / part.slices : 0;
+  part.steps = max(0, (all - part.slice + part.sharing.slices - 1) / part.sharing.slices);
   return part;
 }
 
-/// A thread's ring of weights: two rows of B, 16 bytes each, for each step.
-struct Ring {
-  const std::byte* rows[2];
-  uint32_t place;
-  int stride;  ///< elements of K from step to step
-  int first;   ///< of this thread
+/// A thread's loads: 16 bytes of a row of B or A in a step. Rows that are not there are zeros.
+struct Loads {
+  const std::byte* first;  ///< the thread's first row
+  int64_t pitch;           ///< bytes from row to row
+  int rows;                ///< that are there, from the thread's first one on
+  int at;                  ///< element of K in the first step
+  int stride;              ///< elements from step to step
   int depth;
 
-  __device__ __forceinline__ void load(int step, int slot) const {
-    const int at = first + step * stride;
-    const uint32_t bytes = static_cast<uint32_t>(max(0, min(kPieceBytes, (depth - at) * 2)));
-    const int from = bytes == 0 ? 0 : at;
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      copy_piece(place + (slot * 2 + i) * kComputeThreads * kPieceBytes, rows[i] + int64_t{from} * 2, bytes);
+  /// Whether `row` is there in `step`: where from, and how many bytes.
+  __device__ __forceinline__ uint32_t bytes(int row, int step) const {
+    const int left = (depth - at - step * stride) * 2;
+    return row < rows ? static_cast<uint32_t>(max(0, min(kPieceBytes, left))) : 0;
+  }
+  __device__ __forceinline__ const std::byte* from(int row, int step, uint32_t bytes) const {
+    return bytes == 0 ? first : first + row * pitch + int64_t{at + step * stride} * 2;
   }
 };
 
-/// Start the loads of a chunk of A, by one thread.
-template <int kBlocks>
-__device__ inline void load_chunk(const GemvTable& table, const std::byte* a, uint8_t* to, uint64_t* barrier, int first,
-                                  int cols) {
-  const int bytes = min(cols, table.depth - first) * 2;
-  ptx::barrier_arrive_expect(barrier, table.rows * bytes);
-#pragma unroll 1
-  for (int row = 0; row < table.rows; ++row)
-    ptx::bulk_load(to + row * kChunkPitch<kBlocks>, a + (row * table.lda + first) * 2, bytes, barrier);
-}
+/// A thread's part of its warp's ring, and the loads that fill it.
+template <int kTiles, int kBlocks>
+struct Stream {
+  using Of = Ring<kTiles, kBlocks>;
+  uint32_t ring;  ///< address of the thread's first piece
+  Loads a;
+  Loads b;
+  int steps;
 
-/// Zeros behind the last column of A in a chunk: weights there are zeros, but zero times a NaN is none.
-template <int kBlocks>
-__device__ inline void clear_tail(const GemvTable& table, uint8_t* chunk, int cols) {
-  const int tail = (kStep - cols % kStep) % kStep;
-  if (tail == 0) return;
-  for (int i = static_cast<int>(threadIdx.x); i < table.rows * tail; i += kComputeThreads)
-    *reinterpret_cast<uint16_t*>(chunk + i / tail * kChunkPitch<kBlocks> + (cols + i % tail) * 2) = 0;
-  ptx::cta_meet(1, kComputeThreads);
-}
+  __device__ Stream(const GemvTable& table, const Bases& bases, const Part& part, const uint8_t* of_warp)
+      : ring(ptx::shared_address(of_warp) + threadIdx.x % 32 * kPieceBytes), steps(part.steps) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int group = lane / 4;
+    b.at = part.slice * kStep + lane % 4 * 8;
+    b.stride = part.sharing.slices * kStep;
+    b.depth = table.depth;
+    a = b;
+    b.pitch = table.ldb * 2;
+    b.rows = part.cols - part.tile_col - group;
+    b.first = resolve(bases, table.b) + (part.first_col + (b.rows > 0 ? part.tile_col + group : 0)) * b.pitch;
+    a.pitch = table.lda * 2;
+    a.rows = table.rows - group;
+    a.first = resolve(bases, table.a) + (a.rows > 0 ? group : 0) * a.pitch;
+  }
 
-/// The steps from `step` to `end`, whose columns of A are in shared memory `at` bytes behind `rows`. `slot`: of the
-/// ring.
-template <typename T, int kBlocks>
-__device__ __forceinline__ void multiply_steps(const Ring& ring, const Part& part, const uint32_t (&rows)[kBlocks],
-                                               uint32_t at, int end, int& step, int& slot, float (&sums)[kBlocks][4]) {
-#pragma unroll 4
-  for (; step < end; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight - 1) : "memory");
-    const uint32_t from = ring.place + slot * 2 * kComputeThreads * kPieceBytes;
-    const uint4 x = load_piece(from);
-    const uint4 y = load_piece(from + kComputeThreads * kPieceBytes);
-    if (step + kInFlight < part.steps) ring.load(step + kInFlight, slot);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    if (++slot == kInFlight) slot = 0;
+  [[nodiscard]] __device__ __forceinline__ uint32_t place_of_b(int slot, int tile, int half) const {
+    return ring + ((slot * kTiles + tile) * 2 + half) * 32 * kPieceBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t place_of_a(int slot, int block) const {
+    return ring + (Of::kLoads * 2 + slot * kBlocks + block) * 32 * kPieceBytes;
+  }
+  __device__ __forceinline__ void load_b(int step, int slot, int tile) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = tile * kTileCols + half * 8;
+      const uint32_t bytes = b.bytes(row, step);
+      copy_weights(place_of_b(slot, tile, half), b.from(row, step, bytes), bytes);
+    }
+  }
+  __device__ __forceinline__ void load_a(int step, int slot) const {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      const uint4 v = load_piece(rows[block] + at);
-      multiply(T{}, sums[block], x.x, y.x, x.y, y.y, v.x, v.y);
-      multiply(T{}, sums[block], x.z, y.z, x.w, y.w, v.z, v.w);
+      const uint32_t bytes = a.bytes(block * kRowBlock, step);
+      copy_piece(place_of_a(slot, block), a.from(block * kRowBlock, step, bytes), bytes);
     }
-    at += ring.stride * 2;
   }
-}
+  /// Start the loads of the first steps: a group for each tile of a step. A comes with the first tile.
+  __device__ __forceinline__ void fill(bool with_b, bool with_a) const {
+#pragma unroll
+    for (int step = 0; step < Of::kSteps; ++step) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (with_b && step < steps) load_b(step, step, tile);
+        if (!with_a) continue;
+        if (tile == 0 && step < steps) load_a(step, step);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+      }
+    }
+  }
+};
 
-/// The products of this warp's columns and slice of K.
-template <typename T, int kBlocks>
-__device__ inline void multiply_all(const GemvTable& table, const Bases& bases, const Part& part, uint8_t* shared,
-                                    uint64_t (&here)[2], float (&sums)[kBlocks][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int group = lane / 4;
-  const int quad = lane % 4;
-  const std::byte* b = resolve(bases, table.b);
-  const std::byte* a = resolve(bases, table.a);
-  Ring ring;
-  ring.stride = part.slices * kStep;
-  ring.first = part.slice * kStep + quad * 8;
-  ring.depth = table.depth;
-  ring.place = ptx::shared_address(shared + 2 * kChunkBytes<kBlocks>) + threadIdx.x * kPieceBytes;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = min(part.tile * kTileCols + group + i * 8, part.cols - 1);
-    ring.rows[i] = b + int64_t{part.first_col + row} * table.ldb * 2;
-  }
-#pragma unroll
-  for (int slot = 0; slot < kInFlight; ++slot) {
-    if (slot < part.steps) ring.load(slot, slot);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-  }
-  // A chunk of A is a whole number of steps of every slice.
-  const int chunk_cols = kChunkCols<kBlocks> / ring.stride * ring.stride;
-  const int chunks = (table.depth + chunk_cols - 1) / chunk_cols;
-  const auto start_chunk = [&](int chunk) {
-    load_chunk<kBlocks>(table, a, shared + chunk % 2 * kChunkBytes<kBlocks>, &here[chunk % 2], chunk * chunk_cols,
-                        chunk_cols);
-  };
-  if (threadIdx.x == 0) {
-    start_chunk(0);
-    if (chunks > 1) start_chunk(1);
-  }
-  uint32_t rows[kBlocks];
-#pragma unroll
-  for (int block = 0; block < kBlocks; ++block)
-    rows[block] = ptx::shared_address(shared) + min(block * kRowBlock + group, table.rows - 1) * kChunkPitch<kBlocks> +
-                  ring.first * 2;
-  const int steps_of_chunk = chunk_cols / ring.stride;
+/// The products of the warp's columns and slice of K.
+template <typename T, int kTiles, int kBlocks>
+__device__ __forceinline__ void multiply_all(const Stream<kTiles, kBlocks>& stream, bool constant_b,
+                                             float (&sums)[kTiles][kBlocks][4]) {
+  using Of = Ring<kTiles, kBlocks>;
+  if (constant_b) stream.fill(true, false);
+  ptx::await_earlier_kernels();
+  stream.fill(!constant_b, true);
   int slot = 0;
-  int step = 0;
 #pragma unroll 1
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    ptx::barrier_wait(&here[chunk % 2], chunk / 2 % 2);
-    clear_tail<kBlocks>(table, shared + chunk % 2 * kChunkBytes<kBlocks>,
-                        min(chunk_cols, table.depth - chunk * chunk_cols));
-    const int end = min(part.steps, (chunk + 1) * steps_of_chunk);
-    const uint32_t at = chunk % 2 * kChunkBytes<kBlocks>;
-    multiply_steps<T, kBlocks>(ring, part, rows, at, end, step, slot, sums);
-    if (chunk + 2 >= chunks) continue;
-    ptx::cta_meet(1, kComputeThreads);
-    if (threadIdx.x == 0) start_chunk(chunk + 2);
+  for (int step = 0; step < stream.steps; ++step) {
+    const int next = step + Of::kSteps;
+    uint4 v[kBlocks];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(Of::kLoads - 1) : "memory");
+      if (tile == 0) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) v[block] = load_piece(stream.place_of_a(slot, block));
+      }
+      const uint4 x = load_piece(stream.place_of_b(slot, tile, 0));
+      const uint4 y = load_piece(stream.place_of_b(slot, tile, 1));
+      if (next < stream.steps) {
+        stream.load_b(next, slot, tile);
+        if (tile == 0) stream.load_a(next, slot);
+      }
+      asm volatile("cp.async.commit_group;" ::: "memory");
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        multiply(T{}, sums[tile][block], x.x, y.x, x.y, y.y, v[block].x, v[block].y);
+        multiply(T{}, sums[tile][block], x.z, y.z, x.w, y.w, v[block].z, v[block].w);
+      }
+    }
+    if (++slot == Of::kSteps) slot = 0;
   }
 }
 
-template <int kBlocks>
-__device__ inline void keep_sums(const Part& part, const float (&sums)[kBlocks][4], float* kept) {
-  if (part.slice >= part.slices) return;
+/// Put a warp's products where its ring was.
+template <int kTiles, int kBlocks>
+__device__ inline void keep_sums(const float (&sums)[kTiles][kBlocks][4], uint8_t* of_warp) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float* mine = kept + part.slice * kBlocks * kRowBlock * pitch_of(part.tiles) + part.tile * kTileCols;
+  auto* kept = reinterpret_cast<float*>(of_warp);
+  __syncwarp();
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
+  for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      mine[(block * kRowBlock + lane % 4 * 2 + i % 2) * pitch_of(part.tiles) + lane / 4 + i / 2 * 8] = sums[block][i];
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = block * kRowBlock + lane % 4 * 2 + i % 2;
+        kept[row * Ring<kTiles, kBlocks>::kPitch + tile * kTileCols + lane / 4 + i / 2 * 8] = sums[tile][block][i];
+      }
+    }
   }
 }
 
-/// One thread: send eight elements of the partial to the peers, add those of the peers, finish the result. False if the
-/// peers' data do not come.
-template <typename T, int kBlocks>
-__device__ inline bool finish_unit(const GemvTable& table, const WorkerLaunch& launch, const Part& part,
-                                   const float* kept, int row, int col, Patience& patience) {
-  const Bases& bases = launch.bases;
+/// One thread: eight elements of the partial, which it sends to the peers.
+template <typename T, int kTiles, int kBlocks>
+__device__ inline uint4 send_unit(const GemvTable& table, const Part& part, const uint8_t* shared, int row, int col) {
+  using Of = Ring<kTiles, kBlocks>;
   float values[kEight] = {};
-#pragma unroll 1
-  for (int slice = 0; slice < part.slices; ++slice) {
-    const float* from = kept + (slice * kBlocks * kRowBlock + row) * pitch_of(part.tiles) + col;
+  const int group = col / (kTiles * kTileCols);
+  const uint8_t* from = shared + group * part.sharing.slices * Of::kWarpBytes +
+                        (row * Of::kPitch + col - group * kTiles * kTileCols) * sizeof(float);
+#pragma unroll 4
+  for (int slice = 0; slice < part.sharing.slices; ++slice, from += Of::kWarpBytes) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) values[i] += from[i];
+    for (int i = 0; i < kEight; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + i * sizeof(float));
+      values[i] += four.x, values[i + 1] += four.y, values[i + 2] += four.z, values[i + 3] += four.w;
+    }
   }
   const uint4 mine = round_eight<T>(values);
   const int64_t at = part.first_col + col;
 #pragma unroll 1
-  for (uint32_t i = 0; i < table.num_peers; ++i)
-    publish(table.peers[i].data + (row * table.peers[i].ld + at) * 2, mine);
+  for (uint32_t i = 0; i < table.exchange.num_peers; ++i) {
+    const TargetRecord& to = table.exchange.peers[i];
+    publish(to.data + (row * to.ld + at) * 2, mine);
+  }
+  return mine;
+}
+
+/// One warp: let the operands of the CTA's columns come to the L2 cache, since weights have replaced them there.
+__device__ inline void prefetch_operands(const SumOfPartials& of, const Bases& bases, const Part& part, int rows) {
+  const auto fetch = [&](const std::byte* from, int64_t at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(resolve(bases, from) + at * 2));
+  };
+  constexpr int kLine = 64;  // elements
+  const int lines = (part.cols + kLine - 1) / kLine + 1;
 #pragma unroll 1
-  for (uint32_t i = 0; i < table.num_partials; ++i) {
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < rows * lines; i += 32) {
+    const int row = i / lines;
+    const int64_t col = part.first_col + min(i % lines * kLine, part.cols - 1);
+#pragma unroll 1
+    for (uint32_t step = 0; step < of.num_steps && of.fetches; ++step) {
+      const EpilogueRecord& what = of.steps[step];
+      if (what.kind == EpilogueKind::bias && row == 0) fetch(what.operand, col);
+      if (what.kind == EpilogueKind::residual) fetch(what.operand, row * what.ld + col);
+    }
+    if (row > 0 || !of.norm.there) continue;
+    fetch(of.norm.weight.data, col);
+    if (of.norm.layer) fetch(of.norm.bias.data, col);
+  }
+}
+
+__device__ inline Operands load_operands(const SumOfPartials& of, const Bases& bases, int row, int64_t col) {
+  Operands words{};
+  const auto load = [&](const std::byte* from, int64_t at) {
+    return *reinterpret_cast<const uint4*>(resolve(bases, from) + at * 2);
+  };
+#pragma unroll 1
+  for (uint32_t step = 0; step < of.num_steps && of.fetches; ++step) {
+    const EpilogueRecord& what = of.steps[step];
+    if (what.kind == EpilogueKind::bias) words.bias = load(what.operand, col);
+    if (what.kind == EpilogueKind::residual) words.residual = load(what.operand, row * what.ld + col);
+  }
+  if (of.norm.there) words.norm_weight = load(of.norm.weight.data, col);
+  if (of.norm.there && of.norm.layer) words.norm_bias = load(of.norm.bias.data, col);
+  return words;
+}
+
+/// Apply the sum's epilogue to eight elements.
+template <typename T>
+__device__ inline void apply_steps(const SumOfPartials& of, const Bases& bases, const Operands& operands, int row,
+                                   int col, float (&values)[kEight]) {
+#pragma unroll 1
+  for (uint32_t step = 0; step < of.num_steps; ++step) {
+    const EpilogueRecord& what = of.steps[step];
+    const bool adds = what.kind == EpilogueKind::bias || what.kind == EpilogueKind::residual;
+    if (adds && of.fetches) {
+      float added[kEight];
+      widen_eight<T>(what.kind == EpilogueKind::bias ? operands.bias : operands.residual, added);
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) values[i] += added[i];
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) apply_step(bases, what, row, col + i, values[i]);
+  }
+}
+
+__device__ inline void store_unit(const TargetRecord& to, const Bases& bases, int row, int64_t col,
+                                  const float (&values)[kEight]) {
+  store_others(resolve(bases, to.data) + (row * to.ld + col) * element_bytes(to.dtype), to.dtype, StoreMode::store,
+               values);
+}
+
+/// One thread: send eight elements of the partial to the peers, add those of the peers, finish and store the result,
+/// which stays in `values`. False if the peers' data do not come.
+template <typename T, int kTiles, int kBlocks>
+__device__ inline bool sum_unit(const GemvTable& table, const WorkerLaunch& launch, const Part& part,
+                                const uint8_t* shared, int row, int col, Operands& operands, float (&values)[kEight],
+                                Patience& patience) {
+  const uint4 mine = send_unit<T, kTiles, kBlocks>(table, part, shared, row, col);
+  const int64_t at = part.first_col + col;
+  operands = load_operands(table.sum, launch.bases, row, at);
+#pragma unroll 1
+  for (uint32_t i = 0; i < table.sum.num_partials; ++i) {
     uint4 words = mine;
-    if (i != table.own_partial) {
-      std::byte* from = table.partials[i].data + (row * table.partials[i].ld + at) * 2;
+    if (i != table.sum.own_partial) {
+      std::byte* from = table.sum.partials[i].data + (row * table.sum.partials[i].ld + at) * 2;
       do {
         poll_words(from, true, words);
       } while (missing_halves(words) != 0 && patience.lasts());
@@ -261,17 +355,9 @@ __device__ inline bool finish_unit(const GemvTable& table, const WorkerLaunch& l
     add_eight<T>(words, i == 0, values);
   }
   patience.has_begun();
+  apply_steps<T>(table.sum, launch.bases, operands, row, static_cast<int>(at), values);
 #pragma unroll 1
-  for (uint32_t step = 0; step < table.num_steps; ++step) {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) apply_step(bases, table.steps[step], row, static_cast<int>(at) + i, values[i]);
-  }
-#pragma unroll 1
-  for (uint32_t i = 0; i < table.num_targets; ++i) {
-    const TargetRecord& to = table.targets[i];
-    store_others(resolve(bases, to.data) + (row * to.ld + at) * element_bytes(to.dtype), to.dtype, StoreMode::store,
-                 values);
-  }
+  for (uint32_t i = 0; i < table.sum.num_targets; ++i) store_unit(table.sum.targets[i], launch.bases, row, at, values);
   return true;
 }
 
@@ -280,88 +366,114 @@ __device__ inline bool await_peers(const GemvTable& table, const WorkerLaunch& l
   TaskSpan* span = span_of(launch, table.first_tile + blockIdx.x);
   note_taken(span);
   note_start(span, blockIdx.x);
-  return all_signals_come(table.waits, table.num_waits, epoch, launch.watch, table.first_tile + blockIdx.x);
+  return all_signals_come(table.exchange.waits, table.exchange.num_waits, epoch, launch.watch,
+                          table.first_tile + blockIdx.x);
 }
 
-template <typename T, int kBlocks>
+template <typename T, int kTiles, int kBlocks>
 __global__ void __launch_bounds__(kGemvThreads, 1)
     gemv_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ GemvTable table) {
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ uint64_t here[2];
   __shared__ bool go;
-  if (blockIdx.x == 0 && threadIdx.x == kGemvThreads - 32) note_call(launch);
+  __shared__ uint64_t epoch_here;
+  ptx::let_next_kernel_begin();
+  // NOTE: until the earlier kernels are complete, only parameters of the launch and constant inputs may be read.
   if (blockIdx.x >= table.ctas) {
+    ptx::await_earlier_kernels();
     const uint32_t sync_only = (blockIdx.x - table.ctas) * (kGemvThreads / 32) + threadIdx.x / 32;
     if (threadIdx.x % 32 == 0 && sync_only < launch.table.sync_lanes)
       run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + sync_only);
     return leave_call(launch);
   }
   const Part part = part_of(table);
-  const uint64_t epoch = calls_before(launch);
-  if (threadIdx.x == 0) {
-    for (uint64_t& barrier : here) ptx::barrier_init(&barrier, 1);
-    ptx::barrier_init_fence();
-  }
-  __syncthreads();
-  auto* kept = reinterpret_cast<float*>(shared + 2 * kChunkBytes<kBlocks> + kRingBytes);
   if (threadIdx.x < kComputeThreads) {
-    float sums[kBlocks][4] = {};
-    multiply_all<T, kBlocks>(table, launch.bases, part, shared, here, sums);
-    keep_sums<kBlocks>(part, sums, kept);
-  } else if (threadIdx.x == kComputeThreads) {
-    go = await_peers(table, launch, epoch);
+    uint8_t* of_warp = shared + threadIdx.x / 32 * Ring<kTiles, kBlocks>::kWarpBytes;
+    float sums[kTiles][kBlocks][4] = {};
+    multiply_all<T>(Stream<kTiles, kBlocks>(table, launch.bases, part, of_warp), table.constant_b, sums);
+    keep_sums(sums, of_warp);
+  } else {
+    ptx::await_earlier_kernels();
+    prefetch_operands(table.sum, launch.bases, part, table.rows);
+    if (threadIdx.x == kComputeThreads) {
+      if (blockIdx.x == 0) note_call(launch);
+      epoch_here = calls_before(launch);
+      go = await_peers(table, launch, epoch_here);
+    }
   }
   __syncthreads();
+  const uint64_t epoch = *static_cast<volatile uint64_t*>(&epoch_here);
   bool good = *static_cast<volatile bool*>(&go);
   const int units = part.cols / kEight;
-  const int unit = static_cast<int>(threadIdx.x);
-  if (good && unit < table.rows * units) {
-    Patience patience{launch.watch, table.first_sum + blockIdx.x, epoch, unit == 0};
-    if (unit == 0) patience.span = span_of(launch, table.first_sum + blockIdx.x);
-    if (unit == 0) note_taken(patience.span), note_end(span_of(launch, table.first_tile + blockIdx.x));
-    good = finish_unit<T, kBlocks>(table, launch, part, kept, unit / units, unit % units * kEight, patience);
-    if (unit == 0 && good) note_end(span_of(launch, table.first_sum + blockIdx.x));
+  const auto unit = static_cast<int>(threadIdx.x);
+  const bool has_unit = unit < table.rows * units;
+  const int row = unit / units;
+  const int col = unit % units * kEight;
+  Operands operands{};
+  float values[kEight] = {};
+  if (good && has_unit) {
+    const SumOfPartials& sum = table.sum;
+    TaskSpan* span = unit == 0 ? span_of(launch, sum.first_name + blockIdx.x) : nullptr;
+    Patience patience{launch.watch, sum.first_name + blockIdx.x, epoch, unit == 0, span};
+    if (unit == 0) note_taken(span), note_end(span_of(launch, table.first_tile + blockIdx.x));
+    good = sum_unit<T, kTiles, kBlocks>(table, launch, part, shared, row, col, operands, values, patience);
+    if (unit == 0 && good) note_end(span);
+    if (unit == 0 && good && sum.signal != nullptr)
+      atomicAdd(reinterpret_cast<unsigned long long*>(sum.signal + blockIdx.x * sum.signal_step), 1ull);
+    if (sum.norm.there) widen_eight<T>(round_eight<T>(values), values);
   }
+  if (table.sum.norm.there)
+    normalise_columns<T>(table, launch, {row, part.first_col, part.cols, col, has_unit}, good, operands, values, epoch);
   leave_call(launch);
 }
 
+using Kernel = void (*)(WorkerLaunch, GemvTable);
+
+template <typename T, int kBlocks>
+Kernel kernel_for(int tiles) {
+  constexpr std::array<Kernel, 4> kKernels{gemv_kernel<T, 1, kBlocks>, gemv_kernel<T, 2, kBlocks>,
+                                           gemv_kernel<T, 3, kBlocks>, gemv_kernel<T, 4, kBlocks>};
+  return kKernels[tiles - 1];
+}
 template <typename T>
-auto kernel_for(int rows) {
-  return rows <= kRowBlock ? gemv_kernel<T, 1> : gemv_kernel<T, 2>;
+Kernel kernel_for(int rows, int tiles) {
+  return rows <= kRowBlock ? kernel_for<T, 1>(tiles) : kernel_for<T, 2>(tiles);
 }
+static_assert(Sharing(kMostGemvCols).tiles == 4 && kMostGemvRows == 2 * kRowBlock);
 
-uint32_t bytes_for(const GemvTable& table) {
-  const int blocks = table.rows <= kRowBlock ? 1 : 2;
-  const int tiles = tiles_of(table);
-  const int chunk = blocks == 1 ? kChunkBytes<1> : kChunkBytes<2>;
-  const int kept = kWarps / tiles * blocks * kRowBlock * pitch_of(tiles) * static_cast<int>(sizeof(float));
-  return static_cast<uint32_t>(2 * chunk + kRingBytes + kept);
-}
-
-template <class Kernel>
-void allow_memory(Kernel kernel) {
-  constexpr int kMost = 180 << 10;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost), "cudaFuncSetAttribute");
-}
+/// NOTE: more than half of an SM's shared memory, as two CTAs on an SM take twice as long as one.
+constexpr int kSharedBytes = 150 << 10;
+static_assert(kSharedBytes >= kMostRingBytes);
 
 }  // namespace
 
 void load_gemv_kernels() {
+  const auto allow_memory = [](Kernel kernel) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+          "cudaFuncSetAttribute");
+  };
   for (const int rows : {1, kMostGemvRows}) {
-    allow_memory(kernel_for<__nv_bfloat16>(rows));
-    allow_memory(kernel_for<__half>(rows));
+    for (int tiles = 1; tiles <= 4; ++tiles) {
+      allow_memory(kernel_for<__nv_bfloat16>(rows, tiles));
+      allow_memory(kernel_for<__half>(rows, tiles));
+    }
   }
 }
 
-void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, cudaStream_t stream) {
+void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, bool early, cudaStream_t stream) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   const uint32_t warps = kGemvThreads / 32;
+  const int tiles = Sharing(table.tile_cols).tiles;
+  const Kernel kernel =
+      table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(table.rows, tiles) : kernel_for<__half>(table.rows, tiles);
   config.gridDim = dim3(table.ctas + (launch.table.sync_lanes + warps - 1) / warps);
   config.blockDim = dim3(kGemvThreads);
-  config.dynamicSmemBytes = bytes_for(table);
+  config.dynamicSmemBytes = kSharedBytes;
   config.stream = stream;
-  const auto kernel =
-      table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(table.rows) : kernel_for<__half>(table.rows);
   check(cudaLaunchKernelEx(&config, kernel, launch, table), "launch of gemv_kernel");
 }
 

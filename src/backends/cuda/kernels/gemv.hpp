@@ -1,20 +1,28 @@
 // The host's view of the GEMV kernel: tiles of at most 16 rows that read each weight once, and the sums of all ranks'
-// tiles in the same CTAs (Lane::joined). Called by programs; the table is made by tables/gemv_table.cpp.
+// tiles and their norms in the same CTAs (Lane::joined). Called by programs; the table is made by
+// tables/gemv_table.cpp.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
-#include "backends/cuda/kernels/worker_table.hpp"
+#include "backends/cuda/kernels/row_sums.hpp"
 #include "lower/kernel_limits.hpp"
 
 namespace tilewire::cuda {
 
-/// Most ranks, waits, destinations and epilogue steps of a tile and its sum.
-inline constexpr uint32_t kGemvRanks = 8;
-inline constexpr uint32_t kGemvTargets = 2;
-inline constexpr uint32_t kGemvSteps = 4;
+/// What a norm needs of a row's columns in one CTA: mean (0 for an RMSNorm) and sum of the squares of the distances
+/// from it. Each carries the number of the call, so that no CTA resets what others still read.
+struct alignas(16) Moments {
+  float mean;
+  uint32_t mean_call;
+  float squares;
+  uint32_t squares_call;
+};
+
+/// Most CTAs that make tiles.
+inline constexpr int kMostGemvCtas = 256;
 
 /// All tiles and sums of a rank. CTA i makes the columns [i * tile_cols, (i + 1) * tile_cols) of the result; addresses
 /// are those of CTA 0, and grow with the column. It is a parameter of the launch, since each record in memory would be
@@ -29,26 +37,19 @@ struct GemvTable {
   int32_t depth = 0;
   int32_t tile_cols = 0;
   uint32_t ctas = 0;
-  DType dtype = DType::bf16;            ///< of operands and partials
-  uint8_t num_peers = 0;                ///< destinations of the partial, without the rank's own slot
-  uint8_t num_partials = 0;             ///< of a sum, the rank's own one included
-  uint8_t own_partial = 0;              ///< its place among them
-  uint8_t num_targets = 0;              ///< of the sum
-  uint8_t num_steps = 0;                ///< of the sum's epilogue
-  uint8_t num_waits = 0;                ///< before the partial goes to peers
-  uint32_t first_tile = 0;              ///< number of the first tile's name; the others follow
-  uint32_t first_sum = 0;               ///< the same for sums
-  TargetRecord peers[kGemvRanks]{};     ///< LL data
-  SourceRecord partials[kGemvRanks]{};  ///< LL data; the rank's own is in registers
-  TargetRecord targets[kGemvTargets]{};
-  EpilogueRecord steps[kGemvSteps]{};
-  WaitRecord waits[kGemvRanks]{};
+  DType dtype = DType::bf16;   ///< of operands and partials
+  bool constant_b = false;     ///< load B before the kernels before this one are complete
+  uint32_t first_tile = 0;     ///< number of the first tile's name; the others follow
+  Moments* moments = nullptr;  ///< zeroed, kMostGemvRows x kMostGemvCtas: of each CTA's columns, for norms
+  Exchange exchange{};
+  SumOfPartials sum{};
 };
 
 /// Load the kernels into the current device: the first launch of one that is not loaded waits for all running kernels.
 void load_gemv_kernels();
 
-/// Enqueue the kernel, which is the whole call of a rank: tiles, sums and sync-only lanes.
-void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, cudaStream_t stream);
+/// Enqueue the kernel, which is the whole call of a rank: tiles, sums and sync-only lanes. `early`: its CTAs may begin
+/// before the kernel before it in the stream ends.
+void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, bool early, cudaStream_t stream);
 
 }  // namespace tilewire::cuda

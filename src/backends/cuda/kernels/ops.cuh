@@ -4,6 +4,7 @@
 
 #include "backends/cuda/kernels/copy_op.cuh"
 #include "backends/cuda/kernels/multiply.cuh"
+#include "backends/cuda/kernels/norm_op.cuh"
 
 namespace tilewire::cuda {
 
@@ -173,10 +174,18 @@ __device__ inline void fill_op(const WorkerTable& table, const OpRecord& step, c
   }
 }
 
-/// Execute an op. `multiply` needs kOpThreads threads, and ignores the slice.
-template <bool kMultiplies>
-__device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice, BulkRoom& room,
-                              Patience& patience) {
+__device__ inline void norm_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                               const Warpgroup& warpgroup) {
+  sums_in_eights(table, step) && step.depth % kEight == 0 && step.first_col % kEight == 0
+      ? normalise_rows<true>(table, step, slice, warpgroup)
+      : normalise_rows<false>(table, step, slice, warpgroup);
+}
+
+/// Execute an op. `multiply` needs kOpThreads threads, and ignores the slice. NOTE: kernels of tensor cores compute
+/// nothing here: more code would cost their tiles registers.
+template <bool kComputes>
+__device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                              const Warpgroup& warpgroup, BulkRoom& room, Patience& patience) {
   switch (step.code) {
     case OpCode::copy:
       if (copies_vectors(table, step)) return copy_op(table, step, slice, room);
@@ -186,7 +195,10 @@ __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, co
     case OpCode::fill:
       return fill_op(table, step, slice);
     case OpCode::multiply:
-      if constexpr (kMultiplies) multiply_op(table, step);
+      if constexpr (kComputes) multiply_op(table, step);
+      return;
+    case OpCode::norm:
+      if constexpr (kComputes) norm_op(table, step, slice, warpgroup);
       return;
     case OpCode::sync:
       return;

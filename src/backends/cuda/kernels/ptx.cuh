@@ -51,9 +51,27 @@ __device__ inline void cluster_meet() {
   cluster_arrive();
   cluster_wait();
 }
+/// Programmatic dependent launch: wait until the kernels before this one in its stream are complete, and their writes
+/// are visible. Nothing, if the launch allows no early begin.
+__device__ inline void await_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// Let the kernel behind this one begin, if its launch allows that, when all CTAs of this grid have called this.
+__device__ inline void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 /// `threads` threads of the CTA, in whole warps, meet at one of its 16 named barriers.
 __device__ inline void cta_meet(int barrier, int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// The same; whether `says` holds for at least one of the threads.
+__device__ inline bool cta_any(int barrier, int threads, bool says) {
+  uint32_t some = 0;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.or.pred q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}"
+      : "=r"(some)
+      : "r"(static_cast<uint32_t>(says)), "r"(barrier), "r"(threads)
+      : "memory");
+  return some != 0;
 }
 /// Arrive at the same barrier for one warp, without waiting.
 __device__ inline void cta_arrive(int barrier, int threads) {

@@ -25,6 +25,7 @@ enum class OpCode : uint8_t {
   reduce,
   fill,
   multiply,
+  norm,
   doorbell,  ///< open a stream's doorbell, wait until its work is complete
 };
 
@@ -54,10 +55,11 @@ struct OpRecord {
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
-  int32_t depth = 0;             ///< `multiply`: length of the dot products
+  int32_t depth = 0;             ///< `multiply`: length of the dot products; `norm`: columns of a row
+  int32_t first_col = 0;         ///< `norm`: the first column of the row that is stored
   int32_t rows_below = 0;        ///< `multiply`: the last rows of A, so many, are source 2
   uint32_t task = 0;             ///< number of the task in RankTables::names, for reports
-  float value = 0;               ///< `fill`
+  float value = 0;               ///< `fill`; eps of `norm`
   Doorbell* doorbell = nullptr;  ///< `doorbell`
   uint32_t first_source = 0;
   uint32_t first_target = 0;

@@ -9,30 +9,6 @@
 
 namespace tilewire::cuda {
 
-/// The threads that execute an op together: a CTA, or one of its warpgroups.
-struct Warpgroup {
-  uint32_t index = 0;  ///< in the CTA
-  uint32_t count = 1;  ///< of the CTA
-
-  [[nodiscard]] __device__ uint32_t threads() const { return blockDim.x / count; }
-  [[nodiscard]] __device__ uint32_t thread() const { return threadIdx.x % threads(); }
-  /// Synchronise its threads.
-  __device__ void meet() const { ptx::cta_meet(1 + index, threads()); }
-  /// The same; whether `says` holds for at least one thread.
-  __device__ bool any(bool says) const {
-    uint32_t some = 0;
-    asm volatile(
-        "{\n.reg .pred p, q;\n"
-        "setp.ne.u32 p, %1, 0;\n"
-        "barrier.cta.red.or.pred q, %2, %3, p;\n"
-        "selp.u32 %0, 1, 0, q;\n}"
-        : "=r"(some)
-        : "r"(static_cast<uint32_t>(says)), "r"(1 + index), "r"(threads())
-        : "memory");
-    return some != 0;
-  }
-};
-
 struct OpRecords {
   SourceRecord sources[kRecordsAtHand];
   TargetRecord targets[kRecordsAtHand];
@@ -165,7 +141,7 @@ __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, Wo
     if (!go[warpgroup.index]) return false;
     Patience patience{launch.watch, step.task, me.epoch, slice.thread == 0};
     if (patience.first) patience.span = span_of(launch, step.task);
-    run_op<kMultiplies>(table, step, slice, room, patience);
+    run_op<kMultiplies>(table, step, slice, warpgroup, room, patience);
     if (warpgroup.any(patience.over)) return false;
     if (slice.thread == 0) finish_op(launch, me, index, table.posts, step);
   }

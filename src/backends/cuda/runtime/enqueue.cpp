@@ -85,8 +85,12 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
 void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
   WorkerLaunch workers = all;
   workers.begins = true;
+  // NOTE: with a budget of SMs, early CTAs could take the SMs that are left to kernels of others.
+  const bool early = group_.calls().by_caller() && group_.has_whole_gpus();
   if (bound.tables.gemv) {
-    launch_gemv(workers, *bound.tables.gemv, stream);
+    launch_gemv(workers, *bound.tables.gemv, early, stream);
+  } else if (bound.tables.rows) {
+    launch_rows(workers, *bound.tables.rows, early, stream);
   } else if (bound.tables.gemm_ctas > 0) {
     GemmLaunch gemm{
         .ctas = bound.tables.gemm_ctas, .cluster = bound.tables.cluster, .workers = workers, .table = bound.gemm.table};

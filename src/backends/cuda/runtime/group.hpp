@@ -100,6 +100,9 @@ class CudaGroup final : public Group {
   /// An internal stream of this rank's device, for copies on which no queued work waits.
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
+  /// Whether no rank has a budget of SMs.
+  [[nodiscard]] bool has_whole_gpus() const { return whole_gpus_; }
+
  private:
   void start(const JoinOptions& options);
   void choose_device(const JoinOptions& options);

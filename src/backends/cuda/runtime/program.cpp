@@ -139,12 +139,23 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
       group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
 }
 
-void Workspace::fill() {
+int64_t Workspace::moments_at() const {
   const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
+  return (counters + alignof(Moments) - 1) / alignof(Moments) * alignof(Moments);
+}
+
+void Workspace::fill() {
+  const bool norms = std::ranges::any_of(
+      plan_.lanes, [](const Lane& lane) { return lane.joined && std::ranges::any_of(lane.tasks, is_norm); });
+  const int64_t counters =
+      moments_at() + (norms ? int64_t{kMostGemvRows} * kMostGemvCtas * static_cast<int64_t>(sizeof(Moments)) : 0);
   counters_ = new_device_memory(counters);
   load_worker_kernel();
   if (calls_library(plan_)) load_plain_ops_kernels();
-  if (has_joined_sums(plan_, group_.rank())) load_gemv_kernels();
+  if (has_joined_sums(plan_, group_.rank())) {
+    load_gemv_kernels();
+    load_row_kernels();
+  }
   load_clock_kernel();
   if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
   set_bytes(counters_.get(), counters, 0);
@@ -183,6 +194,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
     return reinterpret_cast<uint64_t*>(group_.at(signal.rank, extent_.offset + signal.index * kSignalBytes));
   };
   all.progress = reinterpret_cast<uint64_t*>(counters() + 1);
+  all.moments = reinterpret_cast<Moments*>(counters_.get() + moments_at());
   all.doorbells = reinterpret_cast<Doorbell*>(group_.at(group_.rank(), extent_.offset + doorbells_));
   return all;
 }
@@ -444,7 +456,7 @@ std::unique_ptr<Program> CudaGroup::load(const Plan& plan) {
   if (const auto missing = unsupported(plan); !missing.empty()) {
     fail(ErrorKind::unsupported, "the cuda backend cannot do {}", fmt::join(missing, ", "));
   }
-  if (plan.target.empty()) return std::make_unique<CudaProgram>(*this, lower(plan, target()).plan);
+  if (plan.target.empty()) return load(lower(plan, target()).plan);
   require_target(plan, target());
   return std::make_unique<CudaProgram>(*this, plan);
 }

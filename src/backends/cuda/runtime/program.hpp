@@ -33,12 +33,16 @@ class Workspace {
   void fill();
 
  private:
+  /// Offset of the moments in counters_.
+  [[nodiscard]] int64_t moments_at() const;
+
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
-  int64_t doorbells_ = 0;                ///< offset in the extent, after the signals
-  int64_t own_ = 0;                      ///< offset of the symmetric buffers, after the doorbells
-  std::shared_ptr<std::byte> counters_;  ///< CallCounters, then two counters per LaneRecord (a lane has up to two)
+  int64_t doorbells_ = 0;  ///< offset in the extent, after the signals
+  int64_t own_ = 0;        ///< offset of the symmetric buffers, after the doorbells
+  /// CallCounters, then two counters per LaneRecord (a lane has up to two), then the moments of joined norms.
+  std::shared_ptr<std::byte> counters_;
 };
 
 class CudaProgram final : public Program {

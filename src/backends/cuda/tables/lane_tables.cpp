@@ -6,8 +6,10 @@
 #include <span>
 
 #include "backends/cuda/tables/gemv_table.hpp"
+#include "backends/cuda/tables/row_table.hpp"
 #include "backends/cuda/tables/stream_lanes.hpp"
 #include "backends/cuda/tables/tile_records.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
@@ -25,17 +27,19 @@ class TableMaker {
       : plan_(plan), view_{plan, rank, addresses, totals, out_}, room_(room), tiles_(view_) {}
 
   RankTables make() {
-    const bool fast = !has_stages(plan_, view_.rank) && !slow_tiles(plan_) && loads_by_tensor_map(view_);
+    const bool fast =
+        !has_stages(plan_, view_.rank) && !slow_tiles(plan_) && loads_by_tensor_map(view_) && !has_norms_in_call();
     out_.stream_ordered = has_stages(plan_, view_.rank);
     // NOTE: if tensors do not suit tensor copies, the tiles are ops of the call's one kernel.
     out_.lanes_apart = !out_.stream_ordered && has_several_kernels(plan_, view_.rank) &&
                        (has_library_lane(plan_, view_.rank) || (room_.streams && fast));
     out_.kind = kind_of(plan_);
     out_.gemv = gemv_table(view_);
+    out_.rows = row_table(view_);
     if (fast) start_tiles();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
-      if (out_.gemv && moves_data(plan_.lanes[lane])) continue;
+      if ((out_.gemv || out_.rows) && moves_data(plan_.lanes[lane])) continue;
       if (fast && by_tensor_cores(plan_.lanes[lane])) {
         add_tile_lane(lane);
       } else if (out_.stream_ordered) {
@@ -57,6 +61,14 @@ class TableMaker {
   }
 
  private:
+  /// Whether norms are in the call's first kernel: only worker CTAs without tensor cores have code for them. (Ranks
+  /// that share a GPU have one kernel.)
+  [[nodiscard]] bool has_norms_in_call() const {
+    return std::ranges::any_of(plan_.lanes, [&](const Lane& lane) {
+      return lane.rank == view_.rank && lane.kernel == 0 && !lane.joined && std::ranges::any_of(lane.tasks, is_norm);
+    });
+  }
+
   /// Set what the rank's GEMM kernel needs before its first tile: the cluster, sums, rows of A in two places.
   void start_tiles() {
     const TileCluster cluster = cluster_of_tiles(plan_, view_.rank);
@@ -236,14 +248,14 @@ class TableMaker {
     require_workers(lane);
     const bool serial = is_serial(lane.engine);
     // NOTE: in a serial lane one CTA makes each product whole.
-    const bool one = serial && std::ranges::any_of(lane.tasks, computes);
+    const bool one = serial && std::ranges::any_of(lane.tasks, is_product);
     // Tiles whose tensors do not suit tensor cores: each CTA of a cluster for split-K takes a tile of its own.
     const int ctas = lane.workers * (by_tensor_cores(lane) ? cluster_of_tiles(plan_, view_.rank).split_k : 1);
     const int64_t room = lane.joined ? room_.sms - lane.workers - 1 : ctas;  // tensors are not aligned
     const int64_t most = serial ? ctas : std::min({int64_t{ctas}, room, std::ssize(lane.tasks)});
     add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
     // NOTE: products take all threads of a CTA.
-    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, computes);
+    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, is_product);
     out_.workers.lanes.back().helped = lane.helped && !serial;
   }
 
@@ -277,7 +289,7 @@ class TableMaker {
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call:
-        return OpCode::multiply;
+        return is_product(task) ? OpCode::multiply : OpCode::norm;
       case TaskKind::copy:
         return OpCode::copy;
       case TaskKind::reduce:
@@ -297,12 +309,17 @@ class TableMaker {
         .code = act_of(task), .rows = static_cast<int32_t>(shape.rows), .cols = static_cast<int32_t>(shape.cols)};
     step.task = view_.name_task(at.lane, at.task);
     step.polls = view_.polls_data(task);
-    step.value = static_cast<float>(task.value);
+    step.value = static_cast<float>(act_of(task) == OpCode::norm ? task.norm.eps : task.value);
     step.first_source = static_cast<uint32_t>(workers.sources.size());
     step.first_target = static_cast<uint32_t>(workers.targets.size());
     step.first_epilogue = static_cast<uint32_t>(workers.epilogue.size());
     step.first_wait = static_cast<uint32_t>(workers.waits.size());
     step.first_post = static_cast<uint32_t>(workers.posts.size());
+    if (step.code == OpCode::norm) {
+      step.depth = step.cols;
+      step.cols = static_cast<int32_t>(task.writes[0].to.cols);
+      step.first_col = static_cast<int32_t>(task.writes[0].first_col);
+    }
     if (step.code == OpCode::multiply) {
       step.b_is_kn = task.gemm.b_layout == BLayout::kn;
       step.depth = static_cast<int32_t>(depth_of(task));
@@ -311,7 +328,7 @@ class TableMaker {
     }
     for (const auto* regions : {&task.reads, &task.addends}) {
       for (const Region& read : *regions) {
-        const bool below = regions == &task.reads && computes(task) && &read - task.reads.data() > 1;
+        const bool below = regions == &task.reads && is_product(task) && &read - task.reads.data() > 1;
         if (below && read.rows == 0) continue;  // OpRecord::rows_below = 0: no such source
         workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
       }

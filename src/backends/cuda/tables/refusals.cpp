@@ -150,7 +150,7 @@ Known known_to_kernels() {
   return {
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call, TaskKind::collective_call},
-      .bodies = {Body::gemm},
+      .bodies = {Body::gemm, Body::norm},
       .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual},
@@ -172,8 +172,7 @@ std::optional<std::string> refuses_operands(const Plan& plan) {
   const bool fast = !slow_tiles(plan);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      const bool by_type =
-          task.kind == TaskKind::gemm_call || (task.kind == TaskKind::compute && fast && lane.kernel == 0);
+      const bool by_type = task.kind == TaskKind::gemm_call || (is_gemm_tile(task) && fast && lane.kernel == 0);
       if (!by_type) continue;
       const DType a = plan.buffers[task.reads[0].buffer].dtype;
       const DType b = plan.buffers[task.reads[1].buffer].dtype;
@@ -190,7 +189,7 @@ std::optional<std::string> refuses_stores(const Plan& plan) {
     if (plan.lanes[lane].kernel > 0) continue;
     for (int64_t index = 0; index < std::ssize(plan.lanes[lane].tasks); ++index) {
       const Task& task = plan.lanes[lane].tasks[index];
-      if (task.kind != TaskKind::compute) continue;
+      if (!is_gemm_tile(task)) continue;
       const bool plain = leaves_by_bulk(task);
       for (const Write& write : task.writes) {
         if (write.via != Via::tma || (!plain && fits_tensor_store(plan, task, write))) continue;

@@ -1,0 +1,149 @@
+// Makes the records of sums that are joined to the tasks that make the partials, and of the norms behind them.
+// Called by gemv_table.cpp and row_table.cpp.
+#include "backends/cuda/tables/sum_records.hpp"
+
+#include <functional>
+
+namespace tilewire::cuda {
+
+std::pair<int, int> joined_lanes(const Plan& plan, int rank) {
+  std::pair<int, int> lanes{-1, -1};
+  for (int i = 0; i < std::ssize(plan.lanes); ++i) {
+    const Lane& lane = plan.lanes[i];
+    if (lane.rank != rank) continue;
+    if (lane.joined) lanes.second = i;
+    const auto makes = [](const Task& task) { return is_gemm_tile(task) || task.kind == TaskKind::copy; };
+    if (!lane.joined && std::ranges::any_of(lane.tasks, makes)) lanes.first = i;
+  }
+  return lanes;
+}
+
+bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype) {
+  constexpr int64_t kUnit = 16;
+  return reinterpret_cast<uintptr_t>(data) % kUnit == 0 && (rows <= 1 || ld * bytes_of(dtype) % kUnit == 0);
+}
+
+bool is_moved(const Region& region, const Region& first, int64_t rows, int64_t cols) {
+  return region.buffer == first.buffer && region.rank == first.rank && region.row == first.row + rows &&
+         region.col == first.col + cols && region.rows == first.rows;
+}
+
+bool are_moved(const std::vector<Write>& writes, const std::vector<Write>& first, int64_t rows, int64_t cols) {
+  return std::ranges::equal(writes, first,
+                            [&](const Write& x, const Write& y) { return is_moved(x.to, y.to, rows, cols); });
+}
+
+TargetRecord SumRecords::target_of(const Write& write) const {
+  return {view_.data_of(write.to),  view_.base(write.to).ld, 0, static_cast<int32_t>(write.to.rows),
+          view_.dtype_of(write.to), view_.mode_of(write)};
+}
+
+void SumRecords::add(const Task& partial, const Task& sum) {
+  std::vector<SourceRecord> partials;
+  std::vector<TargetRecord> peers;
+  std::vector<TargetRecord> targets;
+  std::vector<EpilogueRecord> steps;
+  std::vector<WaitRecord> waits;
+  for (const Region& read : sum.reads) partials.push_back({view_.data_of(read), view_.base(read).ld, dtype_});
+  for (const Write& write : partial.writes) {
+    const auto own = std::ranges::find(sum.reads, write.to);
+    if (own != sum.reads.end()) {
+      sum_.own_partial = static_cast<uint8_t>(own - sum.reads.begin());
+    } else {
+      peers.push_back(target_of(write));
+    }
+  }
+  for (const Write& write : sum.writes) targets.push_back(target_of(write));
+  view_.add_epilogue(sum, steps);
+  view_.add_waits(partial, RankView::Waits::all, waits);
+  require_units(partials);
+  require_units(peers);
+  require_units(targets);
+  sum_.num_partials = take(partials, sum_.partials);
+  sum_.num_targets = take(targets, sum_.targets);
+  sum_.num_steps = take(steps, sum_.steps);
+  sum_.fetches = std::ranges::all_of(steps, [&](const EpilogueRecord& step) {
+    return step.operand == nullptr || (step.dtype == dtype_ && in_units(step.operand, step.ld, rows_, dtype_));
+  });
+  exchange_.num_peers = take(peers, exchange_.peers);
+  exchange_.num_waits = take(waits, exchange_.waits);
+}
+
+void SumRecords::add_norm(const Task& sum, const Task& norm, int64_t cols) {
+  const auto source_of = [&](const Region& region) {
+    return SourceRecord{view_.data_of(region), view_.base(region).ld, view_.dtype_of(region)};
+  };
+  RowNorm& to = sum_.norm;
+  to.there = true;
+  to.layer = norm.norm.kind == NormKind::layer;
+  to.eps = static_cast<float>(norm.norm.eps);
+  to.weight = source_of(norm.reads[1]);
+  to.bias = source_of(norm.reads[to.layer ? 2 : 1]);
+  to.normed = target_of(norm.writes[0]);
+  require_units(std::vector{to.weight, to.bias});
+  require_units(std::vector{to.normed});
+  fits_ = fits_ && cols <= kMostRowCols && norm.reads[0].cols == cols && norm.writes.size() == 1 &&
+          norm.epilogue.empty() && to.weight.dtype == dtype_ && to.bias.dtype == dtype_ && to.normed.dtype == dtype_ &&
+          sum.writes.size() == 1 && view_.dtype_of(sum.writes[0].to) == dtype_;
+}
+
+void SumRecords::add_rows(const std::vector<Task>& tasks, int64_t cols) {
+  check_moved(tasks, 1, 0);
+  const Task& sum = tasks[0];
+  const auto is_row = [&](const Write& write) {
+    return write.to.rows == 1 && write.to.col == 0 && write.to.cols == cols && view_.dtype_of(write.to) == dtype_;
+  };
+  fits_ = fits_ && cols <= kMostRowCols && std::ranges::all_of(sum.writes, is_row);
+  fits_ = fits_ && sum_.fetches;
+}
+
+void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t rows, int64_t cols) {
+  const size_t sums = sum_.norm.there ? tasks.size() / 2 : tasks.size();
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    const Task& first = tasks[i < sums ? 0 : sums];
+    const auto times = static_cast<int64_t>(i % sums);
+    const int64_t down = times * rows;
+    const int64_t right = times * cols;
+    fits_ = fits_ && is_norm(task) == is_norm(first) && are_moved(task.writes, first.writes, down, right);
+    if (is_norm(task)) {
+      fits_ =
+          fits_ && task.norm == first.norm && task.epilogue.empty() &&
+          is_moved(task.reads[0], first.reads[0], down, 0) && task.reads[0].cols == first.reads[0].cols &&
+          std::ranges::equal(task.reads.begin() + 1, task.reads.end(), first.reads.begin() + 1, first.reads.end()) &&
+          task.writes[0].first_col == first.writes[0].first_col + right;
+      continue;
+    }
+    const auto moved = [&](const Region& x, const Region& y) { return is_moved(x, y, down, right); };
+    fits_ = fits_ && std::ranges::equal(task.reads, first.reads, moved) &&
+            std::ranges::equal(task.epilogue, first.epilogue, [&](const EpilogueStep& x, const EpilogueStep& y) {
+              const int64_t of_rows = x.kind == EpilogueKind::bias ? 0 : down;
+              return x.kind == y.kind && x.value == y.value && x.operand.has_value() == y.operand.has_value() &&
+                     (!x.operand || is_moved(*x.operand, *y.operand, of_rows, right));
+            });
+  }
+  add_posts(tasks, sums);
+}
+
+void SumRecords::add_posts(const std::vector<Task>& tasks, size_t sums) {
+  if (tasks[0].posts.empty()) return;
+  const Signal& first = tasks[0].posts[0].signal;
+  const int step = sums > 1 && !tasks[1].posts.empty() ? tasks[1].posts[0].signal.index - first.index : 0;
+  for (size_t i = 0; i < sums; ++i) {
+    const std::vector<Post>& posts = tasks[i].posts;
+    fits_ = fits_ && posts.size() == 1 && posts[0].add == 1 && posts[0].signal.rank == view_.rank &&
+            posts[0].signal.index == first.index + static_cast<int>(i) * step;
+  }
+  sum_.signal = view_.addresses.signal(first);
+  sum_.signal_step = view_.addresses.signal({first.rank, first.index + step}) - sum_.signal;
+}
+
+void SumRecords::name(int lane, const std::vector<Task>& tasks) {
+  const int64_t sums = std::ssize(tasks) / (sum_.norm.there ? 2 : 1);
+  sum_.first_name = static_cast<uint32_t>(view_.out.names.size());
+  for (int64_t i = 0; i < sums; ++i) view_.name_task(lane, i);
+  sum_.norm.first_name = static_cast<uint32_t>(view_.out.names.size());
+  for (int64_t i = sums; i < std::ssize(tasks); ++i) view_.name_task(lane, i);
+}
+
+}  // namespace tilewire::cuda

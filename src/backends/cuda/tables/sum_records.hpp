@@ -1,0 +1,76 @@
+// The records of sums that are joined to the tasks that make the partials, and of the norms behind them.
+// Used by gemv_table.cpp and row_table.cpp.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/kernels/row_sums.hpp"
+#include "backends/cuda/tables/rank_view.hpp"
+
+namespace tilewire::cuda {
+
+/// The rank's lane of tasks that make partials, and the lane of sums that is joined to it (Lane::joined): their
+/// numbers.
+[[nodiscard]] std::pair<int, int> joined_lanes(const Plan& plan, int rank);
+
+/// Whether 16-byte accesses suit rows at this address.
+[[nodiscard]] bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype);
+
+/// Whether a region is `first`, so many rows and columns further. Its number of columns may differ.
+[[nodiscard]] bool is_moved(const Region& region, const Region& first, int64_t rows, int64_t cols);
+[[nodiscard]] bool are_moved(const std::vector<Write>& writes, const std::vector<Write>& first, int64_t rows,
+                             int64_t cols);
+
+/// Makes the records of the first partial and its sum, and notes what does not fit.
+class SumRecords {
+ public:
+  /// `rows`: of the whole result.
+  SumRecords(RankView& view, DType dtype, int64_t rows) : view_(view), dtype_(dtype), rows_(rows) {}
+
+  /// The own partial is in registers.
+  void add(const Task& partial, const Task& sum);
+  /// The norm of rows of `cols` columns that `sum` makes in part.
+  void add_norm(const Task& sum, const Task& norm, int64_t cols);
+  /// The sums of the lane are whole rows of `cols` columns, one after another, in the partials' dtype, as CTAs sum
+  /// rows.
+  void add_rows(const std::vector<Task>& tasks, int64_t cols);
+  /// Tasks of a joined lane, which has sums, then as many norms or none: each is the first of its kind, so many rows or
+  /// columns further.
+  void check_moved(const std::vector<Task>& tasks, int64_t rows, int64_t cols);
+  /// Number the names of the lane's tasks.
+  void name(int lane, const std::vector<Task>& tasks);
+
+  [[nodiscard]] const Exchange& exchange() const { return exchange_; }
+  [[nodiscard]] const SumOfPartials& sum() const { return sum_; }
+  [[nodiscard]] bool fits() const { return fits_; }
+
+ private:
+  /// What the first `sums` tasks post.
+  void add_posts(const std::vector<Task>& tasks, size_t sums);
+  [[nodiscard]] TargetRecord target_of(const Write& write) const;
+  /// Put records into the places for them.
+  template <class Record, size_t kMost>
+  uint8_t take(const std::vector<Record>& from, Record (&to)[kMost]) {
+    fits_ = fits_ && from.size() <= kMost;
+    std::copy_n(from.begin(), std::min(from.size(), kMost), to);
+    return static_cast<uint8_t>(std::min(from.size(), kMost));
+  }
+  /// Note whether 16-byte accesses suit all of the records.
+  template <class Record>
+  void require_units(const std::vector<Record>& records) {
+    fits_ = fits_ && std::ranges::all_of(records, [&](const Record& record) {
+              return in_units(record.data, record.ld, rows_, record.dtype);
+            });
+  }
+
+  RankView& view_;
+  DType dtype_;
+  int64_t rows_;
+  Exchange exchange_{};
+  SumOfPartials sum_{};
+  bool fits_ = true;
+};
+
+}  // namespace tilewire::cuda
