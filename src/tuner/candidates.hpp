@@ -19,6 +19,7 @@ struct Predicted {
   Config config{};
   std::optional<double> us{};  ///< of a call, by the model; nothing where there is no model, or it can make no plan
   std::string exception{};     ///< why it is measured whatever the model says
+  bool fastest = false;        ///< an exception that beats all others where it can run: taken if nothing is measured
   std::string way{};           ///< the row of its schedule's table of candidates
 };
 

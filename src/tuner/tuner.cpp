@@ -71,7 +71,8 @@ std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem, d
     try {
       mine["candidates"] = json::array();
       for (const Predicted& each : candidates(problem, group.team(), group.target(), most_s)) {
-        mine["candidates"].push_back({{"config", each.config}, {"exception", each.exception}});
+        mine["candidates"].push_back(
+            {{"config", each.config}, {"exception", each.exception}, {"fastest", each.fastest}});
         if (each.us) mine["candidates"].back()["us"] = *each.us;
       }
     } catch (...) {
@@ -82,7 +83,9 @@ std::vector<Predicted> agreed_candidates(Group& group, const Problem& problem, d
   if (told.contains("error")) fail(ErrorKind::internal, "candidates of rank 0: {}", told["error"].get<std::string>());
   std::vector<Predicted> list;
   for (const json& each : told.at("candidates")) {
-    list.push_back({.config = each.at("config").get<Config>(), .exception = each.at("exception").get<std::string>()});
+    list.push_back({.config = each.at("config").get<Config>(),
+                    .exception = each.at("exception").get<std::string>(),
+                    .fastest = each.at("fastest").get<bool>()});
     if (each.contains("us")) list.back().us = each["us"].get<double>();
   }
   return list;
@@ -273,19 +276,20 @@ std::optional<Choice> shipped(Group& group, const Problem& problem) {
   return Choice{row->config, fmt::format("shipped with tilewire: measured on {}, {:.1f} us", row->hardware, row->us)};
 }
 
-/// Without a measurement: the fastest by the model that can run, where there is one; else the first candidate of
-/// `fused`; where the problem has no candidates, the plain schedule. NOTE: a library of collectives takes seconds to
-/// begin, which nobody has asked for.
+/// Without a measurement: Predicted::fastest that can run, or the fastest by the model, where there is one; else the
+/// first candidate of `fused`; where the problem has no candidates, the plain schedule. NOTE: a library of collectives
+/// takes seconds to begin, which nobody has asked for.
 Choice unmeasured(Group& group, const Problem& problem) {
   std::vector<Predicted> all = agreed_candidates(group, problem, kQuickModelS);
   const size_t number = all.size();
   std::erase_if(
       all, [](const Predicted& each) { return !each.us.has_value() || each.config.collective == Provider::library; });
-  std::ranges::stable_sort(all, {}, [](const Predicted& each) { return *each.us; });
+  std::ranges::stable_sort(all, {}, [](const Predicted& each) { return std::pair(!each.fastest, *each.us); });
   for (const Predicted& each : all) {
     if (!first_text(group, refused(group, problem, each.config)).empty()) continue;
-    return {each.config,
-            fmt::format("unmeasured: the fastest of {} candidates by the model, {:.1f} us", number, *each.us)};
+    return {each.config, each.fastest ? fmt::format("unmeasured: {}", each.exception)
+                                      : fmt::format("unmeasured: the fastest of {} candidates by the model, {:.1f} us",
+                                                    number, *each.us)};
   }
   const Team& team = group.team();
   const std::vector<Config> fused = find_schedule("fused").candidates(problem, team);

@@ -50,6 +50,20 @@ TEST(TunerCandidates, ModelsAreOfWholeGpusThatAreKnown) {
   for (const Target& target : {shared, part, unknown}) EXPECT_FALSE(model_of(target).has_value());
 }
 
+TEST(TunerCandidates, KernelsForFewRowsAreTheFastestWhateverTheModelSays) {
+  const auto fastest = [](Problem problem) {
+    problem.norm = Norm{};
+    const std::vector<Predicted> list = on("h200x2", problem);
+    const auto found = std::ranges::find(list, true, &Predicted::fastest);
+    EXPECT_LE(std::ranges::count(list, true, &Predicted::fastest), 1);
+    return found == list.end() ? "none" : found->way;
+  };
+  EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 16, 8192, 8192)), "GEMV, one-shot");
+  EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 17, 8192, 8192)), "none");
+  EXPECT_EQ(fastest({.op = "all_reduce", .m = 16, .n = 8192, .dtype = DType::bf16}), "rows, one-shot");
+  EXPECT_EQ(fastest({.op = "all_reduce", .m = 200, .n = 8192, .dtype = DType::bf16}), "none");
+}
+
 TEST(TunerCandidates, TheFastestByTheModelComeBehindTheBaselinesAndTheExceptions) {
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all"}) {
     for (const int64_t m : {64, 300, 1024, 4096}) {
