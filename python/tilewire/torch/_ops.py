@@ -455,8 +455,8 @@ def all_reduce_add_rms_norm(
 
     `x` and `residual`: [..., N], `residual` the same on all ranks. `norm_weight`: [N]. The norm takes the rounded y and
     computes in fp32. On CPU ranks, and on GPUs of up to 128 rows of a 16-bit type, y is rounded once if there is no
-    gradient; otherwise the sum is rounded before the residual is added, and PyTorch's norm follows. Returns two new tensors, or `out` and `norm_out`, which exclude a
-    gradient. `out` may be `residual`, and `norm_out` may be `x`.
+    gradient; otherwise the sum is rounded before the residual is added, and PyTorch's norm follows. Returns two new
+    tensors, or `out` and `norm_out`, which exclude a gradient. `out` may be `residual`, and `norm_out` may be `x`.
     """
     if torch._C._is_any_autocast_enabled():
         residual, norm_weight = residual.to(x.dtype), norm_weight.to(x.dtype)
