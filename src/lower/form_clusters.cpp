@@ -83,7 +83,10 @@ std::string form_clusters(Plan& plan, const Target& target) {
         task.gemm.cluster_split_k = 1;
       }
       // Norms get kernels of their own, beside which larger clusters may not be resident.
-      if (task.gemm.cluster_split_k > 2 && norms[lane.rank]) task.gemm.cluster_split_k = 2;
+      if (task.gemm.cluster_split_k > 2 && norms[lane.rank]) {
+        why = "two CTAs share K beside kernels of norms, not more";
+        task.gemm.cluster_split_k = 2;
+      }
       share_k += task.gemm.cluster_split_k > 1 ? 1 : 0;
       const bool in_kernel = by_tensor_cores(lane);
       if (!in_cluster(task) || (in_kernel && !refused[lane.rank])) continue;

@@ -36,8 +36,9 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
 /// Cut sums of LL data by rows where norms follow; in the sums' lane each sum of whole rows is followed by their norm.
 [[nodiscard]] std::string sum_whole_rows(Plan& plan, const Target& target);
-/// Let the CTAs that make tiles of few rows sum them, too, or sum and normalise rows of them, where a rank has tiles,
-/// their sums by LL data, and nothing else: the GEMV kernel.
+/// Let the CTAs that make tiles of few rows, or copy a row, also sum and normalise these columns, where a rank has
+/// tiles or copies, their sums by LL data, norms of these or none, and nothing else: the GEMV kernel, the kernel of
+/// rows.
 [[nodiscard]] std::string join_sums(Plan& plan, const Target& target);
 /// Give data lanes beside library calls, or beside a lane with its own kernel, kernels of their own. Such a kernel
 /// starts when the waits of its first task are over, and holds no SMs before.

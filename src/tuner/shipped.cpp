@@ -38,6 +38,7 @@ Problem as_measured(const Problem& problem) {
   if (same.dtype == DType::fp16) same.dtype = DType::bf16;
   if (same.dtype == DType::bf16) same.allow_tf32 = false;
   same.reduction = Problem{}.reduction;
+  same.constant.clear();
   return same;
 }
 

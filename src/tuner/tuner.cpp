@@ -282,9 +282,11 @@ std::optional<Choice> shipped(Group& group, const Problem& problem) {
 Choice unmeasured(Group& group, const Problem& problem) {
   std::vector<Predicted> all = agreed_candidates(group, problem, kQuickModelS);
   const size_t number = all.size();
-  std::erase_if(
-      all, [](const Predicted& each) { return !each.us.has_value() || each.config.collective == Provider::library; });
-  std::ranges::stable_sort(all, {}, [](const Predicted& each) { return std::pair(!each.fastest, *each.us); });
+  std::erase_if(all, [](const Predicted& each) {
+    return (!each.us.has_value() && !each.fastest) || each.config.collective == Provider::library;
+  });
+  std::ranges::stable_sort(all, {},
+                           [](const Predicted& each) { return std::pair(!each.fastest, each.us.value_or(0)); });
   for (const Predicted& each : all) {
     if (!first_text(group, refused(group, problem, each.config)).empty()) continue;
     return {each.config, each.fastest ? fmt::format("unmeasured: {}", each.exception)

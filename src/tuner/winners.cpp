@@ -112,6 +112,7 @@ double distance(json x, json y) {
 json key_of(const std::string& backend, const std::string& machine, int num_ranks, const Problem& problem,
             bool on_gpus) {
   Problem bucket = problem;
+  bucket.constant.clear();
   constexpr int64_t kManyRows = 1024;  // which have other candidates
   if (on_gpus && problem.m < kManyRows) {
     bucket.m = std::min((problem.m + 7) / 8 * 8, kManyRows - 1);

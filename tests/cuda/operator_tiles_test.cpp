@@ -211,7 +211,7 @@ TEST_P(OnGpus, FewRowsByTheGemvKernel) {
   }
 }
 
-/// The same with norms: rows go to the first CTAs, which sum and normalise them.
+/// The same with norms of each CTA's columns.
 TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
   const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
   if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";

@@ -19,15 +19,15 @@ Group: TypeAlias = dist.ProcessGroup | str | None
 _ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
 
 
-def _autocast(*given: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Cast operands as torch.autocast does for a product."""
+def _autocast(*given: Tensor | None, weights: int = 1) -> tuple[Tensor | None, ...]:
+    """Cast operands as torch.autocast does for a product. The first is followed by so many weights."""
     if not torch._C._is_any_autocast_enabled():
         return given
     kind = given[0].device.type if given[0] is not None else "cpu"
     if not torch.is_autocast_enabled(kind):
         return given
     dtype = torch.get_autocast_dtype(kind)
-    if has_constant_weights() and any(x is not None and x.is_floating_point() and x.dtype != dtype for x in given[1:]):
+    if has_constant_weights() and any(x is not None and x.dtype != dtype for x in given[1 : 1 + weights]):
         raise tilewire.Error("constant weights under autocast: it casts them before each call", "unsupported")
     return tuple(
         x if x is None or not x.is_floating_point() or x.dtype == torch.float64 else x.to(dtype) for x in given
@@ -85,14 +85,26 @@ def _check_norm(
             raise tilewire.Error(f"{name} is {given}, want {dtype} {list(want)}", "invalid_input")
 
 
-#: Rows up to which kernels for few rows have norms. Beside other kernels PyTorch's norm is faster.
+#: Rows and columns up to which kernels for few rows have norms; they load 16 bytes at a time. Beside other kernels
+#: PyTorch's norm is faster.
 _MOST_ROWS_OF_PRODUCT = 16
 _MOST_ROWS_ALONE = 128
+_MOST_COLS = 16384
 
 
-def _fuses_norm(x: Tensor, most_rows: int, grads: bool) -> bool:
-    rows = x.numel() // max(1, x.shape[-1])
-    return not grads and (x.device.type == "cpu" or (x.element_size() == 2 and rows <= most_rows))
+def _fuses_norm(x: Tensor, most_rows: int, weight: Tensor, bias: Tensor | None = None) -> bool:
+    if x.device.type == "cpu":
+        return True
+    rows, cols = x.numel() // max(1, x.shape[-1]), weight.numel()
+    if x.element_size() != 2 or rows > most_rows or cols % 8 != 0 or cols > _MOST_COLS:
+        return False
+    # NOTE: while PyTorch compiles, tensors have no addresses.
+    return torch.compiler.is_compiling() or all(row is None or row.data_ptr() % 16 == 0 for row in (weight, bias))
+
+
+def _is_transposed(b: Tensor) -> bool:
+    """Whether `b` [K, N] is the transpose of a contiguous weight [N, K] whose rows are units of 16 bytes."""
+    return b.stride(0) == 1 and b.shape[0] % 8 == 0
 
 
 def _call_with_norm(
@@ -206,7 +218,7 @@ def all_gather_matmul(
         op = _ops.all_gather_matmul.default if dim >= 0 else _ops.all_gather_cols_matmul.default
     else:
         number = len(b)
-        x, *operands = _autocast(x, *b, *(bias or ()))  # type: ignore[assignment]
+        x, *operands = _autocast(x, *b, *(bias or ()), weights=number)  # type: ignore[assignment]
         b, bias = operands[:number], operands[number:] or None  # type: ignore[assignment]
         grads = needs_gradient(x, *operands)
         weight_asks = needs_gradient(*b)
@@ -328,11 +340,12 @@ def matmul_all_reduce(
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
     if norm_weight is not None:
-        weight, norm_bias = _autocast(norm_weight, norm_bias)
+        weight, norm_bias = _autocast(norm_weight, norm_bias, weights=0)
         grads = needs_gradient(x, b, bias, residual, weight, norm_bias)
         if out is not None or norm_out is not None:
             _refuse_gradient(x, b, bias, residual, weight, norm_bias, out, norm_out)
-        if _fuses_norm(x, _MOST_ROWS_OF_PRODUCT, grads):
+        few = x.device.type == "cpu" or _is_transposed(b)
+        if not grads and few and _fuses_norm(x, _MOST_ROWS_OF_PRODUCT, weight, norm_bias):
             repeatable = torch.are_deterministic_algorithms_enabled()
             tail = weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
             operands = x, b, group_name(group)
@@ -462,7 +475,8 @@ def all_reduce_add_rms_norm(
         residual, norm_weight = residual.to(x.dtype), norm_weight.to(x.dtype)
     if out is not None or norm_out is not None:
         _refuse_gradient(x, residual, norm_weight, out, norm_out)
-    if not _fuses_norm(x, _MOST_ROWS_ALONE, needs_gradient(x, residual, norm_weight)):
+    grads = needs_gradient(x, residual, norm_weight)
+    if grads or not _fuses_norm(x, _MOST_ROWS_ALONE, norm_weight):
         wholes = {"residual": residual, "out": out, "norm_out": norm_out}
         _check_norm(tuple(x.shape), x.dtype, eps, {"norm_weight": norm_weight}, wholes)
         total = all_reduce(x, group)

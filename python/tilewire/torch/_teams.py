@@ -46,7 +46,8 @@ def set_tuning(mode: str) -> None:
 def set_constant_weights(constant: bool) -> None:
     """Declare whether no work in the stream before a call writes its b, as in inference. The same on all ranks.
 
-    On GPUs a product of few rows then loads weights while the kernel before it still runs, if `set_order("stream")`.
+    On GPUs a product of few rows then loads weights while the kernel before it still runs, if `set_order("stream")` and
+    if that kernel lets dependents begin early, as tilewire's kernels for few rows do.
     A program that changes weights waits for that work (`torch.cuda.synchronize`) before the next call.
     """
     global _constant_weights

@@ -103,7 +103,7 @@ __device__ inline bool spread_of_row(const GemvTable& table, int row, uint32_t c
         missing = missing || (first + i * kCollectors < ctas && !words[i].are_of(call));
     } while (missing && patience.lasts());
     if (patience.over) {
-      patience.give_up(table.sum.num_partials);
+      patience.give_up(0);  // the rows of the norm
       return false;
     }
 #pragma unroll

@@ -36,8 +36,8 @@ __device__ inline bool send_row(const RowTable& table, const WorkerLaunch& launc
   }
   if (threadIdx.x == 0) {
     note_taken(span);
-    note_start(span, blockIdx.x);
     go = all_signals_come(table.exchange.waits, table.exchange.num_waits, epoch, launch.watch, table.first_copy + row);
+    note_start(span, blockIdx.x);
   }
   __syncthreads();
   if (!*static_cast<volatile bool*>(&go)) return false;

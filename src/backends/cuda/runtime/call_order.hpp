@@ -44,7 +44,7 @@ class CallSequence {
   void begin(cudaStream_t stream, uint64_t capture);
   /// What was enqueued since `begin` is one call.
   void end(cudaStream_t stream, uint64_t capture);
-  /// Whether the caller has promised the order of calls: nothing is enqueued between a call and the work before it.
+  /// Whether the caller has promised the order of calls: `begin` enqueues nothing.
   [[nodiscard]] bool by_caller() const { return by_caller_; }
   /// Wait until all calls have ended, with or without an error: with CallOrder::stream all eager calls; on a shared
   /// device they have ended already. Returns CUDA's result. If it is not cudaSuccess, the device has failed and calls

@@ -420,8 +420,9 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     report.task = name.task;
     const auto& waits = lane.tasks[name.task].waits;
     report.signal = failure.wait < waits.size() ? signal_name(plan_, waits[failure.wait].signal) : "its turn";
-    if (failure.wait == kDataOfPeers) {
-      const Region& part = lane.tasks[name.task].reads[failure.seen];
+    const std::vector<Region>& reads = lane.tasks[name.task].reads;
+    if (failure.wait == kDataOfPeers && failure.seen < reads.size()) {
+      const Region& part = reads[failure.seen];
       report.signal = fmt::format("the data of {} on rank {} from row {}, column {} on,",
                                   plan_.buffers[part.buffer].name, part.rank, part.row, part.col);
       report.wanted = 1;

@@ -17,7 +17,7 @@ class GemvMaker {
     if (tiles < 0) return std::nullopt;
     const std::vector<Task>& products = view_.plan.lanes[tiles].tasks;
     const std::vector<Task>& totals = view_.plan.lanes[sums].tasks;
-    if (!is_gemm_tile(products[0])) return std::nullopt;
+    if (!is_gemm_tile(products[0]) || !has_sums_of(totals, products.size())) return std::nullopt;
     add_product(products[0]);
     table_.ctas = static_cast<uint32_t>(products.size());
     for (size_t i = 0; i < products.size() && fits_; ++i) add_columns(products, i);

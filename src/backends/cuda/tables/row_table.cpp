@@ -24,7 +24,7 @@ std::optional<RowTable> row_table(RankView& view) {
   if (lane < 0) return std::nullopt;
   const std::vector<Task>& copies = view.plan.lanes[lane].tasks;
   const std::vector<Task>& totals = view.plan.lanes[sums].tasks;
-  if (copies[0].kind != TaskKind::copy) return std::nullopt;
+  if (copies[0].kind != TaskKind::copy || !has_sums_of(totals, copies.size())) return std::nullopt;
   const Region& x = copies[0].reads[0];
   RowTable table{.x = view.data_of(x),
                  .ldx = view.base(x).ld,
@@ -36,8 +36,7 @@ std::optional<RowTable> row_table(RankView& view) {
   const bool norms = is_norm(totals.back());
   if (norms) records.add_norm(totals[0], totals[copies.size()], table.cols);
   records.add_rows(totals, table.cols);
-  bool fits = records.fits() && in_units(table.x, table.ldx, table.rows, table.dtype) &&
-              totals.size() == copies.size() * (norms ? 2 : 1);
+  bool fits = records.fits() && in_units(table.x, table.ldx, table.rows, table.dtype);
   for (size_t i = 0; i < copies.size(); ++i) fits = fits && follows(copies, i);
   if (!fits) return std::nullopt;
   table.first_copy = static_cast<uint32_t>(view.out.names.size());

@@ -18,6 +18,14 @@ std::pair<int, int> joined_lanes(const Plan& plan, int rank) {
   return lanes;
 }
 
+bool has_sums_of(const std::vector<Task>& tasks, size_t makers) {
+  if (tasks.empty() || tasks.size() != makers * (is_norm(tasks.back()) ? 2 : 1)) return false;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (is_norm(tasks[i]) != (i >= makers)) return false;
+  }
+  return true;
+}
+
 bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype) {
   constexpr int64_t kUnit = 16;
   return reinterpret_cast<uintptr_t>(data) % kUnit == 0 && (rows <= 1 || ld * bytes_of(dtype) % kUnit == 0);

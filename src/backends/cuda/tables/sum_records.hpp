@@ -15,6 +15,9 @@ namespace tilewire::cuda {
 /// numbers.
 [[nodiscard]] std::pair<int, int> joined_lanes(const Plan& plan, int rank);
 
+/// Whether a joined lane has a sum for each of `makers` tasks, and then a norm for each or none.
+[[nodiscard]] bool has_sums_of(const std::vector<Task>& tasks, size_t makers);
+
 /// Whether 16-byte accesses suit rows at this address.
 [[nodiscard]] bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype);
 
