@@ -66,7 +66,21 @@ std::vector<Sample> samples() {
   many.chunk_rows = 256;
   many.copy_lanes = 2;
   const Config flags{.tile_m = 64, .tile_n = 128, .reduce_workers = 4, .transport = Transport::ll};
-  return {{{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
+  // Kernels for few rows, which may begin early.
+  const Config gemv{.tile_m = 16, .tile_n = 32, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
+  Config rows = gemv;
+  rows.tile_m = 1;
+  rows.tile_n = 1024;
+  const std::vector<Epilogue> residual{{EpilogueKind::residual}};
+  const Problem few{.op = "gemm_all_reduce", .m = 8, .n = 1024, .k = 768};
+  Problem few_normed = few;
+  few_normed.norm = Norm{};
+  few_normed.epilogue = residual;
+  const Problem rows_normed{.op = "all_reduce", .m = 5, .n = 1024, .epilogue = residual, .norm = Norm{NormKind::layer}};
+  return {{few, gemv},
+          {few_normed, gemv},
+          {rows_normed, rows},
+          {{.op = "gemm_reduce_scatter", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024}, lockstep},
           {{.op = "all_gather_gemm", .m = 2048, .n = 512, .k = 1024, .gathered_output = true}, pulls},
           {{.op = "gemm_reduce_scatter", .m = 2048, .n = 1024, .k = 256}, engines},

@@ -186,8 +186,7 @@ TEST_P(OnGpus, TilesOf160Columns) {
   }
 }
 
-/// The GEMV kernel: up to 16 rows, columns and K in multiples of 8, where it joins the ranks' sums to its tiles. And,
-/// with a tensor that is not aligned, worker CTAs.
+/// The GEMV kernel: up to 16 rows, columns and K in multiples of 8, where it joins the ranks' sums to its tiles.
 TEST_P(OnGpus, FewRowsByTheGemvKernel) {
   const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
   if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
@@ -216,18 +215,25 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
   const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
   if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
   uint64_t seed = 950;
-  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 8192, 512},
-                                {1, 16000, 64},
-                                {3, 1000, 2056},
-                                {8, 4104, 136},
-                                {16, 8192, 520},
-                                {13, 2000, 4096}}) {
+  int shapes = 0;
+  for (const auto& [m, n, k, tile_n] : {std::array<int64_t, 4>{1, 8192, 512, 64},
+                                        {1, 16000, 64, 128},
+                                        {3, 1000, 2056, 64},
+                                        {7, 4096, 520, 32},
+                                        {8, 4104, 136, 64},
+                                        {16, 8192, 520, 64},
+                                        {12, 5120, 264, 40},
+                                        {13, 2000, 4096, 80},
+                                        {16, 600, 1032, 16}}) {
+    ++shapes;
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
-      problem.norm = Norm{seed % 2 == 0 ? NormKind::layer : NormKind::rms, 1e-5};
+      // Each kind with each type.
+      problem.norm = Norm{(shapes % 2 == 0) == (dtype == DType::bf16) ? NormKind::layer : NormKind::rms, 1e-5};
+      if (shapes % 3 == 0) problem.constant = {"b"};
       if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::residual}};
-      Config config{.schedule = "fused", .tile_m = 16, .tile_n = n / 125 > 64 ? 128 : 64};
+      Config config{.schedule = "fused", .tile_m = 16, .tile_n = tile_n};
       config.transport = Transport::ll;
       config.algorithm = Algorithm::one_shot;
       config.wire = dtype;
