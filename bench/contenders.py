@@ -81,6 +81,30 @@ def ms_in_turn(ranks, calls, turns, repeats=1):
     return {name: statistics.quantiles(ranks.most(values), n=4) for name, values in times.items()}
 
 
+def checked_graphs(ranks, calls, reset, result, passes=1):
+    """Run contenders three times from `reset` on, compare their results with those of "nccl", and capture each in a
+    graph of so many passes. Returns relative errors (not of "gemms", which sums nothing) and graphs."""
+    results = {}
+    for name, call in calls.items():
+        for _ in range(3):
+            reset()
+            call()
+        results[name] = result().float()
+        torch.cuda.synchronize()
+        dist.barrier()
+    want = results["nccl"]
+    errors = {name: ((got - want).norm() / want.norm()).item() for name, got in results.items() if name != "gemms"}
+    graphs = {}
+    for name, call in calls.items():
+        graphs[name] = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        dist.barrier()
+        with torch.cuda.graph(graphs[name], stream=ranks.stream, capture_error_mode="thread_local"):
+            for _ in range(passes):
+                call()
+    return errors, graphs
+
+
 def random_matrix(ranks, rows, cols):
     return torch.randn(rows, cols, device=ranks.device, dtype=torch.bfloat16) / cols**0.25
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 
 import result_files
 import tilewire.torch as tt
-from contenders import Ranks, ms_in_turn
+from contenders import Ranks, checked_graphs, ms_in_turn
 
 #: hidden, columns of qkv, intermediate; layers, so that the weights of a rank are more than 200 MB
 MODELS = {"8b": (4096, 6144, 14336, 2), "70b": (8192, 10240, 28672, 2)}
@@ -105,26 +105,10 @@ class Step:
 
 def measure_step(ranks, model, batch, turns):
     step = Step(ranks, model, batch)
-    calls, results = step.contenders(), {}
-    for name, call in calls.items():
-        for _ in range(3):
-            step.reset()
-            call()
-        results[name] = step.x.float()
-        torch.cuda.synchronize()
-        dist.barrier()
-    want = results["nccl"]
-    errors = {name: ((got - want).norm() / want.norm()).item() for name, got in results.items() if name != "gemms"}
-    graphs = {}
-    for name, call in calls.items():
-        graphs[name] = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        dist.barrier()
-        with torch.cuda.graph(graphs[name], stream=ranks.stream, capture_error_mode="thread_local"):
-            for _ in range(10 // step.count):
-                call()
+    passes = 10 // step.count
+    errors, graphs = checked_graphs(ranks, step.contenders(), step.reset, lambda: step.x, passes)
     replays = {name: graph.replay for name, graph in graphs.items()}
-    layers = 10 // step.count * step.count
+    layers = passes * step.count
     quartiles = ms_in_turn(ranks, replays, turns)
     us = {name: [round(ms * 1e3 / layers, 2) for ms in values] for name, values in quartiles.items()}
     ops = tt.cached()

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 import result_files
 import tilewire.torch as tt
-from contenders import Ranks, ms_in_turn, view_of
+from contenders import Ranks, checked_graphs, ms_in_turn, view_of
 from peers import facts
 from tilewire_ctypes import Team
 
@@ -168,23 +168,8 @@ def measure(ranks, calls, turns):
 
 def measure_rows(ranks, team, rows, turns):
     chain = Chain(ranks, team, rows)
-    calls, start, results = chain.contenders(), chain.x.clone(), {}
-    for name, call in calls.items():
-        for _ in range(3):
-            chain.x.copy_(start)
-            call()
-        results[name] = chain.x.float()
-        torch.cuda.synchronize()
-        dist.barrier()
-    want = results["nccl"]
-    errors = {name: ((got - want).norm() / want.norm()).item() for name, got in results.items() if name != "gemms"}
-    graphs = {}
-    for name, call in calls.items():
-        graphs[name] = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        dist.barrier()
-        with torch.cuda.graph(graphs[name], stream=ranks.stream, capture_error_mode="thread_local"):
-            call()
+    calls, start = chain.contenders(), chain.x.clone()
+    errors, graphs = checked_graphs(ranks, calls, lambda: chain.x.copy_(start), lambda: chain.x)
     row = {"rows": rows, "ranks": ranks.size, "n_samples": turns, "rel_error": errors,
            "graph_us": measure(ranks, {name: graph.replay for name, graph in graphs.items()}, turns),
            "eager_us": measure(ranks, calls, turns), "configs": chain.configs()}

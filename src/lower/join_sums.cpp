@@ -11,6 +11,7 @@
 #include "core/ll.hpp"
 #include "core/text.hpp"
 #include "lower/kernel_limits.hpp"
+#include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/print.hpp"
 
@@ -106,15 +107,6 @@ std::optional<Lanes> lanes_of(const Plan& plan, int rank) {
   }
   if (!tiles || !sums) return std::nullopt;
   return Lanes{*tiles, *sums, norms};
-}
-
-/// Whether a task outside of `norms` waits for the signal.
-bool others_wait(const Plan& plan, const Lane& norms, const Signal& signal) {
-  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
-    return &lane != &norms && std::ranges::any_of(lane.tasks, [&](const Task& task) {
-      return std::ranges::find(task.waits, signal, &Wait::signal) != task.waits.end();
-    });
-  });
 }
 
 /// The norm of the rows of `sum`, which stores the columns of `sum`, made of `norms` that wait for it. Nothing where

@@ -21,6 +21,14 @@ bool may_load(const Plan& plan, const Region& region) {
 
 }  // namespace
 
+bool others_wait(const Plan& plan, const Lane& lane, const Signal& signal) {
+  return std::ranges::any_of(plan.lanes, [&](const Lane& other) {
+    return &other != &lane && std::ranges::any_of(other.tasks, [&](const Task& task) {
+      return std::ranges::find(task.waits, signal, &Wait::signal) != task.waits.end();
+    });
+  });
+}
+
 bool moves_data(const Lane& lane) {
   return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
 }

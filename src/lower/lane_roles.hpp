@@ -15,6 +15,9 @@ inline constexpr int kWarpgroupsOfCta = 3;
 /// Whether a lane has other tasks than waits and posts (a data lane).
 [[nodiscard]] bool moves_data(const Lane& lane);
 
+/// Whether a task outside of `lane` waits for the signal.
+[[nodiscard]] bool others_wait(const Plan& plan, const Lane& lane, const Signal& signal);
+
 /// Whether streams execute a lane of a rank without stages.
 [[nodiscard]] inline bool by_stream(const Lane& lane) {
   return lane.engine == Engine::copy || lane.engine == Engine::library;

@@ -9,6 +9,7 @@
 #include "core/gemm_tasks.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
+#include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
 
 namespace tilewire::lowering {
@@ -25,15 +26,6 @@ bool sums_ll(const Plan& plan, const Lane& lane, const Task& task) {
   return task.kind == TaskKind::reduce && polls(plan, lane, task) && task.waits.empty() && task.posts.size() == 1 &&
          task.posts[0].signal.rank == lane.rank && task.writes.size() == 1 && task.writes[0].first_row == 0 &&
          task.writes[0].first_col == 0 && task.writes[0].mode == WriteMode::store;
-}
-
-/// Whether no task outside of `norms` waits for the signal.
-bool tells_only(const Plan& plan, const Lane& norms, const Signal& signal) {
-  return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
-    return &lane != &norms && std::ranges::any_of(lane.tasks, [&](const Task& task) {
-      return std::ranges::find(task.waits, signal, &Wait::signal) != task.waits.end();
-    });
-  });
 }
 
 /// The bands of a lane of sums and a lane of norms that have nothing else, by the signal between them. Nothing where a
@@ -54,7 +46,7 @@ std::vector<Band> bands_of(const Plan& plan, const Lane& sums, const Lane& norms
   }
   std::vector<Band> all;
   for (auto& [signal, band] : bands) {
-    if (!tells_only(plan, norms, signal)) return {};
+    if (others_wait(plan, norms, signal)) return {};
     all.push_back(std::move(band));
   }
   return all;

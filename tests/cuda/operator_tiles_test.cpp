@@ -186,6 +186,15 @@ TEST_P(OnGpus, TilesOf160Columns) {
   }
 }
 
+/// A one-shot all-reduce of LL data, as the kernels for few rows take it.
+Config one_shot(int64_t tile_m, int64_t tile_n, DType dtype) {
+  Config config{.schedule = "fused", .tile_m = tile_m, .tile_n = tile_n};
+  config.transport = Transport::ll;
+  config.algorithm = Algorithm::one_shot;
+  config.wire = dtype;
+  return config;
+}
+
 /// The GEMV kernel: up to 16 rows, columns and K in multiples of 8, where it joins the ranks' sums to its tiles.
 TEST_P(OnGpus, FewRowsByTheGemvKernel) {
   const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
@@ -201,11 +210,8 @@ TEST_P(OnGpus, FewRowsByTheGemvKernel) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
       if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
-      Config config{.schedule = "fused", .tile_m = 16, .tile_n = n < 128 ? n : 120};
-      config.transport = Transport::ll;
-      config.algorithm = Algorithm::one_shot;
-      config.wire = dtype;
-      expect_right(problem, ranks(), {config}, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+      expect_right(problem, ranks(), {one_shot(16, n < 128 ? n : 120, dtype)},
+                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
     }
   }
 }
@@ -233,12 +239,8 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
       if (shapes % 3 == 0) problem.constant = {"b"};
       if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::residual}};
-      Config config{.schedule = "fused", .tile_m = 16, .tile_n = tile_n};
-      config.transport = Transport::ll;
-      config.algorithm = Algorithm::one_shot;
-      config.wire = dtype;
       const bool in_place = seed % 3 == 1;
-      expect_right(problem, ranks(), {config},
+      expect_right(problem, ranks(), {one_shot(16, tile_n, dtype)},
                    {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
     }
   }
@@ -254,12 +256,8 @@ TEST_P(OnGpus, RowsOfAnAllReduce) {
       Problem problem{.op = op(), .m = m, .n = n, .dtype = dtype};
       if (seed % 4 > 0) problem.norm = Norm{seed % 4 == 1 ? NormKind::layer : NormKind::rms, 1e-5};
       if (seed % 3 > 0) problem.epilogue = {{EpilogueKind::residual}};
-      Config config{.schedule = "fused", .tile_m = 1, .tile_n = n};
-      config.transport = Transport::ll;
-      config.algorithm = Algorithm::one_shot;
-      config.wire = dtype;
       const bool in_place = seed % 3 == 1;
-      expect_right(problem, ranks(), {config},
+      expect_right(problem, ranks(), {one_shot(1, n, dtype)},
                    {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
     }
   }

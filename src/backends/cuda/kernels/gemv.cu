@@ -10,6 +10,7 @@
 
 #include "backends/cuda/kernels/gemv.hpp"
 #include "backends/cuda/kernels/gemv_norm.cuh"
+#include "backends/cuda/kernels/launch_kernel.cuh"
 #include "backends/cuda/kernels/workers.cuh"
 #include "backends/cuda/runtime/driver.hpp"
 
@@ -460,21 +461,11 @@ void load_gemv_kernels() {
 }
 
 void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, bool early, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  const uint32_t warps = kGemvThreads / 32;
   const int tiles = Sharing(table.tile_cols).tiles;
   const Kernel kernel =
       table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(table.rows, tiles) : kernel_for<__half>(table.rows, tiles);
-  config.gridDim = dim3(table.ctas + (launch.table.sync_lanes + warps - 1) / warps);
-  config.blockDim = dim3(kGemvThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, launch, table), "launch of gemv_kernel");
+  const uint32_t ctas = table.ctas + worker_ctas(launch.table, kGemvThreads);
+  launch_early_kernel("launch of gemv_kernel", kernel, ctas, kGemvThreads, kSharedBytes, early, stream, launch, table);
 }
 
 }  // namespace tilewire::cuda

@@ -1,5 +1,5 @@
-// Launches of simple kernels. Each checks its own result, not an error that a caller's earlier calls have left.
-// Included by workers.cu, plain_ops.cu and device_clock.cu.
+// Launches of kernels. Each checks its own result, not an error that a caller's earlier calls have left.
+// Included by workers.cu, plain_ops.cu, gemv.cu, rows.cu and device_clock.cu.
 #pragma once
 
 #include <utility>
@@ -16,6 +16,24 @@ void launch_kernel(const char* what, void (*kernel)(Parameters...), uint32_t cta
   config.gridDim = dim3(ctas);
   config.blockDim = dim3(threads);
   config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+}
+
+/// The same with `shared_bytes` of dynamic shared memory. `early`: CTAs may begin before the kernel before this one in
+/// the stream ends (programmatic dependent launch).
+template <class... Parameters, class... Arguments>
+void launch_early_kernel(const char* what, void (*kernel)(Parameters...), uint32_t ctas, uint32_t threads,
+                         int shared_bytes, bool early, cudaStream_t stream, Arguments&&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<uint32_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
 }
 

@@ -14,12 +14,10 @@ namespace tilewire::cuda {
 inline constexpr uint32_t kSumRanks = 8;
 inline constexpr uint32_t kSumTargets = 2;
 inline constexpr uint32_t kSumSteps = 4;
-/// Place of the rank's own partial among all, if it is LL data, too.
-inline constexpr uint8_t kNoPlace = 0xFF;
 
 /// Where a partial goes.
 struct Exchange {
-  TargetRecord peers[kSumRanks]{};  ///< LL data; without the rank's own slot unless the sums read that
+  TargetRecord peers[kSumRanks]{};  ///< LL data; without the rank's own slot
   WaitRecord waits[kSumRanks]{};    ///< before the partial goes there
   uint8_t num_peers = 0;
   uint8_t num_waits = 0;
@@ -48,7 +46,7 @@ inline constexpr int kRowBlocks = 5;
 /// Sums of all ranks' partials, in the ranks' order. Addresses are those of the first CTA; they grow with row or
 /// column.
 struct SumOfPartials {
-  SourceRecord partials[kSumRanks]{};  ///< LL data; the rank's own may be in registers
+  SourceRecord partials[kSumRanks]{};  ///< LL data, but for the rank's own
   TargetRecord targets[kSumTargets]{};
   EpilogueRecord steps[kSumSteps]{};
   RowNorm norm{};
@@ -57,7 +55,7 @@ struct SumOfPartials {
   uint64_t* signal = nullptr;
   int64_t signal_step = 0;
   uint8_t num_partials = 0;  ///< the rank's own included
-  uint8_t own_partial = kNoPlace;
+  uint8_t own_partial = 0;   ///< place of the rank's own, which its CTA keeps
   uint8_t num_targets = 0;
   uint8_t num_steps = 0;
   bool fetches = false;     ///< operands of the epilogue are 16-byte units of the partials' dtype

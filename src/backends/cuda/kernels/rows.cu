@@ -1,5 +1,6 @@
 // The kernel of rows: an all-reduce of few rows. CTA r sends row r of x to the peers, sums row r of all ranks, and
 // normalises it. Called by programs through row_sums.hpp.
+#include "backends/cuda/kernels/launch_kernel.cuh"
 #include "backends/cuda/kernels/row_sums.cuh"
 #include "backends/cuda/runtime/driver.hpp"
 #include "lower/kernel_limits.hpp"
@@ -82,19 +83,10 @@ void load_row_kernels() {
 }
 
 void launch_rows(const WorkerLaunch& launch, const RowTable& table, bool early, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  const uint32_t warps = kRowThreads / 32;
-  config.gridDim = dim3(static_cast<uint32_t>(table.rows) + (launch.table.sync_lanes + warps - 1) / warps);
-  config.blockDim = dim3(kRowThreads);
-  config.dynamicSmemBytes = static_cast<uint32_t>(row_bytes_for(table.cols, kRowThreads));
-  config.stream = stream;
   const auto kernel = table.dtype == DType::bf16 ? row_kernel<__nv_bfloat16> : row_kernel<__half>;
-  check(cudaLaunchKernelEx(&config, kernel, launch, table), "launch of row_kernel");
+  const uint32_t ctas = static_cast<uint32_t>(table.rows) + worker_ctas(launch.table, kRowThreads);
+  launch_early_kernel("launch of row_kernel", kernel, ctas, kRowThreads, row_bytes_for(table.cols, kRowThreads), early,
+                      stream, launch, table);
 }
 
 }  // namespace tilewire::cuda

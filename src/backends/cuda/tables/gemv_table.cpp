@@ -22,17 +22,14 @@ class GemvMaker {
     table_.ctas = static_cast<uint32_t>(products.size());
     for (size_t i = 0; i < products.size() && fits_; ++i) add_columns(products, i);
     SumRecords records(view_, table_.dtype, table_.rows);
-    records.add(products[0], totals[0]);
+    records.add(products, totals, table_.cols);
     if (is_norm(totals.back())) {
-      records.add_norm(totals[0], totals[products.size()], table_.cols);
       table_.moments = view_.addresses.moments;
       fits_ = fits_ && table_.ctas <= kMostGemvCtas;
     }
     records.check_moved(totals, 0, table_.tile_cols);
     if (!fits_ || !records.fits()) return std::nullopt;
-    table_.first_tile = static_cast<uint32_t>(view_.out.names.size());
-    for (int64_t i = 0; i < std::ssize(products); ++i) view_.name_task(tiles, i);
-    records.name(sums, totals);
+    table_.first_tile = records.name(tiles, sums);
     table_.exchange = records.exchange();
     table_.sum = records.sum();
     return table_;

@@ -32,16 +32,12 @@ std::optional<RowTable> row_table(RankView& view) {
                  .cols = static_cast<int32_t>(x.cols),
                  .dtype = view.dtype_of(x)};
   SumRecords records(view, table.dtype, table.rows);
-  records.add(copies[0], totals[0]);
-  const bool norms = is_norm(totals.back());
-  if (norms) records.add_norm(totals[0], totals[copies.size()], table.cols);
+  records.add(copies, totals, table.cols);
   records.add_rows(totals, table.cols);
   bool fits = records.fits() && in_units(table.x, table.ldx, table.rows, table.dtype);
   for (size_t i = 0; i < copies.size(); ++i) fits = fits && follows(copies, i);
   if (!fits) return std::nullopt;
-  table.first_copy = static_cast<uint32_t>(view.out.names.size());
-  for (int64_t i = 0; i < std::ssize(copies); ++i) view.name_task(lane, i);
-  records.name(sums, totals);
+  table.first_copy = records.name(lane, sums);
   table.exchange = records.exchange();
   table.sum = records.sum();
   return table;

@@ -46,7 +46,12 @@ TargetRecord SumRecords::target_of(const Write& write) const {
           view_.dtype_of(write.to), view_.mode_of(write)};
 }
 
-void SumRecords::add(const Task& partial, const Task& sum) {
+void SumRecords::add(const std::vector<Task>& makers, const std::vector<Task>& totals, int64_t cols) {
+  add_sum(makers[0], totals[0]);
+  if (is_norm(totals.back())) add_norm(totals[0], totals[makers.size()], cols);
+}
+
+void SumRecords::add_sum(const Task& partial, const Task& sum) {
   std::vector<SourceRecord> partials;
   std::vector<TargetRecord> peers;
   std::vector<TargetRecord> targets;
@@ -61,6 +66,7 @@ void SumRecords::add(const Task& partial, const Task& sum) {
       peers.push_back(target_of(write));
     }
   }
+  fits_ = fits_ && peers.size() + 1 == partial.writes.size();
   for (const Write& write : sum.writes) targets.push_back(target_of(write));
   view_.add_epilogue(sum, steps);
   view_.add_waits(partial, RankView::Waits::all, waits);
@@ -146,12 +152,19 @@ void SumRecords::add_posts(const std::vector<Task>& tasks, size_t sums) {
   sum_.signal_step = view_.addresses.signal({first.rank, first.index + step}) - sum_.signal;
 }
 
-void SumRecords::name(int lane, const std::vector<Task>& tasks) {
-  const int64_t sums = std::ssize(tasks) / (sum_.norm.there ? 2 : 1);
-  sum_.first_name = static_cast<uint32_t>(view_.out.names.size());
-  for (int64_t i = 0; i < sums; ++i) view_.name_task(lane, i);
-  sum_.norm.first_name = static_cast<uint32_t>(view_.out.names.size());
-  for (int64_t i = sums; i < std::ssize(tasks); ++i) view_.name_task(lane, i);
+uint32_t SumRecords::name(int makers, int totals) {
+  const auto next = [&] { return static_cast<uint32_t>(view_.out.names.size()); };
+  const auto name_all = [&](int lane, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) view_.name_task(lane, i);
+  };
+  const int64_t count = std::ssize(view_.plan.lanes[makers].tasks);
+  const uint32_t first = next();
+  name_all(makers, 0, count);
+  sum_.first_name = next();
+  name_all(totals, 0, count);
+  sum_.norm.first_name = next();
+  name_all(totals, count, std::ssize(view_.plan.lanes[totals].tasks));
+  return first;
 }
 
 }  // namespace tilewire::cuda

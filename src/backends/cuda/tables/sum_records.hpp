@@ -32,24 +32,27 @@ class SumRecords {
   /// `rows`: of the whole result.
   SumRecords(RankView& view, DType dtype, int64_t rows) : view_(view), dtype_(dtype), rows_(rows) {}
 
-  /// The own partial is in registers.
-  void add(const Task& partial, const Task& sum);
-  /// The norm of rows of `cols` columns that `sum` makes in part.
-  void add_norm(const Task& sum, const Task& norm, int64_t cols);
+  /// Of the first of `makers`, which make the partials, and of its sum; and of the first norm, where `totals` has norms
+  /// of rows of `cols` columns.
+  void add(const std::vector<Task>& makers, const std::vector<Task>& totals, int64_t cols);
   /// The sums of the lane are whole rows of `cols` columns, one after another, in the partials' dtype, as CTAs sum
   /// rows.
   void add_rows(const std::vector<Task>& tasks, int64_t cols);
   /// Tasks of a joined lane, which has sums, then as many norms or none: each is the first of its kind, so many rows or
   /// columns further.
   void check_moved(const std::vector<Task>& tasks, int64_t rows, int64_t cols);
-  /// Number the names of the lane's tasks.
-  void name(int lane, const std::vector<Task>& tasks);
+  /// Number the names of both lanes' tasks. Returns that of the first maker.
+  uint32_t name(int makers, int totals);
 
   [[nodiscard]] const Exchange& exchange() const { return exchange_; }
   [[nodiscard]] const SumOfPartials& sum() const { return sum_; }
   [[nodiscard]] bool fits() const { return fits_; }
 
  private:
+  /// The own partial is in registers.
+  void add_sum(const Task& partial, const Task& sum);
+  /// The norm of rows of `cols` columns that `sum` makes in part.
+  void add_norm(const Task& sum, const Task& norm, int64_t cols);
   /// What the first `sums` tasks post.
   void add_posts(const std::vector<Task>& tasks, size_t sums);
   [[nodiscard]] TargetRecord target_of(const Write& write) const;
