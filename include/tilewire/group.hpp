@@ -32,8 +32,8 @@ struct JoinOptions {
   int rank = 0;
   int num_ranks = 1;
   std::string job{};  ///< the ranks of one host find each other by this name
-  /// Limit of a rank's symmetric memory in bytes, committed on demand. cuda: the arena and the operators' shared
-  /// workspace have this limit each.
+  /// Limit of a rank's symmetric memory in bytes, committed on demand. cuda: the arena, the operators' shared
+  /// workspace and each copy of their LL data have this limit each.
   int64_t arena_bytes = int64_t{16} << 30;
   double timeout_s = 30;             ///< deadline of every wait in seconds, start-up included
   int local_rank = -1;               ///< index of the rank on this host; selects the GPU; -1 = same as `rank`

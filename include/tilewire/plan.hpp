@@ -39,8 +39,10 @@ struct Buffer {
   bool in_arena = false;  ///< a caller's buffer that peers can address
   bool constant = false;  ///< an input that no work before a call writes
   bool ll = false;        ///< symmetric workspace of LL data: the elements are their own flags
+  int copies = 1;         ///< of LL data: 2 = double-buffered, call c uses copy c % 2
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
-  /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
+  /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.) LL
+  /// data are shared if they are double-buffered: the calls of all operators that use them are counted together.
   bool shared = false;
   std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank
 
@@ -251,7 +253,9 @@ struct Plan {
 [[nodiscard]] inline int64_t depth_of(const Task& task) { return task.reads[0].cols; }
 /// Round up to a multiple of 256, the alignment of buffers in workspace.
 [[nodiscard]] constexpr int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-/// Bytes of a buffer in workspace on each rank.
+/// Bytes of one copy of a buffer in workspace on each rank.
+[[nodiscard]] int64_t copy_bytes(const Buffer& buffer);
+/// Bytes of all copies of a buffer in workspace on each rank.
 [[nodiscard]] int64_t workspace_bytes(const Buffer& buffer);
 /// Bytes of symmetric workspace, and of local workspace, on each rank.
 [[nodiscard]] int64_t symmetric_bytes(const Plan& plan);

@@ -96,15 +96,27 @@ std::vector<Meaning> meanings_of(const Plan& plan, const Specification& wanted, 
   return meanings;
 }
 
+/// The indices of the signals that a plan has for LL data.
+struct DataSignals {
+  int first = 0;
+  int end = 0;
+};
+
+/// heard_by_ranks, or nothing if no LL data are double-buffered.
+std::vector<uint64_t> heard_of(const Tasks& tasks, const Order& order, const DataSignals& data) {
+  const bool any = std::ranges::any_of(tasks.plan.buffers, [](const Buffer& buffer) { return buffer.copies > 1; });
+  return any ? heard_by_ranks(tasks, order, data.first, data.end) : std::vector<uint64_t>();
+}
+
 /// Prove progress, coverage and races. `by_signals` has the same tasks without the order of LL data: polling LL data
 /// reveals nothing about other data.
-void prove_execution(const Tasks& tasks, const Tasks& by_signals, const std::vector<Meaning>& meanings,
-                     Report& report) {
+void prove_execution(const Tasks& tasks, const Tasks& by_signals, const DataSignals& data,
+                     const std::vector<Meaning>& meanings, Report& report) {
   const std::vector<int> sequence = check_progress(tasks, report);
   if (!report.empty()) return;
   const Order order = prove_order(by_signals, sequence, report);
   check_coverage(tasks, meanings, sequence, report);
-  check_races(by_signals, order, report);
+  check_races(by_signals, order, heard_of(tasks, order, data), report);
 }
 
 /// Prove a plan in which signals express the whole order.
@@ -113,21 +125,22 @@ void prove_ordered(const Plan& plan, const Plan& by_signals, const Specification
   if (!report.empty()) return;
   const Tasks tasks(plan);
   const bool same = &plan == &by_signals;
+  const DataSignals data{num_signals(by_signals), num_signals(plan)};
   check_structure(tasks, wanted, report);
   check_collectives(tasks, report);
   if (report.empty()) check_meanings(plan, meanings, report);
   if (!report.empty()) return;
   const auto any_steps = [](const Lane& lane) { return std::ranges::any_of(lane.tasks, has_steps); };
   if (std::ranges::none_of(plan.lanes, any_steps))
-    return same ? prove_execution(tasks, tasks, meanings, report)
-                : prove_execution(tasks, Tasks(by_signals), meanings, report);
+    return same ? prove_execution(tasks, tasks, data, meanings, report)
+                : prove_execution(tasks, Tasks(by_signals), data, meanings, report);
   static_cast<void>(check_progress(tasks, report));
   if (!report.empty()) return;
   const Steps steps = in_steps(plan);
   const Tasks of_steps(steps.plan, {&plan, &steps.places});
-  if (same) return prove_execution(of_steps, of_steps, meanings, report);
+  if (same) return prove_execution(of_steps, of_steps, data, meanings, report);
   const Steps weaker = in_steps(by_signals);
-  prove_execution(of_steps, Tasks(weaker.plan, {&by_signals, &weaker.places}), meanings, report);
+  prove_execution(of_steps, Tasks(weaker.plan, {&by_signals, &weaker.places}), data, meanings, report);
 }
 
 /// Prove a plan whose indices are valid.
@@ -142,13 +155,18 @@ void prove(const Plan& plan, const Specification& wanted, Report& report) {
 }  // namespace
 
 std::optional<std::string> first_race(const Plan& plan) {
-  const Steps steps = in_steps(with_all_signals(plan));
-  const Steps weaker = in_steps(with_stage_signals(plan));
+  const Plan by_stages = with_stage_signals(plan);
+  const Plan by_data = with_ll_signals(by_stages);
+  const Steps steps = in_steps(by_data);
+  const Steps weaker = in_steps(by_stages);
   const Tasks tasks(steps.plan, {&plan, &steps.places});
   const Tasks by_signals(weaker.plan, {&plan, &weaker.places});
   Report report;
   const std::vector<int> sequence = check_progress(tasks, report);
-  if (report.empty()) check_races(by_signals, prove_order(by_signals, sequence, report), report);
+  if (report.empty()) {
+    const Order order = prove_order(by_signals, sequence, report);
+    check_races(by_signals, order, heard_of(tasks, order, {num_signals(by_stages), num_signals(by_data)}), report);
+  }
   return report.empty() ? std::nullopt : std::optional(report.violations()[0].text);
 }
 

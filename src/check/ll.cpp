@@ -70,13 +70,14 @@ std::optional<std::string> read_twice(const Plan& plan, std::vector<const Region
 
 std::optional<std::string> refuses_write(const Plan& plan, const Lane& lane, const Task& task, const Write& write,
                                          const Posters& posters) {
-  const std::string& name = plan.buffers[write.to.buffer].name;
+  const Buffer& buffer = plan.buffers[write.to.buffer];
+  const std::string& name = buffer.name;
   const int rank = lane.rank;
   // Copy engines and libraries copy bits unchanged, and a library may store an element twice.
   if (lane.engine == Engine::copy || lane.engine == Engine::library)
     return fmt::format("a lane of engine {} of rank {} writes {}", to_string(lane.engine), rank, name);
   if (write.mode != WriteMode::store) return fmt::format("{} is added to", name);
-  if (write.to.rank == rank || awaits(plan, task, write.to.rank, posters)) return std::nullopt;
+  if (write.to.rank == rank || buffer.copies > 1 || awaits(plan, task, write.to.rank, posters)) return std::nullopt;
   return fmt::format("rank {} writes {} of rank {} without its ready handshake", rank, name, write.to.rank);
 }
 

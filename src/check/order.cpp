@@ -240,6 +240,24 @@ void set_masks(Order& order, const Tasks& tasks) {
 
 }  // namespace
 
+std::vector<uint64_t> heard_by_ranks(const Tasks& with_data, const Order& order, int first, int end) {
+  std::vector<uint64_t> heard(with_data.plan.team.num_ranks);
+  const auto hears = [&](int task, uint64_t begun) {
+    for (size_t rank = 0; rank < heard.size(); ++rank) {
+      if ((order.ends[task] >> rank & 1) != 0) heard[rank] |= begun;
+    }
+  };
+  std::vector<uint64_t> begun_before(with_data.signals.size());  // all posts to a signal
+  for (const Use& post : with_data.posts) begun_before[post.signal] |= order.begun[post.task];
+  for (int task = 0; task < with_data.size(); ++task) hears(task, order.begun[task]);
+  for (const Use& wait : with_data.waits) {
+    // A poll ends when all who write its data have written. (Of other signals `order` knows more.)
+    const int index = with_data.signals[wait.signal].index;
+    if (index >= first && index < end) hears(wait.task, begun_before[wait.signal]);
+  }
+  return heard;
+}
+
 Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report& report) {
   const std::vector<SignalUse> uses = uses_of(tasks);
   std::vector<int> sim_position(tasks.size());

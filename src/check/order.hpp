@@ -38,5 +38,9 @@ struct Order {
 /// Edges may justify each other: consider the first wait in time that is satisfied against an edge. It needs a post of
 /// a later call. Everything before that moment obeys the edges, a contradiction (docs/checker.md).
 [[nodiscard]] Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report& report);
+/// By rank. Bit r: rank r has begun this call before the rank's call ends. `order` is that of signals; `with_data` has
+/// the same tasks, and for LL data the signals with indices [first, end). NOTE: LL data count once, not along a path: a
+/// task may publish an element before it has polled all others.
+[[nodiscard]] std::vector<uint64_t> heard_by_ranks(const Tasks& with_data, const Order& order, int first, int end);
 
 }  // namespace tilewire::checking

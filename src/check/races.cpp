@@ -32,16 +32,18 @@ struct Pair {
 
 class RaceCheck {
  public:
-  RaceCheck(const Tasks& tasks, const Order& order, Report& report)
+  RaceCheck(const Tasks& tasks, const Order& order, const std::vector<uint64_t>& heard, Report& report)
       : tasks_(tasks),
         plan_(tasks.plan),
         order_(order),
+        heard_(heard),
         report_(report),
         touches_(plan_.buffers.size() * plan_.team.num_ranks),
         seen_(order.num_nodes(), -1) {}
 
   void run() {
     for (int t = 0; t < tasks_.size(); ++t) collect(t);
+    check_copies();
     for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
       for (int buffer = 0; buffer < std::ssize(plan_.buffers); ++buffer) check_buffer(rank, buffer);
     }
@@ -61,7 +63,7 @@ class RaceCheck {
     if (rect.empty()) return;
     const Buffer& buffer = plan_.buffers[region.buffer];
     const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
-    if (callers || buffer.shared) check_span(region, task, access);
+    if (callers || (buffer.shared && !buffer.ll)) check_span(region, task, access);
     if (buffer.scope != Scope::input)
       touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, access, rect});
   }
@@ -123,11 +125,11 @@ class RaceCheck {
       return;
     }
     if (order_.position[pair.first.task] > order_.position[pair.second.task]) std::swap(pair.first, pair.second);
-    // LL data order their own read. The next call's write must wait for it.
-    if (plan_.buffers[pair.buffer].ll && pair.second.access == Access::read)
-      return check_next_call(pair, pair.second, pair.first);
-    const Scope scope = plan_.buffers[pair.buffer].scope;
-    if (scope == Scope::local || scope == Scope::symmetric) {
+    // LL data order their own read. The next call's write must wait for it, unless the call uses another copy.
+    const Buffer& buffer = plan_.buffers[pair.buffer];
+    if (buffer.ll && pair.second.access == Access::read)
+      return buffer.copies > 1 ? void() : check_next_call(pair, pair.second, pair.first);
+    if (buffer.copies == 1 && (buffer.scope == Scope::local || buffer.scope == Scope::symmetric)) {
       check_next_call(pair, pair.first, pair.second);
       check_next_call(pair, pair.second, pair.first);
     }
@@ -140,6 +142,22 @@ class RaceCheck {
                 "across calls: {}; in the next call {}; the two are unordered: no wait of rank {} proves that rank {} "
                 "has begun that call",
                 name(pair, now), name(pair, next), tasks_.rank[next.task], tasks_.rank[now.task]);
+  }
+
+  /// Check that no rank stores double-buffered LL data while a peer still polls that copy, two calls earlier: after
+  /// each call a rank has heard from all ranks.
+  void check_copies() {
+    const auto doubled = std::ranges::find_if(plan_.buffers, [](const Buffer& each) { return each.copies > 1; });
+    if (doubled == plan_.buffers.end()) return;
+    for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
+      for (int peer = 0; peer < plan_.team.num_ranks; ++peer) {
+        if ((heard_[rank] >> peer & 1) != 0) continue;
+        report_.add(Rule::race,
+                    "{} is double-buffered, and rank {}'s call may end before rank {} has begun it: a later call could "
+                    "store into a copy that rank {} still polls",
+                    doubled->name, rank, peer, peer);
+      }
+    }
   }
 
   /// Whether a search of a few steps back from `second` finds `first`.
@@ -201,6 +219,7 @@ class RaceCheck {
   const Tasks& tasks_;
   const Plan& plan_;
   const Order& order_;
+  const std::vector<uint64_t>& heard_;
   Report& report_;
   std::vector<std::vector<Touch>> touches_;  ///< [rank * buffers + buffer]
   std::vector<Pair> pending_;
@@ -212,6 +231,8 @@ class RaceCheck {
 
 }  // namespace
 
-void check_races(const Tasks& tasks, const Order& order, Report& report) { RaceCheck(tasks, order, report).run(); }
+void check_races(const Tasks& tasks, const Order& order, const std::vector<uint64_t>& heard, Report& report) {
+  RaceCheck(tasks, order, heard, report).run();
+}
 
 }  // namespace tilewire::checking

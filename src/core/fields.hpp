@@ -105,7 +105,8 @@ TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(clust
                 F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
                 F(pacing), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
-TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(constant), F(ll), F(shared), F(shapes))
+TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(constant), F(ll), F(copies), F(shared),
+                F(shapes))
 TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))

@@ -51,8 +51,12 @@ void validate_buffers(const Plan& plan) {
             "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
     require(!buffer.ll || (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
-    require(!buffer.shared || (buffer.scope == Scope::symmetric && !buffer.ll),
-            "buffer {}: `shared` needs scope symmetric and ll = false", buffer.name);
+    require(buffer.copies == 1 || (buffer.copies == 2 && buffer.ll), "buffer {}: copies = {}, want 1, or 2 of LL data",
+            buffer.name, buffer.copies);
+    require(!buffer.shared || buffer.scope == Scope::symmetric, "buffer {}: `shared` needs scope symmetric",
+            buffer.name);
+    require(!buffer.ll || buffer.shared == (buffer.copies == 2),
+            "buffer {}: LL data are `shared` if and only if they have two copies", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
@@ -216,9 +220,9 @@ Shape result_shape(const Task& task) {
   return {};
 }
 
-int64_t workspace_bytes(const Buffer& buffer) {
-  return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
-}
+int64_t copy_bytes(const Buffer& buffer) { return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
+
+int64_t workspace_bytes(const Buffer& buffer) { return buffer.copies * copy_bytes(buffer); }
 
 int64_t symmetric_bytes(const Plan& plan) { return bytes_in(plan, Scope::symmetric); }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "check/first_race.hpp"
-#include "core/gemm_tasks.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
+#include "lower/ll_alone.hpp"
 #include "lower/passes.hpp"
 
 namespace tilewire::lowering {
@@ -26,26 +26,6 @@ std::vector<bool> elided_signals(const Plan& plan) {
   }
   for (size_t id = 0; id < by_data.size(); ++id) by_data[id] = by_data[id] && !by_signal[id];
   return by_data;
-}
-
-/// Whether ranks share nothing but LL data. All other memory is the callers', and each rank accesses only its own;
-/// outputs are stored once and not read, inputs are never stored.
-bool shares_ll_data_alone(const Plan& plan) {
-  const auto is_plain = [&](int rank, const Region& region) {
-    const Buffer& buffer = plan.buffers[region.buffer];
-    const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
-    return !buffer.ll && (!callers || region.rank != rank);
-  };
-  return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
-    const auto plain = [&](const Region& region) { return is_plain(lane.rank, region); };
-    const auto reads_plain = [&](const Region& region) {
-      return plain(region) || plan.buffers[region.buffer].scope == Scope::output;
-    };
-    return std::ranges::any_of(lane.tasks, [&](const Task& task) {
-      return std::ranges::any_of(all_reads(task), reads_plain) || std::ranges::any_of(task.writes, plain, &Write::to) ||
-             std::ranges::any_of(task.epilogue, [&](const EpilogueStep& s) { return s.operand && plain(*s.operand); });
-    });
-  });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Lets the CTA that makes a tile of few rows, or copies a row, sum those of all ranks, too: the GEMV kernel, and the
-// kernel of rows.
+// Lets the CTA that makes a tile of few rows, or copies a part of a row, sum those of all ranks, too: the GEMV kernel,
+// and the kernel of rows.
 // Listed in lower.cpp.
 #include <algorithm>
 #include <optional>
@@ -10,6 +10,7 @@
 #include "core/gemm_tasks.hpp"
 #include "core/ll.hpp"
 #include "core/text.hpp"
+#include "lower/gemv_tiles.hpp"
 #include "lower/kernel_limits.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
@@ -36,51 +37,40 @@ bool is_plain(const Task& task) {
          std::ranges::all_of(task.waits, is_ready);
 }
 
-/// Why the kernel of rows cannot copy a row, or nothing.
+/// Why the kernel of rows cannot copy a part of a row, or nothing.
 std::optional<std::string> unfit_copy(const Plan& plan, const Task& copy) {
   const Region& row = copy.reads[0];
   const Buffer& buffer = plan.buffers[row.buffer];
   if (bytes_of(buffer.dtype) != 2) return "rows of " + to_string(buffer.dtype);
-  const bool whole = row.rows == 1 && row.col == 0 && row.cols == shape_on(buffer, row.rank).cols;
-  if (!whole || row.cols % kGemvUnit != 0 || row.cols > kMostRowCols)
-    return fmt::format("copies of {} x {}, want whole rows of at most {} columns, a multiple of {}", row.rows, row.cols,
-                       kMostRowCols, kGemvUnit);
+  if (row.rows != 1 || row.cols % kGemvUnit != 0 || row.cols > kMostPartCols)
+    return fmt::format("copies of {} x {}, want parts of one row of at most {} columns, a multiple of {}", row.rows,
+                       row.cols, kMostPartCols, kGemvUnit);
   if (!sends_whole_ll(plan, copy, {row.rows, row.cols}, buffer.dtype)) return "rows that are not sent whole as LL data";
   if (!is_plain(copy)) return "copies with posts or waits for data";
   return std::nullopt;
 }
 
-/// Why the GEMV kernel cannot make a tile, or nothing.
+/// Why the GEMV kernel cannot make a tile and its sum, or nothing.
 std::optional<std::string> unfit_tile(const Plan& plan, const Task& tile) {
-  const GemmParams& gemm = tile.gemm;
-  if (gemm.tile_m > kMostGemvRows || gemm.tile_n > kMostGemvCols)
-    return fmt::format("tiles of {} x {}, want at most {} x {}", gemm.tile_m, gemm.tile_n, kMostGemvRows,
-                       kMostGemvCols);
+  if (auto reason = unfit_product(plan, tile)) return reason;
   const DType dtype = plan.buffers[tile.reads[0].buffer].dtype;
-  if (bytes_of(dtype) != 2 || plan.buffers[tile.reads[1].buffer].dtype != dtype)
-    return "operands of " + to_string(dtype);
-  if (gemm.b_layout != BLayout::nk) return "B of layout kn";
-  if (tile.reads.size() != 2 || in_cluster(tile) || gemm.cluster_split_k > 1) return "tiles of several CTAs or pieces";
-  const Shape shape = result_shape(tile);
-  const int64_t depth = depth_of(tile);
-  if (shape.rows == 0 || shape.cols % kGemvUnit != 0 || depth == 0 || depth % kGemvUnit != 0)
-    return fmt::format("tiles of {} x {} over K = {}, want columns and K in multiples of {}", shape.rows, shape.cols,
-                       depth, kGemvUnit);
-  if (!sends_whole_ll(plan, tile, shape, dtype)) return "tiles that are not sent whole as LL data";
+  if (!sends_whole_ll(plan, tile, result_shape(tile), dtype)) return "tiles that are not sent whole as LL data";
   if (!is_plain(tile)) return "tiles with posts, addends or waits for data";
   return std::nullopt;
 }
 
-/// Whether `sum` sums the partials of `tile`, or of the row that it copies, of all ranks, and is the only reader of the
-/// tile's own partial.
+/// Whether `sum` sums the partials of `tile`, or of the part that it copies, of all ranks, and is the only reader of
+/// the tile's own partial.
 bool completes(const Plan& plan, const Lane& lane, const Task& tile, const Task& sum) {
   if (sum.kind != TaskKind::reduce || !polls(plan, lane, sum) || !sum.waits.empty()) return false;
   const auto own = std::ranges::find_if(tile.writes, [&](const Write& write) { return write.to.rank == lane.rank; });
   if (own == tile.writes.end() || std::ranges::find(sum.reads, own->to) == sum.reads.end()) return false;
   const Region& shape = own->to;
   return std::ranges::all_of(sum.writes, [&](const Write& write) {
-    return !is_ll(plan, write.to) && write.to.rank == lane.rank && write.mode == WriteMode::store &&
-           write.first_row == 0 && write.to.rows == shape.rows && write.to.cols == shape.cols;
+    const Buffer& buffer = plan.buffers[write.to.buffer];
+    return !buffer.ll && buffer.dtype == plan.buffers[shape.buffer].dtype && write.to.rank == lane.rank &&
+           write.mode == WriteMode::store && write.first_row == 0 && write.to.rows == shape.rows &&
+           write.to.cols == shape.cols;
   });
 }
 
@@ -173,7 +163,8 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
   if (std::ssize(tiles) > sms - kBesideGemv)
     return fmt::format("{} tiles, want at most {}, one for each CTA", tiles.size(), sms - kBesideGemv);
   const auto count = static_cast<int>(tiles.size());
-  if (!is_gemm_tile(tiles[0])) std::ranges::sort(tiles, {}, [](const Task& copy) { return copy.reads[0].row; });
+  const auto place = [](const Task& copy) { return std::pair(copy.reads[0].row, copy.reads[0].col); };
+  if (!is_gemm_tile(tiles[0])) std::ranges::sort(tiles, {}, place);
   Lane& sums = plan.lanes[lanes->sums];
   auto ordered = in_order_of(plan, tiles, sums);
   if (!ordered) return "sums that do not belong to one tile each";
@@ -212,7 +203,7 @@ std::string join_sums(Plan& plan, const Target& target) {
   const bool tiles = std::ranges::any_of(plan.lanes, [&](const Lane& lane) {
     return lane.rank == joined->rank && std::ranges::any_of(lane.tasks, is_gemm_tile);
   });
-  const std::string what = fmt::format("{}{}", tiles ? "make a tile and its sum" : "send a row and sum it",
+  const std::string what = fmt::format("{}{}", tiles ? "make a tile and its sum" : "send a part of a row and sum it",
                                        norms ? ", and normalise it" : "");
   return fmt::format("{} CTAs {}{}", joined->workers, what, reason.empty() ? "" : ", not on all ranks: " + reason);
 }

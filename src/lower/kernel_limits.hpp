@@ -14,7 +14,10 @@ inline constexpr int kGemvUnit = 8;
 /// SMs without a tile of it: for sync-only lanes, and for sums where tensors are not aligned.
 inline constexpr int kBesideGemv = 4;
 
-/// Most columns of a row that one CTA sums or normalises: a row, weight and bias lie in its shared memory.
-inline constexpr int kMostRowCols = 16384;
+/// Most reads or writes of a task with double-buffered LL data: an op has room for so many real addresses.
+inline constexpr int kMostDoubleBuffered = 8;
+
+/// Most columns of a row that one CTA of the kernel of rows has.
+inline constexpr int kMostPartCols = 16384;
 
 }  // namespace tilewire

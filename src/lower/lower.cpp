@@ -18,9 +18,9 @@ std::span<const Pass> passes_of(const Target& target) {
       Pass{"defer_waits", lowering::defer_waits},       Pass{"fuse_sums", lowering::fuse_sums},
       Pass{"form_clusters", lowering::form_clusters},   Pass{"take_local_rows", lowering::take_local_rows},
       Pass{"choose_stores", lowering::choose_stores},   Pass{"stage_gemm_call", lowering::stage_gemm_call},
-      Pass{"elide_signals", lowering::elide_signals},   Pass{"join_sums", lowering::join_sums},
-      Pass{"sum_whole_rows", lowering::sum_whole_rows}, Pass{"split_kernels", lowering::split_kernels},
-      Pass{"share_sms", lowering::share_sms},
+      Pass{"elide_signals", lowering::elide_signals},   Pass{"double_buffer", lowering::double_buffer},
+      Pass{"join_sums", lowering::join_sums},           Pass{"sum_whole_rows", lowering::sum_whole_rows},
+      Pass{"split_kernels", lowering::split_kernels},   Pass{"share_sms", lowering::share_sms},
   };
   return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
 }

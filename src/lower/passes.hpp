@@ -34,10 +34,13 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string stage_gemm_call(Plan& plan, const Target& target);
 /// Remove waits for LL data by tasks that poll them, and posts that no other task waits for.
 [[nodiscard]] std::string elide_signals(Plan& plan, const Target& target);
+/// Give LL data two copies, which calls use in turn, and drop the ready handshakes before them, if each rank gets LL
+/// data from all ranks.
+[[nodiscard]] std::string double_buffer(Plan& plan, const Target& target);
 /// Cut sums of LL data by rows where norms follow; in the sums' lane each sum of whole rows is followed by their norm.
 [[nodiscard]] std::string sum_whole_rows(Plan& plan, const Target& target);
-/// Let the CTAs that make tiles of few rows, or copy a row, also sum and normalise these columns, where a rank has
-/// tiles or copies, their sums by LL data, norms of these or none, and nothing else: the GEMV kernel, the kernel of
+/// Let the CTAs that make tiles of few rows, or copy parts of rows, also sum and normalise these columns, where a rank
+/// has tiles or copies, their sums by LL data, norms of these or none, and nothing else: the GEMV kernel, the kernel of
 /// rows.
 [[nodiscard]] std::string join_sums(Plan& plan, const Target& target);
 /// Give data lanes beside library calls, or beside a lane with its own kernel, kernels of their own. Such a kernel

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/ceil_div.hpp"
+#include "lower/kernel_limits.hpp"
 #include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/tiles.hpp"
@@ -159,7 +160,18 @@ Tiles single_first_tile(const Workload& work) {
 
 bool gathers_rows_on_host(const Workload& work) { return gathers_rows(work.problem) && !on_gpus(work); }
 
+/// A GEMM of few rows without communication.
+bool multiplies_alone(const Workload& work) {
+  return gathers_rows_on_gpus(work) && work.team.num_ranks == 1 && !work.problem.gathered_output;
+}
+
 constexpr Way kGatherWays[] = {
+    {"GEMV",
+     {1, kMostGemvRows + 1},
+     1,
+     multiplies_alone,
+     gemv_tile,
+     [](const Workload& /*work*/, Config& /*config*/) {}},
     {"copy engines, shards", kAll, 1, gathers_rows_on_gpus, first_tile, by_engines},
     {"copy engines, two owners together",
      {129, 1024},

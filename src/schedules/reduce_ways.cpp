@@ -157,7 +157,7 @@ constexpr Way kReductionWays[] = {
      {1, 129},
      2,
      [](const Workload& work) { return all_reduces_on_gpus(work) && !multiplies(work.problem); },
-     whole_row,
+     part_of_row,
      [](const Workload& /*work*/, Config& config) {
        config.algorithm = Algorithm::one_shot;
        config.transport = Transport::ll;

@@ -164,20 +164,28 @@ Tiles tiles_that_share_k(const Workload& work) {
 
 Tiles gemv_tile(const Workload& work) {
   const Problem& problem = work.problem;
-  const int64_t sms = work.team.devices[0].sms - kBesideGemv;
+  const bool alone = work.team.num_ranks == 1;
+  const int64_t sms = work.team.devices[0].sms - (alone ? 0 : kBesideGemv);
   const bool even = problem.n % kGemvUnit == 0 && problem.k > 0 && problem.k % (kGemvUnit * work.team.num_ranks) == 0;
   if (!has_fast_tiles(problem) || out_dtype_of(problem) != problem.dtype || problem.b_layout != BLayout::nk) return {};
-  if (!even || sms < 1) return {};
-  const TileChoice tile{.m = kMostGemvRows, .n = size_of_each(problem.n, sms)};
+  if (!even || problem.n == 0 || sms < 1) return {};
+  // Without sums over ranks tiles need not be resident together.
+  const int64_t waves = alone ? ceil_div(problem.n, sms * kMostGemvCols) : 1;
+  const TileChoice tile{.m = kMostGemvRows, .n = size_of_each(problem.n, sms * waves)};
   return tile.n <= kMostGemvCols ? Tiles{tile} : Tiles{};
 }
 
-Tiles whole_row(const Workload& work) {
+Tiles part_of_row(const Workload& work) {
+  constexpr int64_t kMostParts = 8;
   const Problem& problem = work.problem;
-  const bool fits = problem.n > 0 && problem.n % kGemvUnit == 0 && problem.n <= kMostRowCols;
+  const bool fits = problem.n > 0 && problem.n % kGemvUnit == 0;
   const bool same = bytes_of(problem.dtype) == 2 && out_dtype_of(problem) == problem.dtype;
-  if (!fits || !same || problem.m > work.team.devices[0].sms - kBesideGemv) return {};
-  return {{.m = 1, .n = static_cast<int>(problem.n)}};
+  const int64_t ctas = work.team.devices[0].sms - kBesideGemv;
+  if (!fits || !same || problem.m < 1 || problem.m > ctas) return {};
+  int64_t parts = std::min(kMostParts, ctas / problem.m);
+  while (problem.n % (kGemvUnit * parts) != 0) --parts;
+  if (problem.n / parts > kMostPartCols) return {};
+  return {{.m = 1, .n = static_cast<int>(problem.n / parts)}};
 }
 
 int64_t waves_of(const Workload& work, const TileChoice& tile) {

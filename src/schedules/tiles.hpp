@@ -45,11 +45,13 @@ using Tiles = std::vector<TileChoice>;
 /// one CTA more. None where tiles are many, K is short, or tensor cores do not take the tile.
 [[nodiscard]] Tiles tiles_that_share_k(const Workload& work);
 
-/// Of up to 16 rows: all rows, and as many columns as give each SM a tile, for the GEMV kernel. None where it does not
+/// Of up to 16 rows: all rows, and as many columns as give each SM a tile (a rank alone: or several), for the GEMV
+/// kernel. None where it does not
 /// take the problem: B [N, K], 16-bit types, K of a rank and N in multiples of 8.
 [[nodiscard]] Tiles gemv_tile(const Workload& work);
-/// One row, for the kernel of rows. None where it does not take the type or the sizes.
-[[nodiscard]] Tiles whole_row(const Workload& work);
+/// A part of one row for each CTA of the kernel of rows: of few rows up to eight parts of each. None where the kernel
+/// does not take the type or the sizes.
+[[nodiscard]] Tiles part_of_row(const Workload& work);
 
 /// SMs without a tile: they copy, sum, wait and post.
 inline constexpr int64_t kOtherSms = 4;

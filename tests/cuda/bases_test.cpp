@@ -15,9 +15,19 @@
 namespace tilewire::cuda {
 namespace {
 
+TEST(Bases, DoubleBufferedDataHaveACopyOfTheCall) {
+  Bases bases;
+  bases.of[kCopyBase] = base_of_copies();
+  const uint64_t address = 0x7f12'3456'7810UL;
+  EXPECT_TRUE(is_relative(copied_address(address)));
+  EXPECT_EQ(resolve(bases, copied_address(address) + 48), address + 48);
+  EXPECT_EQ(resolve(bases, copied_address(address) + 48, 4096), address + 48 + 4096);
+  EXPECT_EQ(resolve(bases, address, 4096), address) << "other data have one copy";
+}
+
 TEST(Bases, ARelativeAddressIsResolved) {
   for (const uint64_t address : {0x7f12'3456'7800UL, 0x7f12'3456'7802UL, 0UL, 255UL}) {
-    for (const uint32_t number : {1U, kMostBases - 1}) {
+    for (const uint32_t number : {1U, kCopyBase - 1}) {
       Bases bases;
       bases.of[number] = base_of(number, address);
       const uint64_t relative = relative_address(number, address);

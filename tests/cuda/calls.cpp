@@ -70,7 +70,7 @@ std::vector<Sample> samples() {
   const Config gemv{.tile_m = 16, .tile_n = 32, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
   Config rows = gemv;
   rows.tile_m = 1;
-  rows.tile_n = 1024;
+  rows.tile_n = 256;
   const std::vector<Epilogue> residual{{EpilogueKind::residual}};
   const Problem few{.op = "gemm_all_reduce", .m = 8, .n = 1024, .k = 768};
   Problem few_normed = few;

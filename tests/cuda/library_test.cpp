@@ -329,7 +329,7 @@ void expect_traced(const Plan& plan, int rank) {
     EXPECT_TRUE(named.insert({name.lane, name.task}).second) << "lane " << name.lane;
   }
   int64_t tasks = 0;
-  for (const Lane& lane : plan.lanes) tasks += lane.rank == rank ? std::ssize(lane.tasks) : 0;
+  for (const Lane& lane : lowered_for_tables(plan).lanes) tasks += lane.rank == rank ? std::ssize(lane.tasks) : 0;
   EXPECT_EQ(std::ssize(named), tasks);
   // A stream-ordered call has its own test (stream_ordered_gemm_test.cpp).
   for (const StreamWork& work : tables.works) EXPECT_EQ(work.doorbell == nullptr, tables.stream_ordered);

@@ -18,12 +18,17 @@ namespace tilewire::cuda {
 /// Bytes from a rank's buffers to those of the next rank.
 inline constexpr int64_t kMadeUpStep = int64_t{1} << 34;
 
+/// The plan as tables_of lowers it.
+inline Plan lowered_for_tables(const Plan& made, bool streams = true, int sms = 132) {
+  Target target = gpu_target("made_up", made.team.num_ranks, sms);
+  target.streams = streams;
+  return lower(made, target).plan;
+}
+
 /// `unaligned`: a buffer that begins two bytes later.
 inline RankTables tables_of(const Plan& made, bool streams = true, int rank = 0, bool traced = false,
                             const std::string& unaligned = {}, int sms = 132) {
-  Target target = gpu_target("made_up", made.team.num_ranks, sms);
-  target.streams = streams;
-  const Plan plan = lower(made, target).plan;
+  const Plan plan = lowered_for_tables(made, streams, sms);
   static std::array<Doorbell, 1024> doorbells;
   static std::vector<uint64_t> words(1 << 20);
   Addresses addresses;

@@ -216,6 +216,25 @@ TEST_P(OnGpus, FewRowsByTheGemvKernel) {
   }
 }
 
+/// The GEMV kernel of a rank alone: tiles are stored as they are made, also in several waves.
+TEST_P(OnGpus, FewRowsByTheGemvKernelAlone) {
+  if (op() != std::string("all_gather_gemm") || ranks() > 1) GTEST_SKIP() << "a rank alone has no sums";
+  uint64_t seed = 1150;
+  for (const auto& [m, n, k, tile_n] : {std::array<int64_t, 4>{1, 1024, 512, 8},
+                                        {4, 8192, 1032, 64},
+                                        {16, 4104, 264, 32},
+                                        {9, 28672, 136, 112},
+                                        {3, 40, 8, 40}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = dtype};
+      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
+      if (seed % 2 == 0) problem.constant = {"b"};
+      expect_right(problem, ranks(), {{.schedule = "fused", .tile_m = 16, .tile_n = tile_n}},
+                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
+  }
+}
+
 /// The same with norms of each CTA's columns.
 TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
   const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
@@ -246,18 +265,26 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
   }
 }
 
-/// All-reduces of few rows, by the kernel of rows.
+/// All-reduces of few rows, by the kernel of rows: whole rows, and equal parts of them. Worker CTAs take uneven parts.
 TEST_P(OnGpus, RowsOfAnAllReduce) {
   if (structure().multiplies || structure().after != Collective::all_reduce || ranks() < 2) GTEST_SKIP();
   uint64_t seed = 1050;
-  for (const auto& [m, n] :
-       {std::pair<int64_t, int64_t>{1, 8192}, {1, 8}, {3, 1000}, {64, 4104}, {128, 8192}, {5, 16384}}) {
+  for (const auto& [m, n, cols] : {std::array<int64_t, 3>{1, 8192, 1024},
+                                   {1, 8, 8},
+                                   {3, 1000, 200},
+                                   {16, 8192, 1024},
+                                   {64, 4104, 2056},
+                                   {64, 8192, 4096},
+                                   {128, 8192, 8192},
+                                   {5, 16384, 2048},
+                                   {5, 16384, 16384},
+                                   {7, 4096, 1368}}) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       Problem problem{.op = op(), .m = m, .n = n, .dtype = dtype};
       if (seed % 4 > 0) problem.norm = Norm{seed % 4 == 1 ? NormKind::layer : NormKind::rms, 1e-5};
       if (seed % 3 > 0) problem.epilogue = {{EpilogueKind::residual}};
       const bool in_place = seed % 3 == 1;
-      expect_right(problem, ranks(), {one_shot(1, n, dtype)},
+      expect_right(problem, ranks(), {one_shot(1, cols, dtype)},
                    {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
     }
   }

@@ -176,13 +176,39 @@ TEST(TileTables, TheGemvKernelHasOneTable) {
   EXPECT_EQ(gemv.sum.num_partials, 4);
   EXPECT_EQ(gemv.sum.own_partial, 2);
   EXPECT_EQ(gemv.sum.num_targets, 1);
-  EXPECT_EQ(gemv.exchange.num_waits, 3) << "peers that are ready";
-  EXPECT_EQ(tables.workers.lanes.size(), 1u) << "the handshake";
-  EXPECT_EQ(tables.names.size(), 2 * 4u + 1u);
+  EXPECT_EQ(gemv.exchange.num_waits, 0) << "LL data are double-buffered";
+  EXPECT_EQ(tables.workers.lanes.size(), 0u);
+  EXPECT_EQ(tables.names.size(), 2 * 4u);
   EXPECT_TRUE(serves_any_address(tables));
   const RankTables unaligned = tables_of(plan, true, 2, false, "b");
   EXPECT_FALSE(unaligned.gemv.has_value());
-  EXPECT_EQ(unaligned.workers.lanes.size(), 3u) << "worker CTAs make tiles and sums";
+  EXPECT_EQ(unaligned.workers.lanes.size(), 2u) << "worker CTAs make tiles and sums";
+}
+
+TEST(TileTables, ARankAloneHasTilesWithoutSums) {
+  const Problem problem{.op = "all_gather_gemm", .m = 3, .n = 200, .k = 512, .dtype = DType::bf16};
+  const Plan plan = make_plan(problem, {.num_ranks = 1}, {.tile_m = 16, .tile_n = 64});
+  const RankTables tables = tables_of(plan, true, 0);
+  ASSERT_TRUE(tables.gemv.has_value());
+  EXPECT_EQ(tables.gemv->ctas, 4u);
+  EXPECT_EQ(tables.gemv->exchange.num_peers, 0);
+  EXPECT_EQ(tables.gemv->sum.num_partials, 1);
+  EXPECT_EQ(tables.names.size(), 4u);
+  EXPECT_FALSE(tables_of(plan, true, 0, false, "b").gemv.has_value());
+}
+
+TEST(TileTables, TheKernelOfRowsTakesEqualParts) {
+  const Problem problem{.op = "all_reduce", .m = 3, .n = 1000, .dtype = DType::bf16};
+  const auto rows_of = [&](int64_t cols) {
+    const Config config{.tile_m = 1, .tile_n = cols, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
+    return tables_of(make_plan(problem, {.num_ranks = 2}, config), true, 1).rows;
+  };
+  const std::optional<RowTable> rows = rows_of(200);
+  ASSERT_TRUE(rows.has_value());
+  EXPECT_EQ(rows->rows, 3);
+  EXPECT_EQ(rows->parts, 5);
+  EXPECT_EQ(rows->part_cols, 200);
+  EXPECT_FALSE(rows_of(504).has_value()) << "parts of 504 and 496 columns";
 }
 
 }  // namespace

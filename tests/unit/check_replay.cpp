@@ -49,7 +49,7 @@ class Replay {
     for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
       for (const Buffer& buffer : plan.buffers) {
         const Shape shape = shape_on(buffer, rank);
-        memory_.emplace_back(static_cast<size_t>(shape.rows * shape.cols), buffer.ll ? kMissing : 0);
+        memory_.emplace_back(static_cast<size_t>(buffer.copies * shape.rows * shape.cols), buffer.ll ? kMissing : 0);
       }
     }
     next_.resize(plan.lanes.size());
@@ -105,9 +105,11 @@ class Replay {
   template <class Visit>
   void for_each(const Region& region, const Visit& visit) {
     auto& memory = memory_[region.rank * plan_.buffers.size() + region.buffer];
-    const int64_t cols = shape_on(plan_.buffers[region.buffer], region.rank).cols;
+    const Shape shape = shape_on(plan_.buffers[region.buffer], region.rank);
+    const int64_t copy = call_ % plan_.buffers[region.buffer].copies * shape.rows * shape.cols;
     for (int64_t row = region.row; row < region.row + region.rows; ++row) {
-      for (int64_t col = region.col; col < region.col + region.cols; ++col) visit(memory[row * cols + col]);
+      for (int64_t col = region.col; col < region.col + region.cols; ++col)
+        visit(memory[copy + row * shape.cols + col]);
     }
   }
   [[nodiscard]] uint64_t hash(const Region& region) {
@@ -168,6 +170,7 @@ class Replay {
   bool step_worker(Worker& worker) {
     const Lane& lane = plan_.lanes[worker.lane];
     if (!ranks_[lane.rank].inside) return false;
+    call_ = ranks_[lane.rank].call;
     if (slow(lane.rank)) return true;
     if (worker.task < 0) {
       if (next_[worker.lane] == std::ssize(lane.tasks)) return false;
@@ -317,6 +320,7 @@ class Replay {
   int64_t signals_;
   std::vector<int64_t> totals_, values_;
   std::vector<std::vector<uint64_t>> memory_;
+  int64_t call_ = 0;  ///< of the rank that acts
   std::vector<RankState> ranks_;
   std::vector<uint64_t> speed_;
   std::vector<Worker> workers_;

@@ -130,7 +130,7 @@ std::string write_more(Plan& plan, const Lane& lane, Task& task, Random& random)
   return "writes more; ";
 }
 
-/// Make a workspace buffer LL data, or make an LL buffer a normal one.
+/// Make a workspace buffer LL data, or make an LL buffer a normal one, or change the number of its copies.
 std::string flip_ll(Plan& plan, Random& random) {
   std::vector<Buffer*> workspace;
   for (Buffer& buffer : plan.buffers) {
@@ -138,8 +138,10 @@ std::string flip_ll(Plan& plan, Random& random) {
   }
   if (workspace.empty()) return "";
   Buffer& buffer = *workspace[below(random, std::ssize(workspace))];
-  buffer.ll = !buffer.ll;
-  return buffer.name + (buffer.ll ? ": LL data; " : ": no LL data; ");
+  if (!buffer.ll || below(random, 2) == 0) buffer.ll = !buffer.ll;
+  buffer.copies = buffer.ll ? 3 - buffer.copies : 1;
+  if (buffer.ll) buffer.shared = buffer.copies == 2;
+  return fmt::format("{}: {}, {} copies; ", buffer.name, buffer.ll ? "LL data" : "no LL data", buffer.copies);
 }
 
 /// Make one change to one task; returns its description.
@@ -196,6 +198,7 @@ void lower_some(Plan& plan, Random& random) {
   const Target target = gpu_target("h200", plan.team.num_ranks, 132);
   if (below(random, 2) == 0) static_cast<void>(lowering::stage_gemm_call(plan, target));
   if (below(random, 2) == 0) static_cast<void>(lowering::elide_signals(plan, target));
+  if (below(random, 2) == 0) static_cast<void>(lowering::double_buffer(plan, target));
 }
 
 TEST(CheckReplay, WhatIsAcceptedGoesRight) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/gemm_tasks.hpp"
+#include "lower/gemv_tiles.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
@@ -67,12 +68,18 @@ TEST(JoinSums, RowsOfAnAllReduceAreSummedWhereTheyAreSent) {
     config.tile_m = 1;
     config.tile_n = 1000;
     const Lowered made = lowered(problem, config);
-    EXPECT_EQ(note_of(made, "join_sums"),
-              norm ? "5 CTAs send a row and sum it, and normalise it" : "5 CTAs send a row and sum it");
+    const std::string tail =
+        norm ? " CTAs send a part of a row and sum it, and normalise it" : " CTAs send a part of a row and sum it";
+    EXPECT_EQ(note_of(made, "join_sums"), "5" + tail);
     const auto sums = std::ranges::find(made.plan.lanes, true, &Lane::joined);
     EXPECT_EQ(sums->tasks.size(), norm ? 10 : 5);
     config.tile_n = 504;
-    EXPECT_NE(note_of(lowered(problem, config), "join_sums").find("want whole rows"), std::string::npos);
+    const Lowered parts = lowered(problem, config);
+    EXPECT_EQ(note_of(parts, "join_sums"), "10" + tail);
+    const CheckResult proof = check(parts.plan, specification_of(problem, parts.plan.team.num_ranks));
+    EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+    config.tile_m = 2;
+    EXPECT_NE(note_of(lowered(problem, config), "join_sums").find("want parts of one row"), std::string::npos);
   }
 }
 
@@ -92,7 +99,7 @@ TEST(JoinSums, EachTileIsFollowedByItsSum) {
       }
       ASSERT_NE(tiles, nullptr);
       ASSERT_NE(sums, nullptr);
-      EXPECT_EQ(others, 1) << "the handshake";
+      EXPECT_EQ(others, 0) << "LL data are double-buffered";
       ASSERT_EQ(tiles->tasks.size(), sums->tasks.size());
       EXPECT_EQ(tiles->workers, 16);
       EXPECT_EQ(sums->workers, 16);
@@ -148,6 +155,15 @@ TEST(JoinSums, IsACandidateOfFewRows) {
   Problem odd = few_rows();
   odd.n = 1001;
   EXPECT_EQ(found(odd), 0);
+  const Target& one = find_target("h200x1");
+  const Problem gemm{.op = "all_gather_gemm", .m = 4, .n = 28672, .k = 4096, .dtype = DType::bf16};
+  for (const Candidate& each : find_schedule("fused").named_candidates(gemm, team_of(one, 1))) {
+    const Plan plan = lower(make_plan(gemm, team_of(one, 1), each.config), one).plan;
+    EXPECT_EQ(lane_of_gemv_alone(plan, 0) >= 0, each.way == std::string("GEMV")) << each.way;
+    if (each.way != std::string("GEMV")) continue;
+    EXPECT_EQ(each.config.tile_n, 112) << "two waves of 128 tiles";
+  }
+  EXPECT_EQ(lane_of_gemv_alone(lowered(few_rows(), kGemv).plan, 0), -1) << "sums over ranks follow";
   Problem alone{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16};
   EXPECT_EQ(found(alone, "rows, one-shot"), 1);
   alone.m = 129;

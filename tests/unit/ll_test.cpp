@@ -10,6 +10,7 @@
 #include "core/ll.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/check.hpp"
+#include "tilewire/error.hpp"
 #include "tilewire/sim/machine.hpp"
 #include "tilewire/sim/sim.hpp"
 #include "tilewire/spi/lower.hpp"
@@ -90,6 +91,124 @@ TEST(LlData, OnlyStagedPartsThatAreSummedAsTheyCome) {
   EXPECT_FALSE(refused("gemm_all_reduce", {.algorithm = Algorithm::one_shot}));
   EXPECT_TRUE(refused("gemm_all_reduce", {.schedule = "two_stream"}));
   EXPECT_TRUE(refused("all_gather_gemm", {}));
+}
+
+TEST(LlData, TwoCopiesNeedNoHandshake) {
+  const Target target = gpu_target("h200", 4, 132);
+  for (const char* op : {"gemm_reduce_scatter", "gemm_all_reduce", "all_reduce"}) {
+    for (const Algorithm algorithm : {Algorithm::direct, Algorithm::one_shot}) {
+      if (op == std::string("gemm_reduce_scatter") && algorithm != Algorithm::direct) continue;
+      Plan plan = with_ll(op, {.algorithm = algorithm});
+      elide(plan);
+      const int64_t handshakes = waits_of(plan, Purpose::ready);
+      EXPECT_EQ(lowering::double_buffer(plan, target),
+                "LL data have two copies; " + std::to_string(handshakes) + " waits for ready handshakes go");
+      EXPECT_EQ(waits_of(plan, Purpose::ready), 0) << op;
+      for (const Buffer& buffer : plan.buffers) {
+        EXPECT_EQ(buffer.copies, buffer.ll ? 2 : 1) << buffer.name;
+        EXPECT_EQ(workspace_bytes(buffer), buffer.copies * copy_bytes(buffer));
+      }
+      const CheckResult proof = check(plan);
+      EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+      EXPECT_EQ(lowering::double_buffer(plan, target), "no ready handshakes before LL data");
+      for (Buffer& buffer : plan.buffers) buffer.copies = 1, buffer.shared = buffer.shared && !buffer.ll;
+      EXPECT_NE(check(plan).violations.at(0).text.find("without its ready handshake"), std::string::npos);
+    }
+  }
+}
+
+/// A plan in which no rank but 0 has rows of the result.
+Plan with_one_owner() {
+  Plan plan = make_plan({.op = "gemm_reduce_scatter", .m = 1, .n = 128, .k = 512, .dtype = DType::bf16},
+                        {.num_ranks = 3}, {.tile_m = 64, .tile_n = 128, .transport = Transport::ll});
+  elide(plan);
+  return plan;
+}
+
+TEST(LlData, TwoCopiesNeedDataFromAllRanks) {
+  Plan plan = with_one_owner();
+  const Target target = gpu_target("h200", 3, 132);
+  EXPECT_EQ(lowering::double_buffer(plan, target),
+            "rank 1 gets no LL data from rank 0, so its call may end before that of rank 0 begins");
+  for (Buffer& buffer : plan.buffers) {
+    if (buffer.ll) buffer.copies = 2, buffer.shared = true;
+  }
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks)
+      std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::ready; });
+  }
+  const CheckResult result = check(plan);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.violations[0].rule, Rule::race);
+  EXPECT_NE(result.violations[0].text.find("rank 1's call may end before rank 0 has begun it"), std::string::npos)
+      << result.violations[0].text;
+}
+
+/// Three ranks. Rank 1 passes row 0, which it gets from rank 0, to rank 0, and row 1, which it gets from rank 2, to
+/// rank 2: by one copy, or by two.
+Plan with_echoes(bool by_one_copy) {
+  const Buffer row{.rows = 2, .cols = 4, .scope = Scope::symmetric, .ll = true, .copies = 2, .shared = true};
+  Plan plan{.op = "echo", .team = {.num_ranks = 3}, .buffers = {row, row}, .signals = {}, .lanes = {}};
+  plan.buffers[0].name = "there";
+  plan.buffers[1].name = "back";
+  plan.buffers.push_back({.name = "sink", .rows = 2, .cols = 4, .scope = Scope::local});
+  const auto region = [](int rank, int buffer, int64_t first, int64_t rows) {
+    return Region{.rank = rank, .buffer = buffer, .row = first, .rows = rows, .cols = 4};
+  };
+  for (const int rank : {0, 2}) {
+    const int64_t mine = rank / 2;
+    Lane lane{.rank = rank, .engine = Engine::tiles, .name = "ends"};
+    lane.tasks.push_back({.kind = TaskKind::fill, .writes = {{.to = region(1, 0, mine, 1)}}});
+    lane.tasks.push_back(
+        {.kind = TaskKind::copy, .reads = {region(rank, 1, mine, 1)}, .writes = {{.to = region(rank, 2, mine, 1)}}});
+    plan.lanes.push_back(lane);
+  }
+  Lane lane{.rank = 1, .engine = Engine::tiles, .name = "echo"};
+  if (by_one_copy) {
+    lane.tasks.push_back({.kind = TaskKind::copy,
+                          .reads = {region(1, 0, 0, 2)},
+                          .writes = {{.to = region(0, 1, 0, 1)}, {.to = region(2, 1, 1, 1), .first_row = 1}}});
+  } else {
+    for (const int64_t each : {0, 1})
+      lane.tasks.push_back({.kind = TaskKind::copy,
+                            .reads = {region(1, 0, each, 1)},
+                            .writes = {{.to = region(2 * static_cast<int>(each), 1, each, 1)}}});
+  }
+  plan.lanes.push_back(lane);
+  return plan;
+}
+
+TEST(LlData, DataTellNothingAboutTheDataBeforeThem) {
+  for (const bool by_one_copy : {true, false}) {
+    const CheckResult result = check(with_echoes(by_one_copy), Specification{});
+    ASSERT_FALSE(result.ok());
+    EXPECT_TRUE(std::ranges::any_of(result.violations, [](const Violation& each) {
+      return each.text.find("rank 0's call may end before rank 2 has begun it") != std::string::npos;
+    })) << result.violations[0].text;
+  }
+}
+
+TEST(LlData, CopiesThatMakeNoSenseAreRefused) {
+  const auto refusal = [](const auto& change) {
+    Plan plan = with_ll("all_reduce");
+    for (Buffer& buffer : plan.buffers) {
+      if (buffer.ll) change(buffer);
+    }
+    try {
+      validate(plan);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 3; }), "buffer staged: copies = 3, want 1, or 2 of LL data");
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 0; }), "buffer staged: copies = 0, want 1, or 2 of LL data");
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.ll = false, buffer.copies = 2; }),
+            "buffer staged: copies = 2, want 1, or 2 of LL data");
+  for (const int copies : {1, 2})
+    EXPECT_EQ(refusal([&](Buffer& buffer) { buffer.copies = copies, buffer.shared = copies == 1; }),
+              "buffer staged: LL data are `shared` if and only if they have two copies");
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 2, buffer.shared = true; }), "");
 }
 
 /// The checker's first violation after `damage` to the first task of rank 1 for which `wanted` holds.

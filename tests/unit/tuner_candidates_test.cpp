@@ -93,6 +93,25 @@ TEST(TunerCandidates, TheFastestByTheModelComeBehindTheBaselinesAndTheExceptions
   }
 }
 
+TEST(TunerCandidates, NarrowTilesOfAnExchangeAreMeasured) {
+  Problem problem = problem_of("gemm_all_to_all", 1024, 4096, 14336);
+  problem.arena = {"c"};
+  const std::vector<Predicted> list = on("h200x2", problem);
+  const auto end = list.begin() + static_cast<int64_t>(most_measured(list, Tuning::full));
+  EXPECT_TRUE(std::any_of(list.begin(), end, [](const Predicted& each) {
+    return each.config.tile_n == 128 && each.config.cluster_split_k == 1 && each.config.transport == Transport::tma;
+  }));
+}
+
+TEST(TunerCandidates, OneGpuMeasuresTheGemvKernelBesideTheLibrary) {
+  const Target& one = find_target("h200x1");
+  const std::vector<Predicted> list = candidates(problem_of("all_gather_gemm", 4, 4096, 4096), team_of(one, 1), one);
+  const auto end = list.begin() + static_cast<int64_t>(most_measured(list, Tuning::full));
+  EXPECT_TRUE(std::any_of(list.begin(), end, [](const Predicted& each) { return each.config.tile_m == 16; }));
+  EXPECT_TRUE(
+      std::any_of(list.begin(), end, [](const Predicted& each) { return each.config.compute == Provider::library; }));
+}
+
 TEST(TunerCandidates, TheModelEndsInTime) {
   const Target& target = find_target("h200x8");
   const Problem problem = problem_of("gemm_all_reduce", 4096, 8192, 28672);

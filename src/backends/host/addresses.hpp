@@ -35,6 +35,8 @@ class Addresses {
  public:
   Addresses(const Plan& plan, const ReachableMemory& reachable)
       : plan_(plan), reachable_(reachable), bases_(static_cast<size_t>(plan.team.num_ranks) * plan.buffers.size()) {}
+  /// The call uses this copy of double-buffered LL data.
+  void use_copy(int copy) { copy_ = copy; }
   [[nodiscard]] Base& base(int rank, int buffer) { return bases_[rank * plan_.buffers.size() + buffer]; }
   [[nodiscard]] Block block(const Region& region) const {
     const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
@@ -45,6 +47,7 @@ class Addresses {
                            ? base.data
                            : reachable_.at(region.rank, base.announced->load(std::memory_order_relaxed));
     const int64_t elements = region.row * base.stride + region.col;
+    if (buffer.copies > 1) first += copy_ * copy_bytes(buffer);
     std::byte* data = first + elements * bytes_of(buffer.dtype);
     return {data, buffer.dtype, region.rows, region.cols, base.stride, buffer.ll};
   }
@@ -53,6 +56,7 @@ class Addresses {
   const Plan& plan_;
   const ReachableMemory& reachable_;
   std::vector<Base> bases_;
+  int copy_ = 0;
 };
 
 }  // namespace tilewire::host

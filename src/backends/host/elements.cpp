@@ -32,14 +32,15 @@ void accumulate_words(const float* values, int64_t n, std::byte* to, const Widen
 template <class Word>
 constexpr Word kMissing = std::numeric_limits<Word>::max();
 
-// NOTE: relaxed order suffices: only the elements themselves are published.
+// NOTE: release and acquire order the resets of one call before the stores of the call after the next one
+// (Buffer::copies).
 template <class Word>
 void publish_words(const std::byte* from, int64_t n, std::byte* to) {
   for (int64_t i = 0; i < n; ++i) {
     Word word = 0;
     std::memcpy(&word, from + i * sizeof word, sizeof word);
     if (word == kMissing<Word>) word >>= 1;
-    std::atomic_ref<Word>(reinterpret_cast<Word*>(to)[i]).store(word, std::memory_order_relaxed);
+    std::atomic_ref<Word>(reinterpret_cast<Word*>(to)[i]).store(word, std::memory_order_release);
   }
 }
 
@@ -47,7 +48,7 @@ template <class Word>
 int64_t take_words(std::byte* from, int64_t n, std::byte* to) {
   for (int64_t i = 0; i < n; ++i) {
     const std::atomic_ref<Word> at(reinterpret_cast<Word*>(from)[i]);
-    const Word word = at.load(std::memory_order_relaxed);
+    const Word word = at.load(std::memory_order_acquire);
     if (word == kMissing<Word>) return i;
     at.store(kMissing<Word>, std::memory_order_relaxed);
     std::memcpy(to + i * sizeof word, &word, sizeof word);

@@ -188,6 +188,7 @@ void HostProgram::run(std::span<const Tensor> inputs, std::span<const Tensor> ou
   const Pool::Turn turn(group_.pool());
   group_.begin_collective();
   workspace_.bind(inputs, outputs);
+  workspace_.begin_call(calls_);
   options_ = options;
   for (const auto& lane : lanes_) lane->next.store(0, std::memory_order_relaxed);
   for (const auto& worker : workers_) {

@@ -26,6 +26,8 @@ class Workspace {
   void check(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
   /// Set the addresses of the callers' buffers, and store the positions of those in the arena for the peers.
   void bind(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+  /// Call number `call` begins: it uses copy `call` % 2 of double-buffered LL data.
+  void begin_call(uint64_t call) { addresses_.use_copy(static_cast<int>(call % 2)); }
 
  private:
   [[nodiscard]] std::byte* start(int rank) const { return group_.segment().arena(rank) + extent_.offset; }

@@ -27,8 +27,9 @@ __device__ inline void leave_counter(const Cta<Body>& cta) {
   atomicExch(&counter[1], 0u);
 }
 
-/// One warp: fetch a task's writes, with real addresses, and its posts to the slot, and prefetch its epilogue.
-__device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, TaskSlot& task) {
+/// One warp: fetch a task's writes, with real addresses (`copy`: copy_of_call), and its posts to the slot, and prefetch
+/// its epilogue.
+__device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, uint64_t copy, TaskSlot& task) {
   const int4* from = reinterpret_cast<const int4*>(table.writes + task.tile.first_write);
   int4* to = reinterpret_cast<int4*>(task.writes);
   const uint32_t words = task.tile.num_writes * (sizeof(WriteRecord) / sizeof(int4));
@@ -38,7 +39,7 @@ __device__ inline void fetch_writes(const GemmTable& table, const Bases& bases, 
     static_assert(offsetof(WriteRecord, to) == 0 && sizeof(WriteRecord) == 2 * sizeof(int4));
     if (i % 2 == 0) {
       const uint64_t relative = uint64_t{static_cast<uint32_t>(word.y)} << 32 | static_cast<uint32_t>(word.x);
-      const uint64_t address = resolve(bases, relative);
+      const uint64_t address = resolve(bases, relative, copy);
       word.x = static_cast<int>(address);
       word.y = static_cast<int>(address >> 32);
     }
@@ -79,11 +80,12 @@ template <class Body>
 __device__ void schedule_tiles(const Cta<Body>& cta, bool end) {
   Control<Body>& control = cta.control;
   Ring<kSlots> slot;
+  const uint64_t copy = copy_of_call(cta.launch.workers);
   for (uint32_t turn = 0;;) {
     ptx::barrier_arrive(&control.record_full[slot.index]);
     if (end) break;
     __syncwarp();
-    fetch_writes(cta.launch.table, cta.launch.workers.bases, control.slots[slot.index]);
+    fetch_writes(cta.launch.table, cta.launch.workers.bases, copy, control.slots[slot.index]);
     ptx::barrier_arrive(&control.to_store[slot.index]);
     slot.next();
     end = fetch_tile(cta, next_task(cta, ++turn), control.slots[slot.index], &control.record_empty[slot.index],

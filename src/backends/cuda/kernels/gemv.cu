@@ -9,9 +9,9 @@
 #include <array>
 
 #include "backends/cuda/kernels/gemv.hpp"
-#include "backends/cuda/kernels/gemv_norm.cuh"
 #include "backends/cuda/kernels/launch_kernel.cuh"
-#include "backends/cuda/kernels/workers.cuh"
+#include "backends/cuda/kernels/norm_columns.cuh"
+#include "backends/cuda/kernels/sum_units.cuh"
 #include "backends/cuda/runtime/driver.hpp"
 
 namespace tilewire::cuda {
@@ -239,9 +239,9 @@ __device__ inline void keep_sums(const float (&sums)[kTiles][kBlocks][4], uint8_
   }
 }
 
-/// One thread: eight elements of the partial, which it sends to the peers.
+/// One thread: eight elements of the partial.
 template <typename T, int kTiles, int kBlocks>
-__device__ inline uint4 send_unit(const GemvTable& table, const Part& part, const uint8_t* shared, int row, int col) {
+__device__ inline uint4 partial_unit(const Part& part, const uint8_t* shared, int row, int col) {
   using Of = Ring<kTiles, kBlocks>;
   float values[kEight] = {};
   const int group = col / (kTiles * kTileCols);
@@ -255,14 +255,7 @@ __device__ inline uint4 send_unit(const GemvTable& table, const Part& part, cons
       values[i] += four.x, values[i + 1] += four.y, values[i + 2] += four.z, values[i + 3] += four.w;
     }
   }
-  const uint4 mine = round_eight<T>(values);
-  const int64_t at = part.first_col + col;
-#pragma unroll 1
-  for (uint32_t i = 0; i < table.exchange.num_peers; ++i) {
-    const TargetRecord& to = table.exchange.peers[i];
-    publish(to.data + (row * to.ld + at) * 2, mine);
-  }
-  return mine;
+  return round_eight<T>(values);
 }
 
 /// One warp: let the operands of the CTA's columns come to the L2 cache, since weights have replaced them there.
@@ -288,80 +281,6 @@ __device__ inline void prefetch_operands(const SumOfPartials& of, const Bases& b
   }
 }
 
-__device__ inline Operands load_operands(const SumOfPartials& of, const Bases& bases, int row, int64_t col) {
-  Operands words{};
-  const auto load = [&](const std::byte* from, int64_t at) {
-    return *reinterpret_cast<const uint4*>(resolve(bases, from) + at * 2);
-  };
-#pragma unroll 1
-  for (uint32_t step = 0; step < of.num_steps && of.fetches; ++step) {
-    const EpilogueRecord& what = of.steps[step];
-    if (what.kind == EpilogueKind::bias) words.bias = load(what.operand, col);
-    if (what.kind == EpilogueKind::residual) words.residual = load(what.operand, row * what.ld + col);
-  }
-  if (of.norm.there) words.norm_weight = load(of.norm.weight.data, col);
-  if (of.norm.there && of.norm.layer) words.norm_bias = load(of.norm.bias.data, col);
-  return words;
-}
-
-/// Apply the sum's epilogue to eight elements.
-template <typename T>
-__device__ inline void apply_steps(const SumOfPartials& of, const Bases& bases, const Operands& operands, int row,
-                                   int col, float (&values)[kEight]) {
-#pragma unroll 1
-  for (uint32_t step = 0; step < of.num_steps; ++step) {
-    const EpilogueRecord& what = of.steps[step];
-    const bool adds = what.kind == EpilogueKind::bias || what.kind == EpilogueKind::residual;
-    if (adds && of.fetches) {
-      float added[kEight];
-      widen_eight<T>(what.kind == EpilogueKind::bias ? operands.bias : operands.residual, added);
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) values[i] += added[i];
-      continue;
-    }
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) apply_step(bases, what, row, col + i, values[i]);
-  }
-}
-
-__device__ inline void store_unit(const TargetRecord& to, const Bases& bases, int row, int64_t col,
-                                  const float (&values)[kEight]) {
-  store_others(resolve(bases, to.data) + (row * to.ld + col) * element_bytes(to.dtype), to.dtype, StoreMode::store,
-               values);
-}
-
-/// One thread: send eight elements of the partial to the peers, add those of the peers, finish and store the result,
-/// which stays in `values`. False if the peers' data do not come.
-template <typename T, int kTiles, int kBlocks>
-__device__ inline bool sum_unit(const GemvTable& table, const WorkerLaunch& launch, const Part& part,
-                                const uint8_t* shared, int row, int col, Operands& operands, float (&values)[kEight],
-                                Patience& patience) {
-  const uint4 mine = send_unit<T, kTiles, kBlocks>(table, part, shared, row, col);
-  const int64_t at = part.first_col + col;
-  operands = load_operands(table.sum, launch.bases, row, at);
-#pragma unroll 1
-  for (uint32_t i = 0; i < table.sum.num_partials; ++i) {
-    uint4 words = mine;
-    if (i != table.sum.own_partial) {
-      std::byte* from = table.sum.partials[i].data + (row * table.sum.partials[i].ld + at) * 2;
-      do {
-        poll_words(from, true, words);
-      } while (missing_halves(words) != 0 && patience.lasts());
-      if (patience.over) {
-        patience.give_up(i);
-        return false;
-      }
-      clear_words(from);
-    }
-    add_eight<T>(words, i == 0, values);
-  }
-  patience.has_begun();
-  apply_steps<T>(table.sum, launch.bases, operands, row, static_cast<int>(at), values);
-#pragma unroll 1
-  for (uint32_t i = 0; i < table.sum.num_targets; ++i) store_unit(table.sum.targets[i], launch.bases, row, at, values);
-  return true;
-}
-
 /// The last warp: the call begins; peers may be written to when their signals are here.
 __device__ inline bool await_peers(const GemvTable& table, const WorkerLaunch& launch, uint64_t epoch) {
   TaskSpan* span = span_of(launch, table.first_tile + blockIdx.x);
@@ -377,13 +296,12 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ bool go;
   __shared__ uint64_t epoch_here;
+  __shared__ uint64_t copy_here;
   ptx::let_next_kernel_begin();
   // NOTE: until the earlier kernels are complete, only parameters of the launch and constant inputs may be read.
   if (blockIdx.x >= table.ctas) {
     ptx::await_earlier_kernels();
-    const uint32_t sync_only = (blockIdx.x - table.ctas) * (kGemvThreads / 32) + threadIdx.x / 32;
-    if (threadIdx.x % 32 == 0 && sync_only < launch.table.sync_lanes)
-      run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + sync_only);
+    run_sync_lanes(launch, blockIdx.x - table.ctas);
     return leave_call(launch);
   }
   const Part part = part_of(table);
@@ -398,32 +316,38 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
     if (threadIdx.x == kComputeThreads) {
       if (blockIdx.x == 0) note_call(launch);
       epoch_here = calls_before(launch);
+      copy_here = copy_of_call(launch);
       go = await_peers(table, launch, epoch_here);
     }
   }
   __syncthreads();
   const uint64_t epoch = *static_cast<volatile uint64_t*>(&epoch_here);
+  const uint64_t copy = *static_cast<volatile uint64_t*>(&copy_here);
   bool good = *static_cast<volatile bool*>(&go);
   const int units = part.cols / kEight;
   const auto unit = static_cast<int>(threadIdx.x);
-  const bool has_unit = unit < table.rows * units;
-  const int row = unit / units;
   const int col = unit % units * kEight;
-  Operands operands{};
-  float values[kEight] = {};
-  if (good && has_unit) {
+  const ThreadUnits<1> at{unit / units, part.first_col + col, 0, unit < table.rows * units ? 1 : 0};
+  Operands operands[1]{};
+  float values[1][kEight] = {};
+  if (good && at.has(0)) {
     const SumOfPartials& sum = table.sum;
-    TaskSpan* span = unit == 0 ? span_of(launch, sum.first_name + blockIdx.x) : nullptr;
+    TaskSpan* tile_span = unit == 0 ? span_of(launch, table.first_tile + blockIdx.x) : nullptr;
+    TaskSpan* span = table.sums && unit == 0 ? span_of(launch, sum.first_name + blockIdx.x) : nullptr;
     Patience patience{launch.watch, sum.first_name + blockIdx.x, epoch, unit == 0, span};
-    if (unit == 0) note_taken(span), note_end(span_of(launch, table.first_tile + blockIdx.x));
-    good = sum_unit<T, kTiles, kBlocks>(table, launch, part, shared, row, col, operands, values, patience);
-    if (unit == 0 && good) note_end(span);
-    if (unit == 0 && good && sum.signal != nullptr)
-      atomicAdd(reinterpret_cast<unsigned long long*>(sum.signal + blockIdx.x * sum.signal_step), 1ull);
-    if (sum.norm.there) widen_eight<T>(round_eight<T>(values), values);
+    if (table.sums) note_taken(span), note_end(tile_span);
+    const uint4 mine[1] = {partial_unit<T, kTiles, kBlocks>(part, shared, at.row, col)};
+    send_units(table.exchange, launch.bases, copy, at, mine);
+    operands[0] = load_operands(sum, launch.bases, at.row, at.col(0));
+    good = sum_units<T>(sum, launch.bases, copy, at, mine, operands, values, patience);
+    if (good) note_end(table.sums ? span : tile_span);
+    if (unit == 0 && good && sum.signal != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(sum.signal), 1ull);
   }
-  if (table.sum.norm.there)
-    normalise_columns<T>(table, launch, {row, part.first_col, part.cols, col, has_unit}, good, operands, values, epoch);
+  if (table.sum.norm.there) {
+    const NormPlace place{table.moments, static_cast<int>(table.ctas), table.tile_cols, table.cols, 0,
+                          table.rows,    static_cast<int>(blockIdx.x)};
+    normalise_columns<T, 1, false>(place, table.sum.norm, launch, at, good, operands, values, epoch);
+  }
   leave_call(launch);
 }
 

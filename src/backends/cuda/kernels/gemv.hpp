@@ -7,26 +7,18 @@
 
 #include <cstdint>
 
-#include "backends/cuda/kernels/row_sums.hpp"
+#include "backends/cuda/kernels/sum_of_partials.hpp"
 #include "lower/kernel_limits.hpp"
 
 namespace tilewire::cuda {
 
-/// What a norm needs of a row's columns in one CTA: mean (0 for an RMSNorm) and sum of the squares of the distances
-/// from it. Each carries the number of the call, so that no CTA resets what others still read.
-struct alignas(16) Moments {
-  float mean;
-  uint32_t mean_call;
-  float squares;
-  uint32_t squares_call;
-};
-
 /// Most CTAs that make tiles.
 inline constexpr int kMostGemvCtas = 256;
+static_assert(kMostGemvCtas * kMostGemvRows <= kMostMoments);
 
-/// All tiles and sums of a rank. CTA i makes the columns [i * tile_cols, (i + 1) * tile_cols) of the result; addresses
-/// are those of CTA 0, and grow with the column. It is a parameter of the launch, since each record in memory would be
-/// far away when the kernel begins.
+/// All tiles and sums of a rank. Without sums over ranks: the tiles are stored. CTA i makes the columns [i * tile_cols,
+/// (i + 1) * tile_cols) of the result; addresses are those of CTA 0, and grow with the column. It is a parameter of the
+/// launch, since each record in memory would be far away when the kernel begins.
 struct GemvTable {
   const std::byte* a = nullptr;  ///< rows x depth; it and all addresses below may be relative
   const std::byte* b = nullptr;  ///< cols x depth
@@ -38,9 +30,10 @@ struct GemvTable {
   int32_t tile_cols = 0;
   uint32_t ctas = 0;
   DType dtype = DType::bf16;   ///< of operands and partials
+  bool sums = true;            ///< sums follow the tiles; else the tiles are the results
   bool constant_b = false;     ///< load B before the kernels before this one are complete
   uint32_t first_tile = 0;     ///< number of the first tile's name; the others follow
-  Moments* moments = nullptr;  ///< zeroed, kMostGemvRows x kMostGemvCtas: of each CTA's columns, for norms
+  Moments* moments = nullptr;  ///< zeroed, kMostMoments: of each CTA's columns, for norms
   Exchange exchange{};
   SumOfPartials sum{};
 };

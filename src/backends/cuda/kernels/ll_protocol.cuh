@@ -11,6 +11,9 @@
 namespace tilewire::cuda {
 
 /// Store LL data. Relaxed at system scope: no order is needed, as the reader polls the words themselves.
+/// NOTE: double-buffered data rest on more. A word that is reset in one call is stored by a peer two calls later.
+/// Between the two, the grid of the reset has ended (griddepcontrol.wait, too, waits for its memory operations), and
+/// the peer has polled data of the next grid.
 __device__ inline void publish(void* to, const uint4& words) {
   asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y),
                "r"(words.z), "r"(words.w)

@@ -168,9 +168,7 @@ __global__ void __launch_bounds__(kPlainThreads, 1)
   if (blockIdx.x < launch.table.ctas) {
     run_plain_ops<kKind>(launch, steps, blockIdx.x, shared);
   } else {
-    const uint32_t sync_only = (blockIdx.x - launch.table.ctas) * (kPlainThreads / 32) + threadIdx.x / 32;
-    const bool walks = threadIdx.x % 32 == 0 && sync_only < launch.table.sync_lanes;
-    if (walks) run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + sync_only);
+    run_sync_lanes(launch, blockIdx.x - launch.table.ctas);
   }
   if (ends_call) leave_call(launch);
 }

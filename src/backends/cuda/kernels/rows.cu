@@ -1,92 +1,126 @@
-// The kernel of rows: an all-reduce of few rows. CTA r sends row r of x to the peers, sums row r of all ranks, and
-// normalises it. Called by programs through row_sums.hpp.
+// The kernel of rows: an all-reduce of few rows. Each CTA sends a part of a row of x to the peers, sums that part of
+// all ranks, and normalises it. Called by programs through rows.hpp.
+#include <algorithm>
+
 #include "backends/cuda/kernels/launch_kernel.cuh"
-#include "backends/cuda/kernels/row_sums.cuh"
-#include "backends/cuda/runtime/driver.hpp"
-#include "lower/kernel_limits.hpp"
+#include "backends/cuda/kernels/norm_columns.cuh"
+#include "backends/cuda/kernels/rows.hpp"
+#include "backends/cuda/kernels/sum_units.cuh"
 
 namespace tilewire::cuda {
 namespace {
 
 constexpr int kRowThreads = 512;
+constexpr int kMostUnits = 4;  ///< of a thread
+static_assert(kMostPartCols <= kRowThreads * kMostUnits * kEight);
 
-/// Load the thread's units of the row of x, send them, and keep them. They leave when the peers are ready.
-template <typename T>
-__device__ inline bool send_row(const RowTable& table, const WorkerLaunch& launch, const RowUnits& units, int row,
-                                uint64_t epoch) {
-  __shared__ bool go;
-  TaskSpan* span = span_of(launch, table.first_copy + row);
-  const std::byte* from = resolve(launch.bases, table.x) + row * table.ldx * 2;
-#pragma unroll 1
-  for (int first = units.thread; first < units.count; first += kUnitsTogether * units.threads) {
-    uint4 words[kUnitsTogether] = {};
+/// Load the thread's units of x.
+template <typename T, int kUnits>
+__device__ __forceinline__ void load_units(const RowTable& table, const Bases& bases, const ThreadUnits<kUnits>& at,
+                                           uint4 (&mine)[kUnits]) {
+  const std::byte* row = resolve(bases, table.x) + at.row * table.ldx * 2;
 #pragma unroll
-    for (int u = 0; u < kUnitsTogether; ++u) {
-      const int unit = first + u * units.threads;
-      if (unit < units.count) words[u] = *reinterpret_cast<const uint4*>(from + int64_t{unit} * kEight * 2);
-    }
+  for (int unit = 0; unit < kUnits; ++unit) {
+    if (at.has(unit)) mine[unit] = *reinterpret_cast<const uint4*>(row + at.col(unit) * 2);
+  }
 #pragma unroll
-    for (int u = 0; u < kUnitsTogether; ++u) {
-      const int unit = first + u * units.threads;
-      if (unit >= units.count) continue;
-      // NOTE: through fp32, so that no NaN has the bits of missing data.
-      float values[kEight];
-      widen_eight<T>(words[u], values);
-      units.row[unit] = round_eight<T>(values);
-    }
+  for (int unit = 0; unit < kUnits; ++unit) {
+    // NOTE: through fp32, so that no NaN has the bits of missing data.
+    float values[kEight];
+    widen_eight<T>(mine[unit], values);
+    mine[unit] = round_eight<T>(values);
   }
-  if (threadIdx.x == 0) {
-    note_taken(span);
-    go = all_signals_come(table.exchange.waits, table.exchange.num_waits, epoch, launch.watch, table.first_copy + row);
-    note_start(span, blockIdx.x);
-  }
-  __syncthreads();
-  if (!*static_cast<volatile bool*>(&go)) return false;
-#pragma unroll 1
-  for (uint32_t i = 0; i < table.exchange.num_peers; ++i) {
-    const TargetRecord& to = table.exchange.peers[i];
-    units.for_each([&](int unit) { publish(to.data + (row * to.ld + unit * kEight) * 2, units.row[unit]); });
-  }
-  if (threadIdx.x == 0) note_end(span);
-  return true;
 }
 
-template <typename T>
+/// All threads: wait until the peers are ready, if the plan has handshakes.
+__device__ __forceinline__ bool await_peers(const RowTable& table, const WorkerLaunch& launch, uint64_t epoch) {
+  __shared__ bool go;
+  if (table.exchange.num_waits == 0) return true;
+  const uint32_t name = table.first_task + blockIdx.x;
+  if (threadIdx.x == 0)
+    go = all_signals_come(table.exchange.waits, table.exchange.num_waits, epoch, launch.watch, name);
+  __syncthreads();
+  return *static_cast<volatile bool*>(&go);
+}
+
+/// Send, sum and normalise the CTA's part of a row.
+template <typename T, int kUnits>
+__device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const RowTable& table) {
+  const auto cta = static_cast<int>(blockIdx.x);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const auto threads = static_cast<int>(blockDim.x);
+  const int part = cta % table.parts;
+  const ThreadUnits<kUnits> at{cta / table.parts, part * table.part_cols + thread * kEight, threads * kEight,
+                               (table.part_cols / kEight - thread + threads - 1) / threads};
+  TaskSpan* copy_span = thread == 0 ? span_of(launch, table.first_task + cta) : nullptr;
+  TaskSpan* sum_span = thread == 0 ? span_of(launch, table.sum.first_name + cta) : nullptr;
+  note_taken(copy_span), note_start(copy_span, cta);
+  const uint64_t epoch = calls_before(launch);
+  const uint64_t copy = copy_of_call(launch);
+  uint4 mine[kUnits] = {};
+  load_units<T>(table, launch.bases, at, mine);
+  const bool counts = cta == 0 && thread == 0;
+  const bool waits = table.exchange.num_waits > 0;
+  if (counts && waits) note_call(launch);
+  bool good = await_peers(table, launch, epoch);
+  Operands operands[kUnits];
+  float values[kUnits][kEight] = {};
+  if (good) {
+    send_units(table.exchange, launch.bases, copy, at, mine);
+    note_end(copy_span), note_taken(sum_span);
+    // NOTE: the counters' answer takes as long as the peers' data.
+    if (counts && !waits) note_call(launch);
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      if (at.has(unit)) operands[unit] = load_operands(table.sum, launch.bases, at.row, at.col(unit));
+    }
+    Patience patience{launch.watch, table.sum.first_name + cta, epoch, thread == 0, sum_span};
+    good = sum_units<T>(table.sum, launch.bases, copy, at, mine, operands, values, patience);
+  }
+  if (good) note_end(sum_span);
+  if (good && thread == 0 && table.sum.signal != nullptr)
+    atomicAdd(reinterpret_cast<unsigned long long*>(table.sum.signal + at.row * table.sum.signal_step), 1ull);
+  if (!table.sum.norm.there) return;
+  const NormPlace place{table.moments, table.parts, table.part_cols, table.parts * table.part_cols, at.row, 1, part};
+  normalise_columns<T, kUnits, true>(place, table.sum.norm, launch, at, good, operands, values, epoch);
+}
+
+template <typename T, int kUnits>
 __global__ void __launch_bounds__(kRowThreads)
     row_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ RowTable table) {
-  extern __shared__ __align__(128) uint8_t shared[];
   ptx::let_next_kernel_begin();
   ptx::await_earlier_kernels();
-  if (blockIdx.x == 0 && threadIdx.x == 0) note_call(launch);
-  const int row = static_cast<int>(blockIdx.x);
-  if (row < table.rows) {
-    const uint64_t epoch = calls_before(launch);
-    const RowUnits units(shared, kRowThreads, table.cols / kEight);
-    if (send_row<T>(table, launch, units, row, epoch)) finish_row<T>(table.sum, launch, units, row, epoch);
-  } else {
-    const uint32_t sync_only = (blockIdx.x - table.rows) * (kRowThreads / 32) + threadIdx.x / 32;
-    if (threadIdx.x % 32 == 0 && sync_only < launch.table.sync_lanes)
-      run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + sync_only);
-  }
+  const auto ctas = static_cast<uint32_t>(table.rows * table.parts);
+  blockIdx.x < ctas ? reduce_part<T, kUnits>(launch, table) : run_sync_lanes(launch, blockIdx.x - ctas);
   leave_call(launch);
+}
+
+using Kernel = void (*)(WorkerLaunch, RowTable);
+
+template <typename T>
+Kernel kernel_for(int units) {
+  return units <= 1 ? row_kernel<T, 1> : units <= 2 ? row_kernel<T, 2> : row_kernel<T, kMostUnits>;
 }
 
 }  // namespace
 
 void load_row_kernels() {
-  constexpr int kMost = kRowBlocks * kMostRowCols * 2;
-  const auto allow_memory = [](auto* kernel) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost), "cudaFuncSetAttribute");
-  };
-  allow_memory(row_kernel<__nv_bfloat16>);
-  allow_memory(row_kernel<__half>);
+  for (const int units : {1, 2, kMostUnits}) {
+    for (const Kernel kernel : {kernel_for<__nv_bfloat16>(units), kernel_for<__half>(units)}) {
+      cudaFuncAttributes attributes{};
+      check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    }
+  }
 }
 
 void launch_rows(const WorkerLaunch& launch, const RowTable& table, bool early, cudaStream_t stream) {
-  const auto kernel = table.dtype == DType::bf16 ? row_kernel<__nv_bfloat16> : row_kernel<__half>;
-  const uint32_t ctas = static_cast<uint32_t>(table.rows) + worker_ctas(launch.table, kRowThreads);
-  launch_early_kernel("launch of row_kernel", kernel, ctas, kRowThreads, row_bytes_for(table.cols, kRowThreads), early,
-                      stream, launch, table);
+  const int units = table.part_cols / kEight;
+  const int threads = std::min(kRowThreads, (units + 31) / 32 * 32);
+  const int each = (units + threads - 1) / threads;
+  const Kernel kernel = table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(each) : kernel_for<__half>(each);
+  const auto of_cta = static_cast<uint32_t>(threads);
+  const uint32_t ctas = static_cast<uint32_t>(table.rows * table.parts) + worker_ctas(launch.table, of_cta);
+  launch_early_kernel("launch of row_kernel", kernel, ctas, of_cta, 0, early, stream, launch, table);
 }
 
 }  // namespace tilewire::cuda

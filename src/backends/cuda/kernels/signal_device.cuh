@@ -14,6 +14,15 @@ __device__ inline uint64_t calls_before(const WorkerLaunch& launch) {
   return calls / kWholeCall;
 }
 
+/// Bytes from the first copy of double-buffered LL data to the copy that this call uses. The same for all CTAs of a
+/// call, as calls_before.
+__device__ inline uint64_t copy_of_call(const WorkerLaunch& launch) {
+  if (launch.copied == nullptr) return 0;
+  uint64_t calls;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(calls) : "l"(launch.copied) : "memory");
+  return (calls / kWholeCall) % 2 * launch.copy_distance;
+}
+
 /// The current value of a signal. Acquire at system scope: writes before the posts are visible to generic accesses of
 /// this thread. Call fence.proxy.async before this thread's tensor loads of them.
 __device__ inline uint64_t read_signal(const uint64_t* signal) {
@@ -80,7 +89,7 @@ __device__ inline bool must_leave(const WaitWatch& watch, uint32_t polls) {
 __device__ inline bool calls_overlap(const TeamCalls* calls) {
   if (calls == nullptr) return false;
   const auto* now = reinterpret_cast<const volatile TeamCalls*>(calls);
-  return now->begun > now->ended + 1;
+  return now->begun > now->ended / kWholeCall + 1;
 }
 
 /// Let all kernels leave. The first kernel that reports gives the reason; it is complete before the host sees
@@ -108,7 +117,9 @@ __device__ inline void note_call(const WorkerLaunch& launch) {
   if (calls == nullptr || !launch.begins) return;
   const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&calls->begun), 1ull);
   const uint64_t ended = reinterpret_cast<volatile TeamCalls*>(calls)->ended;
-  if (ended != before) report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended});
+  // NOTE: other CTAs of this call may have ended already; their parts are less than a call.
+  if (ended / kWholeCall != before)
+    report_failure(launch.watch, {.wait = kOverlap, .wanted = before, .seen = ended / kWholeCall});
 }
 
 /// Wait for one signal. False if the deadline passes or the team breaks; then report it, if it is the rank's first

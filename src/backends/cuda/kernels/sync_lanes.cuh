@@ -1,5 +1,5 @@
 // Sync-only lanes, each executed by one thread: handshakes, and doorbells of streams. Also the posts of every op.
-// Used by workers.cuh and workers.cu.
+// Used by all worker kernels, the GEMV kernel and the kernel of rows.
 #pragma once
 
 #include "backends/cuda/kernels/signal_device.cuh"
@@ -104,6 +104,13 @@ __device__ inline void run_sync_lane(const WorkerLaunch& launch, uint32_t index)
       ++i;
     }
   }
+}
+
+/// CTA number `cta` of those with sync-only lanes: the first thread of each warp executes one.
+__device__ inline void run_sync_lanes(const WorkerLaunch& launch, uint32_t cta) {
+  const uint32_t lane = cta * (blockDim.x / 32) + threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0 && lane < launch.table.sync_lanes)
+    run_sync_lane(launch, launch.table.num_lanes - launch.table.sync_lanes + lane);
 }
 
 }  // namespace tilewire::cuda

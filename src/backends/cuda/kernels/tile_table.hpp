@@ -142,11 +142,16 @@ struct alignas(16) WriteRecord {
 };
 static_assert(sizeof(WriteRecord) == 32);
 
-/// Numbers of calls of all programs of a rank that have ended, and that have begun. Used if the caller orders the calls
-/// (CallOrder::stream).
+/// What one complete call adds to a counter of calls: more than the CTAs of any grid. Each CTA of a call adds a part
+/// when it ends, without waiting for the result.
+inline constexpr uint64_t kWholeCall = uint64_t{1} << 20;
+
+/// Counters of the calls of all programs of a rank.
 struct TeamCalls {
-  uint64_t ended = 0;
-  uint64_t begun = 0;
+  uint64_t ended = 0;  ///< kWholeCall for each call, if the caller orders the calls (CallOrder::stream)
+  uint64_t begun = 0;  ///< 1 for each call, likewise
+  /// kWholeCall for each call with double-buffered LL data (Buffer::copies).
+  uint64_t copied = 0;
 };
 
 /// The report of a failed wait, in host-mapped memory. `written` is set last.

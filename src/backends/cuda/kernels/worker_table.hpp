@@ -120,13 +120,10 @@ struct WorkerTable {
   const Bases* bases = nullptr;  ///< of the launch; set in kernels
 };
 
-/// What one complete call adds to CallCounters::calls: more than the CTAs of any grid.
-inline constexpr uint64_t kWholeCall = uint64_t{1} << 20;
-
 /// Counters of a program in device memory, zero at first.
 struct CallCounters {
-  /// kWholeCall for every complete call. Each CTA of a call adds a part when it ends, without waiting for the result.
-  /// With helper CTAs it does wait: the last CTA then resets the counters that count one call only.
+  /// kWholeCall for every complete call. With helper CTAs each CTA waits for the result of its addition: the last one
+  /// resets the counters that count one call only.
   uint64_t calls = 0;
   uint64_t begun = 0;  ///< with helper CTAs: other CTAs that have begun
 };
@@ -137,8 +134,10 @@ struct WorkerLaunch {
   Bases bases{};                     ///< of all tables of the launch
   CallCounters* counters = nullptr;  ///< the launch's CTAs count the call as ended; null: they do not
   WaitWatch watch{};
-  TaskSpan* spans = nullptr;  ///< for the times of the call's tasks, by number of the task; null: no trace
-  bool begins = false;        ///< the launch is the first of its call
+  TaskSpan* spans = nullptr;   ///< for the times of the call's tasks, by number of the task; null: no trace
+  bool begins = false;         ///< the launch is the first of its call
+  uint64_t* copied = nullptr;  ///< TeamCalls::copied, if the plan has double-buffered LL data
+  uint64_t copy_distance = 0;  ///< bytes from the first copy of such data to the second
 };
 
 /// The preamble of a kernel, before its lanes: it posts for a task that is already complete, a handshake or the library

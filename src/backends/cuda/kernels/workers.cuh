@@ -1,6 +1,5 @@
 // Worker CTAs: they execute the ops of lanes, i.e. wait, move or sum or multiply, post. If lanes have `warpgroups`, a
-// CTA
-// has whole warpgroups of threads. Included by workers.cu and gemm_tiles.cuh.
+// CTA has whole warpgroups of threads. Included by the kernels that have worker CTAs, and by sum_units.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/ops.cuh"
@@ -29,6 +28,7 @@ struct Worker {
   uint32_t worker = 0;
   uint32_t workers = 1;
   uint64_t epoch = 0;
+  uint64_t copy = 0;  ///< copy_of_call
   Warpgroup warpgroup{};
 
   [[nodiscard]] __device__ bool shares() const { return lane.serial && lane.ctas > 1; }
@@ -40,7 +40,12 @@ __device__ inline Worker place_worker(const WorkerLaunch& launch, uint32_t cta) 
   const LaneRecord& lane = launch.table.lanes[index];
   Warpgroup warpgroup;
   if (lane.warpgroups) warpgroup = {threadIdx.x / kWarpgroupThreads, blockDim.x / kWarpgroupThreads};
-  return {lane, cta * warpgroup.count + warpgroup.index, lane.ctas * warpgroup.count, calls_before(launch), warpgroup};
+  return {lane,
+          cta * warpgroup.count + warpgroup.index,
+          lane.ctas * warpgroup.count,
+          calls_before(launch),
+          copy_of_call(launch),
+          warpgroup};
 }
 
 /// The first thread, before an op of a shared lane: wait until the op before is posted. False if the team breaks.
@@ -55,7 +60,9 @@ __device__ inline Worker place_helper(const WorkerLaunch& launch, uint32_t cta, 
   const LaneRecord& lane = launch.table.lanes[index];
   Warpgroup warpgroup;
   if (lane.warpgroups) warpgroup = {threadIdx.x / kWarpgroupThreads, blockDim.x / kWarpgroupThreads};
-  return {lane, (lane.ctas + cta) * warpgroup.count + warpgroup.index, 1, calls_before(launch), warpgroup};
+  return {
+      lane,     (lane.ctas + cta) * warpgroup.count + warpgroup.index, 1, calls_before(launch), copy_of_call(launch),
+      warpgroup};
 }
 
 /// The index of the warpgroup's first op, or of the op after `index`.
@@ -72,14 +79,14 @@ __device__ inline uint32_t next_step(const Worker& me, WorkerShared& shared, uin
 /// an address and is resolved.
 template <typename Record>
 __device__ inline void fetch_records(const Record*& from, uint32_t& first, uint32_t count, Record* to,
-                                     const Bases& bases, const Warpgroup& warpgroup) {
+                                     const Bases& bases, const Worker& me) {
   if (count > kRecordsAtHand) return;
   constexpr uint32_t kWords = sizeof(Record) / sizeof(uint64_t);
   static_assert(sizeof(Record) % sizeof(uint64_t) == 0);
   const auto* words = reinterpret_cast<const uint64_t*>(from + first);
 #pragma unroll 1
-  for (uint32_t i = warpgroup.thread(); i < count * kWords; i += warpgroup.threads())
-    reinterpret_cast<uint64_t*>(to)[i] = i % kWords == 0 ? resolve(bases, words[i]) : words[i];
+  for (uint32_t i = me.warpgroup.thread(); i < count * kWords; i += me.warpgroup.threads())
+    reinterpret_cast<uint64_t*>(to)[i] = i % kWords == 0 ? resolve(bases, words[i], me.copy) : words[i];
   from = to;
   first = 0;
 }
@@ -133,9 +140,9 @@ __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, Wo
     WorkerTable table = launch.table;
     table.bases = &launch.bases;
     OpRecords& records = shared.records[warpgroup.index][turn++ % 2];
-    fetch_records(table.sources, step.first_source, step.num_sources, records.sources, launch.bases, warpgroup);
-    fetch_records(table.targets, step.first_target, step.num_targets, records.targets, launch.bases, warpgroup);
-    fetch_records(table.posts, step.first_post, step.num_posts, records.posts, launch.bases, warpgroup);
+    fetch_records(table.sources, step.first_source, step.num_sources, records.sources, launch.bases, me);
+    fetch_records(table.targets, step.first_target, step.num_targets, records.targets, launch.bases, me);
+    fetch_records(table.posts, step.first_post, step.num_posts, records.posts, launch.bases, me);
     if (slice.thread == 0) go[warpgroup.index] = await_op(launch, me, index, step);
     warpgroup.meet();
     if (!go[warpgroup.index]) return false;
@@ -190,9 +197,7 @@ __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta
     }
     return;
   }
-  const uint32_t sync_only = (cta - table.ctas) * (blockDim.x / 32) + threadIdx.x / 32;
-  if (threadIdx.x % 32 != 0 || sync_only >= table.sync_lanes) return;
-  run_sync_lane(launch, table.num_lanes - table.sync_lanes + sync_only);
+  run_sync_lanes(launch, cta - table.ctas);
 }
 
 /// The last CTA of a call with helper CTAs: reset the counters that count one call only.
@@ -210,17 +215,16 @@ __device__ inline void leave_call(const WorkerLaunch& launch) {
   if (launch.counters == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  auto* calls = reinterpret_cast<unsigned long long*>(&launch.counters->calls);
   const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
-  TeamCalls* team = launch.watch.calls;
-  if (launch.table.helper_ctas == 0 && team == nullptr) {
-    atomicAdd(calls, part);
-    return;
+  const auto add = [&](uint64_t* calls) { return atomicAdd(reinterpret_cast<unsigned long long*>(calls), part); };
+  if (launch.copied != nullptr) add(launch.copied);
+  if (launch.table.helper_ctas == 0) {
+    add(&launch.counters->calls);
+  } else {
+    __threadfence();
+    if ((add(&launch.counters->calls) + part) % kWholeCall == 0) clear_helped(launch);
   }
-  if (launch.table.helper_ctas > 0) __threadfence();
-  if ((atomicAdd(calls, part) + part) % kWholeCall != 0) return;
-  if (launch.table.helper_ctas > 0) clear_helped(launch);
-  if (team != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(&team->ended), 1ull);
+  if (launch.watch.calls != nullptr) add(&launch.watch.calls->ended);
 }
 
 }  // namespace tilewire::cuda

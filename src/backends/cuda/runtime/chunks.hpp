@@ -18,12 +18,12 @@ constexpr int64_t kLargestStep = int64_t{1} << 30;
 }
 
 /// Bytes to add to the `backed` ones, so that there are at least `wanted` of at most `limit`. The total doubles, within
-/// kFirstChunk and kLargestStep, if the limit allows it. All but `wanted` are multiples of the granularity, 0 <= wanted
+/// `first` and kLargestStep, if the limit allows it. All but `wanted` are multiples of the granularity, 0 <= wanted
 /// <= limit.
-[[nodiscard]] constexpr int64_t next_chunk(int64_t backed, int64_t wanted, int64_t limit) {
+[[nodiscard]] constexpr int64_t next_chunk(int64_t backed, int64_t wanted, int64_t limit, int64_t first = kFirstChunk) {
   const int64_t needed = round_up_to_granularity(wanted) - backed;
   if (needed <= 0) return 0;
-  return std::min(std::max(needed, std::clamp(backed, kFirstChunk, kLargestStep)), limit - backed);
+  return std::min(std::max(needed, std::clamp(backed, first, kLargestStep)), limit - backed);
 }
 
 }  // namespace tilewire::cuda

@@ -1,5 +1,7 @@
 // Enqueues one call of a program: kernels, copies, library calls.
 // Called by run, and by bursts.
+#include <algorithm>
+
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/program.hpp"
 
@@ -33,8 +35,12 @@ void CudaProgram::enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t
 
 void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture) {
   const WaitWatch watch = group_.watch_of(bound.owner);
-  const WorkerLaunch workers{bound.workers, bound.bases, workspace_.counters(), watch,
-                             reinterpret_cast<TaskSpan*>(bound.spans.get())};
+  WorkerLaunch workers{bound.workers, bound.bases, workspace_.counters(), watch,
+                       reinterpret_cast<TaskSpan*>(bound.spans.get())};
+  if (std::ranges::any_of(plan_.buffers, [](const Buffer& buffer) { return buffer.copies > 1; })) {
+    workers.copied = &group_.head(group_.rank())->calls.copied;
+    workers.copy_distance = group_.copy_distance();
+  }
   if (bound.tables.stream_ordered) return enqueue_stream_ordered(bound, workers, stream);
   const std::vector<StreamUse>& uses = bound.tables.streams;
   const CallStreams sides = group_.side_streams().of_call(capture, uses);

@@ -134,6 +134,11 @@ void CudaGroup::start(const JoinOptions& options) {
   memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
   workspace_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes,
                                                  SymmetricMemory::Use::workspace);
+  // NOTE: of the same limit, so the copies are equally far apart on all ranks.
+  using enum SymmetricMemory::Use;
+  for (const auto use : {first_copy, second_copy})
+    copies_[use == second_copy ? 1 : 0] =
+        std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes, use);
   const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
   ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
   zero(head);
@@ -272,6 +277,20 @@ void CudaGroup::reserve_workspace(int64_t bytes) {
   require(bytes <= workspace_->limit(), "workspace of {} bytes, want at most {}, the arena's limit", bytes,
           workspace_->limit());
   workspace_->grow_to(bytes);
+}
+
+void CudaGroup::reserve_copies(int64_t bytes) {
+  const CurrentDevice device(driver_, device_);
+  for (const auto& copy : copies_) {
+    require(bytes <= copy->limit(), "LL data of {} bytes, want at most {}, the arena's limit", bytes, copy->limit());
+    const int64_t before = copy->backed();
+    copy->grow_to(bytes);
+    if (copy->backed() == before) continue;
+    check(
+        cudaMemsetAsync(copy->base(rank()) + before, 0xFF, static_cast<size_t>(copy->backed() - before), stream_.get()),
+        "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  }
 }
 
 std::byte* CudaGroup::library_workspace() {

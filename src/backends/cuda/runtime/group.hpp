@@ -2,6 +2,7 @@
 // Made by join and launch; programs carve their workspace out of it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,6 +68,15 @@ class CudaGroup final : public Group {
   void reserve_workspace(int64_t bytes);
   /// The address of byte `offset` of the workspace of `rank`.
   [[nodiscard]] std::byte* workspace_at(int rank, int64_t offset) const { return workspace_->base(rank) + offset; }
+  /// Make at least `bytes` in each copy of the double-buffered LL data on every rank, which all programs use; new
+  /// memory has all bits 1. Otherwise as reserve_workspace. Peers may store there when all ranks have returned.
+  void reserve_copies(int64_t bytes);
+  /// The address of byte `offset` of the first copy of `rank`.
+  [[nodiscard]] std::byte* copied_at(int rank, int64_t offset) const { return copies_[0]->base(rank) + offset; }
+  /// Bytes from the first copy to the second, on every rank.
+  [[nodiscard]] uint64_t copy_distance() const {
+    return reinterpret_cast<uint64_t>(copies_[1]->base(0)) - reinterpret_cast<uint64_t>(copies_[0]->base(0));
+  }
   /// Prepare NCCL for these calls; the first time, create its communicator. Collective. Throws the same Error on all
   /// ranks. After a failure of NCCL, `unsupported` reports it.
   void prepare(const std::vector<LibraryCollective>& calls);
@@ -133,6 +143,7 @@ class CudaGroup final : public Group {
   SideStreams side_streams_;
   std::unique_ptr<SymmetricMemory> memory_;
   std::unique_ptr<SymmetricMemory> workspace_;
+  std::array<std::unique_ptr<SymmetricMemory>, 2> copies_;
   ReachableMemory reachable_;      ///< its arena is `memory_`
   bool has_freed_ = false;         ///< a tensor was freed after the last carve
   std::mutex communicator_mutex_;  ///< the watch uses the communicator, too

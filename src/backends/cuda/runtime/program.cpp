@@ -26,13 +26,18 @@ constexpr int64_t kSignalBytes = 32;
 /// Most sets of tables for different layouts of callers' tensors, without those that graphs may replay.
 constexpr int64_t kMostBound = 64;
 
-bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared; }
+bool is_copied(const Buffer& buffer) { return buffer.copies > 1; }
 
-bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared; }
+bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared && !is_copied(buffer); }
 
+bool is_own(const Buffer& buffer) {
+  return buffer.scope == Scope::symmetric && !is_shared(buffer) && !is_copied(buffer);
+}
+
+/// Bytes of one copy of each of these buffers.
 int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
   int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? workspace_bytes(buffer) : 0;
+  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? copy_bytes(buffer) : 0;
   return bytes;
 }
 
@@ -135,6 +140,7 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   // NOTE: streams can wait on memory of the arena, but not on memory of cudaMallocAsync.
   own_ = doorbells_ + aligned_bytes(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
   group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
+  group.reserve_copies(bytes_of_all(plan, is_copied));
   extent_ =
       group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
 }
@@ -147,12 +153,11 @@ int64_t Workspace::moments_at() const {
 void Workspace::fill() {
   const bool norms = std::ranges::any_of(
       plan_.lanes, [](const Lane& lane) { return lane.joined && std::ranges::any_of(lane.tasks, is_norm); });
-  const int64_t counters =
-      moments_at() + (norms ? int64_t{kMostGemvRows} * kMostGemvCtas * static_cast<int64_t>(sizeof(Moments)) : 0);
+  const int64_t counters = moments_at() + (norms ? kMostMoments * static_cast<int64_t>(sizeof(Moments)) : 0);
   counters_ = new_device_memory(counters);
   load_worker_kernel();
   if (calls_library(plan_)) load_plain_ops_kernels();
-  if (has_joined_sums(plan_, group_.rank())) {
+  if (has_few_rows(plan_, group_.rank())) {
     load_gemv_kernels();
     load_row_kernels();
   }
@@ -161,7 +166,8 @@ void Workspace::fill() {
   set_bytes(counters_.get(), counters, 0);
   std::byte* mine = group_.at(group_.rank(), extent_.offset);
   set_bytes(mine, own_, 0);
-  if (uses_ll(plan_)) set_bytes(mine + own_, bytes_of_all(plan_, is_own), 0xFF);
+  if (std::ranges::any_of(plan_.buffers, [](const Buffer& each) { return each.ll && is_own(each); }))
+    set_bytes(mine + own_, bytes_of_all(plan_, is_own), 0xFF);
   check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
 }
 
@@ -172,12 +178,18 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
   for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
     int64_t in_own = extent_.offset + own_;
     int64_t in_shared = 0;
+    int64_t in_copy = 0;
     int64_t in_local = bytes_of_all(plan_, is_shared);
     for (size_t index = 0; index < plan_.buffers.size(); ++index) {
       const Buffer& buffer = plan_.buffers[index];
       Base base{nullptr, shape_on(buffer, rank).cols};
       if (is_own(buffer)) base.data = group_.at(rank, in_own);
       if (is_shared(buffer)) base.data = group_.workspace_at(rank, in_shared);
+      if (is_copied(buffer)) {
+        const auto first = reinterpret_cast<uint64_t>(group_.copied_at(rank, in_copy));
+        base.data = reinterpret_cast<std::byte*>(copied_address(first));
+        in_copy += copy_bytes(buffer);
+      }
       if (buffer.scope == Scope::local && rank == group_.rank()) base.data = group_.workspace_at(rank, in_local);
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
       // NOTE: a tensor in the arena has the same offset on every rank (Group::allocate).
@@ -261,7 +273,7 @@ std::vector<Base> CudaProgram::layout_of(const std::vector<Base>& callers) const
     const uint64_t address = relative_address(++number, reinterpret_cast<uint64_t>(callers[i].data));
     layout[i] = {reinterpret_cast<std::byte*>(address), callers[i].ld, callers[i].part};
   }
-  ensure(number < kMostBases, "{} tensors of callers, at most {}", number, kMostBases - 1);
+  ensure(number < kCopyBase, "{} tensors of callers, at most {}", number, kCopyBase - 1);
   return layout;
 }
 
@@ -273,6 +285,7 @@ Bases CudaProgram::bases_at(const std::vector<Base>& callers) const {
     ++number;
     bases.of[number] = base_of(number, reinterpret_cast<uint64_t>(callers[i].data));
   }
+  bases.of[kCopyBase] = base_of_copies();
   return bases;
 }
 

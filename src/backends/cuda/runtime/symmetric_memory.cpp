@@ -36,7 +36,7 @@ struct Board {
 };
 
 std::shared_ptr<Board> board_of(const host::HostGroup& group, SymmetricMemory::Use use) {
-  using Boards = std::array<Board, 2>;
+  using Boards = std::array<Board, SymmetricMemory::kUses>;
   const auto make = [&] {
     auto boards = std::make_shared<Boards>();
     for (Board& board : *boards) board.mappings.resize(group.segment().num_ranks());
@@ -61,8 +61,9 @@ Memory Memory::create(const Driver& driver, int device, int64_t bytes, bool shar
     size_t free = 0;
     size_t total = 0;
     static_cast<void>(cudaMemGetInfo(&free, &total));
-    fail(ErrorKind::invalid_input, "GPU {} has no room for {} more bytes of arena or workspace: {} of {} are free",
-         device, bytes, free, total);
+    fail(ErrorKind::invalid_input,
+         "GPU {} has no room for {} more bytes of arena, workspace or LL data: {} of {} are free", device, bytes, free,
+         total);
   }
   driver.check(result, "cuMemCreate");
   return {driver, handle, bytes};
@@ -169,7 +170,9 @@ void SymmetricMemory::share_mappings() {
 }
 
 void SymmetricMemory::grow_to(int64_t bytes) {
-  const int64_t chunk = next_chunk(backed_, bytes, limit_);
+  // NOTE: LL data are small.
+  const bool small = use_ == Use::first_copy || use_ == Use::second_copy;
+  const int64_t chunk = next_chunk(backed_, bytes, limit_, small ? kGranularity : kFirstChunk);
   if (chunk == 0) return;
   try {
     by_descriptors_ ? add_by_processes(chunk) : add_by_threads(chunk);

@@ -86,8 +86,9 @@ class Mapping {
 
 class SymmetricMemory {
  public:
-  /// The two symmetric memories of a group.
-  enum class Use { arena, workspace };
+  /// The symmetric memories of a group: arena, workspace, and the copies of double-buffered LL data.
+  enum class Use { arena, workspace, first_copy, second_copy };
+  static constexpr size_t kUses = 4;
   /// Addresses for `limit` bytes on every rank, without memory. `devices`: of every rank, in this process's numbers; if
   /// ranks are processes, only this rank's entry is used. Collective.
   SymmetricMemory(host::HostGroup& group, const Driver& driver, std::vector<int> devices, int64_t limit,

@@ -1,8 +1,9 @@
-// The parameters of the GEMV kernel for a rank whose sums are joined to its tiles.
+// The parameters of the GEMV kernel for a rank whose sums are joined to its tiles, or that has tiles alone.
 // Called by lane_tables.cpp.
 #include "backends/cuda/tables/gemv_table.hpp"
 
 #include "backends/cuda/tables/sum_records.hpp"
+#include "lower/gemv_tiles.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -13,8 +14,9 @@ class GemvMaker {
   explicit GemvMaker(RankView& view) : view_(view) {}
 
   std::optional<GemvTable> make() {
+    if (const int alone = lane_of_gemv_alone(view_.plan, view_.rank); alone >= 0) return make_alone(alone);
     const auto [tiles, sums] = joined_lanes(view_.plan, view_.rank);
-    if (tiles < 0) return std::nullopt;
+    if (tiles < 0 || sums < 0) return std::nullopt;
     const std::vector<Task>& products = view_.plan.lanes[tiles].tasks;
     const std::vector<Task>& totals = view_.plan.lanes[sums].tasks;
     if (!is_gemm_tile(products[0]) || !has_sums_of(totals, products.size())) return std::nullopt;
@@ -27,7 +29,7 @@ class GemvMaker {
       table_.moments = view_.addresses.moments;
       fits_ = fits_ && table_.ctas <= kMostGemvCtas;
     }
-    records.check_moved(totals, 0, table_.tile_cols);
+    records.check_moved(totals, std::ssize(products), table_.tile_cols);
     if (!fits_ || !records.fits()) return std::nullopt;
     table_.first_tile = records.name(tiles, sums);
     table_.exchange = records.exchange();
@@ -36,6 +38,25 @@ class GemvMaker {
   }
 
  private:
+  /// Tiles that are stored as they are made.
+  std::optional<GemvTable> make_alone(int lane) {
+    const std::vector<Task>& products = view_.plan.lanes[lane].tasks;
+    add_product(products[0]);
+    table_.ctas = static_cast<uint32_t>(products.size());
+    table_.sums = false;
+    SumRecords records(view_, table_.dtype, table_.rows);
+    records.add_alone(products[0]);
+    for (size_t i = 0; i < products.size() && fits_; ++i) {
+      add_columns(products, i);
+      fits_ =
+          fits_ && are_moved(products[i].epilogue, products[0].epilogue, 0, static_cast<int64_t>(i) * table_.tile_cols);
+    }
+    if (!fits_ || !records.fits()) return std::nullopt;
+    table_.first_tile = records.name(lane);
+    table_.sum = records.sum();
+    return table_;
+  }
+
   void add_product(const Task& tile) {
     const Shape shape = result_shape(tile);
     table_.a = view_.data_of(tile.reads[0]);
@@ -77,8 +98,12 @@ bool has_joined_sums(const Plan& plan, int rank) {
   return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.joined; });
 }
 
+bool has_few_rows(const Plan& plan, int rank) {
+  return has_joined_sums(plan, rank) || lane_of_gemv_alone(plan, rank) >= 0;
+}
+
 std::optional<GemvTable> gemv_table(RankView& view) {
-  if (!has_joined_sums(view.plan, view.rank)) return std::nullopt;
+  if (!has_few_rows(view.plan, view.rank)) return std::nullopt;
   return GemvMaker(view).make();
 }
 

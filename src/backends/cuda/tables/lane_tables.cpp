@@ -103,10 +103,18 @@ class TableMaker {
     const bool waits = beside && counts_of(workers, false).ctas + out_.gemm_ctas > 0;
     const int sms = std::max(1, room_.sms - (waits ? kLeastForLibrary : 0));
     for (const bool after : {false, true}) {
-      const uint32_t all = worker_ctas(counts_of(workers, after), kOpThreads) + (after ? 0 : out_.gemm_ctas);
+      const uint32_t all =
+          worker_ctas(counts_of(workers, after), kOpThreads) + (after ? 0 : out_.gemm_ctas + normalising_ctas());
       require(all <= static_cast<uint32_t>(sms), "{}: rank {} has {} SMs for {} CTAs that wait for each other",
               plan_.op, view_.rank, sms, all);
     }
+  }
+
+  /// CTAs of the GEMV kernel, or of the kernel of rows, that wait for each other's moments.
+  [[nodiscard]] uint32_t normalising_ctas() const {
+    if (out_.gemv && out_.gemv->sum.norm.there) return out_.gemv->ctas;
+    if (out_.rows && out_.rows->sum.norm.there) return static_cast<uint32_t>(out_.rows->rows * out_.rows->parts);
+    return 0;
   }
 
   /// Handshakes before and after the tiles of a lane form a sync-only lane, as they move no data.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/gemv.hpp"
-#include "backends/cuda/kernels/row_sums.hpp"
+#include "backends/cuda/kernels/rows.hpp"
 #include "backends/cuda/kernels/worker_table.hpp"
 #include "backends/cuda/tables/gemm_table.hpp"
 #include "backends/cuda/tables/stream_work.hpp"
@@ -34,7 +34,7 @@ struct Addresses {
   std::function<uint64_t*(const Signal&)> signal{};
   uint64_t* progress = nullptr;   ///< zeroed counters: two per LaneRecord (a lane of the rank has up to two)
   Doorbell* doorbells = nullptr;  ///< most_stream_work of them, zeroed
-  Moments* moments = nullptr;     ///< of the GEMV kernel, if there are joined norms
+  Moments* moments = nullptr;     ///< kMostMoments, if there are joined norms
 };
 
 /// A WorkerTable in the making, on the host.

@@ -131,8 +131,8 @@ std::optional<std::string> refuses_clusters(const Plan& plan) {
 std::optional<std::string> refuses_tensors(const Plan& plan) {
   const auto callers = std::ranges::count_if(
       plan.buffers, [](const Buffer& b) { return b.scope == Scope::input || b.scope == Scope::output; });
-  if (callers < kMostBases) return std::nullopt;
-  return fmt::format("{} tensors of callers, want at most {}", callers, kMostBases - 1);
+  if (callers < kCopyBase) return std::nullopt;
+  return fmt::format("{} tensors of callers, want at most {}", callers, kCopyBase - 1);
 }
 
 /// Whether a copy lane has copies that add.
@@ -226,6 +226,21 @@ std::optional<std::string> refuses_stages(const Plan& plan) {
   return std::nullopt;
 }
 
+/// A task needs the real addresses of double-buffered LL data in shared memory, where there is room for some.
+std::optional<std::string> refuses_copies(const Plan& plan) {
+  const auto doubled = [&](const Region& region) { return plan.buffers[region.buffer].copies > 1; };
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      const bool reads = std::ranges::any_of(task.reads, doubled);
+      const bool writes = std::ranges::any_of(task.writes, doubled, &Write::to);
+      const size_t regions = std::max(reads ? task.reads.size() : 0, writes ? task.writes.size() : 0);
+      if (regions > kRecordsAtHand)
+        return fmt::format("a task with {} regions of double-buffered LL data, at most {}", regions, kRecordsAtHand);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
@@ -241,6 +256,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = no_collective(plan, shares_device_, no_communicator_))
     missing.push_back("collective = library: " + *reason);
   if (const auto reason = checking::refuses_ll(plan)) missing.push_back("LL data: " + *reason);
+  if (const auto reason = refuses_copies(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_pieces(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_clusters(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
@@ -248,13 +264,13 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", split_k, *reason));
   if (split_k > 2 && shares_device_)
-    missing.push_back("cluster_split_k > 2: ranks share a GPU, where such clusters may not be resident together");
+    missing.emplace_back("cluster_split_k > 2: ranks share a GPU, where such clusters may not be resident together");
   const bool beside = kernels || (calls_library(plan) && !slow_tiles(plan));
   if (split_k > 2 && beside)
-    missing.push_back("cluster_split_k > 2: such clusters and other kernels may not be resident together");
-  if (engines_add(plan)) missing.push_back("copies that add: copy engines only store");
+    missing.emplace_back("cluster_split_k > 2: such clusters and other kernels may not be resident together");
+  if (engines_add(plan)) missing.emplace_back("copies that add: copy engines only store");
   if (kernels && shares_device_)
-    missing.push_back(
+    missing.emplace_back(
         "several kernels: ranks share a GPU, where kernels that wait for each other may not run together");
   // NOTE: kernels beside the library come from split_kernels, and need no tiles.
   const bool by_library = !plan.target.empty() && (calls_library(plan) || calls_collective(plan));

@@ -43,7 +43,7 @@ std::vector<std::string> remarks_on(const Plan& plan) {
     remarks.push_back("slow: tiles run without tensor cores: " + *rows);
     return remarks;
   }
-  if (has_joined_sums(plan, 0)) return remarks;  // the GEMV kernel has tensor cores, too
+  if (has_few_rows(plan, 0)) return remarks;  // the GEMV kernel has tensor cores, too
   if (const auto reason = slow_tiles(plan)) {
     remarks.push_back("slow: tiles run without tensor cores: " + *reason);
   } else if (const double share = slow_share(plan); share > 0) {

@@ -9,7 +9,7 @@
 namespace tilewire::cuda {
 
 /// The table of the rank's copies, sums and norms, and the names of their tasks in `view.out`; nothing, and no names,
-/// if tensors are not aligned to 16 bytes, or rows do not follow one another.
+/// if tensors are not aligned to 16 bytes, or the copies are not equal parts of rows.
 [[nodiscard]] std::optional<RowTable> row_table(RankView& view);
 
 }  // namespace tilewire::cuda

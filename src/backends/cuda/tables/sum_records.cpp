@@ -41,6 +41,15 @@ bool are_moved(const std::vector<Write>& writes, const std::vector<Write>& first
                             [&](const Write& x, const Write& y) { return is_moved(x.to, y.to, rows, cols); });
 }
 
+bool are_moved(const std::vector<EpilogueStep>& steps, const std::vector<EpilogueStep>& first, int64_t rows,
+               int64_t cols) {
+  return std::ranges::equal(steps, first, [&](const EpilogueStep& x, const EpilogueStep& y) {
+    const int64_t of_rows = x.kind == EpilogueKind::bias ? 0 : rows;
+    return x.kind == y.kind && x.value == y.value && x.operand.has_value() == y.operand.has_value() &&
+           (!x.operand || is_moved(*x.operand, *y.operand, of_rows, cols));
+  });
+}
+
 TargetRecord SumRecords::target_of(const Write& write) const {
   return {view_.data_of(write.to),  view_.base(write.to).ld, 0, static_cast<int32_t>(write.to.rows),
           view_.dtype_of(write.to), view_.mode_of(write)};
@@ -54,8 +63,6 @@ void SumRecords::add(const std::vector<Task>& makers, const std::vector<Task>& t
 void SumRecords::add_sum(const Task& partial, const Task& sum) {
   std::vector<SourceRecord> partials;
   std::vector<TargetRecord> peers;
-  std::vector<TargetRecord> targets;
-  std::vector<EpilogueRecord> steps;
   std::vector<WaitRecord> waits;
   for (const Region& read : sum.reads) partials.push_back({view_.data_of(read), view_.base(read).ld, dtype_});
   for (const Write& write : partial.writes) {
@@ -67,20 +74,34 @@ void SumRecords::add_sum(const Task& partial, const Task& sum) {
     }
   }
   fits_ = fits_ && peers.size() + 1 == partial.writes.size();
-  for (const Write& write : sum.writes) targets.push_back(target_of(write));
-  view_.add_epilogue(sum, steps);
   view_.add_waits(partial, RankView::Waits::all, waits);
   require_units(partials);
   require_units(peers);
-  require_units(targets);
   sum_.num_partials = take(partials, sum_.partials);
+  exchange_.num_peers = take(peers, exchange_.peers);
+  exchange_.num_waits = take(waits, exchange_.waits);
+  add_end(sum);
+}
+
+void SumRecords::add_alone(const Task& tile) {
+  sum_.num_partials = 1;
+  add_end(tile);
+}
+
+void SumRecords::add_end(const Task& task) {
+  std::vector<TargetRecord> targets;
+  std::vector<EpilogueRecord> steps;
+  for (const Write& write : task.writes) {
+    targets.push_back(target_of(write));
+    fits_ = fits_ && targets.back().dtype == dtype_;
+  }
+  view_.add_epilogue(task, steps);
+  require_units(targets);
   sum_.num_targets = take(targets, sum_.targets);
   sum_.num_steps = take(steps, sum_.steps);
   sum_.fetches = std::ranges::all_of(steps, [&](const EpilogueRecord& step) {
     return step.operand == nullptr || (step.dtype == dtype_ && in_units(step.operand, step.ld, rows_, dtype_));
   });
-  exchange_.num_peers = take(peers, exchange_.peers);
-  exchange_.num_waits = take(waits, exchange_.waits);
 }
 
 void SumRecords::add_norm(const Task& sum, const Task& norm, int64_t cols) {
@@ -96,29 +117,18 @@ void SumRecords::add_norm(const Task& sum, const Task& norm, int64_t cols) {
   to.normed = target_of(norm.writes[0]);
   require_units(std::vector{to.weight, to.bias});
   require_units(std::vector{to.normed});
-  fits_ = fits_ && cols <= kMostRowCols && norm.reads[0].cols == cols && norm.writes.size() == 1 &&
-          norm.epilogue.empty() && to.weight.dtype == dtype_ && to.bias.dtype == dtype_ && to.normed.dtype == dtype_ &&
-          sum.writes.size() == 1 && view_.dtype_of(sum.writes[0].to) == dtype_;
+  fits_ = fits_ && norm.reads[0].cols == cols && norm.writes.size() == 1 && norm.epilogue.empty() &&
+          to.weight.dtype == dtype_ && to.bias.dtype == dtype_ && to.normed.dtype == dtype_ && sum.writes.size() == 1;
 }
 
-void SumRecords::add_rows(const std::vector<Task>& tasks, int64_t cols) {
-  check_moved(tasks, 1, 0);
-  const Task& sum = tasks[0];
-  const auto is_row = [&](const Write& write) {
-    return write.to.rows == 1 && write.to.col == 0 && write.to.cols == cols && view_.dtype_of(write.to) == dtype_;
-  };
-  fits_ = fits_ && cols <= kMostRowCols && std::ranges::all_of(sum.writes, is_row);
-  fits_ = fits_ && sum_.fetches;
-}
-
-void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t rows, int64_t cols) {
+void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t parts, int64_t cols) {
   const size_t sums = sum_.norm.there ? tasks.size() / 2 : tasks.size();
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i];
     const Task& first = tasks[i < sums ? 0 : sums];
     const auto times = static_cast<int64_t>(i % sums);
-    const int64_t down = times * rows;
-    const int64_t right = times * cols;
+    const int64_t down = times / parts;
+    const int64_t right = times % parts * cols;
     fits_ = fits_ && is_norm(task) == is_norm(first) && are_moved(task.writes, first.writes, down, right);
     if (is_norm(task)) {
       fits_ =
@@ -130,26 +140,29 @@ void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t rows, int64
     }
     const auto moved = [&](const Region& x, const Region& y) { return is_moved(x, y, down, right); };
     fits_ = fits_ && std::ranges::equal(task.reads, first.reads, moved) &&
-            std::ranges::equal(task.epilogue, first.epilogue, [&](const EpilogueStep& x, const EpilogueStep& y) {
-              const int64_t of_rows = x.kind == EpilogueKind::bias ? 0 : down;
-              return x.kind == y.kind && x.value == y.value && x.operand.has_value() == y.operand.has_value() &&
-                     (!x.operand || is_moved(*x.operand, *y.operand, of_rows, right));
-            });
+            are_moved(task.epilogue, first.epilogue, down, right);
   }
-  add_posts(tasks, sums);
+  add_posts(tasks, sums, static_cast<size_t>(parts));
 }
 
-void SumRecords::add_posts(const std::vector<Task>& tasks, size_t sums) {
+void SumRecords::add_posts(const std::vector<Task>& tasks, size_t sums, size_t parts) {
   if (tasks[0].posts.empty()) return;
   const Signal& first = tasks[0].posts[0].signal;
-  const int step = sums > 1 && !tasks[1].posts.empty() ? tasks[1].posts[0].signal.index - first.index : 0;
+  const bool several = parts < sums && !tasks[parts].posts.empty();
+  const int step = several ? tasks[parts].posts[0].signal.index - first.index : 0;
   for (size_t i = 0; i < sums; ++i) {
     const std::vector<Post>& posts = tasks[i].posts;
     fits_ = fits_ && posts.size() == 1 && posts[0].add == 1 && posts[0].signal.rank == view_.rank &&
-            posts[0].signal.index == first.index + static_cast<int>(i) * step;
+            posts[0].signal.index == first.index + static_cast<int>(i / parts) * step;
   }
   sum_.signal = view_.addresses.signal(first);
   sum_.signal_step = view_.addresses.signal({first.rank, first.index + step}) - sum_.signal;
+}
+
+uint32_t SumRecords::name(int makers) {
+  const auto first = static_cast<uint32_t>(view_.out.names.size());
+  for (int64_t i = 0; i < std::ssize(view_.plan.lanes[makers].tasks); ++i) view_.name_task(makers, i);
+  return first;
 }
 
 uint32_t SumRecords::name(int makers, int totals) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernels/row_sums.hpp"
+#include "backends/cuda/kernels/sum_of_partials.hpp"
 #include "backends/cuda/tables/rank_view.hpp"
 
 namespace tilewire::cuda {
@@ -25,6 +25,8 @@ namespace tilewire::cuda {
 [[nodiscard]] bool is_moved(const Region& region, const Region& first, int64_t rows, int64_t cols);
 [[nodiscard]] bool are_moved(const std::vector<Write>& writes, const std::vector<Write>& first, int64_t rows,
                              int64_t cols);
+[[nodiscard]] bool are_moved(const std::vector<EpilogueStep>& steps, const std::vector<EpilogueStep>& first,
+                             int64_t rows, int64_t cols);
 
 /// Makes the records of the first partial and its sum, and notes what does not fit.
 class SumRecords {
@@ -35,14 +37,15 @@ class SumRecords {
   /// Of the first of `makers`, which make the partials, and of its sum; and of the first norm, where `totals` has norms
   /// of rows of `cols` columns.
   void add(const std::vector<Task>& makers, const std::vector<Task>& totals, int64_t cols);
-  /// The sums of the lane are whole rows of `cols` columns, one after another, in the partials' dtype, as CTAs sum
-  /// rows.
-  void add_rows(const std::vector<Task>& tasks, int64_t cols);
-  /// Tasks of a joined lane, which has sums, then as many norms or none: each is the first of its kind, so many rows or
-  /// columns further.
-  void check_moved(const std::vector<Task>& tasks, int64_t rows, int64_t cols);
+  /// Of the first of tiles that are stored as they are made: a sum of one partial.
+  void add_alone(const Task& tile);
+  /// Tasks of a joined lane, which has sums, then as many norms or none. Of each kind task i is the first one, i /
+  /// `parts` rows and (i % `parts`) x `cols` columns further.
+  void check_moved(const std::vector<Task>& tasks, int64_t parts, int64_t cols);
   /// Number the names of both lanes' tasks. Returns that of the first maker.
   uint32_t name(int makers, int totals);
+  /// Number the names of a lane of tiles that are stored as they are made. Returns the first one.
+  uint32_t name(int makers);
 
   [[nodiscard]] const Exchange& exchange() const { return exchange_; }
   [[nodiscard]] const SumOfPartials& sum() const { return sum_; }
@@ -51,10 +54,12 @@ class SumRecords {
  private:
   /// The own partial is in registers.
   void add_sum(const Task& partial, const Task& sum);
+  /// Where the task stores its result, and its epilogue.
+  void add_end(const Task& task);
   /// The norm of rows of `cols` columns that `sum` makes in part.
   void add_norm(const Task& sum, const Task& norm, int64_t cols);
   /// What the first `sums` tasks post.
-  void add_posts(const std::vector<Task>& tasks, size_t sums);
+  void add_posts(const std::vector<Task>& tasks, size_t sums, size_t parts);
   [[nodiscard]] TargetRecord target_of(const Write& write) const;
   /// Put records into the places for them.
   template <class Record, size_t kMost>
