@@ -39,10 +39,11 @@ struct Buffer {
   bool in_arena = false;  ///< a caller's buffer that peers can address
   bool constant = false;  ///< an input that no work before a call writes
   bool ll = false;        ///< symmetric workspace of LL data: the elements are their own flags
-  int copies = 1;         ///< of LL data: 2 = double-buffered, call c uses copy c % 2
+  /// Of LL data: 2 = double-buffered, call c uses copy c % 2. The calls of all operators of a group that have such data
+  /// are counted together, and use the same memory.
+  int copies = 1;
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
-  /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.) LL
-  /// data are shared if they are double-buffered: the calls of all operators that use them are counted together.
+  /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
   bool shared = false;
   std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank
 

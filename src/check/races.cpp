@@ -63,7 +63,7 @@ class RaceCheck {
     if (rect.empty()) return;
     const Buffer& buffer = plan_.buffers[region.buffer];
     const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
-    if (callers || (buffer.shared && !buffer.ll)) check_span(region, task, access);
+    if (callers || buffer.shared) check_span(region, task, access);
     if (buffer.scope != Scope::input)
       touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, access, rect});
   }

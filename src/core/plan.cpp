@@ -53,10 +53,8 @@ void validate_buffers(const Plan& plan) {
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     require(buffer.copies == 1 || (buffer.copies == 2 && buffer.ll), "buffer {}: copies = {}, want 1, or 2 of LL data",
             buffer.name, buffer.copies);
-    require(!buffer.shared || buffer.scope == Scope::symmetric, "buffer {}: `shared` needs scope symmetric",
-            buffer.name);
-    require(!buffer.ll || buffer.shared == (buffer.copies == 2),
-            "buffer {}: LL data are `shared` if and only if they have two copies", buffer.name);
+    require(!buffer.shared || (buffer.scope == Scope::symmetric && !buffer.ll),
+            "buffer {}: `shared` needs scope symmetric and ll = false", buffer.name);
     for (const Shape& shape : buffer.shapes) {
       require(shape.rows >= 0 && shape.rows <= buffer.rows && shape.cols >= 0 && shape.cols <= buffer.cols,
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,

@@ -81,7 +81,7 @@ std::string double_buffer(Plan& plan, const Target&) {
   }
   Plan doubled = plan;
   for (Buffer& buffer : doubled.buffers) {
-    if (buffer.ll) buffer.copies = 2, buffer.shared = true;
+    if (buffer.ll) buffer.copies = 2;
   }
   const size_t dropped = drop_handshakes(doubled);
   if (dropped == 0) return "no ready handshakes before LL data";

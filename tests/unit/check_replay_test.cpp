@@ -140,7 +140,7 @@ std::string flip_ll(Plan& plan, Random& random) {
   Buffer& buffer = *workspace[below(random, std::ssize(workspace))];
   if (!buffer.ll || below(random, 2) == 0) buffer.ll = !buffer.ll;
   buffer.copies = buffer.ll ? 3 - buffer.copies : 1;
-  if (buffer.ll) buffer.shared = buffer.copies == 2;
+  if (buffer.ll) buffer.shared = false;
   return fmt::format("{}: {}, {} copies; ", buffer.name, buffer.ll ? "LL data" : "no LL data", buffer.copies);
 }
 

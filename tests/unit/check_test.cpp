@@ -397,11 +397,11 @@ TEST(CheckShared, OwnersThatBroadcastKeepWhatTheirPeersSendToThemselves) {
   expect_refused(plan, Rule::race, {"accesses shared workspace", "staged", "possibly before rank"});
 }
 
-TEST(CheckShared, OnlySymmetricWorkspaceIsShared) {
+TEST(CheckShared, OnlySymmetricWorkspaceWithoutFlagsIsShared) {
   for (const int buffer : {0, 2}) {
     Plan plan = gather_plan();
     plan.buffers[buffer].shared = true;
-    expect_refused(plan, Rule::structure, {"`shared` needs scope symmetric"});
+    expect_refused(plan, Rule::structure, {"`shared` needs scope symmetric and ll = false"});
   }
 }
 

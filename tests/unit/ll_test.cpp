@@ -111,7 +111,7 @@ TEST(LlData, TwoCopiesNeedNoHandshake) {
       const CheckResult proof = check(plan);
       EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
       EXPECT_EQ(lowering::double_buffer(plan, target), "no ready handshakes before LL data");
-      for (Buffer& buffer : plan.buffers) buffer.copies = 1, buffer.shared = buffer.shared && !buffer.ll;
+      for (Buffer& buffer : plan.buffers) buffer.copies = 1;
       EXPECT_NE(check(plan).violations.at(0).text.find("without its ready handshake"), std::string::npos);
     }
   }
@@ -131,7 +131,7 @@ TEST(LlData, TwoCopiesNeedDataFromAllRanks) {
   EXPECT_EQ(lowering::double_buffer(plan, target),
             "rank 1 gets no LL data from rank 0, so its call may end before that of rank 0 begins");
   for (Buffer& buffer : plan.buffers) {
-    if (buffer.ll) buffer.copies = 2, buffer.shared = true;
+    if (buffer.ll) buffer.copies = 2;
   }
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks)
@@ -147,7 +147,7 @@ TEST(LlData, TwoCopiesNeedDataFromAllRanks) {
 /// Three ranks. Rank 1 passes row 0, which it gets from rank 0, to rank 0, and row 1, which it gets from rank 2, to
 /// rank 2: by one copy, or by two.
 Plan with_echoes(bool by_one_copy) {
-  const Buffer row{.rows = 2, .cols = 4, .scope = Scope::symmetric, .ll = true, .copies = 2, .shared = true};
+  const Buffer row{.rows = 2, .cols = 4, .scope = Scope::symmetric, .ll = true, .copies = 2};
   Plan plan{.op = "echo", .team = {.num_ranks = 3}, .buffers = {row, row}, .signals = {}, .lanes = {}};
   plan.buffers[0].name = "there";
   plan.buffers[1].name = "back";
@@ -205,10 +205,9 @@ TEST(LlData, CopiesThatMakeNoSenseAreRefused) {
   EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 0; }), "buffer staged: copies = 0, want 1, or 2 of LL data");
   EXPECT_EQ(refusal([](Buffer& buffer) { buffer.ll = false, buffer.copies = 2; }),
             "buffer staged: copies = 2, want 1, or 2 of LL data");
-  for (const int copies : {1, 2})
-    EXPECT_EQ(refusal([&](Buffer& buffer) { buffer.copies = copies, buffer.shared = copies == 1; }),
-              "buffer staged: LL data are `shared` if and only if they have two copies");
-  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 2, buffer.shared = true; }), "");
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.shared = true; }),
+            "buffer staged: `shared` needs scope symmetric and ll = false");
+  EXPECT_EQ(refusal([](Buffer& buffer) { buffer.copies = 2; }), "");
 }
 
 /// The checker's first violation after `damage` to the first task of rank 1 for which `wanted` holds.

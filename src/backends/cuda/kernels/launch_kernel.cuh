@@ -8,19 +8,8 @@
 
 namespace tilewire::cuda {
 
-/// `what` names the launch in the error. Throws Error.
-template <class... Parameters, class... Arguments>
-void launch_kernel(const char* what, void (*kernel)(Parameters...), uint32_t ctas, uint32_t threads,
-                   cudaStream_t stream, Arguments&&... arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(ctas);
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
-}
-
-/// The same with `shared_bytes` of dynamic shared memory. `early`: CTAs may begin before the kernel before this one in
-/// the stream ends (programmatic dependent launch).
+/// Launch with `shared_bytes` of dynamic shared memory. `early`: CTAs may begin before the kernel before this one in
+/// the stream ends (programmatic dependent launch). `what` names the launch in the error. Throws Error.
 template <class... Parameters, class... Arguments>
 void launch_early_kernel(const char* what, void (*kernel)(Parameters...), uint32_t ctas, uint32_t threads,
                          int shared_bytes, bool early, cudaStream_t stream, Arguments&&... arguments) {
@@ -35,6 +24,13 @@ void launch_early_kernel(const char* what, void (*kernel)(Parameters...), uint32
   config.attrs = &attribute;
   config.numAttrs = early ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+}
+
+/// The same, not early, without dynamic shared memory.
+template <class... Parameters, class... Arguments>
+void launch_kernel(const char* what, void (*kernel)(Parameters...), uint32_t ctas, uint32_t threads,
+                   cudaStream_t stream, Arguments&&... arguments) {
+  launch_early_kernel(what, kernel, ctas, threads, 0, false, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace tilewire::cuda

@@ -1,7 +1,5 @@
 // Enqueues one call of a program: kernels, copies, library calls.
 // Called by run, and by bursts.
-#include <algorithm>
-
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/program.hpp"
 
@@ -37,7 +35,7 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
   const WaitWatch watch = group_.watch_of(bound.owner);
   WorkerLaunch workers{bound.workers, bound.bases, workspace_.counters(), watch,
                        reinterpret_cast<TaskSpan*>(bound.spans.get())};
-  if (std::ranges::any_of(plan_.buffers, [](const Buffer& buffer) { return buffer.copies > 1; })) {
+  if (workspace_.has_copies()) {
     workers.copied = &group_.head(group_.rank())->calls.copied;
     workers.copy_distance = group_.copy_distance();
   }

@@ -131,14 +131,15 @@ CudaGroup::CudaGroup(std::unique_ptr<host::HostGroup> ranks, const JoinOptions& 
 
 void CudaGroup::start(const JoinOptions& options) {
   choose_device(options);
-  memory_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes);
-  workspace_ = std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes,
-                                                 SymmetricMemory::Use::workspace);
-  // NOTE: of the same limit, so the copies are equally far apart on all ranks.
-  using enum SymmetricMemory::Use;
-  for (const auto use : {first_copy, second_copy})
-    copies_[use == second_copy ? 1 : 0] =
-        std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes, use);
+  using Use = SymmetricMemory::Use;
+  const auto memory = [&](Use use) {
+    return std::make_unique<SymmetricMemory>(*ranks_, driver_, devices_, options.arena_bytes, use);
+  };
+  memory_ = memory(Use::arena);
+  workspace_ = memory(Use::workspace);
+  // NOTE: of one limit, so the copies are equally far apart on all ranks.
+  copies_[0] = memory(Use::first_copy);
+  copies_[1] = memory(Use::second_copy);
   const host::Extent head = back_with_memory(ranks_->carve("the head of the arena", kHeadBytes));
   ensure(head.offset == 0, "the head of the arena lies at {}", head.offset);
   zero(head);

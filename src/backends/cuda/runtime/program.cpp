@@ -28,11 +28,9 @@ constexpr int64_t kMostBound = 64;
 
 bool is_copied(const Buffer& buffer) { return buffer.copies > 1; }
 
-bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared && !is_copied(buffer); }
+bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared; }
 
-bool is_own(const Buffer& buffer) {
-  return buffer.scope == Scope::symmetric && !is_shared(buffer) && !is_copied(buffer);
-}
+bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared && !is_copied(buffer); }
 
 /// Bytes of one copy of each of these buffers.
 int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
@@ -140,6 +138,7 @@ Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : gr
   // NOTE: streams can wait on memory of the arena, but not on memory of cudaMallocAsync.
   own_ = doorbells_ + aligned_bytes(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
   group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
+  has_copies_ = std::ranges::any_of(plan.buffers, is_copied);
   group.reserve_copies(bytes_of_all(plan, is_copied));
   extent_ =
       group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));

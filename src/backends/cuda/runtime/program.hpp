@@ -29,6 +29,8 @@ class Workspace {
   /// All addresses for callers' tensors at `callers`, by buffer; these may be relative.
   [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
   [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
+  /// Whether the program has double-buffered LL data (Buffer::copies).
+  [[nodiscard]] bool has_copies() const { return has_copies_; }
   /// Allocate counters, load kernels, initialise all memory. When all ranks have done so, peers may write there.
   void fill();
 
@@ -39,6 +41,7 @@ class Workspace {
   CudaGroup& group_;
   const Plan& plan_;
   host::Extent extent_;
+  bool has_copies_ = false;
   int64_t doorbells_ = 0;  ///< offset in the extent, after the signals
   int64_t own_ = 0;        ///< offset of the symmetric buffers, after the doorbells
   /// CallCounters, then two counters per LaneRecord (a lane has up to two), then the moments of joined norms.

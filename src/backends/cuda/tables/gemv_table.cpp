@@ -94,17 +94,10 @@ class GemvMaker {
 
 }  // namespace
 
-bool has_joined_sums(const Plan& plan, int rank) {
-  return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return lane.rank == rank && lane.joined; });
-}
-
 bool has_few_rows(const Plan& plan, int rank) {
-  return has_joined_sums(plan, rank) || lane_of_gemv_alone(plan, rank) >= 0;
+  return joined_lanes(plan, rank).second >= 0 || lane_of_gemv_alone(plan, rank) >= 0;
 }
 
-std::optional<GemvTable> gemv_table(RankView& view) {
-  if (!has_few_rows(view.plan, view.rank)) return std::nullopt;
-  return GemvMaker(view).make();
-}
+std::optional<GemvTable> gemv_table(RankView& view) { return GemvMaker(view).make(); }
 
 }  // namespace tilewire::cuda

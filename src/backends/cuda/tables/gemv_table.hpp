@@ -8,8 +8,6 @@
 
 namespace tilewire::cuda {
 
-/// Whether the rank's sums are joined to its tiles or copies (Lane::joined).
-[[nodiscard]] bool has_joined_sums(const Plan& plan, int rank);
 /// Whether the GEMV kernel or the kernel of rows takes the rank's call, if tensors are aligned.
 [[nodiscard]] bool has_few_rows(const Plan& plan, int rank);
 

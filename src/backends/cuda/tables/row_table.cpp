@@ -2,7 +2,6 @@
 // Called by lane_tables.cpp.
 #include "backends/cuda/tables/row_table.hpp"
 
-#include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/sum_records.hpp"
 
 namespace tilewire::cuda {
@@ -29,9 +28,8 @@ int parts_of_rows(const std::vector<Task>& copies) {
 }  // namespace
 
 std::optional<RowTable> row_table(RankView& view) {
-  if (!has_joined_sums(view.plan, view.rank)) return std::nullopt;
   const auto [lane, sums] = joined_lanes(view.plan, view.rank);
-  if (lane < 0) return std::nullopt;
+  if (lane < 0 || sums < 0) return std::nullopt;
   const std::vector<Task>& copies = view.plan.lanes[lane].tasks;
   const std::vector<Task>& totals = view.plan.lanes[sums].tasks;
   if (copies[0].kind != TaskKind::copy || !has_sums_of(totals, copies.size())) return std::nullopt;

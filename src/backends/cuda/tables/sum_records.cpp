@@ -171,8 +171,7 @@ uint32_t SumRecords::name(int makers, int totals) {
     for (int64_t i = begin; i < end; ++i) view_.name_task(lane, i);
   };
   const int64_t count = std::ssize(view_.plan.lanes[makers].tasks);
-  const uint32_t first = next();
-  name_all(makers, 0, count);
+  const uint32_t first = name(makers);
   sum_.first_name = next();
   name_all(totals, 0, count);
   sum_.norm.first_name = next();

@@ -12,7 +12,7 @@
 namespace tilewire::cuda {
 
 /// The rank's lane of tasks that make partials, and the lane of sums that is joined to it (Lane::joined): their
-/// numbers.
+/// numbers, -1 where there is none.
 [[nodiscard]] std::pair<int, int> joined_lanes(const Plan& plan, int rank);
 
 /// Whether a joined lane has a sum for each of `makers` tasks, and then a norm for each or none.
