@@ -74,7 +74,8 @@ bool completes(const Plan& plan, const Lane& lane, const Task& tile, const Task&
   });
 }
 
-/// The lanes of a rank that has tiles, sums and norms of the sums, and nothing else.
+/// The lanes of a rank that has tiles, sums and norms of the sums, and nothing else, except for a call of the library
+/// in an earlier stage.
 struct Lanes {
   size_t tiles = 0;
   size_t sums = 0;
@@ -82,6 +83,7 @@ struct Lanes {
 };
 
 std::optional<Lanes> lanes_of(const Plan& plan, int rank) {
+  const int stage = has_stages(plan, rank) ? kStageAfterCall : 0;
   std::optional<size_t> tiles;
   std::optional<size_t> sums;
   std::optional<size_t> norms;
@@ -89,10 +91,11 @@ std::optional<Lanes> lanes_of(const Plan& plan, int rank) {
     const Lane& lane = plan.lanes[i];
     const auto moves = [](const Task& task) { return task.kind != TaskKind::sync; };
     if (lane.rank != rank || std::ranges::none_of(lane.tasks, moves)) continue;
+    if (lane.stage == kCallStage) continue;
     std::optional<size_t>& its = std::ranges::all_of(lane.tasks, is_norm)         ? norms
                                  : std::ranges::any_of(lane.tasks, makes_partial) ? tiles
                                                                                   : sums;
-    if (lane.stage > 0 || lane.kernel > 0 || is_serial(lane.engine) || its) return std::nullopt;
+    if (lane.stage != stage || lane.kernel > 0 || is_serial(lane.engine) || its) return std::nullopt;
     its = i;
   }
   if (!tiles || !sums) return std::nullopt;
@@ -171,6 +174,11 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
   const bool tell = std::ranges::any_of(*ordered, [](const Task& sum) { return !sum.posts.empty(); });
   if (tell && !lanes->norms) return "sums that other tasks wait for";
   if (lanes->norms) {
+    const bool parts = !is_gemm_tile(tiles[0]);
+    const auto in_first_row =
+        std::ranges::count(tiles, tiles[0].reads[0].row, [](const Task& task) { return task.reads[0].row; });
+    if (parts && in_first_row > kMostRowParts)
+      return fmt::format("{} parts of a row with a norm, want at most {}", in_first_row, kMostRowParts);
     // All sums before the norms: with one CTA for each, no norm then takes the place of a sum that it waits for.
     for (int i = 0; i < count; ++i) {
       auto norm = norm_of_columns(plan, (*ordered)[i], plan.lanes[*lanes->norms]);
@@ -184,7 +192,9 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
   sums.workers = count;
   lane.tasks = std::move(tiles);
   lane.workers = count;
-  if (!others.empty()) plan.lanes.push_back({.rank = rank, .engine = Engine::tiles, .name = "ready", .tasks = others});
+  if (!others.empty())
+    plan.lanes.push_back(
+        {.rank = rank, .engine = Engine::tiles, .name = "ready", .stage = lane.stage, .tasks = others});
   return std::nullopt;
 }
 

@@ -90,7 +90,7 @@ bool goes_with_call(const Plan& plan, size_t index) {
   if (lane.engine != Engine::library || lane.stage != 0 || moves_data(lane) || index + 1 == plan.lanes.size())
     return false;
   const Lane& next = plan.lanes[index + 1];
-  return next.rank == lane.rank && next.stage == 1;
+  return next.rank == lane.rank && next.stage == kCallStage;
 }
 
 }  // namespace tilewire

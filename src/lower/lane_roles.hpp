@@ -12,6 +12,10 @@ inline constexpr int kLeastForLibrary = 16;
 inline constexpr int kHandshakesOfCta = 8;
 inline constexpr int kWarpgroupsOfCta = 3;
 
+/// Stages of a rank with a stream-ordered GEMM: a kernel (0), the call of the library, and a kernel.
+inline constexpr int kCallStage = 1;
+inline constexpr int kStageAfterCall = 2;
+
 /// Whether a lane has other tasks than waits and posts (a data lane).
 [[nodiscard]] bool moves_data(const Lane& lane);
 

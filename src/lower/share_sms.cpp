@@ -62,9 +62,9 @@ class SmSharer {
   void add(size_t index) {
     Lane& lane = plan_.lanes[index];
     if (tensor_cores_ && by_tensor_cores(lane)) return add_tiles(lane);
-    if (staged_ && lane.stage == 1) return static_cast<void>(++handshakes_[0]);  // the waits of the call
+    if (staged_ && lane.stage == kCallStage) return static_cast<void>(++handshakes_[0]);  // the waits of the call
     if (staged_ && goes_with_call(plan_, index)) return;
-    const bool after = staged_ && lane.stage == 2;
+    const bool after = staged_ && lane.stage == kStageAfterCall;
     if (!moves_data(lane)) return static_cast<void>(++handshakes_[after ? 1 : 0]);
     if (lane.joined) return;  // in the CTAs of the tiles
     if (!staged_ && by_stream(lane)) return static_cast<void>(handshakes_[0] += waits_or_posts(lane) ? 1 : 0);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/gemm_tasks.hpp"
+
 namespace tilewire {
 namespace {
 

@@ -73,7 +73,7 @@ Op make_op_from_text(Group& group, const std::string& problem, const std::string
 Op make_op(Group& group, const Plan& plan, const OpOptions& options) {
   require_same(group, [&] {
     const PlanNote note = note_of(plan);
-    json request = request_of(note.problem, note.config, options);
+    nlohmann::json request = request_of(note.problem, note.config, options);
     request["plan (hash)"] = hash_of(plan);
     return request;
   });

@@ -54,6 +54,7 @@ std::vector<Knob> knobs() {
 /// Whether a knob sets the order of owners.
 bool orders_owners(const Config& config) { return config.group_owners > 1 || config.rounds > 1; }
 bool sends(const Config& config) { return config.transport == Transport::copy_engine; }
+bool flags_travel(const Config& config) { return config.transport == Transport::ll; }
 bool is_ring(const Asked& a) { return reduces(a.problem) && a.config.algorithm == Algorithm::ring; }
 bool sums_by_library(const Asked& a) { return by_library(a.config) && all_reduces(a.problem); }
 
@@ -65,18 +66,20 @@ std::vector<KnobRule> rules_of_library() {
          return by_library(a.config) && scatters(a.problem) && by_columns(a.problem) &&
                 (a.config.tile_order != TileOrder::rank_shifted || orders_owners(a.config));
        }},
-      {"compute = library: copy engines send its results, which needs transport = copy_engine",
-       [](const Asked& a) { return by_library(a.config) && scatters(a.problem) && !sends(a.config); }},
+      {"compute = library: copies send its results, which needs transport = copy_engine or ll",
+       [](const Asked& a) {
+         return by_library(a.config) && scatters(a.problem) && !sends(a.config) && !flags_travel(a.config);
+       }},
       {"tile_order, group_owners, rounds, reduce_when: all sums follow one call of the library",
        [](const Asked& a) {
          return sums_by_library(a) && (a.config.tile_order != TileOrder::rank_shifted || orders_owners(a.config) ||
                                        a.config.reduce_when == ReduceWhen::after);
        }},
       {"compute = library: one call stores each owner's columns there, which needs transport = store, reduce_mode = "
-       "staged, and algorithm = direct or two_phase",
+       "staged, and algorithm = direct or two_phase; or its result is sent with transport = ll",
        [](const Asked& a) {
          const bool whole = a.config.algorithm == Algorithm::direct || a.config.algorithm == Algorithm::two_phase;
-         return sums_by_library(a) &&
+         return sums_by_library(a) && !flags_travel(a.config) &&
                 !(a.config.transport == Transport::store && a.config.reduce_mode == ReduceMode::staged && whole);
        }},
       {"tile_order = in_step, naive, group_owners, rounds: calls of the library have no tiles",
@@ -196,7 +199,7 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
   if (gathers_columns(problem)) return make_column_gather_plan(problem, team, config);
   if (gathers(problem)) return make_gather_plan(problem, team, config);
   if (exchanges(problem)) return make_all_to_all_plan(problem, team, config);
-  const Ownership of_all = by_library(config) ? Ownership::columns : Ownership::tiles;
+  const Ownership of_all = by_library(config) && !flags_travel(config) ? Ownership::columns : Ownership::tiles;
   return make_reduce_plan(problem, team, config, ownership_of(problem, of_all));
 }
 

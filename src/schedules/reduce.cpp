@@ -21,8 +21,9 @@ class ReducePlanner {
         ownership_(share),
         one_shot_(config.algorithm == Algorithm::one_shot),
         has_gemm_(multiplies(problem)),
+        call_first_(config.compute == Provider::library && config.transport == Transport::ll),
         wire_(config.wire.value_or(out_dtype_of(problem))),
-        cut_(partition_output(problem, config, n_, share)),
+        cut_(partition_output(problem, call_first_ ? without_library(config) : config, n_, share)),
         slices_(cut_.slices),
         tiles_(cut_.tiles),
         staging_(staging_of(problem, config, n_, share, cut_)) {}
@@ -38,7 +39,15 @@ class ReducePlanner {
  private:
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
-  [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
+  [[nodiscard]] static Config without_library(Config config) {
+    config.compute = Provider::tiles;
+    return config;
+  }
+
+  /// Calls of the library make the tiles. (If one call is first, copies follow it, tile by tile.)
+  [[nodiscard]] bool by_library() const { return config().compute == Provider::library && !call_first_; }
+  /// The product of a tile is made as the tile is.
+  [[nodiscard]] bool makes_products() const { return has_gemm_ && !call_first_; }
   [[nodiscard]] bool scatters() const { return tilewire::scatters(problem()); }
   /// One call of the library stores each owner's columns there.
   [[nodiscard]] bool call_stages() const { return by_library() && route_ == Route::stage; }
@@ -69,10 +78,11 @@ class ReducePlanner {
                                    : build_.add_buffer("partial", wire_, problem().m, problem().n,
                                                        peers_read ? Scope::symmetric : Scope::local);
     }
+    if (call_first_) partial_ = build_.add_buffer("partial", wire_, problem().m, problem().n, Scope::local);
     lands_in_output_ = !uses_ll() && in_arena(problem(), has_gemm_ ? "c" : "y");
     if (broadcasts())
       landing_ = lands_in_output_ ? output_ : symmetric("result", out_dtype_of(problem()), problem().m, problem().n);
-    if (has_gemm_) build_.expect_products(std::ssize(tiles_));
+    if (has_gemm_) build_.expect_products(call_first_ ? 1 : std::ssize(tiles_));
   }
 
   void add_signals() {
@@ -81,6 +91,7 @@ class ReducePlanner {
     arrived_ = build_.add_signals("arrived", waits_for_all() ? 1 : route_ == Route::send ? chunks : cut_.most_slices);
     if (keeps_partial(route_) && route_ != Route::pull && !input_is_partial_)
       made_ = build_.add_signals("made", config().release == Release::all ? 1 : std::max(slices, chunks));
+    if (call_first_) made_ = build_.add_signals("made", 1);
     if (route_ == Route::ring) hopped_ = build_.add_signals("hopped", slices);
     if (route_ == Route::accumulate && n_ > 2) turn_ = build_.add_signals("turn", slices);
     if (needs_taken()) taken_ = build_.add_signals("taken", 1);
@@ -137,6 +148,7 @@ class ReducePlanner {
     const LocalTiles mine = local_tiles_of_reduction(problem(), n_, config());
     tile_order_ = order_tiles(tiles_, stages_of(cut_, config(), n_, rank, ownership_), config(), mine);
     if (shakes_hands()) build_.say_ready(rank, tile_lanes_[rank]);
+    if (call_first_) add_call(rank);
     if (!input_is_partial_) add_tiles(rank);
     if (route_ == Route::send) add_sends(rank);
     for (const Slice* slice : slices_of_rank(rank)) {
@@ -162,23 +174,32 @@ class ReducePlanner {
     }
   }
 
+  /// One call of the library makes the rank's whole partial.
+  void add_call(int rank) {
+    const int lane = build_.add_lane(rank, Engine::library, "call");
+    build_.add_product(
+        lane, -1, build_.whole(rank, build_.buffer("a")), {0, problem().n},
+        {.kind = TaskKind::gemm_call, .writes = {{build_.whole(rank, partial_)}}, .posts = {{{rank, made_}}}});
+  }
+
   void add_tiles(int rank) {
     std::vector<std::vector<const Slice*>> slices_of(tiles_.size());
     for (const Slice& slice : slices_) slices_of[slice.tile].push_back(&slice);
     build_.expect_tasks(tile_lanes_[rank], std::ssize(tile_order_) * config().split_k);
-    const int input = build_.buffer(has_gemm_ ? "a" : "x");
+    const int input = call_first_ ? partial_ : build_.buffer(has_gemm_ ? "a" : "x");
     for (const int index : tile_order_) {
       const Tile& tile = tiles_[index];
       Task task = tile_task(rank, tile, slices_of[index]);
-      if (has_gemm_) {
+      if (makes_products()) {
         const int64_t depth = shape_on(build_.plan().buffers[input], rank).cols;
         const Region rows = PlanBuilder::region(rank, input, tile.rows, {0, depth});
         task.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute;
         build_.add_product(tile_lanes_[rank], sum_lanes_[rank], rows, tile.cols, std::move(task));
       } else {
         // NOTE: a copy cannot change the type; a sum of one region can.
-        task.kind = wire_ == problem().dtype ? TaskKind::copy : TaskKind::reduce;
+        task.kind = call_first_ || wire_ == problem().dtype ? TaskKind::copy : TaskKind::reduce;
         task.reads = {PlanBuilder::region(rank, input, tile.rows, tile.cols)};
+        if (call_first_) task.waits.push_back({{rank, made_}, kAllPosts});
         build_.add(tile_lanes_[rank], std::move(task));
       }
     }
@@ -414,6 +435,7 @@ class ReducePlanner {
   Ownership ownership_;
   bool one_shot_;
   bool has_gemm_;
+  bool call_first_;  ///< one call of the library makes the rank's partial, which is then sent in tiles
   DType wire_;
   bool input_is_partial_ = false;
   bool lands_in_output_ = false;

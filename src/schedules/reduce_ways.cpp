@@ -162,6 +162,16 @@ constexpr Way kReductionWays[] = {
        config.algorithm = Algorithm::one_shot;
        config.transport = Transport::ll;
      }},
+    {"GEMM of the library, rows, one-shot",
+     {1, 129},
+     2,
+     all_reduces_tiles,
+     part_of_row,
+     [](const Workload& /*work*/, Config& config) {
+       config.compute = Provider::library;
+       config.algorithm = Algorithm::one_shot;
+       config.transport = Transport::ll;
+     }},
     {"flags in the data",
      {0, 65},
      1,

@@ -176,13 +176,12 @@ Tiles gemv_tile(const Workload& work) {
 }
 
 Tiles part_of_row(const Workload& work) {
-  constexpr int64_t kMostParts = 8;
   const Problem& problem = work.problem;
   const bool fits = problem.n > 0 && problem.n % kGemvUnit == 0;
   const bool same = bytes_of(problem.dtype) == 2 && out_dtype_of(problem) == problem.dtype;
   const int64_t ctas = work.team.devices[0].sms - kBesideGemv;
   if (!fits || !same || problem.m < 1 || problem.m > ctas) return {};
-  int64_t parts = std::min(kMostParts, ctas / problem.m);
+  int64_t parts = std::min<int64_t>(kMostRowParts, ctas / problem.m);
   while (problem.n % (kGemvUnit * parts) != 0) --parts;
   if (problem.n / parts > kMostPartCols) return {};
   return {{.m = 1, .n = static_cast<int>(problem.n / parts)}};

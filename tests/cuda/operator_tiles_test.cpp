@@ -290,5 +290,29 @@ TEST_P(OnGpus, RowsOfAnAllReduce) {
   }
 }
 
+/// A GEMM of the library, then the kernel of rows; with fp32 or uneven parts worker CTAs take the sums.
+TEST_P(OnGpus, RowsOfAGemmOfTheLibrary) {
+  const bool reduces = structure().multiplies && structure().after == Collective::all_reduce;
+  if (!reduces || ranks() < 2) GTEST_SKIP() << "no sum of products over ranks";
+  if (shares_gpus()) GTEST_SKIP() << "too few GPUs";
+  uint64_t seed = 1250;
+  for (const auto& [m, n, k, cols] : {std::array<int64_t, 4>{1, 8192, 512, 1024},
+                                      {17, 1000, 264, 200},
+                                      {64, 8192, 520, 4096},
+                                      {128, 4104, 136, 4104},
+                                      {30, 4096, 1032, 1024},
+                                      {5, 600, 264, 256}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
+      if (seed % 2 == 0) problem.b_layout = BLayout::kn;
+      if (seed % 4 > 1) problem.norm = Norm{seed % 4 == 2 ? NormKind::layer : NormKind::rms, 1e-5};
+      if (seed % 3 > 0) problem.epilogue = {{EpilogueKind::residual}};
+      Config config = one_shot(1, cols, dtype);
+      config.compute = Provider::library;
+      expect_right(problem, ranks(), {config}, {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilewire::testing

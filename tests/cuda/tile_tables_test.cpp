@@ -211,5 +211,25 @@ TEST(TileTables, TheKernelOfRowsTakesEqualParts) {
   EXPECT_FALSE(rows_of(504).has_value()) << "parts of 504 and 496 columns";
 }
 
+TEST(TileTables, TheKernelOfRowsFollowsACallOfTheLibrary) {
+  const Problem problem{
+      .op = "gemm_all_reduce", .m = 30, .n = 1000, .k = 512, .dtype = DType::bf16, .b_layout = BLayout::kn};
+  const Plan plan = make_plan(problem, {.num_ranks = 2},
+                              {.tile_m = 1,
+                               .tile_n = 1000,
+                               .transport = Transport::ll,
+                               .algorithm = Algorithm::one_shot,
+                               .compute = Provider::library});
+  const RankTables tables = tables_of(plan, true, 1);
+  ASSERT_TRUE(tables.rows.has_value());
+  EXPECT_TRUE(tables.stream_ordered);
+  EXPECT_EQ(tables.works.size(), 1u) << "the call";
+  EXPECT_EQ(tables.workers.lanes.size(), 0u) << "no kernel is before the call";
+  EXPECT_FALSE(tables.first.has_task);
+  EXPECT_EQ(tables.preamble.num_posts, 0u);
+  EXPECT_EQ(tables.rows->rows, 30);
+  EXPECT_EQ(tables.rows->exchange.num_waits, 0);
+}
+
 }  // namespace
 }  // namespace tilewire::cuda

@@ -6,6 +6,7 @@
 
 #include "core/gemm_tasks.hpp"
 #include "lower/gemv_tiles.hpp"
+#include "lower/lane_roles.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
@@ -80,6 +81,34 @@ TEST(JoinSums, RowsOfAnAllReduceAreSummedWhereTheyAreSent) {
     EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
     config.tile_m = 2;
     EXPECT_NE(note_of(lowered(problem, config), "join_sums").find("want parts of one row"), std::string::npos);
+  }
+}
+
+/// The copies follow one call of the library, in a stage of their own, and wait for nothing.
+TEST(JoinSums, RowsOfAGemmOfTheLibraryAreSummedWhereTheyAreSent) {
+  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+    Problem problem = few_rows(5);
+    problem.b_layout = layout;
+    problem.norm = Norm{};
+    Config config = kGemv;
+    config.compute = Provider::library;
+    config.tile_m = 1;
+    config.tile_n = 504;
+    const Lowered made = lowered(problem, config);
+    EXPECT_EQ(note_of(made, "stage_gemm_call"),
+              "4 of 4 ranks call the library between two kernels; their order replaces 40 waits");
+    EXPECT_EQ(note_of(made, "join_sums"), "10 CTAs send a part of a row and sum it, and normalise it");
+    int calls = 0;
+    for (const Lane& lane : made.plan.lanes) {
+      for (const Task& task : lane.tasks) {
+        calls += task.kind == TaskKind::gemm_call ? 1 : 0;
+        if (task.kind == TaskKind::gemm_call) EXPECT_TRUE(task.posts.empty());
+        if (task.kind == TaskKind::copy) EXPECT_TRUE(lane.stage == kStageAfterCall && task.waits.empty());
+      }
+    }
+    EXPECT_EQ(calls, 4);
+    const CheckResult proof = check(made.plan, specification_of(problem, 4));
+    EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
   }
 }
 
@@ -166,6 +195,8 @@ TEST(JoinSums, IsACandidateOfFewRows) {
   EXPECT_EQ(lane_of_gemv_alone(lowered(few_rows(), kGemv).plan, 0), -1) << "sums over ranks follow";
   Problem alone{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16};
   EXPECT_EQ(found(alone, "rows, one-shot"), 1);
+  EXPECT_EQ(found(few_rows(64), "GEMM of the library, rows, one-shot"), 1);
+  EXPECT_EQ(found(few_rows(129), "GEMM of the library, rows, one-shot"), 0);
   alone.m = 129;
   EXPECT_EQ(found(alone, "rows, one-shot"), 0);
   alone = {.op = "all_reduce", .m = 5, .n = 1001, .dtype = DType::bf16};

@@ -103,8 +103,9 @@ __device__ __forceinline__ void add_words(std::byte* to, DType dtype, const uint
 
 constexpr int kEight = 8;
 
+// NOTE: by shifts. A cast through the address of `pair` leaves it in local memory in kernels of few rows.
 __device__ __forceinline__ float2 widen_pair(__nv_bfloat16, uint32_t pair) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000U));
 }
 __device__ __forceinline__ float2 widen_pair(__half, uint32_t pair) {
   return __half22float2(*reinterpret_cast<const __half2*>(&pair));

@@ -344,9 +344,9 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
     if (unit == 0 && good && sum.signal != nullptr) atomicAdd(reinterpret_cast<unsigned long long*>(sum.signal), 1ull);
   }
   if (table.sum.norm.there) {
-    const NormPlace place{table.moments, static_cast<int>(table.ctas), table.tile_cols, table.cols, 0,
+    const NormPlace place{table.moments, static_cast<int>(table.ctas), table.tile_cols, table.cols,
                           table.rows,    static_cast<int>(blockIdx.x)};
-    normalise_columns<T, 1, false>(place, table.sum.norm, launch, at, good, operands, values, epoch);
+    normalise_columns<T>(place, table.sum.norm, launch, at, good, operands, values, epoch);
   }
   leave_call(launch);
 }
@@ -366,7 +366,7 @@ Kernel kernel_for(int rows, int tiles) {
 static_assert(Sharing(kMostGemvCols).tiles == 4 && kMostGemvRows == 2 * kRowBlock);
 
 /// NOTE: more than half of an SM's shared memory, as two CTAs on an SM take twice as long as one.
-constexpr int kSharedBytes = 150 << 10;
+constexpr uint32_t kSharedBytes = 150 << 10;
 static_assert(kSharedBytes >= kMostRingBytes);
 
 }  // namespace
@@ -389,7 +389,8 @@ void launch_gemv(const WorkerLaunch& launch, const GemvTable& table, bool early,
   const Kernel kernel =
       table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(table.rows, tiles) : kernel_for<__half>(table.rows, tiles);
   const uint32_t ctas = table.ctas + worker_ctas(launch.table, kGemvThreads);
-  launch_early_kernel("launch of gemv_kernel", kernel, ctas, kGemvThreads, kSharedBytes, early, stream, launch, table);
+  const LaunchShape shape{.ctas = ctas, .threads = kGemvThreads, .shared_bytes = kSharedBytes};
+  launch_early_kernel("launch of gemv_kernel", kernel, shape, early, stream, launch, table);
 }
 
 }  // namespace tilewire::cuda

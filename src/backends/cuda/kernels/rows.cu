@@ -1,16 +1,16 @@
 // The kernel of rows: an all-reduce of few rows. Each CTA sends a part of a row of x to the peers, sums that part of
-// all ranks, and normalises it. Called by programs through rows.hpp.
+// all ranks, and normalises it. With norms the CTAs of a row are a cluster. Called by programs through rows.hpp.
 #include <algorithm>
 
 #include "backends/cuda/kernels/launch_kernel.cuh"
-#include "backends/cuda/kernels/norm_columns.cuh"
+#include "backends/cuda/kernels/norm_rows.cuh"
 #include "backends/cuda/kernels/rows.hpp"
 #include "backends/cuda/kernels/sum_units.cuh"
 
 namespace tilewire::cuda {
 namespace {
 
-constexpr int kRowThreads = 512;
+constexpr int kRowThreads = kMostRowWarps * 32;
 constexpr int kMostUnits = 4;  ///< of a thread
 static_assert(kMostPartCols <= kRowThreads * kMostUnits * kEight);
 
@@ -43,13 +43,16 @@ __device__ __forceinline__ bool await_peers(const RowTable& table, const WorkerL
   return *static_cast<volatile bool*>(&go);
 }
 
-/// Send, sum and normalise the CTA's part of a row.
-template <typename T, int kUnits>
+/// Send and sum the CTA's part of a row, and normalise it if kNorm.
+template <typename T, int kUnits, bool kNorm>
 __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const RowTable& table) {
   const auto cta = static_cast<int>(blockIdx.x);
   const auto thread = static_cast<int>(threadIdx.x);
   const auto threads = static_cast<int>(blockDim.x);
   const int part = cta % table.parts;
+  __shared__ MomentsOfRow moments;
+  if constexpr (kNorm) expect_moments(moments, table.parts);
+  ptx::await_earlier_kernels();
   const ThreadUnits<kUnits> at{cta / table.parts, part * table.part_cols + thread * kEight, threads * kEight,
                                (table.part_cols / kEight - thread + threads - 1) / threads};
   TaskSpan* copy_span = thread == 0 ? span_of(launch, table.first_task + cta) : nullptr;
@@ -80,47 +83,70 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
   if (good) note_end(sum_span);
   if (good && thread == 0 && table.sum.signal != nullptr)
     atomicAdd(reinterpret_cast<unsigned long long*>(table.sum.signal + at.row * table.sum.signal_step), 1ull);
-  if (!table.sum.norm.there) return;
-  const NormPlace place{table.moments, table.parts, table.part_cols, table.parts * table.part_cols, at.row, 1, part};
-  normalise_columns<T, kUnits, true>(place, table.sum.norm, launch, at, good, operands, values, epoch);
+  if constexpr (kNorm) {
+    const RowNorm& norm = table.sum.norm;
+    TaskSpan* span = thread == 0 ? span_of(launch, norm.first_name + cta) : nullptr;
+    note_taken(span), note_start(span, cta);
+    Spread spread;
+#pragma unroll
+    for (int unit = 0; unit < kUnits; ++unit) {
+      if (good && at.has(unit)) spread.add(spread_of(values[unit], norm.layer), norm.layer);
+    }
+    if (!exchange_moments(moments, part, table.parts, norm.layer, good, spread)) return;
+    store_normed<T>(norm, launch.bases, spread, at, operands, values);
+    note_end(span);
+  }
 }
 
-template <typename T, int kUnits>
+template <typename T, int kUnits, bool kNorm>
 __global__ void __launch_bounds__(kRowThreads)
     row_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ RowTable table) {
   ptx::let_next_kernel_begin();
-  ptx::await_earlier_kernels();
   const auto ctas = static_cast<uint32_t>(table.rows * table.parts);
-  blockIdx.x < ctas ? reduce_part<T, kUnits>(launch, table) : run_sync_lanes(launch, blockIdx.x - ctas);
+  if (blockIdx.x < ctas) {
+    reduce_part<T, kUnits, kNorm>(launch, table);
+  } else {
+    ptx::await_earlier_kernels();
+    run_sync_lanes(launch, blockIdx.x - ctas);
+  }
   leave_call(launch);
 }
 
 using Kernel = void (*)(WorkerLaunch, RowTable);
 
-template <typename T>
+template <typename T, bool kNorm>
 Kernel kernel_for(int units) {
-  return units <= 1 ? row_kernel<T, 1> : units <= 2 ? row_kernel<T, 2> : row_kernel<T, kMostUnits>;
+  return units <= 1 ? row_kernel<T, 1, kNorm> : units <= 2 ? row_kernel<T, 2, kNorm> : row_kernel<T, kMostUnits, kNorm>;
+}
+Kernel kernel_for(DType dtype, bool norm, int units) {
+  if (dtype == DType::bf16)
+    return norm ? kernel_for<__nv_bfloat16, true>(units) : kernel_for<__nv_bfloat16, false>(units);
+  return norm ? kernel_for<__half, true>(units) : kernel_for<__half, false>(units);
 }
 
 }  // namespace
 
 void load_row_kernels() {
   for (const int units : {1, 2, kMostUnits}) {
-    for (const Kernel kernel : {kernel_for<__nv_bfloat16>(units), kernel_for<__half>(units)}) {
-      cudaFuncAttributes attributes{};
-      check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      for (const bool norm : {false, true}) {
+        cudaFuncAttributes attributes{};
+        check(cudaFuncGetAttributes(&attributes, kernel_for(dtype, norm, units)), "cudaFuncGetAttributes");
+      }
     }
   }
 }
 
 void launch_rows(const WorkerLaunch& launch, const RowTable& table, bool early, cudaStream_t stream) {
+  const bool norm = table.sum.norm.there;
   const int units = table.part_cols / kEight;
   const int threads = std::min(kRowThreads, (units + 31) / 32 * 32);
-  const int each = (units + threads - 1) / threads;
-  const Kernel kernel = table.dtype == DType::bf16 ? kernel_for<__nv_bfloat16>(each) : kernel_for<__half>(each);
-  const auto of_cta = static_cast<uint32_t>(threads);
-  const uint32_t ctas = static_cast<uint32_t>(table.rows * table.parts) + worker_ctas(launch.table, of_cta);
-  launch_early_kernel("launch of row_kernel", kernel, ctas, of_cta, 0, early, stream, launch, table);
+  const Kernel kernel = kernel_for(table.dtype, norm, (units + threads - 1) / threads);
+  LaunchShape shape{.threads = static_cast<uint32_t>(threads),
+                    .cluster = norm ? static_cast<uint32_t>(table.parts) : 1};
+  const uint32_t ctas = static_cast<uint32_t>(table.rows * table.parts) + worker_ctas(launch.table, shape.threads);
+  shape.ctas = (ctas + shape.cluster - 1) / shape.cluster * shape.cluster;
+  launch_early_kernel("launch of row_kernel", kernel, shape, early, stream, launch, table);
 }
 
 }  // namespace tilewire::cuda

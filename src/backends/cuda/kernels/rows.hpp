@@ -10,8 +10,8 @@
 
 namespace tilewire::cuda {
 
-/// CTA i has part i % `parts` of row i / `parts`. It is a parameter of the launch, since each record in memory would be
-/// far away when the kernel begins.
+/// CTA i has part i % `parts` of row i / `parts`; with norms at most kMostRowParts. It is a parameter of the launch,
+/// since each record in memory would be far away when the kernel begins.
 struct RowTable {
   const std::byte* x = nullptr;  ///< rows x (parts * part_cols); may be relative
   int64_t ldx = 0;               ///< elements from row to row
@@ -19,8 +19,7 @@ struct RowTable {
   int32_t parts = 1;
   int32_t part_cols = 0;
   DType dtype = DType::bf16;
-  uint32_t first_task = 0;     ///< number of the first task's name; the others follow
-  Moments* moments = nullptr;  ///< zeroed, kMostMoments: of each CTA's part, for norms
+  uint32_t first_task = 0;  ///< number of the first task's name; the others follow
   Exchange exchange{};
   SumOfPartials sum{};
 };

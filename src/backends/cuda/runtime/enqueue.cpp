@@ -67,10 +67,15 @@ void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamb
 
 }  // namespace
 
+/// NOTE: with a budget of SMs, early CTAs could take the SMs that are left to kernels of others.
+bool CudaProgram::launches_early() const { return group_.calls().by_caller() && group_.has_whole_gpus(); }
+
 /// The kernel before the library call, the call, and the kernel after it, one after another.
 void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
   const Preamble& preamble = bound.tables.preamble;
-  const bool more = bound.after.num_lanes > 0 || preamble.num_posts > 0 || bound.traced;
+  const bool opens = preamble.num_posts > 0 || bound.traced;
+  const bool rows = bound.tables.rows.has_value();
+  const bool more = bound.after.num_lanes > 0 || opens || rows;
   const bool has_before = before.table.num_lanes > 0 || bound.tables.first.has_task;
   if (has_before) {
     WorkerLaunch first = before;
@@ -82,15 +87,22 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
   WorkerLaunch after = before;
   after.table = bound.after;
   after.begins = !has_before;
-  launch_part(after, bound.plain_after, preamble, true, stream);
+  if (!rows) return launch_part(after, bound.plain_after, preamble, true, stream);
+  if (opens) {
+    // The kernel of rows has no preamble.
+    WorkerLaunch opening = after;
+    opening.table = {};
+    launch_workers(opening, preamble, false, stream);
+    after.begins = false;
+  }
+  launch_rows(after, *bound.tables.rows, launches_early(), stream);
 }
 
 /// The kernel that waits and posts for the whole call.
 void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream) {
   WorkerLaunch workers = all;
   workers.begins = true;
-  // NOTE: with a budget of SMs, early CTAs could take the SMs that are left to kernels of others.
-  const bool early = group_.calls().by_caller() && group_.has_whole_gpus();
+  const bool early = launches_early();
   if (bound.tables.gemv) {
     launch_gemv(workers, *bound.tables.gemv, early, stream);
   } else if (bound.tables.rows) {

@@ -103,6 +103,8 @@ class CudaProgram final : public Program {
   [[nodiscard]] std::unique_ptr<LibraryCall> bind_call(const StreamWork& work);
   void enqueue_call(const Bound& bound, cudaStream_t stream, uint64_t capture);
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
+  /// Whether kernels for few rows may begin before the kernel before them in the stream ends.
+  [[nodiscard]] bool launches_early() const;
   void enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream);
   void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const SideStream& side,

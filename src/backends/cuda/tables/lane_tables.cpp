@@ -39,7 +39,7 @@ class TableMaker {
     if (fast) start_tiles();
     for (int lane = 0; lane < std::ssize(plan_.lanes); ++lane) {
       if (plan_.lanes[lane].rank != view_.rank || plan_.lanes[lane].tasks.empty()) continue;
-      if ((out_.gemv || out_.rows) && moves_data(plan_.lanes[lane])) continue;
+      if ((out_.gemv || out_.rows) && moves_data(plan_.lanes[lane]) && !calls_in_stage(lane)) continue;
       if (fast && by_tensor_cores(plan_.lanes[lane])) {
         add_tile_lane(lane);
       } else if (out_.stream_ordered) {
@@ -110,11 +110,9 @@ class TableMaker {
     }
   }
 
-  /// CTAs of the GEMV kernel, or of the kernel of rows, that wait for each other's moments.
+  /// CTAs of the GEMV kernel that wait for each other's moments. (Those of the kernel of rows are clusters.)
   [[nodiscard]] uint32_t normalising_ctas() const {
-    if (out_.gemv && out_.gemv->sum.norm.there) return out_.gemv->ctas;
-    if (out_.rows && out_.rows->sum.norm.there) return static_cast<uint32_t>(out_.rows->rows * out_.rows->parts);
-    return 0;
+    return out_.gemv && out_.gemv->sum.norm.there ? out_.gemv->ctas : 0;
   }
 
   /// Handshakes before and after the tiles of a lane form a sync-only lane, as they move no data.
@@ -141,7 +139,8 @@ class TableMaker {
 
   /// Whether the lane is a stream-ordered GEMM, between two kernels.
   [[nodiscard]] bool calls_in_stage(int index) const {
-    return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank && plan_.lanes[index].stage == 1;
+    return index < std::ssize(plan_.lanes) && plan_.lanes[index].rank == view_.rank &&
+           plan_.lanes[index].stage == kCallStage;
   }
 
   /// Add a lane of stage 0 to the kernel before the GEMM, or of stage 2 to the kernel after it.
@@ -150,7 +149,8 @@ class TableMaker {
     if (goes_with_call(plan_, index)) return;
     const size_t first = out_.workers.lanes.size();
     add_worker_lane(index);
-    if (out_.workers.lanes.size() > first) out_.workers.lanes.back().after = plan_.lanes[index].stage == 2;
+    if (out_.workers.lanes.size() > first)
+      out_.workers.lanes.back().after = plan_.lanes[index].stage == kStageAfterCall;
   }
 
   /// Add a stream-ordered GEMM. The kernel before it executes the handshakes of its lane and its waits, the kernel

@@ -41,13 +41,11 @@ std::optional<RowTable> row_table(RankView& view) {
                  .rows = static_cast<int32_t>(copies.size()) / parts,
                  .parts = parts,
                  .part_cols = static_cast<int32_t>(x.cols),
-                 .dtype = view.dtype_of(x),
-                 .moments = view.addresses.moments};
+                 .dtype = view.dtype_of(x)};
   SumRecords records(view, table.dtype, table.rows);
   records.add(copies, totals, int64_t{parts} * x.cols);
   records.check_moved(totals, parts, x.cols);
-  const bool many = table.rows * table.parts > kMostMoments;
-  if (!records.fits() || many || !in_units(table.x, table.ldx, table.rows, table.dtype)) return std::nullopt;
+  if (!records.fits() || !in_units(table.x, table.ldx, table.rows, table.dtype)) return std::nullopt;
   table.first_task = records.name(lane, sums);
   table.exchange = records.exchange();
   table.sum = records.sum();
